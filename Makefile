@@ -1,0 +1,50 @@
+# make run   shows the main job on the bundled sample      make test  runs every test
+# make check is the quick gate                             make bench prints the measured figures
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench install clean
+
+help:
+	@echo "make run    install into .venv and show the main job on the bundled sample"
+	@echo "make test   install everything the tests need and run all of them"
+	@echo "make check  lint, types, import contracts, quick tests (under two minutes)"
+	@echo "make bench  measure speed and accuracy against peers"
+	@echo "make clean  remove what make created"
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,cli]'
+	@touch $@
+
+$(STAMP): $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,engine,cli,plots,dev]'
+	@touch $@
+
+install: $(STAMP)
+
+run: $(VENV)/.core
+	@$(BIN)/python examples/clinic.py
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src/panstream
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict src/panstream
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+
+bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches duckdb
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,143 @@
+"""Exact samplers that consume an array of uniform random words.
+
+A sampler that runs out of words reports how many outcomes are complete and where the first incomplete one began;
+the caller appends fresh words and the incomplete draw is replayed from the same words, so nothing is biased.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True, nogil=True)
+def compare_bytes(coins: NDArray[np.uint8], top: np.uint8) -> int:
+    """Count the bytes equal to ``top``: those coins need more bits."""
+    ties = 0
+    for i in range(coins.size):
+        ties += coins[i] == top
+    return ties
+
+
+@njit(cache=True, nogil=True)
+def finish_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, words: NDArray[np.uint64]) -> None:
+    """Turn uniform bytes into coins in place: 1 where byte.word[:56] < top.rest; one word per tie."""
+    used = 0
+    full = coins.size & ~np.int64(7)
+    for base in range(0, full, 8):
+        tie = False
+        for i in range(base, base + 8):
+            tie |= coins[i] == top
+        if tie:
+            for i in range(base, base + 8):
+                if coins[i] == top:
+                    coins[i] = np.uint8((words[used] >> np.uint64(8)) < rest)
+                    used += 1
+                else:
+                    coins[i] = np.uint8(coins[i] < top)
+        else:
+            for i in range(base, base + 8):
+                coins[i] = np.uint8(coins[i] < top)
+    for i in range(full, coins.size):
+        if coins[i] == top:
+            coins[i] = np.uint8((words[used] >> np.uint64(8)) < rest)
+            used += 1
+        else:
+            coins[i] = np.uint8(coins[i] < top)
+
+
+@njit(cache=True, nogil=True)
+def uniform_below(out: NDArray[np.int64], done: int, bound: np.uint64, words: NDArray[np.uint64]) -> tuple[int, int]:
+    """Fill ``out[done:]`` with uniform integers below ``bound`` by rejection; return (complete, words used)."""
+    mask = np.uint64(1)
+    while mask < bound:
+        mask = (mask << np.uint64(1)) | np.uint64(1)
+    position = 0
+    while done < out.size:
+        if position == words.size:
+            return done, position
+        candidate = words[position] & mask
+        position += 1
+        if candidate < bound:
+            out[done] = np.int64(candidate)
+            done += 1
+    return done, position
+
+
+@njit(cache=True, nogil=True)
+def _bernoulli_exp(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64], at: int) -> tuple[int, int]:
+    """Draw Bernoulli(exp(-gamma / 2**bits)) for gamma <= 2**bits; return (outcome, next word) or (-1, at).
+
+    Canonne, Kamath, Steinke (2020), Algorithm 1: the first k with a failed Bernoulli(gamma / k) is odd. The factor 1/k
+    is a uniform integer below k hitting 0; the factor gamma / 2**bits compares ``bits`` uniform bits with gamma.
+    """
+    k = np.uint64(1)
+    shift = np.uint64(64) - bits
+    while True:
+        if k > np.uint64(1):
+            mask = np.uint64(1)
+            while mask < k:
+                mask = (mask << np.uint64(1)) | np.uint64(1)
+            while True:
+                if at >= words.size:
+                    return -1, at
+                pick = words[at] & mask
+                at += 1
+                if pick < k:
+                    break
+            if pick != np.uint64(0):
+                return np.int64(k & np.uint64(1)), at
+        if at >= words.size:
+            return -1, at
+        success = (words[at] >> shift) < gamma
+        at += 1
+        if not success:
+            return np.int64(k & np.uint64(1)), at
+        k += np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def add_discrete_laplace(
+    values: NDArray[np.int64], done: int, numerator: np.uint64, bits: np.uint64, words: NDArray[np.uint64]
+) -> tuple[int, int]:
+    """Add to ``values[done:]`` noise with P(y) ∝ exp(-|y|·numerator/2**bits); return (complete, words used).
+
+    Canonne, Kamath, Steinke (2020), Algorithm 2, with t = 2**bits and s = numerator. t·V stays below 2**63 for
+    V < 2**11, and P(V >= 2**11) = exp(-2048), below the chance that the machine computes anything at all.
+    """
+    shift = np.uint64(64) - bits
+    one = np.uint64(1) << bits
+    start = 0
+    while done < values.size:
+        at = start
+        while True:  # until a signed magnitude is accepted
+            while True:  # U uniform below t, accepted with probability exp(-U/t)
+                if at >= words.size:
+                    return done, start
+                low = words[at] >> shift
+                at += 1
+                accepted, at = _bernoulli_exp(low, bits, words, at)
+                if accepted < 0:
+                    return done, start
+                if accepted == 1:
+                    break
+            high = np.uint64(0)
+            while high < np.uint64(2047):  # V geometric: P(V >= v) = exp(-v)
+                again, at = _bernoulli_exp(one, bits, words, at)
+                if again < 0:
+                    return done, start
+                if again == 0:
+                    break
+                high += np.uint64(1)
+            magnitude = np.int64((low + (high << bits)) // numerator)
+            if at >= words.size:
+                return done, start
+            negative = (words[at] & np.uint64(1)) == np.uint64(1)
+            at += 1
+            if not (negative and magnitude == 0):
+                break
+        values[done] += -magnitude if negative else magnitude
+        done += 1
+        start = at
+    return done, start

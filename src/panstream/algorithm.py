@@ -1,0 +1,258 @@
+"""The shape of every algorithm, and Monitor, the friendly running object.
+
+An algorithm is a frozen value of public parameters. Its state is a separate value, whose fields are declared with
+``public``, ``noised`` or ``noise`` from :mod:`panstream.codec`. Randomness is neither: it is passed in for one step.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
+
+from panstream import codec
+from panstream.catalogue import ALGORITHMS
+from panstream.codec import FieldLayout
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, MergeRefused, NotSupported
+from panstream.estimate import Estimate, Estimates
+from panstream.privacy.claim import Claim
+from panstream.randomness import Source
+
+__all__ = ["Algorithm", "Batch", "Continual", "Mergeable", "Monitor", "find", "register", "spend_release"]
+
+StateT = TypeVar("StateT")
+OtherT = TypeVar("OtherT")
+SeenT = TypeVar("SeenT", contravariant=True)
+
+
+class Batch(Protocol):
+    """Checked input of one step; ``wipe`` overwrites the copies that panstream made of it."""
+
+    def wipe(self) -> None:
+        """Overwrite our copies of the input; the caller's own arrays are left alone."""
+
+
+class Algorithm(Protocol[StateT]):
+    """A frozen dataclass of public parameters with the verbs start, update, release, refresh.
+
+    ``batch`` checks input against the public parameters and raises before anything is touched; ``update`` then cannot
+    fail because of the data. A subclass gives ``begin`` instead of ``start``; everything else here is shared.
+    """
+
+    state_type: ClassVar[type[Any]]
+
+    def claim(self) -> Claim:
+        """Return exactly what is promised."""
+        ...
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return what each field of the state looks like."""
+        ...
+
+    def begin(self, source: Source) -> StateT:
+        """Return a fresh state, already noised."""
+        ...
+
+    def batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Return checked input for ``update`` (a :class:`Batch`), or raise InvalidBatch by row, never by item."""
+        ...
+
+    def update(self, state: StateT, batch: Any, source: Source) -> None:
+        """Take one batch into the state: one atomic step, in place."""
+        ...
+
+    def release(self, state: StateT, source: Source) -> Estimate:
+        """Return noisy integers turned into an estimate, and count the release."""
+        ...
+
+    def refresh(self, state: StateT, source: Source) -> None:
+        """Make the state safe again after an announced intrusion."""
+        ...
+
+    def error(self, *, beta: float) -> float:
+        """Return the error that is exceeded with probability at most ``beta``."""
+        ...
+
+    @overload
+    def start(self) -> Monitor[StateT]: ...
+    @overload
+    def start(self, source: Source) -> StateT: ...
+    def start(self, source: Source | None = None) -> Monitor[StateT] | StateT:
+        """Return a running :class:`Monitor`; with a source, only the state."""
+        return Monitor(self) if source is None else self.begin(source)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the public parameters that rebuild this value."""
+        return {declared.name: getattr(self, declared.name) for declared in fields(self) if declared.init}  # type: ignore[arg-type]
+
+
+@runtime_checkable
+class Mergeable(Protocol[OtherT]):
+    """An algorithm whose states can be merged."""
+
+    def merge(self, mine: OtherT, other: Any, theirs: OtherT, source: Source) -> tuple[Any, OtherT]:
+        """Return the merged algorithm and state, or raise MergeRefused with both inputs untouched."""
+        ...
+
+
+@runtime_checkable
+class Continual(Protocol[SeenT]):
+    """An algorithm that releases at every tick."""
+
+    def tick(self, state: SeenT, source: Source) -> Estimate:
+        """Close the slot and return the estimate so far."""
+        ...
+
+    def ticks(self, state: SeenT, values: Any, source: Source) -> Estimates:
+        """Take one value per slot, close each, and return all estimates."""
+        ...
+
+
+def spend_release(released: int, allowed: int) -> int:
+    """Return the new count of releases, or raise: behaviour depends on calls, never on data."""
+    if 0 <= allowed <= released:
+        raise BudgetExhausted(
+            f"all {allowed} release(s) that were paid for have been made; build the algorithm with a larger "
+            "releases=, or read last_release"
+        )
+    return released + 1
+
+
+_REGISTERED: dict[str, type[Any]] = {}
+
+
+def register(algorithm: type[OtherT]) -> type[OtherT]:
+    """Make your own algorithm known by its class name, for ``Monitor.from_bytes`` and the conformance suite."""
+    name = algorithm.__name__
+    if name in ALGORITHMS or _REGISTERED.get(name, algorithm) is not algorithm:
+        raise InvalidParameter(f"an algorithm named {name} is registered already")
+    _REGISTERED[name] = algorithm
+    return algorithm
+
+
+def find(name: str) -> type[Any]:
+    """Return the algorithm class called ``name``."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    if name not in ALGORITHMS:
+        raise InvalidBytes(f"this release knows no algorithm named {name[:64]!r}")
+    found: type[Any] = getattr(importlib.import_module(ALGORITHMS[name]), name)
+    return found
+
+
+class Monitor(Generic[StateT]):
+    """An algorithm, its state, and fresh entropy for every call.
+
+    >>> from panstream import OptBern
+    >>> monitor = OptBern(universe=1000, epsilon=1.0).start()
+    >>> monitor.update(range(0, 1000, 2))
+    >>> estimate = monitor.release()
+    >>> 0 <= estimate.value <= 1
+    True
+    """
+
+    __slots__ = ("_given", "_state", "algorithm", "last_release")
+
+    def __init__(
+        self, algorithm: Algorithm[StateT], *, state: StateT | None = None, source: Source | None = None
+    ) -> None:
+        self.algorithm = algorithm
+        self.last_release: Estimate | None = None
+        self._given = source
+        if state is None:
+            with self._step() as step:
+                state = algorithm.begin(step)
+        self._state: StateT | None = state
+
+    @property
+    def state(self) -> StateT:
+        """Return the live state. Looking at it is what an intruder does: it counts as an intrusion."""
+        if self._state is None:
+            raise NotSupported("this monitor was consumed by a merge")
+        return self._state
+
+    def claim(self) -> Claim:
+        """Return what is promised for this monitor."""
+        claim = self.algorithm.claim()
+        insecure = self._given is not None and not self._given.is_secure
+        return claim.without_privacy("drawn from a test source") if insecure else claim
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Take a batch: all of it, or none of it and an error."""
+        state = self.state
+        batch = self.algorithm.batch(*args, **kwargs)
+        try:
+            with self._step() as source:
+                self.algorithm.update(state, batch, source)
+        finally:
+            batch.wipe()
+
+    def release(self) -> Estimate:
+        """Publish an estimate; raises BudgetExhausted when all paid releases were made."""
+        with self._step() as source:
+            return self._publish(self.algorithm.release(self.state, source))
+
+    def tick(self) -> Estimate:
+        """Close the current slot of a continual algorithm and publish."""
+        with self._step() as source:
+            return self._publish(self._continual().tick(self.state, source))
+
+    def ticks(self, values: Any) -> Estimates:
+        """Take one value per slot and publish after each; the fast way for arrays."""
+        with self._step() as source:
+            estimates: Estimates = self._continual().ticks(self.state, values, source)
+            if not source.is_secure:
+                estimates = replace(estimates, claim=self.claim())
+            return estimates
+
+    def refresh(self) -> None:
+        """Make the state safe again after an intrusion that you know of."""
+        with self._step() as source:
+            self.algorithm.refresh(self.state, source)
+
+    def merge(self, other: Monitor[StateT]) -> Monitor[StateT]:
+        """Return the merged monitor; both inputs are consumed."""
+        if not isinstance(self.algorithm, Mergeable):
+            raise NotSupported(f"{type(self.algorithm).__name__} states cannot be merged")
+        if other is self:
+            raise MergeRefused("a monitor cannot be merged with itself")
+        with self._step() as source:
+            algorithm, state = self.algorithm.merge(self.state, other.algorithm, other.state, source)
+        self._state = other._state = None
+        return Monitor(algorithm, state=state, source=self._given)
+
+    def to_bytes(self) -> bytes:
+        """Return the state as bytes. A stored copy of the state is an intrusion: keep one, replace it in place."""
+        return codec.encode(
+            type(self.algorithm).__name__, self.algorithm.parameters(), self.state, self.algorithm.layout()
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, source: Source | None = None) -> Self:
+        """Continue from what :meth:`to_bytes` wrote, with its count of releases."""
+        header, _ = codec.read_header(data)
+        kind = find(header["algorithm"])
+        refused: str | None = None
+        try:
+            algorithm = kind(**header["parameters"])
+        except (TypeError, InvalidParameter):
+            refused = f"the parameters are not those of {header['algorithm']}"
+        if refused is not None:
+            raise InvalidBytes(refused)
+        state = codec.decode(data, kind.state_type, algorithm.layout())
+        return cls(algorithm, state=state, source=source)
+
+    def _step(self) -> Source:
+        return self._given if self._given is not None else Source()
+
+    def _continual(self) -> Any:
+        if not isinstance(self.algorithm, Continual):
+            raise NotSupported(f"{type(self.algorithm).__name__} does not release at ticks; call release()")
+        return self.algorithm
+
+    def _publish(self, estimate: Estimate) -> Estimate:
+        if self._given is not None and not self._given.is_secure:
+            estimate = replace(estimate, claim=estimate.claim.without_privacy("drawn from a test source"))
+        self.last_release = estimate
+        return estimate

@@ -1,0 +1,194 @@
+"""State to bytes and back: magic, versions, name, public parameters, declared fields, checksum. No pickle.
+
+Layout: ``PANSTRM1`` · u32 header length · header (JSON, public parameters and field shapes) · payload · 32 bytes
+SHA-256 of everything before. Arrays of bits are packed eight to a byte; everything else is little-endian.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidBytes
+
+__all__ = ["FORMAT", "FieldLayout", "Role", "decode", "encode", "noise", "noised", "public", "role_of"]
+
+FORMAT = 1
+_MAGIC = b"PANSTRM1"
+_DIGEST = 32
+_DTYPES = {"bits": np.uint8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "u8": np.uint64}
+
+Role = Literal["public", "noised", "noise"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldLayout:
+    """What a state field must look like: element kind, shape (None where it may vary), and an exclusive upper bound.
+
+    ``kind`` is "int" for a Python integer, "bits" for bytes 0 and 1, or "u1", "i4", "i8", "u8".
+    """
+
+    kind: str
+    shape: tuple[int | None, ...] = ()
+    below: int | None = None
+    at_least: int | None = None
+
+
+def public(**options: Any) -> Any:
+    """Declare a state field that depends on calls and public parameters only."""
+    return _declare("public", options)
+
+
+def noised(**options: Any) -> Any:
+    """Declare a state field whose law the privacy proof covers."""
+    return _declare("noised", options)
+
+
+def noise(**options: Any) -> Any:
+    """Declare noise that is kept on purpose and counted in the intruder's view by the proof."""
+    return _declare("noise", options)
+
+
+def _declare(role: Role, options: dict[str, Any]) -> Any:
+    default = options.pop("default", MISSING)
+    return field(default=default, metadata={"role": role}, **options)
+
+
+def role_of(declared: Field[Any]) -> Role | None:
+    """Return how a state field was declared, or ``None`` if it was not."""
+    role: Role | None = declared.metadata.get("role")
+    return role
+
+
+def encode(name: str, parameters: Mapping[str, Any], state: Any, layout: Mapping[str, FieldLayout]) -> bytes:
+    """Return the bytes of a state with the public parameters it belongs to."""
+    table, payload = [], []
+    for declared in fields(state):
+        value, expected = getattr(state, declared.name), layout[declared.name]
+        if expected.kind == "int":
+            payload.append(struct.pack("<q", value))
+            table.append([declared.name, "int", []])
+            continue
+        array = np.ascontiguousarray(value, _DTYPES[expected.kind])
+        raw = np.packbits(array.ravel(), bitorder="little") if expected.kind == "bits" else _little(array)
+        payload.append(raw.tobytes())
+        table.append([declared.name, expected.kind, list(array.shape)])
+    header = json.dumps(
+        {"format": FORMAT, "algorithm": name, "parameters": _plain(parameters), "fields": table},
+        separators=(",", ":"),
+        sort_keys=True,
+    ).encode()
+    body = b"".join([_MAGIC, struct.pack("<I", len(header)), header, *payload])
+    return body + hashlib.sha256(body).digest()
+
+
+def read_header(data: bytes) -> tuple[dict[str, Any], int]:
+    """Return the checked header and where the payload starts. The payload itself is not looked at."""
+    if len(data) < len(_MAGIC) + 4 + _DIGEST or not data.startswith(_MAGIC[:7]):
+        raise InvalidBytes("these are not panstream bytes, or they are cut short")
+    if not data.startswith(_MAGIC):
+        raise InvalidBytes("these bytes have a container version that this release does not know")
+    if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
+        raise InvalidBytes("the checksum does not fit: the bytes are damaged or cut short")
+    (length,) = struct.unpack_from("<I", data, len(_MAGIC))
+    start = len(_MAGIC) + 4 + length
+    if start > len(data) - _DIGEST:
+        raise InvalidBytes("the header is cut short")
+    try:
+        header = json.loads(data[len(_MAGIC) + 4 : start])
+        version = header["format"]
+    except (ValueError, KeyError, TypeError):
+        raise InvalidBytes("the header cannot be read") from None
+    if version != FORMAT:
+        raise InvalidBytes(f"format version {version!r} is not known; this release reads version {FORMAT}")
+    if not isinstance(header.get("algorithm"), str) or not isinstance(header.get("parameters"), dict):
+        raise InvalidBytes("the header names no algorithm")
+    header["parameters"] = {key: _rich(value) for key, value in header["parameters"].items()}
+    return header, start
+
+
+def decode(data: bytes, state_type: type[Any], layout: Mapping[str, FieldLayout]) -> Any:
+    """Read the state of ``state_type`` whose fields look exactly as ``layout`` says, or raise InvalidBytes."""
+    header, at = read_header(data)
+    end = len(data) - _DIGEST
+    names = [declared.name for declared in fields(state_type)]
+    table = header.get("fields")
+    if not isinstance(table, list) or [row[0] if isinstance(row, list) and row else None for row in table] != names:
+        raise InvalidBytes("the fields are not those of this algorithm's state")
+    values: dict[str, Any] = {}
+    for row in table:
+        values[row[0]], at = _read_field(data, at, end, row, layout[row[0]])
+    if at != end:
+        raise InvalidBytes("there are more bytes than the fields account for")
+    return state_type(**values)
+
+
+def _read_field(data: bytes, at: int, end: int, row: list[Any], expected: FieldLayout) -> tuple[Any, int]:
+    if len(row) != 3 or row[1] != expected.kind or not _fits(row[2], expected.shape):
+        raise InvalidBytes(f"field {row[0]} does not have the shape that the parameters ask for")
+    if expected.kind == "int":
+        if at + 8 > end:
+            raise InvalidBytes(f"field {row[0]} is cut short")
+        (number,) = struct.unpack_from("<q", data, at)
+        _check_range(row[0], number, number, expected)
+        return number, at + 8
+    count = int(np.prod(row[2], dtype=object)) if row[2] else 1
+    item = np.dtype(_DTYPES[expected.kind])
+    size = (count + 7) // 8 if expected.kind == "bits" else count * item.itemsize
+    if at + size > end:
+        raise InvalidBytes(f"field {row[0]} is cut short")
+    raw = np.frombuffer(data, np.uint8, size, at)
+    if expected.kind == "bits":
+        array: NDArray[Any] = np.unpackbits(raw, count=count, bitorder="little")
+    else:
+        array = raw.view(item.newbyteorder("<")).astype(item)
+    if array.size:
+        _check_range(row[0], int(array.min()), int(array.max()), expected)
+    return array.reshape(row[2]), at + size
+
+
+def _check_range(name: str, low: int, high: int, expected: FieldLayout) -> None:
+    if (expected.below is not None and high >= expected.below) or (
+        expected.at_least is not None and low < expected.at_least
+    ):
+        raise InvalidBytes(f"field {name} holds a value outside its range")
+
+
+def _fits(shape: Any, expected: tuple[int | None, ...]) -> bool:
+    return (
+        isinstance(shape, list)
+        and len(shape) == len(expected)
+        and all(isinstance(size, int) and size >= 0 for size in shape)
+        and all(want is None or size == want for size, want in zip(shape, expected, strict=True))
+    )
+
+
+def _little(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values; bytes are marked so that they come back as bytes."""
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _rich(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"bytes"}:
+        return base64.b64decode(value["bytes"])
+    if isinstance(value, list):
+        return tuple(_rich(item) for item in value)
+    return value

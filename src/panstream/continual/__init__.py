@@ -1,0 +1,1 @@
+"""Counts, sums, means and variances published at every tick."""

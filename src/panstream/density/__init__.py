@@ -1,0 +1,1 @@
+"""Fraction of a known population that appeared: one noisy bit per sampled user."""

@@ -1,0 +1,292 @@
+"""One noisy bit per sampled user: the state and steps that OptBern and its siblings share.
+
+A user's bit is drawn from ``absent`` at the start and after a delete, and re-drawn from ``present`` at every arrival,
+so at any time it shows which of two coins was tossed last and nothing else. The sample is the first m users of a public
+keyed permutation of the universe; the state is m bits and a count of releases.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream._kernels.bits import choose, redraw, redraw_all
+from panstream.algorithm import Algorithm, spend_release
+from panstream.batch import integers
+from panstream.codec import FieldLayout, noised, public
+from panstream.density.universe import Universe, universe_of
+from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
+from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.randomness import Coin, DiscreteLaplace, Source
+from panstream.refresh import MAX_PHASES, freeze, pattern_of, pattern_weights
+
+__all__ = ["BitLaw", "Presence", "PresenceBatch", "PresenceState"]
+
+_CHUNK = 1 << 15
+
+
+@dataclass(slots=True)
+class PresenceState:
+    """What the machine holds between two steps, and all an intruder can copy."""
+
+    bits: NDArray[np.uint8] = noised()
+    frozen: NDArray[np.uint8] = public()  # seen in announced intrusions, one row each
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitLaw:
+    """The two coins of a stored bit, the release noise, and what they cost together."""
+
+    absent: Coin
+    present: Coin
+    noise: DiscreteLaplace
+    epsilon_state: float
+    epsilon: float
+
+    @property
+    def p0(self) -> float:
+        """Return the chance of a 1 for a user who never appeared."""
+        return float(self.absent)
+
+    @property
+    def p1(self) -> float:
+        """Return the chance of a 1 for a user who appeared."""
+        return float(self.present)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PresenceBatch:
+    """Cells of one batch, and weights +1 or -1 where some rows are deletes."""
+
+    cells: NDArray[np.int64]
+    weights: NDArray[np.int64] | None
+    owned: tuple[NDArray[Any], ...]
+
+    def __len__(self) -> int:
+        return int(self.cells.size)
+
+    def wipe(self) -> None:
+        """Overwrite the copies made of the input."""
+        for array in self.owned:
+            array.fill(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence(Algorithm[PresenceState]):
+    """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
+
+    state_type: ClassVar[type[Any]] = PresenceState
+
+    universe: int | tuple[Any, ...]
+    epsilon: float
+    sample: int | None = None
+    releases: int = 1
+    deletions: bool = False
+    announced: int = 0
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        Universe.check(self.universe)
+        if not isinstance(self.universe, int):
+            object.__setattr__(self, "universe", tuple(self.universe))
+        if not self.epsilon > 0:
+            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        if self.sample is not None and not 1 <= self.sample <= self.population.size:
+            raise InvalidParameter(f"sample must be in 1..{self.population.size}, got sample={self.sample}")
+        if self.releases < 1:
+            raise InvalidParameter(f"releases must be at least 1, got releases={self.releases}")
+        if not 0 <= self.announced <= MAX_PHASES:
+            raise InvalidParameter(f"announced must be in 0..{MAX_PHASES}, got announced={self.announced}")
+        if self.announced and self.deletions:
+            raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
+        if not 0 <= self.key < 1 << 128:
+            raise InvalidParameter("key must be in 0..2**128 - 1")
+
+    @property
+    @abstractmethod
+    def law(self) -> BitLaw:
+        """Return the coins and noise; subclasses say which."""
+
+    @property
+    def population(self) -> Universe:
+        """Return the universe with its sample."""
+        return universe_of(self.universe, self.sample, self.key)
+
+    @property
+    def cells(self) -> int:
+        """Return m, the number of stored bits."""
+        return self.population.sampled
+
+    def claim(self) -> Claim:
+        """Return the exact joint loss of one look at any time and all releases, in either order."""
+        law = self.law
+        return Claim(
+            epsilon=law.epsilon,
+            unit="user",
+            parts={"state": (self.announced + 1) * law.epsilon_state, "output": self._output_loss(law)},
+            intrusions=Intrusions(unannounced=1, announced=self.announced, per_phase=False),
+            releases=self.releases,
+            public=("the universe, the sample and its key",),
+            note="" if math.isfinite(law.epsilon) else "no noise: for tests only",
+        )
+
+    def _output_loss(self, law: BitLaw) -> float:
+        return law.epsilon - (self.announced + 1) * law.epsilon_state if math.isfinite(law.epsilon) else math.inf
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return m bits, the frozen arrays of announced intrusions, and the release count."""
+        return {
+            "bits": FieldLayout("bits", (self.cells,)),
+            "frozen": FieldLayout("bits", (None, self.cells)),
+            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
+        }
+
+    def begin(self, source: Source) -> PresenceState:
+        """Return m bits drawn as for users who never appeared."""
+        bits = np.empty(self.cells, np.uint8)
+        source.bernoulli(self.law.absent, bits.size, out=bits)
+        return PresenceState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
+
+    def batch(self, ids: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
+        """Check ids, or ``insert=`` and ``delete=`` (inserts first), or ids with ``weight`` +1 or -1 per row.
+
+        Deleting a user who never appeared is allowed: the bit is re-drawn as for an absent user.
+        """
+        if ids is not None and (insert is not None or delete is not None):
+            raise InvalidBatch("give either ids or insert= and delete=")
+        if ids is None:
+            return self._from_two(insert, delete)
+        cells, owned = self.population.cells_of(ids)
+        if weight is None:
+            return PresenceBatch(cells, None, owned)
+        weights, copied = integers(
+            np.full(cells.size, weight, np.int64) if isinstance(weight, int) else weight,
+            name="weight",
+            lower=-1 if self.deletions else 1,
+            upper=1,
+        )
+        if weights.size != cells.size:
+            raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {cells.size}")
+        zeros = np.flatnonzero(weights == 0)
+        if zeros.size:
+            raise InvalidBatch("weight must be +1 or -1", row=int(zeros[0]))
+        return PresenceBatch(cells, weights, (*owned, weights) if copied else owned)
+
+    def _from_two(self, insert: Any, delete: Any) -> PresenceBatch:
+        if insert is None and delete is None:
+            raise InvalidBatch("ids are missing")
+        if delete is None:
+            return self.batch(insert)
+        if not self.deletions:
+            raise InvalidBatch("deletes need an algorithm built with deletions=True")
+        first, first_owned = self.population.cells_of([] if insert is None else insert)
+        second, second_owned = self.population.cells_of(delete)
+        cells = np.concatenate([first, second])
+        weights = np.repeat(np.array([1, -1], np.int64), [first.size, second.size])
+        return PresenceBatch(cells, weights, (*first_owned, *second_owned, cells, weights))
+
+    def update(self, state: PresenceState, batch: PresenceBatch, source: Source) -> None:
+        """Re-draw the bit of every user in the batch, row by row."""
+        law, population = self.law, self.population
+        coins = source.scratch.array(min(_CHUNK, len(batch)))
+        others = source.scratch.array(coins.size if batch.weights is not None else 0)
+        moved = source.scratch.array(coins.size if population.permuted else 0, np.int64)
+        for start in range(0, len(batch), _CHUNK):
+            cells = batch.cells[start : start + _CHUNK]
+            tossed = source.bernoulli(law.present, cells.size, out=coins)
+            if batch.weights is not None:
+                choose(tossed, source.bernoulli(law.absent, cells.size, out=others), batch.weights, start)
+            if population.permuted:
+                redraw(state.bits, population.permute(cells, moved[: cells.size]), tossed)
+            else:
+                redraw_all(state.bits, cells, tossed)
+
+    def release(self, state: PresenceState, source: Source) -> Estimate:
+        """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
+        state.released = spend_release(state.released, self.releases)
+        law, phases = self.law, len(state.frozen)
+        pattern = pattern_of(state.frozen, self.cells)
+        sizes = np.bincount(pattern, minlength=1 << phases)
+        ones = np.bincount(pattern, state.bits, minlength=1 << phases).astype(np.int64)
+        source.add_discrete_laplace(ones, law.noise)
+        released = tuple(int(count) for count in ones)
+        return self._decode(released, sizes, phases)
+
+    def _decode(self, released: tuple[int, ...], sizes: NDArray[np.intp], phases: int) -> Estimate:
+        law = self.law
+        gap = law.p1 - law.p0
+        weights = pattern_weights(phases, law.p0, law.p1)
+        absent = float(weights @ (law.p1 * sizes - np.array(released))) / (gap * self.cells)
+        density = 1.0 - absent
+        kappa = law.noise.kappa * gap * self.cells / math.sqrt(float(weights @ weights))
+
+        def rule(level: float) -> tuple[float, float]:
+            return self._interval(density, phases, kappa, level)
+
+        noise = law.noise.variance * float(weights @ weights) / (gap * self.cells) ** 2
+        inside = min(max(density, 0.0), 1.0)
+        return Estimate.clipped(
+            density,
+            (0.0, 1.0),
+            standard_error=math.sqrt(self._variance(inside, phases) + noise),
+            claim=self.claim(),
+            name="density",
+            released=released,
+            rule=rule,
+        )
+
+    def _variance(self, density: float, phases: int = 0) -> float:
+        """Return the variance of the estimate at ``density``, without the release noise."""
+        law = self.law
+        gap = law.p1 - law.p0
+        v0, v1 = law.p0 * (1 - law.p0) / gap**2, law.p1 * (1 - law.p1) / gap**2
+        absent = (1 + v0) ** (phases + 1) - 1
+        present = v1 * (1 + v0) ** phases
+        bits = (density * present + (1 - density) * absent) / self.cells
+        total = self.population.size
+        left_out = (total - self.cells) / (total - 1) if total > 1 else 0.0
+        return bits + density * (1 - density) / self.cells * left_out
+
+    def _interval(self, density: float, phases: int, kappa: float, level: float) -> tuple[float, float]:
+        """Return the densities whose law does not reject what was released (score interval)."""
+        step = 0.5 / (self.cells * (self.law.p1 - self.law.p0))
+
+        def reach(truth: float) -> float:
+            sigma = math.sqrt(self._variance(truth, phases))
+            return normal_laplace_quantile((1 - level) / 2, sigma, kappa) + step
+
+        # Above the estimate the truth is accepted up to where truth - reach passes it; below likewise.
+        inside = min(max(density, 0.0), 1.0)
+        upper = falling_root(lambda truth: reach(truth) - (truth - density), inside, 1.0, 1e-7)
+        lower = falling_root(lambda gap: reach(inside - gap) - (density - inside + gap), 0.0, inside, 1e-7)
+        return inside - lower, upper
+
+    def refresh(self, state: PresenceState, source: Source) -> None:
+        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid for."""
+        if self.deletions:
+            raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
+        if len(state.frozen) >= self.announced:
+            raise NotSupported(
+                f"this algorithm was built with announced={self.announced}; each announced intrusion costs "
+                f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
+            )
+        state.frozen = freeze(state.frozen, state.bits, self.law.absent, source)
+
+    def error(self, *, beta: float) -> float:
+        """Return the additive error of the density that is exceeded with probability at most ``beta``."""
+        if not 0 < beta < 1:
+            raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+        law = self.law
+        gap = law.p1 - law.p0
+        weights = pattern_weights(self.announced, law.p0, law.p1)
+        kappa = law.noise.kappa * gap * self.cells / math.sqrt(float(weights @ weights))
+        sigma = math.sqrt(max(self._variance(d / 64, self.announced) for d in range(65)))
+        return normal_laplace_quantile(beta / 2, sigma, kappa) + 0.5 / (self.cells * gap)

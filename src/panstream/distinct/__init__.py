@@ -1,0 +1,1 @@
+"""Distinct count on an open universe: any ids, mergeable."""

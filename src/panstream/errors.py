@@ -1,0 +1,78 @@
+"""Every exception panstream raises.
+
+::
+
+    PanstreamError
+    ├── InvalidParameter      a public parameter breaks its rule          (also a ValueError)
+    ├── InvalidBatch          a batch was refused whole; state unchanged  (also a ValueError)
+    ├── BudgetExhausted       the call would cost more than was declared
+    ├── NotSupported          the algorithm cannot do this, whatever the data
+    ├── InvalidBytes          serialised bytes are foreign, damaged or too new (also a ValueError)
+    ├── MergeRefused          the two states must not be merged
+    ├── InsecureSource        a test source was used where real privacy is promised
+    └── MissingExtra          an optional dependency is absent            (also an ImportError)
+
+A message names the parameter, the rule and the public value. It never contains an item, a key or a state.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BudgetExhausted",
+    "InsecureSource",
+    "InvalidBatch",
+    "InvalidBytes",
+    "InvalidParameter",
+    "MergeRefused",
+    "MissingExtra",
+    "NotSupported",
+    "PanstreamError",
+]
+
+
+class PanstreamError(Exception):
+    """Root of all errors raised on purpose by panstream."""
+
+
+class InvalidParameter(PanstreamError, ValueError):
+    """A public parameter breaks its rule."""
+
+
+class InvalidBatch(PanstreamError, ValueError):
+    """A batch was refused as a whole; the state is as it was before the call.
+
+    ``row`` is the zero-based position of the first offending row, or ``None`` where the fault
+    is not in one row (a wrong container type, say).
+    """
+
+    def __init__(self, message: str, *, row: int | None = None) -> None:
+        super().__init__(message if row is None else f"row {row}: {message}")
+        self.row = row
+
+
+class BudgetExhausted(PanstreamError):
+    """The call would cost more than was declared; nothing happened."""
+
+
+class NotSupported(PanstreamError):
+    """The algorithm cannot do this, whatever the data."""
+
+
+class InvalidBytes(PanstreamError, ValueError):
+    """Serialised bytes are foreign, damaged, or of a version this release does not know."""
+
+
+class MergeRefused(PanstreamError):
+    """The two states must not be merged."""
+
+
+class InsecureSource(PanstreamError):
+    """A test source was used where real privacy is promised."""
+
+
+class MissingExtra(PanstreamError, ImportError):
+    """An optional dependency is absent; the message holds the exact pip command."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional dependency: pip install 'panstream[{extra}]'")
+        self.extra = extra

@@ -1,0 +1,198 @@
+"""An answer: value, standard error, interval, and the claim it was made under."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.privacy.claim import Claim
+
+__all__ = ["Estimate", "Estimates", "falling_root", "normal_laplace_quantile"]
+
+IntervalRule = Callable[[float], tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A private answer.
+
+    ``value`` lies within the values that are possible (``support``); ``unbiased`` is the same number before it was
+    moved there, for averaging many answers. ``released`` are the noisy integers that everything else, intervals
+    included, was computed from: nothing more of the state has left.
+    """
+
+    value: float
+    standard_error: float
+    claim: Claim
+    name: str = "estimate"
+    unbiased: float = math.nan
+    support: tuple[float, float] = (-math.inf, math.inf)
+    released: tuple[int, ...] = ()
+    rule: IntervalRule | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def clipped(cls, unbiased: float, support: tuple[float, float], **rest: Any) -> Estimate:
+        """Return an estimate whose value is ``unbiased`` moved into ``support``."""
+        value = min(max(unbiased, support[0]), support[1])
+        return cls(value=value, unbiased=unbiased, support=support, **rest)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return a confidence interval at ``level``, computed from the released numbers only."""
+        if not 0 < level < 1:
+            raise InvalidParameter(f"level must be in (0, 1), got level={level}")
+        if self.rule is not None:
+            low, high = self.rule(level)
+        else:
+            centre = self.value if math.isnan(self.unbiased) else self.unbiased
+            half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
+            low, high = centre - half, centre + half
+        return max(min(low, self.support[1]), self.support[0]), min(max(high, self.support[0]), self.support[1])
+
+    def scaled(self, factor: float, name: str) -> Estimate:
+        """Return the same answer in another unit (a density as a number of users, say)."""
+        if not factor > 0:
+            raise InvalidParameter(f"factor must be positive, got factor={factor}")
+        rule = self.rule
+
+        def scaled_rule(level: float) -> tuple[float, float]:
+            low, high = rule(level) if rule is not None else (0.0, 0.0)
+            return low * factor, high * factor
+
+        return replace(
+            self,
+            value=self.value * factor,
+            standard_error=self.standard_error * factor,
+            unbiased=self.unbiased * factor,
+            support=(self.support[0] * factor, self.support[1] * factor),
+            name=name,
+            rule=scaled_rule if rule is not None else None,
+        )
+
+    def to_json(self, level: float = 0.95) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "standard_error": self.standard_error,
+            "interval": list(self.interval(level)),
+            "level": level,
+            "epsilon": self.claim.to_json()["epsilon"],
+            "claim": self.claim.to_json(),
+        }
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        loss = f"epsilon {self.claim.epsilon:.4g}" if self.claim.is_private else "no privacy"
+        figures = f"{_figure(self.value)} ± {_figure(self.standard_error)}"
+        return f"{self.name} {figures} (95%: {_figure(low)} to {_figure(high)}; {loss})"
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval()
+        rows = [
+            (html.escape(self.name), f"<b>{_figure(self.value)}</b>"),
+            ("95% interval", f"{_figure(low)} to {_figure(high)}"),
+            ("standard error", _figure(self.standard_error)),
+            *((name, html.escape(text)) for name, text in self.claim.rows()),
+        ]
+        cells = "".join(f"<tr><th style='text-align:left'>{n}</th><td>{t}</td></tr>" for n, t in rows)
+        return f"<table>{cells}</table>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimates:
+    """One answer per tick, as columns."""
+
+    value: NDArray[np.float64]
+    standard_error: NDArray[np.float64]
+    claim: Claim
+    name: str = "estimate"
+
+    def __len__(self) -> int:
+        return int(self.value.size)
+
+    def __getitem__(self, tick: int) -> Estimate:
+        return Estimate(
+            value=float(self.value[tick]),
+            standard_error=float(self.standard_error[tick]),
+            claim=self.claim,
+            name=self.name,
+        )
+
+    def interval(self, level: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the lower and upper ends at ``level``, tick by tick (each tick on its own, not jointly)."""
+        half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
+        return self.value - half, self.value + half
+
+
+def normal_laplace_quantile(tail: float, sigma: float, kappa: float) -> float:
+    """Return x with P(Normal(0, sigma) + Laplace(1/kappa) > x) = ``tail``, for ``tail`` below 1/2."""
+    if math.isinf(kappa) or kappa * sigma > 1e4:
+        return sigma * NormalDist().inv_cdf(1 - tail)
+    high = math.hypot(sigma, math.sqrt(2) / kappa)
+    target = math.log(tail)
+
+    def excess(x: float) -> float:
+        return math.log(max(_normal_laplace_tail(x, sigma, kappa), 1e-320)) - target
+
+    while excess(high) > 0:
+        high *= 2
+    return falling_root(excess, 0.0, high)
+
+
+def falling_root(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-9) -> float:
+    """Return where a falling ``function`` is within ``tolerance`` of zero between ``low`` and ``high`` (Illinois method)."""
+    at_low, at_high = function(low), function(high)
+    if at_low <= 0:
+        return low
+    if at_high >= 0:
+        return high
+    kept = 0  # which end survived the last two rounds: its value is halved so that both ends move
+    for _ in range(100):
+        middle = (low * at_high - high * at_low) / (at_high - at_low)
+        value = function(middle)
+        if abs(value) <= tolerance or high - low <= tolerance * abs(high):
+            return middle
+        if value > 0:
+            low, at_low = middle, value
+            at_high = at_high / 2 if kept > 0 else at_high
+            kept = 1
+        else:
+            high, at_high = middle, value
+            at_low = at_low / 2 if kept < 0 else at_low
+            kept = -1
+    return high
+
+
+def _normal_laplace_tail(x: float, sigma: float, kappa: float) -> float:
+    if sigma == 0.0:
+        return 0.5 * math.exp(-kappa * x)
+    plain = 0.5 * math.erfc(x / (sigma * math.sqrt(2)))
+    below = _exp_tail(-kappa * x + (kappa * sigma) ** 2 / 2, kappa * sigma - x / sigma)
+    above = _exp_tail(kappa * x + (kappa * sigma) ** 2 / 2, kappa * sigma + x / sigma)
+    return plain + 0.5 * (below - above)
+
+
+def _exp_tail(exponent: float, z: float) -> float:
+    """Return exp(exponent)·P(Normal > z) without overflow."""
+    if z > 25:  # Mills' ratio, error below 1/z**4
+        log_tail = -z * z / 2 - math.log(z * math.sqrt(2 * math.pi)) - 1 / (z * z)
+    else:
+        log_tail = math.log(max(0.5 * math.erfc(z / math.sqrt(2)), 1e-320))
+    return math.exp(min(exponent + log_tail, 700.0))
+
+
+def _figure(number: float) -> str:
+    if not math.isfinite(number):
+        return str(number)
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

@@ -1,0 +1,127 @@
+"""A claim: exactly what is promised, to whom, against which intruder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, get_args
+
+from panstream.errors import InvalidParameter
+
+__all__ = ["Adjacency", "Claim", "Intrusions", "Place", "Unit"]
+
+Unit = Literal["event", "slot", "record", "edge", "user", "user-window"]
+Adjacency = Literal["add-remove", "replace"]
+Place = Literal["memory", "disk"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intrusions:
+    """How often the state may be copied.
+
+    ``unannounced`` copies may happen at any time, before or after any release, without anyone noticing. ``announced``
+    ones are followed by a refresh; then one unannounced copy is tolerated in every phase between two refreshes
+    if ``per_phase`` is true, else only in the last phase.
+    """
+
+    unannounced: int = 1
+    announced: int = 0
+    per_phase: bool = False
+
+    def __str__(self) -> str:
+        if self.unannounced == 0 and self.announced == 0:
+            return "none"
+        many = "any number of" if self.announced < 0 else str(self.announced)
+        parts = [f"{self.unannounced} unannounced"] if self.unannounced else []
+        parts += [f"{many} announced"] if self.announced else []
+        where = " in every phase" if self.per_phase and self.announced else ""
+        return " and ".join(parts) + where + ", before or after any release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A promise of differential privacy for the joint view of intruder and public.
+
+    The view is the state at the moment of each covered intrusion together with every release, in either order. Two
+    streams are neighbours when they differ in any occurrences of one ``unit`` (``add-remove``) or when one unit's
+    occurrences are exchanged for another's (``replace``).
+    """
+
+    epsilon: float
+    unit: Unit
+    delta: float = 0.0
+    adjacency: Adjacency = "add-remove"
+    parts: Mapping[str, float] = field(default_factory=dict, hash=False)
+    intrusions: Intrusions = Intrusions()
+    places: tuple[Place, ...] = ("memory",)
+    releases: int = 1
+    horizon: int | None = None
+    public: tuple[str, ...] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0:
+            raise InvalidParameter(f"epsilon must be at least 0, got epsilon={self.epsilon}")
+        if not 0 <= self.delta < 1:
+            raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
+        if self.unit not in get_args(Unit):
+            raise InvalidParameter(f"unit must be one of {', '.join(get_args(Unit))}, got unit={self.unit!r}")
+        if self.adjacency not in get_args(Adjacency):
+            raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
+        object.__setattr__(self, "parts", dict(self.parts))
+
+    @property
+    def is_private(self) -> bool:
+        """Return whether the loss is finite."""
+        return math.isfinite(self.epsilon)
+
+    def with_public(self, *facts: str) -> Self:
+        """Return the claim with further facts about the stream declared public."""
+        return replace(self, public=self.public + facts)
+
+    def without_privacy(self, reason: str) -> Self:
+        """Return the claim with epsilon = inf, for runs on a source that is not secure."""
+        return replace(self, epsilon=math.inf, note=reason)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; an infinite loss is the string "inf"."""
+        return {
+            "epsilon": self.epsilon if self.is_private else "inf",
+            "delta": self.delta,
+            "unit": self.unit,
+            "adjacency": self.adjacency,
+            "parts": {name: loss if math.isfinite(loss) else "inf" for name, loss in self.parts.items()},
+            "intrusions": {
+                "unannounced": self.intrusions.unannounced,
+                "announced": "any" if self.intrusions.announced < 0 else self.intrusions.announced,
+                "per_phase": self.intrusions.per_phase,
+            },
+            "places": list(self.places),
+            "releases": self.releases if self.releases >= 0 else "any",
+            "horizon": self.horizon,
+            "public": list(self.public),
+            "note": self.note,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the claim as (name, text) rows for tables."""
+        loss = "no privacy (epsilon = inf)" if not self.is_private else f"{self.epsilon:.6g}"
+        rows = [("epsilon", loss)]
+        if self.delta:
+            rows.append(("delta", f"{self.delta:.3g}"))
+        if self.parts:
+            rows.append(("made of", ", ".join(f"{name} {loss:.4g}" for name, loss in self.parts.items())))
+        rows.append(("protects", f"one {self.unit} ({self.adjacency})"))
+        rows.append(("intrusions", f"{self.intrusions} ({' and '.join(self.places)})"))
+        rows.append(("releases", str(self.releases) if self.releases >= 0 else "any number"))
+        if self.horizon is not None:
+            rows.append(("horizon", f"{self.horizon:,} ticks"))
+        if self.public:
+            rows.append(("public", "; ".join(self.public)))
+        if self.note:
+            rows.append(("note", self.note))
+        return rows
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<11} {text}" for name, text in self.rows())

@@ -1,0 +1,105 @@
+"""Exact joint losses of (state at one time, all outputs) for stored bits and for counters, as closed forms.
+
+Proofs: docs/proofs/joint-loss.md. Every formula here is checked against an enumeration of the shipped code.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+from panstream.errors import InvalidParameter
+
+__all__ = [
+    "announced_loss",
+    "kappa_for",
+    "modular_loss",
+    "pair_loss",
+    "present_probability",
+    "symmetric_loss",
+]
+
+
+def present_probability(epsilon_state: float) -> float:
+    """Return p1 = R/(1+R), R = e**epsilon_state: the chance that a present user's bit is 1."""
+    return 1.0 / (1.0 + math.exp(-epsilon_state))
+
+
+def symmetric_loss(epsilon_state: float, kappa: float, releases: int = 1) -> float:
+    """Return the joint loss of bits with p0 = 1 - p1 under n releases of sum + DLap(kappa).
+
+    epsilon = epsilon_state + ln(1 - p1 + p1·e**(n·kappa))                                  [joint-loss.md, Theorem 1]
+    """
+    if math.isinf(epsilon_state) or math.isinf(kappa):
+        return math.inf
+    return epsilon_state + _log_mixture(epsilon_state, releases * kappa)
+
+
+def _log_mixture(epsilon_state: float, exponent: float) -> float:
+    """Return ln(1 - p1 + p1·e**exponent) without overflow or cancellation."""
+    p1 = present_probability(epsilon_state)
+    if exponent > 30.0:
+        return exponent + math.log(p1 + (1.0 - p1) * math.exp(-exponent))
+    return math.log1p(p1 * math.expm1(exponent))
+
+
+def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1) -> float:
+    """Return the kappa whose joint loss with ``epsilon_state`` is ``epsilon``: the inverse of ``symmetric_loss``.
+
+    kappa = ln(1 + (e**(epsilon - epsilon_state) - 1)/p1) / n
+    """
+    if math.isinf(epsilon):
+        return math.inf
+    left = epsilon - epsilon_state
+    if not left > 0:
+        raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
+    p1 = present_probability(epsilon_state)
+    if left > 30.0:
+        return (left - math.log(p1)) / releases
+    return math.log1p(math.expm1(left) / p1) / releases
+
+
+def pair_loss(p0: float, p1: float, kappa: float, releases: int = 1) -> float:
+    """Return the exact joint loss for any pair of coins, inserts and deletes, look before or after the outputs.
+
+    One user's bit is followed through both worlds. Before the look it was last drawn from p0 or p1; between look
+    and outputs it stays or is re-drawn. Outputs far above (below) the possible sums weigh a world by the mean of
+    K**±bit, and every other output lies between (joint-loss.md, Lemma 2), so the maximum over these finitely many
+    cases is the loss. With the outputs first, the last output's bit and the bit that is seen change places.
+    """
+    if math.isinf(kappa) or p0 in (0.0, 1.0) or p1 in (0.0, 1.0):
+        return math.inf
+    drawn = (p0, p1)
+    worst = 0.0
+    for sign, seen in product((1.0, -1.0), (0, 1)):
+        growth = math.exp(sign * kappa * releases)
+        views: list[float] = []
+        for first in drawn:
+            state = first if seen else 1.0 - first
+            views.append(state * growth**seen)  # not touched after the look
+            views += [state * (1.0 - later + later * growth) for later in drawn]
+        worst = max(worst, math.log(max(views) / min(views)))
+    return worst
+
+
+def modular_loss(epsilon_state: float, kappa: float, releases: int = 1, sensitivity: int = 1) -> float:
+    """Return the joint loss of counters that are moved, never re-drawn: epsilon_state + n·sensitivity·kappa."""
+    return epsilon_state + releases * sensitivity * kappa
+
+
+def announced_loss(
+    epsilon_state: float, kappa: float, announced: int, releases: int = 1, *, unannounced: bool = True
+) -> float:
+    """Return the loss of k announced looks (freeze and start afresh), then the releases.
+
+    k·epsilon_state + the joint loss of the last phase, which is ``symmetric_loss`` if an unannounced look is to be
+    tolerated there and ln[(p1·K + 1 - p1)/(p0·K + 1 - p0)] if not.                         [joint-loss.md, Theorem 3]
+    """
+    if math.isinf(epsilon_state) or math.isinf(kappa):
+        return math.inf
+    if unannounced:
+        last = symmetric_loss(epsilon_state, kappa, releases)
+    else:
+        exponent = releases * kappa
+        last = _log_mixture(epsilon_state, exponent) - _log_mixture(-epsilon_state, exponent)
+    return announced * epsilon_state + last

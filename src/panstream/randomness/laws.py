@@ -1,0 +1,117 @@
+"""What is drawn, exactly: laws are values with rational parameters, so that a test can enumerate them.
+
+A probability is a multiple of 2^-64; a discrete Laplace decay rate is a multiple of 2^-52. Both are rounded to the
+side that loses less privacy, and the closed forms in ``panstream.privacy`` are upper bounds for what is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+
+from panstream.errors import InvalidParameter
+
+__all__ = ["COIN_BITS", "LAPLACE_BITS", "Coin", "DiscreteLaplace", "exp_fraction", "symmetric_pair"]
+
+COIN_BITS = 64
+LAPLACE_BITS = 52
+_CONTEXT = Context(prec=80)
+
+
+@dataclass(frozen=True, slots=True)
+class Coin:
+    """A coin that shows 1 with probability ``threshold / 2**64``, exactly."""
+
+    threshold: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1 << COIN_BITS:
+            raise InvalidParameter(f"threshold must be in 0..2**64, got threshold={self.threshold}")
+
+    @classmethod
+    def at_most(cls, probability: float | Fraction) -> Coin:
+        """Return the coin with the largest representable probability not above ``probability``."""
+        exact = Fraction(probability)
+        if not 0 <= exact <= 1:
+            raise InvalidParameter(f"probability must be in [0, 1], got probability={probability}")
+        return cls(math.floor(exact * (1 << COIN_BITS)))
+
+    @property
+    def probability(self) -> Fraction:
+        """Return the exact probability of a 1."""
+        return Fraction(self.threshold, 1 << COIN_BITS)
+
+    @property
+    def complement(self) -> Coin:
+        """Return the coin that shows 1 when this one shows 0."""
+        return Coin((1 << COIN_BITS) - self.threshold)
+
+    def __float__(self) -> float:
+        return self.threshold / (1 << COIN_BITS)
+
+
+def symmetric_pair(epsilon: float) -> tuple[Coin, Coin]:
+    """Return (absent, present): coins p0 = 1 - p1 and p1 with p1/p0 at most ``e**epsilon``.
+
+    p1 is ``e**epsilon / (1 + e**epsilon)`` rounded down to a multiple of 2^-64. Rounding down makes p1 smaller and
+    p0 = 1 - p1 larger, so the ratio can only fall; the error of each is below 2^-64. ``epsilon = inf`` gives (0, 1).
+
+    >>> absent, present = symmetric_pair(1.0)
+    >>> present.probability / absent.probability <= exp_fraction(Fraction(1))
+    True
+    """
+    if not epsilon > 0:
+        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    if math.isinf(epsilon):
+        return Coin(0), Coin(1 << COIN_BITS)
+    growth = _CONTEXT.exp(Decimal(min(epsilon, 200.0)))  # beyond 45 every p1 rounds to the same coin
+    exact = _CONTEXT.divide(growth, _CONTEXT.add(growth, Decimal(1)))
+    scaled = _CONTEXT.multiply(exact, Decimal(1 << COIN_BITS))
+    present = Coin(int(scaled.to_integral_value(rounding=ROUND_FLOOR)))
+    return present.complement, present
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteLaplace:
+    """Integer noise with P(k) proportional to ``exp(-kappa * |k|)``; ``kappa`` = ``numerator / 2**52``.
+
+    ``numerator = None`` is the law of no noise at all (kappa = inf), which belongs to claims of epsilon = inf.
+    """
+
+    numerator: int | None
+
+    @classmethod
+    def at_most(cls, kappa: float | Fraction) -> DiscreteLaplace:
+        """Return the law with the largest representable decay rate not above ``kappa`` (never less noise)."""
+        if not kappa > 0:
+            raise InvalidParameter(f"kappa must be positive, got kappa={kappa}")
+        if isinstance(kappa, float) and math.isinf(kappa):
+            return cls(None)
+        numerator = math.floor(Fraction(kappa) * (1 << LAPLACE_BITS))
+        if not 1 <= numerator < 1 << 62:
+            raise InvalidParameter(f"kappa must be in [2**-{LAPLACE_BITS}, {1 << (62 - LAPLACE_BITS)}), got {kappa}")
+        return cls(numerator)
+
+    @property
+    def kappa(self) -> float:
+        """Return the decay rate as a float (inf for no noise)."""
+        return math.inf if self.numerator is None else self.numerator / (1 << LAPLACE_BITS)
+
+    @property
+    def variance(self) -> float:
+        """Return the variance, ``2q/(1-q)**2`` with ``q = exp(-kappa)``."""
+        if self.numerator is None:
+            return 0.0
+        return 0.5 / math.sinh(self.kappa / 2) ** 2 if self.kappa < 1400 else 0.0
+
+    def decay(self) -> Fraction:
+        """Return ``exp(-kappa)`` as a rational with more than 70 correct digits."""
+        return Fraction(0) if self.numerator is None else exp_fraction(Fraction(-self.numerator, 1 << LAPLACE_BITS))
+
+
+def exp_fraction(exponent: Fraction) -> Fraction:
+    """Return ``exp(exponent)`` as a rational with more than 70 correct digits."""
+    numerator = Decimal(exponent.numerator)
+    return Fraction(_CONTEXT.exp(_CONTEXT.divide(numerator, Decimal(exponent.denominator))))

@@ -1,0 +1,140 @@
+"""Randomness for one atomic step: fresh from the operating system, exact, and wiped when the step ends.
+
+An intruder who reads a generator's state can rewind it to past coins and run it forward to future noise. So nothing
+random is kept: a source lives for one step, and on leaving its ``with`` block the key, the keystream and every array
+it handed out are overwritten.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.randomness.entropy import system_entropy
+from panstream.randomness.laws import COIN_BITS, LAPLACE_BITS, Coin, DiscreteLaplace
+from panstream.scratch import Scratch, wipe
+
+__all__ = ["Source"]
+
+_DIRECT = 256  # bytes; below this getrandom is cheaper than setting up a cipher
+_CHUNK = 1 << 20
+_ZEROS = np.zeros(_CHUNK, np.uint8)
+_WORDS_PER_LAPLACE = 12
+
+
+class Source:
+    """Draws for one atomic step. Use as a context manager; arrays it returns are zeroed when the block ends.
+
+    >>> from panstream.randomness import Coin
+    >>> with Source() as source:
+    ...     heads = int(source.bernoulli(Coin.at_most(0.5), 1000).sum())
+    >>> 300 < heads < 700
+    True
+    """
+
+    __slots__ = ("_cipher", "_drawn", "scratch")
+
+    is_secure = True
+
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+        self._cipher: CipherContext | None = None
+        self._drawn = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Overwrite everything random that this step held."""
+        self._cipher = None  # OpenSSL cleanses its round keys when the context is freed
+        self._drawn = 0
+        self.scratch.close()
+
+    def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return ``size`` independent tosses of ``coin`` as bytes 0 and 1."""
+        coins = self.scratch.array(size) if out is None else out[:size]
+        if coin.threshold in (0, 1 << COIN_BITS):
+            coins.fill(coin.threshold != 0)
+            return coins
+        from panstream._kernels.draws import compare_bytes, finish_coins
+
+        self._fill(coins)
+        top = np.uint8(coin.threshold >> 56)
+        rest = np.uint64(coin.threshold & ((1 << 56) - 1))
+        ties = compare_bytes(coins, top)
+        finish_coins(coins, top, rest, self._words(ties))
+        return coins
+
+    def randomised_response(self, bits: NDArray[np.uint8], keep: Coin) -> NDArray[np.uint8]:
+        """Return ``bits`` with each bit kept with probability ``keep`` and flipped otherwise."""
+        flips = self.bernoulli(keep.complement, bits.size)
+        np.bitwise_xor(flips, bits, out=flips)
+        return flips
+
+    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Return ``size`` independent uniform integers in ``[0, bound)``, for ``1 <= bound <= 2**63``."""
+        if not 1 <= bound <= 1 << 63:
+            raise InvalidParameter(f"bound must be in 1..2**63, got bound={bound}")
+        from panstream._kernels.draws import uniform_below
+
+        out: NDArray[np.int64] = self.scratch.array(size, np.int64)
+        done = 0
+        while done < size:
+            words = self._words((size - done) * 3 // 2 + 8)
+            done, _ = uniform_below(out, done, np.uint64(bound), words)
+        return out
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add independent noise of ``law`` to every element of ``values``, in place."""
+        if law.numerator is None:
+            return
+        from panstream._kernels.draws import add_discrete_laplace
+
+        done, kept = 0, self._words(0)
+        while done < values.size:
+            need = (values.size - done) * _WORDS_PER_LAPLACE + 32
+            words: NDArray[np.uint64] = self.scratch.array(min(need, _CHUNK // 8) + kept.size, np.uint64)
+            words[: kept.size] = kept
+            self._fill(words[kept.size :].view(np.uint8))
+            done, used = add_discrete_laplace(values, done, np.uint64(law.numerator), np.uint64(LAPLACE_BITS), words)
+            kept = words[used:]
+
+    def _words(self, count: int) -> NDArray[np.uint64]:
+        words: NDArray[np.uint64] = self.scratch.array(count, np.uint64)
+        self._fill(words.view(np.uint8))
+        return words
+
+    def _fill(self, buffer: NDArray[np.uint8]) -> None:
+        """Fill ``buffer`` with uniform bytes."""
+        if self._cipher is None and self._drawn + buffer.nbytes <= _DIRECT:
+            self._drawn += buffer.nbytes
+            system_entropy(buffer)
+            return
+        if self._cipher is None:
+            self._cipher = self._expand()
+        for start in range(0, buffer.nbytes, _CHUNK):
+            piece = buffer[start : start + _CHUNK]
+            self._cipher.update_into(memoryview(_ZEROS)[: piece.nbytes], memoryview(piece))
+
+    @staticmethod
+    def _expand() -> CipherContext:
+        """Return AES-256 in counter mode under a fresh key; our copy of the key is wiped at once."""
+        key = np.empty(32, np.uint8)
+        system_entropy(key)
+        try:
+            return counter_mode(key)
+        finally:
+            wipe(key)
+
+
+def counter_mode(key: NDArray[np.uint8]) -> CipherContext:
+    """Return an AES-256-CTR keystream; the counter may start at 0 since a key is used once."""
+    view: Any = memoryview(key)
+    return Cipher(algorithms.AES(view), modes.CTR(bytes(16))).encryptor()

@@ -1,0 +1,70 @@
+"""Working memory that is overwritten before it is given back.
+
+Coins, hashes and cell indices of a batch must not be found in memory once a step is over. Arrays from
+:class:`Scratch` come from a per-thread pool and are zeroed when the ``with`` block ends, however it ends.
+
+>>> with Scratch() as scratch:
+...     hashes = scratch.array(1000, np.uint64)
+...     hashes[:] = 7
+>>> int(hashes.sum())
+0
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Scratch", "wipe"]
+
+_POOL = threading.local()
+_KEEP_BYTES = 1 << 22  # a larger buffer is zeroed and returned to the system
+
+
+def wipe(array: NDArray[Any]) -> None:
+    """Overwrite ``array`` with zeros in place."""
+    array.view(np.uint8).fill(0) if array.flags.c_contiguous else array.fill(0)
+
+
+class Scratch:
+    """A set of temporary arrays, all zeroed together at the end of the ``with`` block."""
+
+    __slots__ = ("_used",)
+
+    def __init__(self) -> None:
+        self._used: list[tuple[NDArray[np.uint8], int]] = []
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def array(self, size: int, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
+        """Return an uninitialised array of ``size`` elements that lives until the block ends."""
+        item = np.dtype(dtype)
+        nbytes = size * item.itemsize
+        raw = self._take(nbytes)
+        self._used.append((raw, nbytes))
+        return raw[:nbytes].view(item)
+
+    def close(self) -> None:
+        """Zero every array handed out and return its memory to the pool."""
+        free: list[NDArray[np.uint8]] = _POOL.__dict__.setdefault("free", [])
+        for raw, nbytes in self._used:
+            raw[:nbytes].fill(0)
+            if raw.nbytes <= _KEEP_BYTES and len(free) < 16:
+                free.append(raw)
+        self._used.clear()
+
+    @staticmethod
+    def _take(nbytes: int) -> NDArray[np.uint8]:
+        free: list[NDArray[np.uint8]] = _POOL.__dict__.setdefault("free", [])
+        for position, raw in enumerate(free):
+            if raw.nbytes >= nbytes:
+                return free.pop(position)
+        capacity = 1 << max(8, (nbytes - 1).bit_length()) if nbytes else 256
+        return np.empty(capacity, np.uint8)

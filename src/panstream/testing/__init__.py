@@ -1,0 +1,1 @@
+"""Public test tools: exact enumeration, instrumented sources, conformance checks, the memory scanner."""

@@ -1,0 +1,302 @@
+"""The conformance suite: what every algorithm must do, whoever wrote it.
+
+Describe yours in a :class:`Specimen` and run it through ``CHECKS``::
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_conformance(check):
+        check(MY_SPECIMEN)
+
+A check raises ``AssertionError`` with a sentence that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from panstream import codec
+from panstream.algorithm import Continual, Monitor
+from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, MergeRefused, NotSupported, PanstreamError
+from panstream.estimate import Estimate
+from panstream.randomness import SeededSource, Source
+from panstream.testing.enumerate import snapshot
+
+__all__ = ["CHECKS", "Specimen"]
+
+_RUNS = 200
+_BETA = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specimen:
+    """An algorithm with enough around it to put it through the suite.
+
+    ``algorithm`` should have at least 64 noisy cells or one noisy number of scale above 10, so that two fresh states
+    are never equal by chance. ``batches`` are keyword arguments of ``algorithm.batch`` (``ids`` is passed by position);
+    ``truth`` is the exact answer after all of them. ``bad`` are batches to refuse; each contains ``canary`` if it can.
+    ``noiseless`` is the same algorithm with epsilon = inf, or None where no exact answer exists without noise.
+    """
+
+    name: str
+    algorithm: Any
+    batches: tuple[Mapping[str, Any], ...]
+    bad: tuple[Mapping[str, Any], ...]
+    truth: float
+    noiseless: Any = None
+    canary: str = "canary-7f3a91"
+    other_key: Any = None  # for mergeable algorithms: one that must be refused
+    truth_twice: float | None = None  # the exact answer after merging two equal states; ``truth`` by default
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def check_state_fields_are_declared(specimen: Specimen) -> None:
+    """Every field says public, noised or noise, and the layout describes exactly these fields."""
+    kind = specimen.algorithm.state_type
+    assert is_dataclass(kind), f"{kind.__name__} is not a dataclass"
+    undeclared = [declared.name for declared in fields(kind) if codec.role_of(declared) is None]
+    assert not undeclared, f"state fields {undeclared} are not declared public, noised or noise"
+    assert set(specimen.algorithm.layout()) == {declared.name for declared in fields(kind)}, "layout and fields differ"
+
+
+def check_start_is_already_noised(specimen: Specimen) -> None:
+    """Fresh states differ: nobody can tell an empty stream from the noise of its start."""
+    with Source() as source:
+        first, second = specimen.algorithm.begin(source), specimen.algorithm.begin(source)
+    noisy = [d.name for d in fields(first) if codec.role_of(d) in ("noised", "noise")]
+    assert noisy, "no field is noised"
+    assert any(not np.array_equal(getattr(first, n), getattr(second, n)) for n in noisy), "two fresh states are equal"
+
+
+def check_state_is_numbers_of_fixed_size(specimen: Specimen) -> None:
+    """The state holds integers and arrays only, whose size does not depend on the stream."""
+    monitor = Monitor(specimen.algorithm)
+    before = len(monitor.to_bytes())
+    _feed(monitor, specimen)
+    for declared in fields(monitor.state):
+        value = getattr(monitor.state, declared.name)
+        assert isinstance(value, int | np.ndarray), f"state field {declared.name} is neither integer nor array"
+        assert not isinstance(value, np.ndarray) or value.dtype.kind in "iu", f"{declared.name} is not integral"
+    data = monitor.to_bytes()
+    assert len(data) == before, "the state grew with the stream"
+    assert specimen.canary.encode() not in data, "an item is stored in the state"
+
+
+def check_errors_are_free_of_data(specimen: Specimen) -> None:
+    """A bad batch is refused with a message that shows no item, and nothing behind it does either."""
+    for batch in specimen.bad:
+        error = _refusal(specimen.algorithm, batch)
+        chain: BaseException | None = error
+        while chain is not None:
+            assert specimen.canary not in str(chain), f"the message shows an item: {type(chain).__name__}"
+            chain = chain.__cause__ or chain.__context__
+
+
+def check_bad_batch_changes_nothing(specimen: Specimen) -> None:
+    """After a refused batch the state is what it was, bit by bit."""
+    monitor = Monitor(specimen.algorithm)
+    _feed(monitor, specimen)
+    before = snapshot(copy.deepcopy(monitor.state))
+    for batch in specimen.bad:
+        try:
+            _update(monitor, batch)
+        except InvalidBatch:
+            pass
+        else:
+            raise AssertionError("a bad batch was accepted")
+        assert snapshot(monitor.state) == before, "a refused batch changed the state"
+
+
+def check_bytes_round_trip(specimen: Specimen) -> None:
+    """Bytes come back as the same algorithm and state, with the count of releases."""
+    monitor = Monitor(specimen.algorithm, source=SeededSource(3))
+    _feed(monitor, specimen)
+    data = monitor.to_bytes()
+    again = Monitor[Any].from_bytes(data, source=SeededSource(4))
+    assert again.algorithm == specimen.algorithm, "the parameters changed"
+    assert again.to_bytes() == data, "the state changed"
+    if not isinstance(specimen.algorithm, Continual):
+        _exhaust(again)
+        reread = Monitor[Any].from_bytes(again.to_bytes())
+        _must_refuse_release(reread, "bytes forgot the count of releases")
+
+
+def check_damaged_bytes_are_refused(specimen: Specimen) -> None:
+    """Cut, altered, foreign or newer bytes raise InvalidBytes and nothing else."""
+    data = Monitor(specimen.algorithm).to_bytes()
+    damaged = [b"", b"PANSTRM", data[:-1], data[: len(data) // 2], data + b"x", b"NOTMINE1" + data[8:]]
+    damaged += [b"PANSTRM9" + data[8:]]
+    for position in range(0, len(data), max(1, len(data) // 50)):
+        damaged.append(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+    for bad in damaged:
+        try:
+            Monitor[Any].from_bytes(bad)
+        except InvalidBytes:
+            continue
+        raise AssertionError("damaged bytes were read")
+
+
+def check_seeded_runs_are_identical(specimen: Specimen) -> None:
+    """The same seed gives the same answer, and says that it is not private."""
+    answers = []
+    for _ in range(2):
+        monitor = Monitor(specimen.algorithm, source=SeededSource(11))
+        _feed(monitor, specimen)
+        answers.append(_conclude(monitor))
+    assert answers[0].value == answers[1].value, "two runs with one seed differ"
+    assert answers[0].claim.epsilon == math.inf, "a seeded run claims privacy"
+
+
+def check_default_source_is_secure(specimen: Specimen) -> None:
+    """Without a source of its own a monitor draws from the operating system, afresh in every call."""
+    monitor = specimen.algorithm.start()
+    first, second = monitor._step(), monitor._step()
+    assert first.is_secure, "the default source is not secure"
+    assert first is not second, "a source is kept between two steps"
+    assert monitor.claim().epsilon == specimen.algorithm.claim().epsilon
+
+
+def check_further_release_is_refused(specimen: Specimen) -> None:
+    """Once the paid releases are made another is refused, whatever happened in between."""
+    if isinstance(specimen.algorithm, Continual):
+        return
+    monitor = Monitor(specimen.algorithm)
+    _feed(monitor, specimen)
+    _exhaust(monitor)
+    last = monitor.last_release
+    _must_refuse_release(monitor, "one release too many")
+    _feed(monitor, specimen)
+    _must_refuse_release(monitor, "an update bought a release")
+    with contextlib.suppress(NotSupported, BudgetExhausted):
+        monitor.refresh()
+    _must_refuse_release(monitor, "a refresh bought a release")
+    assert monitor.last_release is last, "a refused release changed last_release"
+
+
+def check_zero_noise_is_exact(specimen: Specimen) -> None:
+    """With epsilon = inf the answer is the truth, and the claim says inf."""
+    if specimen.noiseless is None:
+        return
+    monitor = Monitor(specimen.noiseless)
+    _feed(monitor, specimen)
+    estimate = _conclude(monitor)
+    assert math.isclose(estimate.value, specimen.truth, rel_tol=1e-9, abs_tol=1e-9), "zero noise is not exact"
+    assert estimate.claim.epsilon == math.inf, "zero noise claims privacy"
+
+
+def check_error_bound_covers(specimen: Specimen) -> None:
+    """The promised error is exceeded no more often than promised (one run in a million fails by chance)."""
+    bound = specimen.algorithm.error(beta=_BETA)
+    source = SeededSource(17)
+    outside = 0
+    for _ in range(_RUNS):
+        monitor = Monitor(specimen.algorithm, source=source)
+        _feed(monitor, specimen)
+        estimate = _conclude(monitor)
+        value = estimate.value if math.isnan(estimate.unbiased) else estimate.unbiased
+        outside += abs(value - specimen.truth) > bound
+    allowed = _binomial_quantile(_RUNS, _BETA)
+    assert outside <= allowed, f"the error bound failed in {outside} of {_RUNS} runs, {allowed} allowed"
+
+
+def check_merge(specimen: Specimen) -> None:
+    """Merging consumes both inputs, agrees with the truth, and refuses itself and other keys."""
+    if specimen.other_key is None:
+        return
+    source = SeededSource(23)
+    errors = []
+    truth = specimen.truth if specimen.truth_twice is None else specimen.truth_twice
+    for _ in range(40):
+        first, second = (Monitor(specimen.algorithm, source=source) for _ in range(2))
+        _feed(first, specimen)
+        _feed(second, specimen)
+        merged = first.merge(second)
+        estimate = _conclude(merged)
+        errors.append((estimate.value - truth) / estimate.standard_error)
+    assert abs(float(np.mean(errors))) < 5 / math.sqrt(40) + 0.5, "merged answers are biased"
+    for consumed in (first, second):
+        try:
+            consumed.to_bytes()
+        except NotSupported:
+            continue
+        raise AssertionError("a merge left an input alive")
+    fresh = Monitor(specimen.algorithm)
+    for partner in (fresh, Monitor(specimen.other_key)):
+        try:
+            fresh.merge(partner)
+        except MergeRefused:
+            continue
+        raise AssertionError("merged with itself or with another key")
+
+
+CHECKS: tuple[Callable[[Specimen], None], ...] = (
+    check_state_fields_are_declared,
+    check_start_is_already_noised,
+    check_state_is_numbers_of_fixed_size,
+    check_errors_are_free_of_data,
+    check_bad_batch_changes_nothing,
+    check_bytes_round_trip,
+    check_damaged_bytes_are_refused,
+    check_seeded_runs_are_identical,
+    check_default_source_is_secure,
+    check_further_release_is_refused,
+    check_zero_noise_is_exact,
+    check_error_bound_covers,
+    check_merge,
+)
+
+
+def _update(monitor: Monitor[Any], batch: Mapping[str, Any]) -> None:
+    keywords = dict(batch)
+    ids = (keywords.pop("ids"),) if "ids" in keywords else ()
+    monitor.update(*ids, **keywords)
+
+
+def _feed(monitor: Monitor[Any], specimen: Specimen) -> None:
+    for batch in specimen.batches:
+        _update(monitor, batch)
+
+
+def _conclude(monitor: Monitor[Any]) -> Estimate:
+    return monitor.tick() if isinstance(monitor.algorithm, Continual) else monitor.release()
+
+
+def _exhaust(monitor: Monitor[Any]) -> None:
+    for _ in range(monitor.algorithm.claim().releases):
+        monitor.release()
+
+
+def _must_refuse_release(monitor: Monitor[Any], complaint: str) -> None:
+    try:
+        monitor.release()
+    except BudgetExhausted:
+        return
+    raise AssertionError(complaint)
+
+
+def _refusal(algorithm: Any, batch: Mapping[str, Any]) -> PanstreamError:
+    keywords = dict(batch)
+    ids = (keywords.pop("ids"),) if "ids" in keywords else ()
+    try:
+        algorithm.batch(*ids, **keywords)
+    except InvalidBatch as error:
+        return error
+    raise AssertionError("a bad batch was accepted")
+
+
+def _binomial_quantile(trials: int, rate: float, alpha: float = 1e-6) -> int:
+    """Return the smallest k with P(Binomial > k) at most ``alpha``."""
+    tail, k = 0.0, trials
+    while k > 0:
+        tail += math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k)
+        if tail > alpha:
+            return k
+        k -= 1
+    return 0

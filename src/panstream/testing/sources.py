@@ -1,0 +1,137 @@
+"""Sources for tests: walk through every outcome, inject one unit of noise, or draw no noise at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.randomness import Coin, DiscreteLaplace, Source
+
+__all__ = ["ImpulseSource", "InstrumentedSource", "ZeroNoiseSource", "outcomes"]
+
+ResultT = TypeVar("ResultT")
+
+
+class InstrumentedSource(Source):
+    """Follows a script of choices and keeps the exact probability of the path taken.
+
+    Discrete Laplace noise is infinite; since it is only ever added to integers, the *sums* are enumerated over
+    ``window`` (inclusive). Outside the range of the possible sums likelihood ratios are constant, so a window
+    that reaches past that range by one on either side loses nothing.
+    """
+
+    __slots__ = ("options", "path", "probability", "window")
+
+    is_secure = False
+
+    def __init__(self, path: list[int], window: tuple[int, int]) -> None:
+        super().__init__()
+        self.path = path
+        self.options: list[int] = []  # how many choices there were at each point of the path
+        self.probability = Fraction(1)
+        self.window = window
+
+    def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Toss coins as the script says."""
+        coins = np.empty(size, np.uint8) if out is None else out[:size]
+        p = coin.probability
+        sides = [(side, weight) for side, weight in ((0, 1 - p), (1, p)) if weight]
+        for i in range(size):
+            coins[i] = self._choose(sides)
+        return coins
+
+    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Draw uniform integers as the script says."""
+        choices = [(value, Fraction(1, bound)) for value in range(bound)]
+        return np.array([self._choose(choices) for _ in range(size)], np.int64)
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Replace each value by a sum in the window, with the probability of the noise in between."""
+        q = law.decay()
+        scale = (1 - q) / (1 + q)
+        flat = values.reshape(-1)
+        for i in range(flat.size):
+            x = int(flat[i])
+            if law.numerator is not None:
+                low, high = self.window
+                flat[i] = self._choose([(y, scale * q ** abs(y - x)) for y in range(low, high + 1)])
+
+    def _choose(self, choices: list[tuple[int, Fraction]]) -> int:
+        depth = len(self.options)
+        if depth == len(self.path):
+            self.path.append(0)
+        self.options.append(len(choices))
+        value, weight = choices[self.path[depth]]
+        self.probability *= weight
+        return value
+
+
+def outcomes(step: Callable[[Source], ResultT], window: tuple[int, int] = (0, 0)) -> Iterator[tuple[Fraction, ResultT]]:
+    """Run ``step`` once for every possible sequence of draws; yield (exact probability, what it returned)."""
+    path: list[int] = []
+    while True:
+        source = InstrumentedSource(path, window)
+        result = step(source)
+        yield source.probability, result
+        while path and path[-1] + 1 == source.options[len(path) - 1]:
+            path.pop()
+        if not path:
+            return
+        path[-1] += 1
+
+
+class ImpulseSource(Source):
+    """No noise, except one unit at the given draw: shows what each draw does to every later view.
+
+    ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps.
+    """
+
+    __slots__ = ("impulse", "kappas")
+
+    is_secure = False
+
+    def __init__(self, impulse: int | None = None) -> None:
+        super().__init__()
+        self.impulse = impulse
+        self.kappas: list[float] = []
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add 1 if this is the chosen draw, and nothing otherwise."""
+        flat = values.reshape(-1)
+        for i in range(flat.size):
+            if len(self.kappas) == self.impulse:
+                flat[i] += 1
+            self.kappas.append(law.kappa)
+
+    def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Refuse: an algorithm that tosses coins has no view matrix."""
+        raise TypeError("coins have no place in a linear view")
+
+    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Refuse: an algorithm that draws uniform numbers has no view matrix."""
+        raise TypeError("uniform draws have no place in a linear view")
+
+
+class ZeroNoiseSource(Source):
+    """No noise: coins show their likelier side, uniform draws are 0. For exact twins of noisy code."""
+
+    __slots__ = ()
+
+    is_secure = False
+
+    def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Show 1 where 1 is likelier than 0."""
+        coins = np.empty(size, np.uint8) if out is None else out[:size]
+        coins.fill(2 * coin.threshold > 1 << 64)
+        return coins
+
+    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Draw zeros."""
+        return np.zeros(size, np.int64)
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add nothing."""

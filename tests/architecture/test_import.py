@@ -1,0 +1,46 @@
+"""Importing panstream is cheap, and the catalogue lists every algorithm there is."""
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import panstream
+from panstream.algorithm import Algorithm
+from panstream.catalogue import ALGORITHMS
+
+ROOMS = ("density", "distinct", "turnstile", "continual")
+
+
+def test_import_needs_neither_compiler_nor_arrow() -> None:
+    script = (
+        "import sys, panstream; assert not {'numba', 'pyarrow', 'numpy'} & set(sys.modules), sorted(sys.modules); "
+        "panstream.Monitor; assert not {'numba', 'pyarrow', 'pandas'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("name", panstream.__all__)
+def test_every_exported_name_exists(name: str) -> None:
+    assert getattr(panstream, name) is not None
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        panstream.nothing  # noqa: B018
+
+
+def test_every_algorithm_is_in_the_catalogue() -> None:
+    found = {}
+    for room in ROOMS:
+        package = importlib.import_module(f"panstream.{room}")
+        for info in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"panstream.{room}.{info.name}")
+            for name, kind in inspect.getmembers(module, inspect.isclass):
+                concrete = kind.__module__ == module.__name__ and Algorithm in kind.__mro__
+                if concrete and not inspect.isabstract(kind):
+                    found[name] = module.__name__
+    assert found == ALGORITHMS

@@ -1,0 +1,98 @@
+"""Every shipped algorithm goes through the public conformance suite, and the suite itself can fail."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from panstream import OptBern
+from panstream.catalogue import ALGORITHMS
+from panstream.density.presence import Presence, PresenceBatch, PresenceState
+from panstream.randomness import Source
+from panstream.testing import checks
+from panstream.testing.checks import CHECKS, Specimen
+from panstream.testing.specimens import specimens
+
+SPECIMENS = specimens()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("specimen", SPECIMENS, ids=str)
+def test_conformance(specimen: Specimen, check: Callable[[Specimen], None]) -> None:
+    check(specimen)
+
+
+def test_every_algorithm_of_the_catalogue_has_a_specimen() -> None:
+    assert {type(specimen.algorithm).__name__ for specimen in SPECIMENS} == set(ALGORITHMS)
+
+
+@dataclass(slots=True)
+class Careless:
+    """A state with an exact counter that nobody declared."""
+
+    bits: np.ndarray
+    frozen: np.ndarray
+    released: int
+    visits: int = 0
+
+
+class Broken(OptBern):
+    pass
+
+
+class StartsClear(Broken):
+    def begin(self, source: Source) -> PresenceState:
+        return PresenceState(
+            bits=np.zeros(self.cells, np.uint8), frozen=np.empty((0, self.cells), np.uint8), released=0
+        )
+
+
+class Undeclared(Broken):
+    state_type = Careless
+
+
+class Forgetful(Broken):
+    def release(self, state: PresenceState, source: Source) -> Any:
+        state.released = 0
+        return Presence.release(self, state, source)
+
+
+class Optimist(Broken):
+    def error(self, *, beta: float) -> float:
+        return Presence.error(self, beta=beta) / 4
+
+
+class HalfApplied(Broken):
+    def batch(self, *args: Any, **kwargs: Any) -> PresenceBatch:
+        try:
+            return Presence.batch(self, *args, **kwargs)
+        except ValueError as error:
+            raise type(error)(f"cannot use {args} {kwargs}") from error
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (StartsClear, checks.check_start_is_already_noised),
+        (Undeclared, checks.check_state_fields_are_declared),
+        (Forgetful, checks.check_further_release_is_refused),
+        (Optimist, checks.check_error_bound_covers),
+        (HalfApplied, checks.check_errors_are_free_of_data),
+    ],
+)
+def test_the_suite_catches(broken: type[Any], check: Callable[[Specimen], None]) -> None:
+    base = SPECIMENS[0]
+    specimen = replace(base, algorithm=broken(universe=400, epsilon=1.0))
+    check(base)
+    with pytest.raises(AssertionError):
+        check(specimen)
+
+
+def test_a_noisy_zero_noise_build_is_caught() -> None:
+    specimen = replace(SPECIMENS[0], noiseless=OptBern(universe=400, epsilon=1.0))
+    with pytest.raises(AssertionError):
+        checks.check_zero_noise_is_exact(specimen)
+    assert SPECIMENS[0].noiseless.claim().epsilon == math.inf

@@ -1,0 +1,96 @@
+"""Claims say what they promise; ledgers only grow, per unit."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter
+from panstream.privacy import Claim, Intrusions, Ledger
+
+
+def test_claim_is_json_and_text() -> None:
+    claim = Claim(
+        epsilon=1.0,
+        unit="user",
+        parts={"state": 0.9, "output": 0.1},
+        intrusions=Intrusions(announced=2),
+        places=("memory", "disk"),
+        horizon=100,
+        public=("batch sizes",),
+    )
+    data = json.loads(json.dumps(claim.to_json(), allow_nan=False))
+    assert data["epsilon"] == 1.0
+    assert data["intrusions"] == {"unannounced": 1, "announced": 2, "per_phase": False}
+    text = str(claim)
+    for words in ("one user", "1 unannounced and 2 announced", "memory and disk", "batch sizes", "100 ticks"):
+        assert words in text
+
+
+def test_no_privacy_is_said_in_words() -> None:
+    claim = Claim(epsilon=1.0, unit="user").without_privacy("drawn from a test source")
+    assert not claim.is_private
+    assert claim.to_json()["epsilon"] == "inf"
+    assert "no privacy" in str(claim)
+    json.dumps(claim.to_json(), allow_nan=False)
+
+
+def test_intrusions_in_words() -> None:
+    assert str(Intrusions(unannounced=0)) == "none"
+    assert "any number of announced" in str(Intrusions(announced=-1))
+    assert "in every phase" in str(Intrusions(announced=1, per_phase=True))
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"epsilon": -1.0}, "epsilon must be at least 0"),
+        ({"epsilon": math.nan}, "epsilon must be at least 0"),
+        ({"delta": 1.0}, "delta must be in"),
+        ({"unit": "person"}, "unit must be one of"),
+        ({"adjacency": "swap"}, "adjacency must be"),
+    ],
+)
+def test_bad_claims_are_refused(bad: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidParameter, match=words):
+        Claim(**{"epsilon": 1.0, "unit": "user", **bad})  # type: ignore[arg-type]
+
+
+def test_units_have_totals_of_their_own() -> None:
+    ledger = Ledger({("user", "add-remove"): 2.0})
+    ledger.charge("a", Claim(epsilon=1.5, unit="user", delta=1e-9))
+    ledger.charge("b", Claim(epsilon=9.0, unit="event"))
+    ledger.charge("c", Claim(epsilon=9.0, unit="user", adjacency="replace"))
+    assert ledger.total("user") == (1.5, 1e-9)
+    assert ledger.totals()["event", "add-remove"] == (9.0, 0.0)
+    with pytest.raises(BudgetExhausted, match="would make 2.5 of 2"):
+        ledger.charge("d", Claim(epsilon=1.0, unit="user"))
+    assert len(ledger) == 3
+    ledger.charge("exactly the rest", Claim(epsilon=0.5, unit="user"))
+    assert ledger.limit("user") == 2.0
+    assert ledger.limit("event") is None
+
+
+@given(st.lists(st.tuples(st.text(max_size=9), st.floats(0.0, 9.0)), max_size=8))
+def test_ledger_round_trip(charges: list[tuple[str, float]]) -> None:
+    ledger = Ledger({("user", "add-remove"): 100.0})
+    for name, epsilon in charges:
+        ledger.charge(name, Claim(epsilon=epsilon, unit="user"))
+    again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
+    assert list(again) == list(ledger)
+    assert again.totals() == ledger.totals()
+
+
+def test_an_infinite_charge_survives_json() -> None:
+    ledger = Ledger()
+    ledger.charge("test run", Claim(epsilon=math.inf, unit="user"))
+    assert Ledger.from_json(json.loads(json.dumps(ledger.to_json(), allow_nan=False))).total("user")[0] == math.inf
+
+
+def test_bad_ledgers_are_refused() -> None:
+    with pytest.raises(InvalidBytes, match="not a ledger"):
+        Ledger.from_json({"limits": 3})
+    with pytest.raises(InvalidParameter, match="must be positive"):
+        Ledger({("user", "add-remove"): 0.0})

@@ -1,0 +1,84 @@
+"""Composition against plain arithmetic, the textbook bounds and OpenDP's accountant."""
+
+import math
+
+import opendp.prelude as dp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panstream.errors import InvalidParameter
+from panstream.privacy import Claim, group, parallel, repeated, sequential
+from panstream.privacy.composition import gaussian_rho, zcdp_delta, zcdp_epsilon
+
+LOSSES = st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6)
+
+
+def claims(losses: list[float]) -> list[Claim]:
+    return [Claim(epsilon=loss, unit="user", parts={"state": loss / 2, "output": loss / 2}) for loss in losses]
+
+
+@given(LOSSES)
+def test_sequential_adds_and_parallel_takes_the_worst(losses: list[float]) -> None:
+    together = sequential(claims(losses))
+    assert together.epsilon == pytest.approx(sum(losses))
+    assert together.parts["state"] == pytest.approx(sum(losses) / 2)
+    assert together.releases == len(losses)
+    assert parallel(claims(losses)).epsilon == max(losses)
+
+
+@given(st.floats(0.01, 5.0), st.integers(1, 1000))
+def test_repeated_is_sequential_of_copies(loss: float, times: int) -> None:
+    (claim,) = claims([loss])
+    assert repeated(claim, times).epsilon == pytest.approx(sequential([claim] * times).epsilon)
+    assert repeated(claim, times).releases == times
+
+
+def test_a_hundred_compositions_cost_a_hundred_times() -> None:
+    """The mistake of a published accountant: .506 where 15.3 is due."""
+    assert repeated(Claim(epsilon=0.153, unit="user"), 100).epsilon == pytest.approx(15.3)
+
+
+def test_group_privacy() -> None:
+    claim = Claim(epsilon=0.5, delta=1e-6, unit="user")
+    three = group(claim, 3)
+    assert three.epsilon == pytest.approx(1.5)
+    assert three.delta == pytest.approx(1e-6 * (1 + math.exp(0.5) + math.exp(1.0)))
+    assert group(Claim(epsilon=0.0, delta=1e-6, unit="user"), 3).delta == pytest.approx(3e-6)
+    assert group(Claim(epsilon=400.0, delta=1e-6, unit="user"), 3).delta < 1
+
+
+def test_different_units_are_never_added() -> None:
+    with pytest.raises(InvalidParameter, match="different units"):
+        sequential([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="event")])
+    with pytest.raises(InvalidParameter, match="different units"):
+        parallel([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="user", adjacency="replace")])
+    with pytest.raises(InvalidParameter, match="must not be empty"):
+        sequential([])
+    for call in (
+        lambda: repeated(Claim(epsilon=1.0, unit="user"), 0),
+        lambda: group(Claim(epsilon=1.0, unit="user"), 0),
+    ):
+        with pytest.raises(InvalidParameter, match="at least 1"):
+            call()
+
+
+@pytest.mark.parametrize("rho", [0.001, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
+def test_zcdp_conversion_agrees_with_opendp(rho: float, delta: float) -> None:
+    dp.enable_features("contrib")
+    space = dp.atom_domain(T=dp.i64), dp.absolute_distance(T=dp.i64)
+    scale = math.sqrt(1 / (2 * rho))
+    peer = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale)).map(1)
+    assert zcdp_epsilon(rho, delta) == pytest.approx(peer.epsilon(delta), rel=1e-3)
+    assert zcdp_delta(rho, zcdp_epsilon(rho, delta)) == pytest.approx(delta, rel=1e-6)
+    assert gaussian_rho(1.0, scale) == pytest.approx(rho)
+
+
+def test_zcdp_edges() -> None:
+    assert zcdp_epsilon(0.0, 1e-6) == 0.0
+    assert zcdp_delta(0.0, 0.0) == 0.0
+    with pytest.raises(InvalidParameter, match="delta must be in"):
+        zcdp_epsilon(1.0, 0.0)
+    with pytest.raises(InvalidParameter, match="sigma must be positive"):
+        gaussian_rho(1.0, 0.0)

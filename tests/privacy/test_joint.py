@@ -1,0 +1,104 @@
+"""Closed forms against the papers' true losses, their inverses and each other."""
+
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panstream.errors import InvalidParameter
+from panstream.privacy.joint import announced_loss, kappa_for, pair_loss, present_probability, symmetric_loss
+
+POSITIVE = st.floats(min_value=1e-4, max_value=20.0)
+
+TRUE_LOSSES = {  # epsilon: (Dwork/Roth, OptBern, quantised Laplace) with the output noise as printed in the papers
+    0.05: (3.374, 1.503, 1.524),
+    0.1: (3.423, 1.573, 1.613),
+    0.2: (3.522, 1.713, 1.787),
+    0.5: (3.829, 2.143, 2.281),
+}
+
+
+@pytest.mark.parametrize("epsilon", TRUE_LOSSES)
+def test_true_losses_of_the_published_output_noise(epsilon: float) -> None:
+    e = math.exp(epsilon)
+    pairs = ((0.5, 0.5 + epsilon / 4), (1 / (1 + e), e / (1 + e)), (math.exp(-epsilon / 2) / 2, 0.0))
+    for (p0, p1), true in zip(pairs, TRUE_LOSSES[epsilon], strict=True):
+        p1 = p1 or 1 - p0
+        assert pair_loss(p0, p1, epsilon / (p1 - p0)) == pytest.approx(true, abs=5e-4)
+
+
+@given(POSITIVE, POSITIVE, st.integers(1, 50))
+def test_symmetric_form_is_the_general_one(epsilon_state: float, kappa: float, releases: int) -> None:
+    if releases * kappa > 300:
+        return
+    p1 = present_probability(epsilon_state)
+    assert symmetric_loss(epsilon_state, kappa, releases) == pytest.approx(
+        pair_loss(1 - p1, p1, kappa, releases), rel=1e-9
+    )
+
+
+@given(POSITIVE, POSITIVE, st.integers(1, 50))
+def test_kappa_for_is_the_inverse(epsilon_state: float, kappa: float, releases: int) -> None:
+    epsilon = symmetric_loss(epsilon_state, kappa, releases)
+    assert kappa_for(epsilon, epsilon_state, releases) == pytest.approx(kappa, rel=1e-6)
+
+
+@given(POSITIVE, POSITIVE, POSITIVE)
+def test_losses_grow_with_every_argument(epsilon_state: float, kappa: float, more: float) -> None:
+    base = symmetric_loss(epsilon_state, kappa)
+    assert symmetric_loss(epsilon_state + more, kappa) > base
+    assert symmetric_loss(epsilon_state, kappa + more) > base
+    assert symmetric_loss(epsilon_state, kappa, 2) > base
+    assert announced_loss(epsilon_state, kappa, 1) > announced_loss(epsilon_state, kappa, 0) == base
+    assert announced_loss(epsilon_state, kappa, 1, unannounced=False) < announced_loss(epsilon_state, kappa, 1)
+
+
+def test_exact_values_of_the_reference() -> None:
+    """R = 3, K = 5/4: e**epsilon = R(1 + R·K)/(1 + R) = 3·4.75/4."""
+    assert math.exp(symmetric_loss(math.log(3), math.log(1.25))) == pytest.approx(3 * 4.75 / 4, rel=1e-14)
+
+
+def test_no_noise_has_no_finite_loss() -> None:
+    for loss in (
+        symmetric_loss(math.inf, 1.0),
+        symmetric_loss(1.0, math.inf),
+        pair_loss(0.0, 1.0, 1.0),
+        announced_loss(1.0, math.inf, 2),
+    ):
+        assert loss == math.inf
+    assert kappa_for(math.inf, 1.0) == math.inf
+
+
+def test_a_state_that_takes_everything_leaves_nothing_to_release() -> None:
+    with pytest.raises(InvalidParameter, match="epsilon_state must be below"):
+        kappa_for(1.0, 1.0)
+
+
+@pytest.mark.parametrize(("p0", "p1"), list(product((0.2, 0.4), (0.6, 0.9))))
+def test_general_pair_by_brute_force(p0: float, p1: float) -> None:
+    """Both orders, all histories of one bit, every output: an independent walk over short streams."""
+    kappa, reach = 0.7, 6
+
+    def output(bit: int, n: int) -> float:
+        return math.tanh(kappa / 2) * math.exp(-kappa * abs(n - bit))
+
+    coins = {"absent": p0, "present": p1}
+    worst = 0.0
+    for order in ("look first", "output first"):
+        laws = []
+        for before, after in product(coins, (None, *coins)):
+            law: dict[tuple[int, int], float] = {}
+            for first in (0, 1):
+                start = coins[before] if first else 1 - coins[before]
+                for second in (0, 1):
+                    stay = float(first == second)
+                    move = stay if after is None else (coins[after] if second else 1 - coins[after])
+                    for n in range(-reach, reach + 1):
+                        seen, summed = (first, second) if order == "look first" else (second, first)
+                        law[seen, n] = law.get((seen, n), 0.0) + start * move * output(summed, n)
+            laws.append(law)
+        for a, b in product(laws, laws):
+            worst = max(worst, *(math.log(a[view] / b[view]) for view in a))
+    assert pair_loss(p0, p1, kappa) == pytest.approx(worst, rel=1e-12)

@@ -1,0 +1,70 @@
+"""The optimal split against the reference values and against a brute-force grid."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize
+
+from panstream.privacy.joint import announced_loss, kappa_for, present_probability, symmetric_loss
+from panstream.privacy.split import density_split, laplace_variance, minimise
+
+
+def mse(epsilon_state: float, kappa: float, cells: int) -> float:
+    p1 = present_probability(epsilon_state)
+    return (p1 * (1 - p1) / cells + laplace_variance(kappa) / cells**2) / (2 * p1 - 1) ** 2
+
+
+@pytest.mark.parametrize(
+    ("cells", "state", "kappa"),
+    [(100, 0.7215, 0.3901), (1000, 0.8495, 0.2085), (10_000, 0.9251, 0.1031), (100_000, 0.9641, 0.0492)],
+)
+def test_reference_values(cells: int, state: float, kappa: float) -> None:
+    assert density_split(1.0, cells) == (pytest.approx(state, abs=5e-5), pytest.approx(kappa, abs=5e-5))
+
+
+GAINS = {
+    0.1: (3.39, 2.56, 2.21, 2.77),
+    0.5: (1.94, 2.21, 2.94, 3.48),
+    1.0: (1.79, 2.55, 3.31, 3.78),
+    2.0: (1.98, 3.07, 3.97, 4.52),
+}
+
+
+@pytest.mark.parametrize("epsilon", GAINS)
+def test_gain_over_the_equal_split(epsilon: float) -> None:
+    for cells, gain in zip((100, 1000, 10_000, 100_000), GAINS[epsilon], strict=True):
+        ours = mse(*density_split(epsilon, cells), cells)
+        assert mse(epsilon / 2, epsilon / 2, cells) / ours == pytest.approx(gain, abs=0.006)
+
+
+@settings(max_examples=40)
+@given(st.floats(0.02, 8.0), st.integers(1, 10**8), st.integers(1, 20))
+def test_no_grid_point_is_better_and_the_budget_is_used_up(epsilon: float, cells: int, releases: int) -> None:
+    state, kappa = density_split(epsilon, cells, releases)
+    assert symmetric_loss(state, kappa, releases) == pytest.approx(epsilon, rel=1e-9)
+    ours = mse(state, kappa, cells)
+    for candidate in np.linspace(0.001, 0.999, 97) * epsilon:
+        other = mse(float(candidate), kappa_for(epsilon, float(candidate), releases), cells)
+        assert ours <= other * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("announced", [1, 2, 3])
+def test_announced_intrusions_are_paid_for(announced: int) -> None:
+    state, kappa = density_split(1.0, 10_000, 1, announced)
+    assert announced_loss(state, kappa, announced) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_minimise_agrees_with_scipy() -> None:
+    for centre in (0.1, 0.5, 0.77):
+        ours = minimise(lambda x, c=centre: (x - c) ** 2 + 0.1 * x, 0.0, 1.0)
+        theirs = optimize.minimize_scalar(
+            lambda x, c=centre: (x - c) ** 2 + 0.1 * x, bounds=(0, 1), method="bounded", options={"xatol": 1e-10}
+        ).x
+        assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+def test_no_noise_splits_into_infinities() -> None:
+    assert density_split(math.inf, 10) == (math.inf, math.inf)

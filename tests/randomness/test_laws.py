@@ -1,0 +1,65 @@
+"""The rounded laws never lose more than asked: exact rationals."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panstream.errors import InvalidParameter
+from panstream.randomness import Coin, DiscreteLaplace, symmetric_pair
+from panstream.randomness.laws import exp_fraction
+
+EPSILONS = st.floats(min_value=1e-6, max_value=60.0)
+
+
+@given(EPSILONS)
+def test_ratio_of_the_rounded_pair_never_exceeds_e_to_the_epsilon(epsilon: float) -> None:
+    absent, present = symmetric_pair(epsilon)
+    bound = exp_fraction(Fraction(epsilon)) * (1 + Fraction(1, 10**60))  # 60 digits: beyond any rounding of ours
+    assert present.probability / absent.probability <= bound
+    assert (1 - absent.probability) / (1 - present.probability) <= bound
+
+
+@given(EPSILONS)
+def test_rounding_error_is_below_two_to_the_minus_60(epsilon: float) -> None:
+    _, present = symmetric_pair(epsilon)
+    growth = exp_fraction(Fraction(epsilon))
+    assert 0 <= growth / (1 + growth) - present.probability < Fraction(1, 2**60)
+
+
+@given(st.floats(min_value=0.0, max_value=1.0))
+def test_coin_keeps_floats_exactly_down_to_2_to_the_minus_64(p: float) -> None:
+    gap = Fraction(p) - Coin.at_most(p).probability
+    assert 0 <= gap < Fraction(1, 2**64)
+
+
+@given(st.floats(min_value=1e-6, max_value=500.0))
+def test_kappa_is_rounded_towards_more_noise(kappa: float) -> None:
+    law = DiscreteLaplace.at_most(kappa)
+    assert 0 <= Fraction(kappa) - Fraction(law.kappa) < Fraction(1, 2**51)
+
+
+def test_variance_is_that_of_the_series() -> None:
+    for kappa in (0.01, 0.3, 2.0, 9.0):
+        law = DiscreteLaplace.at_most(kappa)
+        k = np.arange(-4000, 4001)
+        pmf = np.exp(-law.kappa * np.abs(k))
+        assert law.variance == pytest.approx(float((k**2 * pmf).sum() / pmf.sum()), rel=1e-9)
+
+
+def test_no_noise_is_epsilon_infinity() -> None:
+    assert symmetric_pair(math.inf) == (Coin(0), Coin(1 << 64))
+    assert DiscreteLaplace.at_most(math.inf).variance == 0.0
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
+def test_bad_parameters_are_named(bad: float) -> None:
+    with pytest.raises(InvalidParameter, match="epsilon must be positive"):
+        symmetric_pair(bad)
+    with pytest.raises(InvalidParameter, match="kappa must be positive"):
+        DiscreteLaplace.at_most(bad)
+    with pytest.raises(InvalidParameter, match="probability must be in"):
+        Coin.at_most(-0.5)

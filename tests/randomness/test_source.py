@@ -1,0 +1,149 @@
+"""What the source draws has exactly the law it says, and nothing survives the step."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import opendp.prelude as dp
+import pytest
+
+from panstream._kernels import draws
+from panstream.errors import InvalidParameter
+from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
+from statistical import assert_fits, assert_rate, assert_same_law
+
+N = 400_000
+
+
+@pytest.mark.parametrize("p", [1e-5, 0.1, 0.25, 0.5, 0.7310585786, 253 / 256, 1 - 1e-4])
+def test_coins_fit_their_probability(p: float) -> None:
+    with Source() as source:
+        assert_rate(int(source.bernoulli(Coin.at_most(p), N).sum()), N, p, f"coin {p}")
+
+
+def test_coins_by_exhaustion_of_the_first_bytes() -> None:
+    """All first bytes, and ties resolved by all values of the next byte: the probability is exact."""
+    coin = Coin(Fraction(0.7310585786) * 2**64 // 1)
+    top, rest = np.uint8(coin.threshold >> 56), np.uint64(coin.threshold & ((1 << 56) - 1))
+    heads = np.arange(256, dtype=np.uint8)
+    draws.finish_coins(heads, top, rest, np.zeros(1, np.uint64))
+    assert heads.sum() - heads[top] == int(top)
+    second = np.arange(256, dtype=np.uint64) << np.uint64(56)
+    tied = np.full(256, top, np.uint8)
+    draws.finish_coins(tied, top, rest, second)
+    assert tied.sum() == (coin.threshold >> 48 & 255) + 1  # the tie of the second byte itself: word 0 below rest
+
+
+def test_coins_use_one_word_per_tie_in_order() -> None:
+    coin = Coin(5 << 56 | 7)
+    coins = np.array([5, 4, 5, 6, 5, 5, 0, 255, 5], np.uint8)
+    words = (np.array([6, 7, 0, 8, 1], np.uint64)) << np.uint64(8)
+    draws.finish_coins(coins, np.uint8(5), np.uint64(coin.threshold & ((1 << 56) - 1)), words)
+    assert coins.tolist() == [1, 1, 0, 0, 1, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("kappa", [0.05, 0.5, 1.0, 2.5, math.log(3)])
+def test_discrete_laplace_fits_its_pmf(kappa: float) -> None:
+    values = np.zeros(N, np.int64)
+    with Source() as source:
+        source.add_discrete_laplace(values, DiscreteLaplace.at_most(kappa))
+    reach = int(30 / kappa)
+    k = np.arange(-reach, reach + 1)
+    expected = math.tanh(kappa / 2) * np.exp(-kappa * np.abs(k)) * N
+    counts = np.bincount(np.clip(values, -reach, reach) + reach, minlength=k.size)
+    assert_fits(counts, expected, f"discrete Laplace {kappa}")
+
+
+@pytest.mark.parametrize("kappa", [0.3, 1.7])
+def test_discrete_laplace_agrees_with_opendp(kappa: float) -> None:
+    dp.enable_features("contrib")
+    peer = dp.m.make_geometric(dp.vector_domain(dp.atom_domain(T=dp.i64)), dp.l1_distance(T=dp.i64), 1 / kappa)
+    size = 20_000
+    theirs = np.array(peer([0] * size))
+    ours = np.zeros(size, np.int64)
+    with Source() as source:
+        source.add_discrete_laplace(ours, DiscreteLaplace.at_most(kappa))
+    reach = int(8 / kappa)
+    assert_same_law(np.clip(ours, -reach, reach), np.clip(theirs, -reach, reach), "OpenDP")
+
+
+def test_discrete_laplace_at_tiny_and_huge_scales() -> None:
+    """No overflow: scales from far below one to a million million."""
+    for kappa in (200.0, 1e-12):
+        values = np.zeros(20_000, np.int64)
+        with Source() as source:
+            source.add_discrete_laplace(values, DiscreteLaplace.at_most(kappa))
+        if kappa > 100:
+            assert not values.any()
+        else:
+            sizes = np.abs(values) * kappa  # exponential(1) in the limit
+            below = int((sizes < math.log(2)).sum())
+            assert_rate(below, values.size, 0.5, "median of a huge scale")
+
+
+def test_running_out_of_words_replays_the_same_draw() -> None:
+    """Cutting the words anywhere gives the same outcomes as one long run: no bias from refills."""
+    with SeededSource(5) as source:
+        words = source._words(4000).copy()
+    whole = np.zeros(100, np.int64)
+    done, _ = draws.add_discrete_laplace(whole, 0, np.uint64(1 << 50), np.uint64(52), words)
+    assert done == 100
+    pieces, at, filled, given = np.zeros(100, np.int64), 0, 0, 1
+    while filled < 100:
+        filled, used = draws.add_discrete_laplace(
+            pieces, filled, np.uint64(1 << 50), np.uint64(52), words[at : at + given]
+        )
+        at, given = at + used, 1 if used else given + 1
+    assert pieces.tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000])
+def test_uniform_below_fits(bound: int) -> None:
+    with Source() as source:
+        values = source.uniform_below(bound, N).copy()
+    assert_fits(np.bincount(values, minlength=bound), np.full(bound, N / bound), f"uniform below {bound}")
+
+
+def test_uniform_below_reaches_the_largest_bound() -> None:
+    with Source() as source:
+        values = source.uniform_below(1 << 63, 1000)
+        assert values.min() >= 0
+        assert values.max() > 1 << 60
+        with pytest.raises(InvalidParameter, match="bound must be"):
+            source.uniform_below(0, 1)
+
+
+def test_randomised_response_keeps_at_the_right_rate() -> None:
+    bits = np.tile(np.array([0, 1], np.uint8), N // 2)
+    with Source() as source:
+        noisy = source.randomised_response(bits, Coin.at_most(0.9))
+        assert_rate(int((noisy == bits).sum()), N, 0.9, "randomised response")
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_everything_handed_out_is_wiped(size: int) -> None:
+    with Source() as source:
+        coins = source.bernoulli(symmetric_pair(1.0)[1], size)
+        numbers = source.uniform_below(1000, size)
+        assert coins.any()
+        assert numbers.any()
+    assert not coins.any()
+    assert not numbers.any()
+    assert source._cipher is None
+
+
+def test_wiped_even_when_the_step_fails() -> None:
+    with pytest.raises(ZeroDivisionError), Source() as source:
+        coins = source.bernoulli(Coin.at_most(0.5), 1000)
+        1 / 0  # noqa: B018
+    assert not coins.any()
+
+
+def test_seeded_source_repeats_and_admits_it() -> None:
+    draws_of = []
+    for seed in (1, 1, 2):
+        with SeededSource(seed) as source:
+            draws_of.append(source.bernoulli(Coin.at_most(0.5), 500).tolist())
+    assert draws_of[0] == draws_of[1] != draws_of[2]
+    assert Source.is_secure
+    assert not SeededSource.is_secure

@@ -1,0 +1,127 @@
+"""Bytes: round trips for any state, and nothing but InvalidBytes for anything else."""
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+
+from panstream import Monitor, OptBern, codec
+from panstream.algorithm import find, register
+from panstream.codec import FieldLayout, noised, public
+from panstream.errors import InvalidBytes, InvalidParameter
+
+
+@dataclass(slots=True)
+class State:
+    bits: Any = noised()
+    counts: Any = noised()
+    words: Any = noised()
+    ticks: int = public()
+
+
+@given(
+    bits=nps.arrays(np.uint8, st.integers(0, 70), elements=st.integers(0, 1)),
+    counts=nps.arrays(np.int64, nps.array_shapes(max_dims=2, min_side=0, max_side=4)),
+    words=nps.arrays(np.uint64, st.integers(0, 5)),
+    ticks=st.integers(-(2**63), 2**63 - 1),
+    parameters=st.dictionaries(
+        st.text(max_size=5), st.one_of(st.integers(), st.text(), st.floats(allow_nan=False), st.binary())
+    ),
+)
+def test_round_trip(bits: Any, counts: Any, words: Any, ticks: int, parameters: dict[str, Any]) -> None:
+    layout = {
+        "bits": FieldLayout("bits", (None,)),
+        "counts": FieldLayout("i8", (None,) * counts.ndim),
+        "words": FieldLayout("u8", (None,)),
+        "ticks": FieldLayout("int"),
+    }
+    data = codec.encode("Thing", parameters, State(bits=bits, counts=counts, words=words, ticks=ticks), layout)
+    header, _ = codec.read_header(data)
+    assert header["algorithm"] == "Thing"
+    assert header["parameters"] == parameters
+    again = codec.decode(data, State, layout)
+    for name in ("bits", "counts", "words"):
+        assert np.array_equal(getattr(again, name), locals()[name])
+        assert getattr(again, name).flags.writeable or getattr(again, name).size == 0
+    assert again.ticks == ticks
+
+
+def sealed(header: bytes, payload: bytes = b"", magic: bytes = b"PANSTRM1") -> bytes:
+    body = magic + struct.pack("<I", len(header)) + header + payload
+    return body + hashlib.sha256(body).digest()
+
+
+GOOD = OptBern(universe=20, epsilon=1.0).start().to_bytes()
+HEADER = json.loads(GOOD[12 : 12 + struct.unpack_from("<I", GOOD, 8)[0]])
+PAYLOAD = GOOD[12 + struct.unpack_from("<I", GOOD, 8)[0] : -32]
+
+
+def altered(**changes: Any) -> bytes:
+    return sealed(json.dumps({**HEADER, **changes}).encode(), PAYLOAD)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "not panstream bytes"),
+        (GOOD[:-1], "checksum"),
+        (sealed(b"{", PAYLOAD), "header cannot be read"),
+        (sealed(b"[]", PAYLOAD), "header cannot be read"),
+        (altered(format=2), "format version 2 is not known"),
+        (altered(algorithm="Nothing"), "no algorithm named 'Nothing'"),
+        (altered(algorithm=7), "names no algorithm"),
+        (altered(parameters={"universe": 20, "epsilon": -1.0}), "parameters are not those"),
+        (altered(parameters={"nonsense": 1}), "parameters are not those"),
+        (altered(parameters={"universe": 21, "epsilon": 1.0}), "shape"),
+        (altered(fields=[]), "fields are not those"),
+        (altered(fields=None), "fields are not those"),
+        (altered(fields=[["bits", "bits", [20]], ["frozen", "bits", [-1, 20]], ["released", "int", []]]), "shape"),
+        (altered(fields=[["bits", "i8", [20]], ["frozen", "bits", [0, 20]], ["released", "int", []]]), "shape"),
+        (sealed(json.dumps(HEADER).encode(), PAYLOAD + b"x"), "more bytes"),
+        (sealed(json.dumps(HEADER).encode(), PAYLOAD[:-9]), "cut short"),
+        (sealed(json.dumps(HEADER).encode(), PAYLOAD[:-8] + struct.pack("<q", 2)), "outside its range"),
+        (sealed(json.dumps(HEADER).encode(), PAYLOAD, b"PANSTRM7"), "container version"),
+        (b"PANSTRM1" + struct.pack("<I", 2**31) + b"x" * 40, "checksum"),
+    ],
+)
+def test_refused_with_advice(data: bytes, words: str) -> None:
+    with pytest.raises(InvalidBytes, match=words):
+        Monitor.from_bytes(data)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused(data: bytes) -> None:
+    for candidate in (data, b"PANSTRM1" + data, sealed(data), sealed(json.dumps(HEADER).encode(), data)):
+        try:
+            Monitor.from_bytes(candidate)
+        except InvalidBytes:
+            continue
+        assert candidate[:-32].endswith(PAYLOAD) or len(data) == len(PAYLOAD)
+
+
+def test_golden_file_of_version_1_is_read_for_ever() -> None:
+    from pathlib import Path
+
+    data = Path(__file__).with_name("golden").joinpath("optbern-1.bin").read_bytes()
+    monitor = Monitor.from_bytes(data)
+    assert monitor.algorithm == OptBern(universe=100, epsilon=1.0, sample=40, releases=2, key=9)
+    assert "".join(map(str, monitor.state.bits)) == "1100111101100110001100100010100101101100"
+    assert monitor.state.released == 1
+    assert monitor.to_bytes() == data
+
+
+def test_your_own_algorithm_can_be_registered() -> None:
+    class Mine(OptBern):
+        pass
+
+    assert register(register(Mine)) is find("Mine")
+    assert type(Monitor.from_bytes(Mine(universe=5, epsilon=1.0).start().to_bytes()).algorithm) is Mine
+    with pytest.raises(InvalidParameter, match="registered already"):
+        register(type("OptBern", (OptBern,), {}))
