@@ -33,14 +33,16 @@ def choose(coins: NDArray[np.uint8], others: NDArray[np.uint8], weights: NDArray
 
 
 @njit(cache=True, nogil=True)
-def first_outside(values: NDArray[np.int64], lower: np.int64, upper: np.int64) -> int:
-    """Return the first row whose value is not in [lower, upper), or -1."""
-    outside = 0
-    for i in range(values.size):
-        outside += (values[i] < lower) | (values[i] >= upper)
-    if outside == 0:
-        return -1
-    for i in range(values.size):
-        if values[i] < lower or values[i] >= upper:
-            return i
-    return -1
+def count_and_redraw(
+    counters: NDArray[np.int32], bits: NDArray[np.uint8], cells: NDArray[np.int64], coins: NDArray[np.uint8], crop: int
+) -> None:
+    """Move each row's counter on by one modulo ``crop``; where it wraps, set the bit to the row's coin."""
+    size = bits.size
+    for i in range(cells.size):
+        cell = cells[i]
+        if cell < size:
+            following = counters[cell] + 1
+            if following == crop:
+                following = 0
+                bits[cell] = coins[i]
+            counters[cell] = following

@@ -1,0 +1,89 @@
+"""Speed of the hash functions on one core: medians of interleaved runs, items per second of processor time."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from panstream.hashing import (
+    KWise,
+    cells_of,
+    cells_of_integers,
+    cells_of_strings,
+    hash_integers,
+    hash_strings,
+    permute,
+    unpermute,
+)
+
+N = 1_000_000
+RUNS = 15
+Case = tuple[str, Callable[[], Any], float | None]  # name, one run over N items, target in millions a second
+
+
+def cases() -> list[Case]:
+    rng = np.random.default_rng(0)
+    hashes, cells, wide = np.empty(N, np.uint64), np.empty(N, np.int32), np.empty(N, np.int64)
+    integers = rng.integers(0, 2**62, N)
+    family = KWise.from_key(4)
+    offsets = {16: np.arange(N + 1, dtype=np.int32) * 16, 36: np.arange(N + 1, dtype=np.int32) * 36}
+    text = rng.integers(0, 256, 36 * N, dtype=np.uint8)
+    mixed = np.concatenate([[0], np.cumsum(rng.integers(4, 25, N))]).astype(np.int32)
+    ids = {universe: rng.integers(0, universe, N) for universe in (50_000, 10**7, 10**12)}
+    return [
+        ("16-byte strings", lambda: hash_strings(offsets[16], text, 0, hashes), 50),
+        ("36-byte strings", lambda: hash_strings(offsets[36], text, 0, hashes), None),
+        ("strings of 4 to 24 bytes", lambda: hash_strings(mixed, text, 0, hashes), None),
+        ("integers", lambda: hash_integers(integers, 0, hashes), 200),
+        ("16-byte strings to cells", lambda: cells_of_strings(offsets[16], text, 0, 4096, 24, cells), 60),
+        ("integers to cells", lambda: cells_of_integers(integers, 0, 4096, 24, cells), 230),
+        ("hashes to cells", lambda: cells_of(hashes, 4096, 24, cells), None),
+        ("permutation, U = 50,000", lambda: permute(ids[50_000], 50_000, 0, wide), None),
+        ("permutation, U = 10**7", lambda: permute(ids[10**7], 10**7, 0, wide), 60),
+        ("permutation, U = 10**12", lambda: permute(ids[10**12], 10**12, 0, wide), None),
+        ("inverse, U = 10**7", lambda: unpermute(ids[10**7], 10**7, 0, wide), None),
+        ("4-wise polynomial", lambda: family.values(ids[10**12], hashes), None),
+        *peers(integers, text[: 16 * N]),
+    ]
+
+
+def peers(integers: Any, text: Any) -> list[Case]:
+    try:
+        import polars
+    except ImportError:
+        return []
+    numbers = polars.Series(integers)
+    raw = text.tobytes()
+    strings = polars.Series([raw[i : i + 16] for i in range(0, len(raw), 16)], dtype=polars.Binary)
+    return [
+        ("polars: integers", lambda: numbers.hash(), None),
+        ("polars: 16-byte strings", lambda: strings.hash(), None),
+    ]
+
+
+def main() -> int:
+    table = cases()
+    times: dict[str, list[float]] = {name: [] for name, _, _ in table}
+    for run in range(RUNS + 1):
+        for name, call, _ in table:
+            start = time.process_time()
+            call()
+            if run:  # the first run compiles
+                times[name].append(time.process_time() - start)
+    missed = 0
+    print(f"{'':28}{'million/s':>10}{'target':>8}")
+    for name, _, target in table:
+        speed = N / statistics.median(times[name]) / 1e6
+        missed += target is not None and speed < target
+        verdict = "" if target is None else f"{target:>8.0f}  {'pass' if speed >= target else 'FAIL'}"
+        print(f"{name:28}{speed:>10.0f}{verdict}")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""64-bit machine words: unaligned little-endian loads, wide products, trailing zeros.
+
+LLVM has one instruction for each; NumPy scalars have none, hence the intrinsics.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.extending import intrinsic
+
+__all__ = ["first_at_least", "load_word", "product_high", "trailing_zeros"]
+
+_WORD = ir.IntType(64)
+_DOUBLE_WORD = ir.IntType(128)
+
+
+def _load_word(typingctx: Any, data: Any, position: Any) -> Any:
+    """Read the eight bytes ``data[position : position + 8]`` as a little-endian word, at any alignment."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        address = builder.bitcast(builder.gep(array.data, [args[1]]), _WORD.as_pointer())
+        word = builder.load(address)
+        word.align = 1
+        return builder.bswap(word) if sys.byteorder == "big" else word
+
+    return types.uint64(data, types.int64), codegen
+
+
+def _product_high(typingctx: Any, left: Any, right: Any) -> Any:
+    """Return the upper 64 bits of the 128-bit product of two words."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = builder.mul(builder.zext(args[0], _DOUBLE_WORD), builder.zext(args[1], _DOUBLE_WORD))
+        return builder.trunc(builder.lshr(wide, ir.Constant(_DOUBLE_WORD, 64)), _WORD)
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+def _trailing_zeros(typingctx: Any, word: Any) -> Any:
+    """Return the number of trailing zero bits of a word, which must not be zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
+# numba passes the typing context itself, which its annotations do not know: hence Any.
+load_word: Any = intrinsic(_load_word)
+product_high: Any = intrinsic(_product_high)
+trailing_zeros: Any = intrinsic(_trailing_zeros)
+
+
+@njit(cache=True, nogil=True)
+def first_at_least(values: np.ndarray[Any, np.dtype[np.uint64]], limit: np.uint64) -> int:
+    """Return the first position whose value is at least ``limit``, or -1."""
+    largest = np.uint64(0)
+    for i in range(values.size):
+        largest = max(largest, values[i])
+    if largest >= limit:
+        for i in range(values.size):
+            if values[i] >= limit:
+                return i
+    return -1

@@ -1,0 +1,62 @@
+"""What the hash functions ask of the arrays they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidBatch, InvalidParameter
+
+__all__ = ["check_array", "check_limit", "check_out", "check_range", "read_only", "words_of"]
+
+
+def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
+    """Raise InvalidParameter unless ``array`` is one-dimensional, contiguous and of one of ``dtypes``."""
+    if (
+        not isinstance(array, np.ndarray)
+        or array.ndim != 1
+        or not array.flags.c_contiguous
+        or not any(array.dtype == dtype for dtype in dtypes)
+    ):
+        kinds = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+        found = (
+            f"{array.ndim} dimensions of {array.dtype.name}" if isinstance(array, np.ndarray) else type(array).__name__
+        )
+        raise InvalidParameter(f"{name} must be a contiguous one-dimensional array of {kinds}, got {found}")
+
+
+def check_out(out: Any, size: int, *dtypes: type[np.generic]) -> None:
+    """Raise InvalidParameter unless ``out`` can take ``size`` results."""
+    check_array(out, "out", *dtypes)
+    if out.size != size or not out.flags.writeable:
+        raise InvalidParameter(f"out must be a writeable array of {size} elements, got {out.size}")
+
+
+def check_range(value: Any, name: str, lower: int, upper: int) -> None:
+    """Raise InvalidParameter unless ``value`` is an integer in lower..upper."""
+    if isinstance(value, bool) or not isinstance(value, int) or not lower <= value <= upper:
+        raise InvalidParameter(f"{name} must be an integer in {lower}..{upper}, got {name}={value!r}")
+
+
+def check_limit(values: NDArray[np.uint64], limit: int, name: str) -> None:
+    """Raise InvalidBatch at the first row that is not in [0, limit)."""
+    from panstream._kernels.words import first_at_least
+
+    row = first_at_least(values, np.uint64(limit))
+    if row >= 0:
+        raise InvalidBatch(f"{name} must be in 0..{limit - 1}", row=int(row))
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view, so that kernels are compiled for one kind of input and not for both."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def words_of(array: Any, name: str) -> NDArray[np.uint64]:
+    """Return an int64 or uint64 array as read-only machine words, without a copy."""
+    check_array(array, name, np.int64, np.uint64)
+    return read_only(array.view(np.uint64))

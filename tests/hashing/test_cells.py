@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.hashing import (
+    MAX_LEVELS,
+    cells_of,
+    cells_of_integers,
+    cells_of_strings,
+    hash_integers,
+    hash_strings,
+)
+from statistical import assert_fits
+
+
+def reference(word: int, buckets: int, levels: int) -> int:
+    low, high = word % (1 << 32), word >> 32
+    level = 0
+    while level < levels - 1 and low % 2 == 0:
+        low >>= 1
+        level += 1
+    return level * buckets + high * buckets // (1 << 32)
+
+
+def cells(hashes: NDArray[np.uint64], buckets: int, levels: int, dtype: Any = np.int64) -> NDArray[Any]:
+    out = np.empty(hashes.size, dtype)
+    cells_of(hashes, buckets, levels, out)
+    return out
+
+
+hashes_st = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**31, 2**32, 2**63, 2**64 - 1, 2**64 - 2**32]))
+
+
+@given(st.lists(hashes_st, max_size=40), st.integers(1, (1 << 32) - 1), st.integers(1, MAX_LEVELS))
+@settings(max_examples=200, deadline=None)
+def test_cells_agree_with_the_reference(hashes: list[int], buckets: int, levels: int) -> None:
+    expected = [reference(word, buckets, levels) for word in hashes]
+    assert cells(np.array(hashes, np.uint64), buckets, levels).tolist() == expected
+    if buckets * levels <= 1 << 31:
+        assert cells(np.array(hashes, np.uint64), buckets, levels, np.int32).tolist() == expected
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 6, 33])
+def test_levels_have_exactly_geometric_probabilities(levels: int) -> None:
+    """All 2**16 patterns of the lowest bits, the other 16 of the lower half set or clear."""
+    patterns = np.arange(1 << 16, dtype=np.uint64)
+    if levels > 16:
+        patterns |= np.uint64(1 << 31)  # a level above 15 needs more bits than can be tried
+    found = np.bincount(cells(patterns, 1, levels), minlength=levels)
+    for level in range(min(levels, 16)):
+        last = level == levels - 1
+        assert found[level] == (1 << 16) >> (level if last else level + 1)
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 4096, 3, 1000, 65521])
+def test_buckets_are_uniform_within_the_documented_bias(buckets: int) -> None:
+    """The exact number of upper halves that fall in a bucket, from its first and the previous one's last."""
+    edges = np.array([-(-bucket * (1 << 32) // buckets) for bucket in range(buckets)], np.uint64)
+    assert cells(edges << np.uint64(32), buckets, 1).tolist() == list(range(buckets))
+    before = (edges[1:] - np.uint64(1)) << np.uint64(32)
+    assert cells(before, buckets, 1).tolist() == list(range(buckets - 1))
+    sizes = np.diff([*edges.astype(np.int64), 1 << 32])
+    assert np.abs(sizes - (1 << 32) / buckets).max() < 1
+    if (1 << 32) % buckets == 0:
+        assert len(set(sizes)) == 1
+
+
+def test_level_and_bucket_use_disjoint_bits() -> None:
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 2**64, 1000, dtype=np.uint64)
+    other = (hashes >> np.uint64(32) << np.uint64(32)) | rng.integers(0, 2**32, 1000, dtype=np.uint64)
+    assert (cells(hashes, 1000, 33) % 1000).tolist() == (cells(other, 1000, 33) % 1000).tolist()
+    other = (hashes & np.uint64(2**32 - 1)) | (rng.integers(0, 2**32, 1000, dtype=np.uint64) << np.uint64(32))
+    assert (cells(hashes, 1000, 33) // 1000).tolist() == (cells(other, 1000, 33) // 1000).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 1000])
+def test_one_pass_gives_what_two_passes_give(dtype: Any, n: int) -> None:
+    rng = np.random.default_rng(n)
+    values = rng.integers(-(2**62), 2**62, n)
+    hashes, found = np.empty(n, np.uint64), np.empty(n, dtype)
+    hash_integers(values, 4, hashes)
+    cells_of_integers(values, 4, 999, 20, found)
+    assert found.tolist() == cells(hashes, 999, 20, dtype).tolist()
+    for lengths in (rng.integers(0, 30, n), np.full(n, 16)):
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(dtype)
+        data = rng.integers(0, 256, offsets[-1], dtype=np.uint8)
+        hash_strings(offsets, data, 4, hashes)
+        cells_of_strings(offsets, data, 4, 999, 20, found)
+        assert found.tolist() == cells(hashes, 999, 20, dtype).tolist()
+
+
+@pytest.mark.parametrize("key", [0, 1])
+@pytest.mark.parametrize("stride", [1, 2, 1 << 20, 1 << 44])
+def test_structured_integers_fill_the_table_as_they_should(stride: int, key: int) -> None:
+    n, buckets, levels = 1 << 18, 300, 12
+    found = np.empty(n, np.int64)
+    cells_of_integers(np.arange(n) * stride, key, buckets, levels, found)
+    shares = np.array([*(0.5 ** (level + 1) for level in range(levels - 1)), 0.5 ** (levels - 1)])
+    expected = n * np.repeat(shares / buckets, buckets)
+    assert_fits(np.bincount(found, minlength=buckets * levels), expected, f"cells, stride {stride}")
+
+
+def test_numbered_names_fill_the_table_as_they_should() -> None:
+    n, buckets, levels = 1 << 17, 100, 10
+    names = [f"user{i}".encode() for i in range(n)]
+    offsets = np.cumsum([0, *(len(name) for name in names)]).astype(np.int32)
+    found = np.empty(n, np.int32)
+    cells_of_strings(offsets, np.frombuffer(b"".join(names), np.uint8), 0, buckets, levels, found)
+    shares = np.array([*(0.5 ** (level + 1) for level in range(levels - 1)), 0.5 ** (levels - 1)])
+    expected = n * np.repeat(shares / buckets, buckets)
+    assert_fits(np.bincount(found, minlength=buckets * levels), expected, "cells of names")
+
+
+@pytest.mark.parametrize(
+    ("buckets", "levels", "dtype", "message"),
+    [
+        (0, 1, np.int64, "buckets must be an integer in 1"),
+        (1 << 32, 1, np.int64, "buckets must be an integer in 1"),
+        (1.5, 1, np.int64, "buckets must be an integer in 1"),
+        (10, 0, np.int64, "levels must be an integer in 1"),
+        (10, 34, np.int64, "levels must be an integer in 1"),
+        (1 << 31, 2, np.int32, "out must be int64"),
+        (10, 2, np.uint32, "out must be a contiguous one-dimensional array of int32 or int64"),
+    ],
+)
+def test_other_tables_are_refused(buckets: Any, levels: int, dtype: Any, message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        cells(np.zeros(3, np.uint64), buckets, levels, dtype)
+
+
+def test_other_inputs_are_refused() -> None:
+    with pytest.raises(InvalidParameter, match="hashes must be a contiguous"):
+        cells_of(np.zeros(3, np.int64), 10, 3, np.empty(3, np.int64))  # type: ignore[arg-type]
+    with pytest.raises(InvalidBatch, match="row 0: offsets must not decrease"):
+        cells_of_strings(np.array([5, 1]), np.zeros(9, np.uint8), 0, 10, 3, np.empty(1, np.int64))
