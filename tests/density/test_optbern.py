@@ -249,7 +249,7 @@ def test_deletes_must_be_declared() -> None:
         ({"sample": 0}, "sample must be in"),
         ({"releases": 0}, "releases must be at least 1"),
         ({"announced": -1}, "announced must be in"),
-        ({"key": -1}, "key must be in"),
+        ({"key": -1}, "key must be an integer in"),
     ],
 )
 def test_bad_parameters(bad: dict[str, Any], words: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from panstream._kernels.bits import choose, redraw, redraw_all
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
 from panstream.codec import FieldLayout, noised, public
-from panstream.density.universe import Universe, universe_of
+from panstream.density.universe import Members, Universe
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
 from panstream.privacy.claim import Claim, Intrusions
@@ -85,40 +85,32 @@ class Presence(Algorithm[PresenceState]):
 
     state_type: ClassVar[type[Any]] = PresenceState
 
-    universe: int | tuple[Any, ...]
+    universe: Members
     epsilon: float
     sample: int | None = None
     releases: int = 1
     deletions: bool = False
     announced: int = 0
     key: int = 0
+    population: Universe = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        Universe.check(self.universe)
-        if not isinstance(self.universe, int):
+        if isinstance(self.universe, list):
             object.__setattr__(self, "universe", tuple(self.universe))
+        object.__setattr__(self, "population", Universe(self.universe, self.sample, self.key))
         if not self.epsilon > 0:
             raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if self.sample is not None and not 1 <= self.sample <= self.population.size:
-            raise InvalidParameter(f"sample must be in 1..{self.population.size}, got sample={self.sample}")
         if self.releases < 1:
             raise InvalidParameter(f"releases must be at least 1, got releases={self.releases}")
         if not 0 <= self.announced <= MAX_PHASES:
             raise InvalidParameter(f"announced must be in 0..{MAX_PHASES}, got announced={self.announced}")
         if self.announced and self.deletions:
             raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
-        if not 0 <= self.key < 1 << 128:
-            raise InvalidParameter("key must be in 0..2**128 - 1")
 
     @property
     @abstractmethod
     def law(self) -> BitLaw:
         """Return the coins and noise; subclasses say which."""
-
-    @property
-    def population(self) -> Universe:
-        """Return the universe with its sample."""
-        return universe_of(self.universe, self.sample, self.key)
 
     @property
     def cells(self) -> int:
@@ -164,7 +156,7 @@ class Presence(Algorithm[PresenceState]):
             raise InvalidBatch("give either ids or insert= and delete=")
         if ids is None:
             return self._from_two(insert, delete)
-        cells, owned = self.population.cells_of(ids)
+        cells, owned = self.population.numbers_of(ids)
         if weight is None:
             return PresenceBatch(cells, None, owned)
         weights, copied = integers(
@@ -187,8 +179,8 @@ class Presence(Algorithm[PresenceState]):
             return self.batch(insert)
         if not self.deletions:
             raise InvalidBatch("deletes need an algorithm built with deletions=True")
-        first, first_owned = self.population.cells_of([] if insert is None else insert)
-        second, second_owned = self.population.cells_of(delete)
+        first, first_owned = self.population.numbers_of([] if insert is None else insert)
+        second, second_owned = self.population.numbers_of(delete)
         cells = np.concatenate([first, second])
         weights = np.repeat(np.array([1, -1], np.int64), [first.size, second.size])
         return PresenceBatch(cells, weights, (*first_owned, *second_owned, cells, weights))
@@ -257,7 +249,7 @@ class Presence(Algorithm[PresenceState]):
 
     def _interval(self, density: float, phases: int, kappa: float, level: float) -> tuple[float, float]:
         """Return the densities whose law does not reject what was released (score interval)."""
-        step = 0.5 / (self.cells * (self.law.p1 - self.law.p0))
+        step = 0.5 / (self.cells * (self.law.p1 - self.law.p0)) if math.isfinite(kappa) else 0.0
 
         def reach(truth: float) -> float:
             sigma = math.sqrt(self._variance(truth, phases))

@@ -82,6 +82,26 @@ def pair_loss(p0: float, p1: float, kappa: float, releases: int = 1) -> float:
     return worst
 
 
+def pair_state_loss(p0: float, p1: float) -> float:
+    """Return the loss of the state alone: the larger of ln p1/p0 and ln (1-p0)/(1-p1), for p0 < p1."""
+    return max(math.log(p1 / p0), math.log((1.0 - p0) / (1.0 - p1))) if 0.0 < p0 and p1 < 1.0 else math.inf
+
+
+def kappa_for_pair(epsilon: float, p0: float, p1: float, releases: int = 1) -> float:
+    """Return the largest kappa whose ``pair_loss`` is at most ``epsilon``, by bisection."""
+    if math.isinf(epsilon):
+        return math.inf
+    if not pair_state_loss(p0, p1) < epsilon:
+        raise InvalidParameter(f"the state alone must lose less than epsilon={epsilon}")
+    low, high = 0.0, 2.0 * epsilon
+    while pair_loss(p0, p1, high, releases) <= epsilon:
+        low, high = high, 2.0 * high
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if pair_loss(p0, p1, middle, releases) <= epsilon else (low, middle)
+    return low
+
+
 def modular_loss(epsilon_state: float, kappa: float, releases: int = 1, sensitivity: int = 1) -> float:
     """Return the joint loss of counters that are moved, never re-drawn: epsilon_state + n·sensitivity·kappa."""
     return epsilon_state + releases * sensitivity * kappa

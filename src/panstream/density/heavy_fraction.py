@@ -1,0 +1,165 @@
+"""Fraction of heavy hitters: how many of a known population appeared at least k times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithm import Algorithm, spend_release
+from panstream.codec import FieldLayout, noised, public
+from panstream.density.cropped_mean import CroppedMean, CroppedState
+from panstream.density.presence import PresenceBatch
+from panstream.density.universe import Members
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.estimate import Estimate
+from panstream.privacy.claim import Claim
+from panstream.privacy.composition import sequential
+from panstream.randomness import Source
+
+__all__ = ["HeavyFraction", "HeavyState"]
+
+
+@dataclass(slots=True)
+class HeavyState:
+    """The two cropped means' counters and bits."""
+
+    high_counters: NDArray[np.int32] = noised()
+    high_bits: NDArray[np.uint8] = noised()
+    low_counters: NDArray[np.int32] = noised()
+    low_bits: NDArray[np.uint8] = noised()
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeavyFraction(Algorithm[HeavyState]):
+    """The fraction of a known population that appeared at least ``threshold`` times, with a declared grey zone.
+
+    The difference of two cropped means, at k and at the integer part of k/(1 + slack), divided by the distance of the two: a user
+    with at least k appearances counts fully, one below k/(1 + slack) not at all, one between in proportion.
+
+    Privacy
+        Unit: user. Half of ``epsilon`` for each cropped mean; joint loss of one unannounced copy and all releases at most
+        ``epsilon`` by composition.
+
+    Error
+        That of the two cropped means over their distance: (k + k/(1+slack))/(k - k/(1+slack)) times that of a density.
+
+    Parameters
+        threshold: k, at least 2. slack: width of the grey zone, positive. Others as :class:`CroppedMean`.
+
+    Example
+        >>> monitor = HeavyFraction(universe=50_000, epsilon=4.0, threshold=4).start()
+        >>> monitor.update([*range(25_000)] * 4)
+        >>> abs(monitor.release().value - 0.5) < 0.2
+        True
+
+    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin, "Pan-private streaming algorithms", 2010, section 4.
+    """
+
+    state_type: ClassVar[type[Any]] = HeavyState
+
+    universe: Members
+    epsilon: float
+    threshold: int
+    slack: float = 1.0
+    sample: int | None = None
+    releases: int = 1
+    key: int = 0
+    high: CroppedMean = field(init=False, repr=False, compare=False)
+    low: CroppedMean = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.threshold < 2:
+            raise InvalidParameter(f"threshold must be at least 2, got threshold={self.threshold}")
+        if not 0 < self.slack < math.inf:
+            raise InvalidParameter(f"slack must be positive, got slack={self.slack}")
+        lower = math.floor(self.threshold / (1 + self.slack))
+        if not 1 <= lower < self.threshold:
+            raise InvalidParameter(
+                f"slack must leave a whole number below threshold={self.threshold}, got slack={self.slack}"
+            )
+        high = CroppedMean(
+            universe=self.universe,
+            epsilon=self.epsilon / 2,
+            crop=self.threshold,
+            sample=self.sample,
+            releases=self.releases,
+            key=self.key,
+        )
+        object.__setattr__(self, "universe", high.universe)
+        object.__setattr__(self, "high", high)
+        object.__setattr__(self, "low", replace(high, crop=lower))
+
+    def claim(self) -> Claim:
+        """Return the two halves composed; they are released together."""
+        return replace(sequential([self.high.claim(), self.low.claim()]), releases=self.releases)
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return two counters and two bits per sampled user."""
+        high, low = self.high.layout(), self.low.layout()
+        return {
+            "high_counters": high["counters"],
+            "high_bits": high["bits"],
+            "low_counters": low["counters"],
+            "low_bits": low["bits"],
+            "released": high["released"],
+        }
+
+    def begin(self, source: Source) -> HeavyState:
+        """Return two fresh cropped means."""
+        high, low = self.high.begin(source), self.low.begin(source)
+        return HeavyState(
+            high_counters=high.counters,
+            high_bits=high.bits,
+            low_counters=low.counters,
+            low_bits=low.bits,
+            released=0,
+        )
+
+    def batch(self, ids: Any) -> PresenceBatch:
+        """Check ids; every row is one arrival."""
+        return self.high.batch(ids)
+
+    def update(self, state: HeavyState, batch: PresenceBatch, source: Source) -> None:
+        """Take every arrival into both means."""
+        high, low = _parts(state)
+        self.high.update(high, batch, source)
+        self.low.update(low, batch, source)
+
+    def release(self, state: HeavyState, source: Source) -> Estimate:
+        """Publish the two noisy numbers of ones, turned into a fraction."""
+        state.released = spend_release(state.released, self.releases)
+        high, low = (
+            mean.release(part, source) for mean, part in zip((self.high, self.low), _parts(state), strict=True)
+        )
+        width = self.high.crop - self.low.crop
+        return Estimate.clipped(
+            (high.unbiased - low.unbiased) / width,
+            (0.0, 1.0),
+            standard_error=math.hypot(high.standard_error, low.standard_error) / width,
+            claim=self.claim(),
+            name=f"fraction with at least {self.threshold} appearances",
+            released=high.released + low.released,
+        )
+
+    def refresh(self, state: HeavyState, source: Source) -> None:
+        """Refuse, as CroppedMean does."""
+        raise NotSupported("HeavyFraction has no refresh: start a new one after an announced intrusion")
+
+    def error(self, *, beta: float) -> float:
+        """Return the error of the fraction (of the graded one) exceeded with probability at most ``beta``."""
+        width = self.high.crop - self.low.crop
+        return (self.high.error(beta=beta / 2) + self.low.error(beta=beta / 2)) / width
+
+
+def _parts(state: HeavyState) -> tuple[CroppedState, CroppedState]:
+    """Return the two means' states, sharing memory with ``state``; the outer count of releases is the one that counts."""
+    return (
+        CroppedState(counters=state.high_counters, bits=state.high_bits, released=0),
+        CroppedState(counters=state.low_counters, bits=state.low_bits, released=0),
+    )

@@ -1,0 +1,120 @@
+"""Cropped mean and heavy fraction: exact loss, unbiased, sabotage caught."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from panstream import CroppedMean, HeavyFraction, Monitor
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.randomness import SeededSource, Source
+from panstream.testing.enumerate import Enumerator, release, update, worlds
+from statistical import assert_fits, assert_mean
+
+
+@pytest.mark.parametrize("crop", [1, 2, 3])
+def test_claim_is_the_enumerated_joint_loss(crop: int) -> None:
+    algorithm = CroppedMean(universe=1, epsilon=1.0, crop=crop)
+    enumerator = Enumerator(algorithm, window=(-1, 2))
+    actions = [update([0] * times) for times in range(crop + 1)]
+    for slots in ([None, None, release()], [None, release(), None]):
+        assert enumerator.joint_loss(worlds(slots, actions)).epsilon == pytest.approx(1.0, rel=1e-9)
+
+
+def test_heavy_fraction_loses_what_it_claims() -> None:
+    algorithm = HeavyFraction(universe=1, epsilon=1.0, threshold=2)
+    actions = [update([]), update([0]), update([0, 0])]
+    loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(worlds([None, None, release()], actions))
+    assert loss.epsilon == pytest.approx(1.0, rel=1e-9)
+    assert algorithm.claim().epsilon == pytest.approx(1.0)
+
+
+class CountersFromZero(CroppedMean):
+    """Sabotage: counters that start at 0 show how often a user came."""
+
+    def begin(self, source: Source) -> Any:
+        state = CroppedMean.begin(self, source)
+        state.counters[:] = 0
+        return state
+
+
+def test_counters_that_start_at_zero_are_caught() -> None:
+    algorithm = CountersFromZero(universe=1, epsilon=1.0, crop=2)
+    streams = worlds([None, None, release()], [update([]), update([0])])
+    assert Enumerator(algorithm, window=(-1, 2)).joint_loss(streams).epsilon == math.inf
+
+
+def test_the_chance_of_a_wrap_is_min_a_t_over_t_whatever_the_counter_shows() -> None:
+    crop, cells = 4, 40_000
+    for arrivals in range(7):
+        monitor = CroppedMean(universe=cells, epsilon=math.inf, crop=crop).start()
+        for _ in range(arrivals):
+            monitor.update(range(cells))
+        wrapped = np.bincount(monitor.state.bits, minlength=2)
+        share = min(arrivals, crop) / crop
+        if 0 < share < 1:
+            assert_fits(wrapped, cells * np.array([1 - share, share]), f"{arrivals} arrivals")
+        else:
+            assert wrapped[int(share)] == cells
+        assert_fits(np.bincount(monitor.state.counters, minlength=crop), np.full(crop, cells / crop), "counters")
+
+
+@pytest.mark.parametrize("sample", [None, 150])
+def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
+    source, values, errors, covered = SeededSource(5), [], [], 0
+    ids = [i for i in range(300) for _ in range(i % 7)]
+    truth = sum(min(i % 7, 3) for i in range(300)) / 300
+    for key in range(400):
+        algorithm = CroppedMean(universe=300, epsilon=3.0, crop=3, sample=sample, key=key)
+        monitor = Monitor(algorithm, source=source)
+        monitor.update(ids)
+        estimate = monitor.release()
+        values.append(estimate.unbiased)
+        errors.append(estimate.standard_error)
+        low, high = estimate.interval()
+        covered += low <= truth <= high
+    assert_mean(np.array(values), truth, "cropped mean")
+    assert 0.5 * np.mean(errors) < np.std(values) < 1.15 * np.mean(errors)  # an upper bound, by concavity
+    assert covered >= 360
+
+
+def test_heavy_fraction_is_graded_between_its_thresholds() -> None:
+    source, values = SeededSource(6), []
+    ids = [i for i in range(200) for _ in range((0, 2, 3, 9)[i % 4])]
+    for _ in range(300):
+        monitor = Monitor(HeavyFraction(universe=200, epsilon=8.0, threshold=4), source=source)
+        monitor.update(ids)
+        values.append(monitor.release().unbiased)
+    assert_mean(np.array(values), (0 + 0 + 0.5 + 1) / 4, "heavy fraction")
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"threshold": 1}, "threshold must be at least 2"),
+        ({"slack": 0.0}, "slack must be positive"),
+        ({"slack": 0.0001}, None),
+        ({"slack": 9.0}, "slack must leave a whole number"),
+    ],
+)
+def test_bad_parameters(bad: dict[str, Any], words: str | None) -> None:
+    base = {"universe": 10, "epsilon": 1.0, "threshold": 4}
+    if words is None:
+        assert HeavyFraction(**{**base, **bad}).low.crop == 3
+        return
+    with pytest.raises(InvalidParameter, match=words):
+        HeavyFraction(**{**base, **bad})
+
+
+def test_refusals() -> None:
+    with pytest.raises(InvalidParameter, match="crop must be in"):
+        CroppedMean(universe=10, epsilon=1.0, crop=0)
+    mean = CroppedMean(universe=10, epsilon=1.0, crop=2)
+    with pytest.raises(InvalidParameter, match="beta must be in"):
+        mean.error(beta=2.0)
+    for algorithm in (mean, HeavyFraction(universe=10, epsilon=1.0, threshold=2)):
+        with pytest.raises(NotSupported, match="no refresh"):
+            algorithm.start().refresh()
+    assert replace(mean, crop=1).claim() == mean.claim()
