@@ -45,6 +45,8 @@ class Scratch:
 
     def array(self, size: int, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
         """Return an uninitialised array of ``size`` elements that lives until the block ends."""
+        if size == 0:
+            return np.empty(0, dtype)
         item = np.dtype(dtype)
         nbytes = size * item.itemsize
         raw = self._take(nbytes)

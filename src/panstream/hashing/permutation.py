@@ -12,9 +12,10 @@ The function of a round maps the half h through a fixed bijection g of the 32-bi
 ``a * g(h) + b`` modulo 2**64, with fresh a and b from ``expand(key, "permutation", 16)`` for every round. Over a and b
 that family is strongly universal (Dietzfelbinger, 1996): its values at two different halves are independent and
 uniform, up to the rounding of 2**33 values or more to A. The images of two ids, before any walk, are therefore
-distributed as with truly random round functions, and those leave a total variation distance of at most
-min(A, 2**k)**-3 from the uniform pair of different images: 6e-8 at U = 65,537, 7e-11 at 10**7. Mean and variance of
-the size of a sample "perm(u) < m" depend on nothing else.
+distributed as with truly random round functions. Exact calculation on small shapes puts those within a total variation
+distance of min(A, 2**k)**-3 of the uniform pair of different images (6e-8 at U = 65,537, 7e-11 at 10**7); this is not
+proved in general and leaves out the few ids that walk, which the tests cover by counting. Mean and variance of the size of
+a sample "perm(u) < m" depend on pairs only.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from panstream.scratch import Scratch, wipe
 
 __all__ = ["Source"]
 
+_NO_WORDS = np.empty(0, np.uint64)
 _DIRECT = 256  # bytes; below this getrandom is cheaper than setting up a cipher
 _CHUNK = 1 << 20
 _ZEROS = np.zeros(_CHUNK, np.uint8)
@@ -107,6 +108,8 @@ class Source:
             kept = words[used:]
 
     def _words(self, count: int) -> NDArray[np.uint64]:
+        if count == 0:
+            return _NO_WORDS
         words: NDArray[np.uint64] = self.scratch.array(count, np.uint64)
         self._fill(words.view(np.uint8))
         return words

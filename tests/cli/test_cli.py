@@ -1,0 +1,59 @@
+"""The command line: help, versions, plans as table and JSON, clear errors, a missing extra."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from panstream import __version__
+from panstream.cli import app as app_module
+
+RUNNER = CliRunner()
+PLAN = ["plan", "density", "--epsilon", "1", "--alpha", ".05", "--beta", ".05", "--universe", "100000"]
+
+
+def test_version_and_help() -> None:
+    assert RUNNER.invoke(app_module.app, ["--version"]).output.strip() == f"panstream {__version__}"
+    for command in ([], ["plan"], ["plan", "density"]):
+        result = RUNNER.invoke(app_module.app, [*command, "--help"])
+        assert result.exit_code == 0
+        assert "Usage" in result.output
+
+
+def test_help_needs_no_compiler() -> None:
+    script = (
+        "import sys; sys.argv = ['panstream', '--help']\n"
+        "from panstream.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "assert not {'numba', 'numpy', 'pyarrow', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_plan_density_as_table_and_json() -> None:
+    table = RUNNER.invoke(app_module.app, PLAN)
+    assert table.exit_code == 0
+    for words in ("panstream", "OptBern m*", "Roth's m", "PPDS", "true loss"):
+        assert words in table.output
+    plan = json.loads(RUNNER.invoke(app_module.app, [*PLAN, "--json"]).output)
+    assert plan["rows"][0]["name"] == "panstream"
+    assert plan["rows"][0]["true_loss"] == 1.0
+
+
+@pytest.mark.parametrize("option", ["--epsilon", "--alpha", "--beta", "--universe"])
+def test_bad_options_are_named(option: str) -> None:
+    arguments = [*PLAN]
+    arguments[arguments.index(option) + 1] = "-1"
+    result = RUNNER.invoke(app_module.app, arguments)
+    assert result.exit_code == 2
+    assert option.strip("-") in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_missing_extra_prints_its_pip_command() -> None:
+    script = "import sys; sys.modules['typer'] = None; sys.argv = ['panstream']\nfrom panstream.cli import main\nmain()"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "pip install 'panstream[cli]'" in result.stderr

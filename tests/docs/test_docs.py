@@ -1,0 +1,52 @@
+"""Every Python block of README and docs runs, links lead somewhere, and exported names are written about."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+import panstream
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=page_id)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of one page share their names, in order."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "docs"}
+    for block in BLOCK.finditer(page.read_text()):
+        line = page.read_text()[: block.start()].count("\n") + 1
+        exec(compile("\n" * line + block.group(1), str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [link for link in LINK.findall(page.read_text()) if "://" not in link and not link.startswith("mailto:")]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_reference_is_up_to_date() -> None:
+    """Run ``python docs/reference/generate.py`` after changing a docstring."""
+    names = runpy.run_path(str(ROOT / "docs" / "reference" / "generate.py"))
+    assert (ROOT / "docs" / "reference" / "api.md").read_text() == names["page"]()
+
+
+def test_every_exported_name_is_documented() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    missing = [name for name in panstream.__all__ if not re.search(rf"\b{name}\b", text)]
+    assert not missing
+
+
+def test_readme_has_exactly_the_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert re.findall(r"^make \w+", readme, re.MULTILINE) == ["make run", "make test"]
