@@ -10,6 +10,9 @@
     ├── InvalidBytes          serialised bytes are foreign, damaged or too new (also a ValueError)
     ├── MergeRefused          the two states must not be merged
     ├── InsecureSource        a test source was used where real privacy is promised
+    ├── StoreError            the state could not be read or written; the old state is intact
+    │   ├── StoreLocked       another process has the store open
+    │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
 
 A message names the parameter, the rule and the public value. It never contains an item, a key or a state.
@@ -27,6 +30,9 @@ __all__ = [
     "MissingExtra",
     "NotSupported",
     "PanstreamError",
+    "StoreDamaged",
+    "StoreError",
+    "StoreLocked",
 ]
 
 
@@ -68,6 +74,18 @@ class MergeRefused(PanstreamError):
 
 class InsecureSource(PanstreamError):
     """A test source was used where real privacy is promised."""
+
+
+class StoreError(PanstreamError):
+    """The state could not be read or written; what was stored before is intact."""
+
+
+class StoreLocked(StoreError):
+    """Another process has the store open."""
+
+
+class StoreDamaged(StoreError):
+    """The files are corrupted, foreign, rolled back, or of a version this release does not know."""
 
 
 class MissingExtra(PanstreamError, ImportError):

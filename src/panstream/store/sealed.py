@@ -1,0 +1,86 @@
+"""Sealing a payload: AES-256-GCM under a key that is used once, and wrapping that key under an operator's key."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from panstream.errors import StoreDamaged
+from panstream.randomness.entropy import system_entropy
+from panstream.scratch import wipe
+
+__all__ = ["KEY_BYTES", "fresh_key", "open_sealed", "pack", "seal", "unpack"]
+
+KEY_BYTES = 32
+_NONCE = 12
+_TAG = 16
+
+
+def fresh_key() -> NDArray[np.uint8]:
+    """Return a new key in memory that can be overwritten."""
+    key = np.empty(KEY_BYTES, np.uint8)
+    system_entropy(key)
+    return key
+
+
+def seal(payload: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
+    """Return nonce, ciphertext and tag; ``label`` is authenticated with it."""
+    nonce = np.empty(_NONCE, np.uint8)
+    system_entropy(nonce)
+    encryptor = Cipher(algorithms.AES(memoryview(key)), modes.GCM(nonce.tobytes())).encryptor()  # type: ignore[arg-type]
+    encryptor.authenticate_additional_data(label)
+    return b"".join([nonce.tobytes(), encryptor.update(payload), encryptor.finalize(), encryptor.tag])
+
+
+def open_sealed(data: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
+    """Return what was sealed, or raise StoreDamaged."""
+    if len(data) < _NONCE + _TAG:
+        raise StoreDamaged("the sealed file is cut short")
+    mode = modes.GCM(data[:_NONCE], data[-_TAG:])
+    decryptor = Cipher(algorithms.AES(memoryview(key)), mode).decryptor()  # type: ignore[arg-type]
+    decryptor.authenticate_additional_data(label)
+    try:
+        return decryptor.update(data[_NONCE:-_TAG]) + decryptor.finalize()
+    except InvalidTag:
+        damaged = "the sealed file does not fit its key: it was altered, or the key is another's"
+    raise StoreDamaged(damaged)
+
+
+def pack(parts: Mapping[str, bytes]) -> bytes:
+    """Return named parts as one payload."""
+    pieces = [struct.pack("<I", len(parts))]
+    for name, content in parts.items():
+        label = name.encode()
+        pieces += [struct.pack("<HQ", len(label), len(content)), label, content]
+    return b"".join(pieces)
+
+
+def unpack(payload: bytes) -> dict[str, bytes]:
+    """Return the parts that :func:`pack` joined."""
+    (count,) = struct.unpack_from("<I", payload)
+    at, parts = 4, {}
+    for _ in range(count):
+        name_length, length = struct.unpack_from("<HQ", payload, at)
+        at += 10
+        name = payload[at : at + name_length].decode()
+        at += name_length
+        parts[name] = payload[at : at + length]
+        at += length
+    return parts
+
+
+def digest(data: bytes) -> bytes:
+    """Return the SHA-256 of ``data``."""
+    return hashlib.sha256(data).digest()
+
+
+def wipe_key(key: NDArray[np.uint8] | None) -> None:
+    """Overwrite a key."""
+    if key is not None:
+        wipe(key)

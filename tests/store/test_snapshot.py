@@ -1,0 +1,228 @@
+"""One readable copy: crashes at every system call, tampering, locks, disks that refuse."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
+from panstream.store import SnapshotStore, snapshot
+
+OLD, NEW = {"a": b"old state"}, {"a": b"new state", "ledger": b"{}"}
+CALLS = ("open", "write", "fsync", "replace", "pwrite", "close")
+
+
+def load(directory: Path, **options: Any) -> dict[str, bytes] | None:
+    with SnapshotStore(directory, **options) as store:
+        return store.load()
+
+
+@given(st.dictionaries(st.text(max_size=8), st.binary(max_size=60), max_size=5))
+@settings(max_examples=30)
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, parts: dict[str, bytes]) -> None:
+    directory = tmp_path_factory.mktemp("store")
+    with SnapshotStore(directory) as store:
+        assert store.load() is None
+        store.commit(parts)
+        assert store.load() == parts
+    assert load(directory) == parts
+
+
+def test_one_copy_only(tmp_path: Path) -> None:
+    with SnapshotStore(tmp_path) as store:
+        for number in range(5):
+            store.commit({"a": bytes([number]) * 40})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "lock", "state-5.sealed"]
+    assert all(b"\4" * 20 not in path.read_bytes() for path in tmp_path.iterdir())
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
+class Crash(BaseException):
+    """The machine stops here."""
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, position: int) -> list[str]:
+    """Let the ``position``-th system call of the next commit be the last; before it happens."""
+    done: list[str] = []
+
+    def wrapped(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if len(done) == position and name != "close":
+                raise Crash
+            if name != "close":
+                done.append(name)
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in CALLS:
+        monkeypatch.setattr(snapshot.os, name, wrapped(name, getattr(os, name)))
+    return done
+
+
+def test_a_crash_anywhere_leaves_the_old_or_the_new_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frozen before each system call in turn: the file always opens, and the key file decides which state it is."""
+    outcomes = []
+    for position in range(100):
+        directory = tmp_path / str(position)
+        with SnapshotStore(directory) as store:
+            store.commit(OLD)
+        frozen = tmp_path / f"{position}-frozen"
+        with monkeypatch.context() as patch, SnapshotStore(directory) as store:
+            done = crash_at(patch, position)
+            try:
+                store.commit(NEW)
+            except Crash:
+                crashed = True
+            else:
+                crashed = False
+        shutil.copytree(directory, frozen)
+        found = load(frozen)
+        assert found == (NEW if "replace" in done else OLD)
+        outcomes.append(found == NEW)
+        with SnapshotStore(frozen) as store:
+            store.commit(NEW)
+            assert store.load() == NEW
+        if not crashed:
+            break
+    assert len(outcomes) > 8
+    assert sorted(outcomes) == outcomes, "old state after the commit point"
+
+
+@pytest.mark.parametrize("name", ["key", "state-2.sealed"])
+def test_any_altered_byte_is_refused(tmp_path: Path, name: str) -> None:
+    with SnapshotStore(tmp_path) as store:
+        store.commit(OLD)
+        store.commit(NEW)
+    path = tmp_path / name
+    good = path.read_bytes()
+    for position in range(0, len(good), 3):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 4]) + good[position + 1 :])
+        with pytest.raises(StoreDamaged):
+            load(tmp_path)
+    for cut in (0, 1, len(good) - 1):
+        path.write_bytes(good[:cut])
+        with pytest.raises(StoreDamaged):
+            load(tmp_path)
+    path.write_bytes(good)
+    assert load(tmp_path) == NEW
+
+
+@pytest.mark.parametrize("name", ["key", "state"])
+def test_rolling_back_one_file_is_detected(tmp_path: Path, name: str) -> None:
+    with SnapshotStore(tmp_path) as store:
+        store.commit(OLD)
+        old_key, old_state = (tmp_path / "key").read_bytes(), (tmp_path / "state-1.sealed").read_bytes()
+        store.commit(NEW)
+    if name == "key":
+        (tmp_path / "key").write_bytes(old_key)
+    else:
+        (tmp_path / "state-2.sealed").write_bytes(old_state)
+    with pytest.raises(StoreDamaged, match="rolled back|does not fit"):
+        load(tmp_path)
+
+
+def test_foreign_and_newer_key_files_are_refused(tmp_path: Path) -> None:
+    with SnapshotStore(tmp_path) as store:
+        store.commit(OLD)
+    good = (tmp_path / "key").read_bytes()
+    for content, words in ((b"something else" * 9, "foreign"), (b"PANKEY99" + good[8:], "version")):
+        (tmp_path / "key").write_bytes(content)
+        with pytest.raises(StoreDamaged, match=words):
+            SnapshotStore(tmp_path)
+
+
+def test_operator_key(tmp_path: Path) -> None:
+    key = bytes(range(32))
+    with SnapshotStore(tmp_path, operator_key=key) as store:
+        store.commit(OLD)
+    assert load(tmp_path, operator_key=key) == OLD
+    with pytest.raises(StoreDamaged, match="supply it"):
+        SnapshotStore(tmp_path)
+    with pytest.raises(StoreDamaged, match="key is another's"):
+        SnapshotStore(tmp_path, operator_key=bytes(32))
+    with pytest.raises(InvalidParameter, match="must have 32 bytes"):
+        SnapshotStore(tmp_path, operator_key=b"short")
+    plain = tmp_path / "plain"
+    with SnapshotStore(plain) as store:
+        store.commit(OLD)
+    with pytest.raises(StoreDamaged, match="without an operator's key"):
+        SnapshotStore(plain, operator_key=key)
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    with SnapshotStore(tmp_path) as store:
+        store.commit(OLD)
+        with pytest.raises(StoreLocked, match="another process"):
+            SnapshotStore(tmp_path)
+        assert store.load() == OLD
+    assert load(tmp_path) == OLD
+    with pytest.raises(StoreError, match="closed"):
+        store.commit(NEW)
+
+
+@pytest.mark.parametrize("reason", [OSError(28, "No space left on device"), OSError(30, "Read-only file system")])
+def test_a_disk_that_refuses_leaves_the_old_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: OSError
+) -> None:
+    with SnapshotStore(tmp_path) as store:
+        store.commit(OLD)
+        with monkeypatch.context() as patch:
+
+            def refuse(*args: Any) -> Any:
+                raise reason
+
+            patch.setattr(snapshot.os, "write", refuse)
+            with pytest.raises(StoreError, match="intact"):
+                store.commit(NEW)
+        assert store.load() == OLD
+        assert len(list(tmp_path.glob("state-*"))) == 1
+        store.commit(NEW)
+        assert store.load() == NEW
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="cannot use the store"):
+        SnapshotStore(tmp_path / "file")
+
+
+WRITER = """
+import sys
+from panstream.store import SnapshotStore
+with SnapshotStore(sys.argv[1]) as store:
+    number = int((store.load() or {"n": b"0"})["n"])
+    while True:
+        number += 1
+        store.commit({"n": str(number).encode(), "x": bytes(5000)})
+        print(number, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """The real thing: a writer killed 15 times at random moments; what it acknowledged is there, and nothing else is lost."""
+    moment = random.Random(7)
+    last = 0
+    for _ in range(15):
+        command = [sys.executable, "-c", WRITER, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(moment.randrange(1, 12)):
+                last = int(process.stdout.readline())
+            process.send_signal(signal.SIGKILL)
+            rest = process.stdout.read().split()
+        last = int(rest[-1]) if rest else last
+        found = load(tmp_path)
+        assert found is not None
+        assert int(found["n"]) in (last, last + 1)
+        last = int(found["n"])
