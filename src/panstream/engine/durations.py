@@ -1,0 +1,54 @@
+"""Lengths of time as people write them: "20 ms", "1 hour", "7 days"."""
+
+from __future__ import annotations
+
+import re
+
+from panstream.errors import InvalidParameter
+
+__all__ = ["parse_duration", "say_duration"]
+
+_SECONDS = {
+    "ms": 0.001,
+    "s": 1.0,
+    "second": 1.0,
+    "min": 60.0,
+    "minute": 60.0,
+    "hour": 3600.0,
+    "day": 86400.0,
+    "week": 604800.0,
+}
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
+
+
+def parse_duration(text: object, *, name: str) -> float:
+    """Return the seconds of a duration such as "1 hour"; a plain number counts seconds.
+
+    >>> parse_duration("1.5 hours", name="every")
+    5400.0
+    """
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        seconds = float(text)
+    else:
+        form = _FORM.fullmatch(text.lower()) if isinstance(text, str) else None
+        unit = form.group(2) if form else ""
+        unit = "ms" if unit == "m" and isinstance(text, str) and "ms" in text.lower() else unit
+        if form is None or unit not in _SECONDS:
+            raise InvalidParameter(f'{name} must be a duration such as "20 ms", "1 hour" or "7 days"')
+        seconds = float(form.group(1)) * _SECONDS[unit]
+    if not seconds > 0:
+        raise InvalidParameter(f"{name} must be longer than nothing")
+    return seconds
+
+
+def say_duration(seconds: float) -> str:
+    """Return the duration in its largest fitting unit.
+
+    >>> say_duration(7200.0)
+    '2 hours'
+    """
+    for unit in ("week", "day", "hour", "minute", "second"):
+        count = seconds / _SECONDS[unit]
+        if count >= 1 and count == int(count):
+            return f"{int(count)} {unit}" + ("s" if count != 1 else "")
+    return f"{seconds:g} seconds"
