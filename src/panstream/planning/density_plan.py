@@ -1,0 +1,217 @@
+"""One table for one question: how many users, how much memory and how much privacy each density estimator needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from panstream.errors import InvalidParameter
+from panstream.planning.density import accuracy, failure_probability, sample_size
+from panstream.planning.density_published import (
+    DWORK,
+    LAPLACE,
+    STATIC_ESTIMATORS,
+    PublishedEstimator,
+    ppds_capacity,
+    ppds_level,
+    roth_sample_size,
+)
+
+__all__ = ["DensityPlan", "PlanRow", "density_plan"]
+
+TOO_FEW = "needs more users than exist"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """What one estimator needs. Figures are ``None`` where no number of users suffices."""
+
+    name: str
+    users: int | None
+    share: float | None
+    feasible: bool
+    state_bytes: int | None
+    id_bytes: int | None
+    true_loss: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DensityPlan:
+    """The answer of every estimator to the same question, ours first."""
+
+    epsilon: float
+    alpha: float
+    beta: float
+    universe: int
+    rows: tuple[PlanRow, ...]
+
+    def table(self) -> str:
+        """Return the plan as aligned plain text."""
+        head = ("estimator", "users", "of universe", "state bytes", "id bytes", "true loss", "note")
+        body = [
+            (
+                row.name,
+                _count(row.users),
+                _share(row),
+                _count(row.state_bytes),
+                _count(row.id_bytes),
+                f"{row.true_loss:.3f}" if math.isfinite(row.true_loss) else "inf",
+                row.note,
+            )
+            for row in self.rows
+        ]
+        widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if column in (0, len(head) - 1) else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in (head, *body)
+        ]
+        title = (
+            f"density within {self.alpha:g} except with probability {self.beta:g}, "
+            f"epsilon {self.epsilon:g} in total, {self.universe:,} users exist"
+        )
+        return "\n".join([title, "", lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; an infinite loss is the string "inf"."""
+        rows = [asdict(row) for row in self.rows]
+        for row in rows:
+            if not math.isfinite(row["true_loss"]):
+                row["true_loss"] = "inf"
+        return {
+            "epsilon": self.epsilon,
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "universe": self.universe,
+            "rows": rows,
+        }
+
+
+def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> DensityPlan:
+    """Compare what panstream needs with what the published estimators need for the same promise.
+
+    ``epsilon`` is the total loss that is promised. The papers claim twice their parameter, so they are run at
+    epsilon/2; what they really lose is in ``true_loss``. ``state_bytes`` is the state as published (a bit, a level
+    or a double per sampled user; ids for PPDS), ``id_bytes`` the table of sampled users that finds a user's place in it,
+    which a permutation makes needless.
+
+    >>> plan = density_plan(1.0, 0.05, 0.05, universe=1_000_000)
+    >>> plan.rows[0].users, plan.rows[0].state_bytes
+    (2525, 316)
+    """
+    failure_probability(epsilon, alpha, 1, universe)  # checks the parameters
+    rows = [_ours(epsilon, alpha, beta, universe), *_published(epsilon, alpha, beta, universe)]
+    return DensityPlan(epsilon=epsilon, alpha=alpha, beta=beta, universe=universe, rows=tuple(rows))
+
+
+def _ours(epsilon: float, alpha: float, beta: float, universe: int) -> PlanRow:
+    best = accuracy(epsilon, beta, universe, universe)
+    try:
+        users = sample_size(epsilon, alpha, beta, universe)
+    except InvalidParameter:
+        return PlanRow(
+            name="panstream",
+            users=None,
+            share=None,
+            feasible=False,
+            state_bytes=None,
+            id_bytes=None,
+            true_loss=epsilon,
+            note=f"{TOO_FEW}: all of them give alpha {best:.3g}",
+        )
+    return PlanRow(
+        name="panstream",
+        users=users,
+        share=users / universe,
+        feasible=True,
+        state_bytes=_bytes(users),
+        id_bytes=0,
+        true_loss=epsilon,
+        note=f"exact; all users ({_bytes(universe):,} bytes) give alpha {best:.3g}",
+    )
+
+
+def _published(epsilon: float, alpha: float, beta: float, universe: int) -> Iterator[PlanRow]:
+    parameter = epsilon / 2
+    for estimator in STATIC_ESTIMATORS:
+        if parameter < estimator.largest_epsilon:
+            users = estimator.sample_size(parameter, alpha, beta)
+            yield _static(estimator, f"{estimator.name} m*", users, parameter, universe)
+        else:
+            yield _not_defined(estimator.name)
+    capacity = ppds_capacity(parameter, alpha, beta, universe)
+    qualify = (
+        ""
+        if capacity > universe
+        else f"; {universe >> ppds_level(parameter, capacity, universe):,} users qualify"
+    )
+    yield PlanRow(
+        name="PPDS",
+        users=capacity,
+        share=capacity / universe,
+        feasible=capacity <= universe,
+        state_bytes=(capacity + 2) * _id_width(universe) + 1,  # ids, the two hash coefficients, the level
+        id_bytes=0,
+        true_loss=math.inf,
+        note=(f"{TOO_FEW}; " if capacity > universe else "") + "every return of a user costs again" + qualify,
+    )
+    if parameter < DWORK.largest_epsilon:
+        users = roth_sample_size(parameter, alpha, beta)
+        yield _static(DWORK, "Dwork, Roth's m", users, parameter, universe)
+    else:
+        yield _not_defined("Dwork, Roth's m")
+
+
+def _static(estimator: PublishedEstimator, name: str, users: int, parameter: float, universe: int) -> PlanRow:
+    notes = [TOO_FEW] if users > universe else []
+    notes.append("stored reals are unbounded" if estimator is LAPLACE else f"claims {2 * parameter:g}")
+    if parameter > 0.5:
+        notes.append(
+            "proved for epsilon up to 1 only"
+        )  # the papers' theorems assume their parameter is at most 1/2
+    return PlanRow(
+        name=name,
+        users=users,
+        share=users / universe,
+        feasible=users <= universe,
+        state_bytes=_bytes(users * estimator.bits_per_user),
+        id_bytes=users * _id_width(universe) if users < universe else 0,
+        true_loss=estimator.true_loss(parameter),
+        note="; ".join(notes),
+    )
+
+
+def _not_defined(name: str) -> PlanRow:
+    return PlanRow(
+        name=name,
+        users=None,
+        share=None,
+        feasible=False,
+        state_bytes=None,
+        id_bytes=None,
+        true_loss=math.inf,
+        note="not defined at this epsilon: p1 = 1/2 + epsilon/8 must be below 1",
+    )
+
+
+def _bytes(bits: int) -> int:
+    return -(-bits // 8)
+
+
+def _id_width(universe: int) -> int:
+    return max(1, _bytes((universe - 1).bit_length()))
+
+
+def _share(row: PlanRow) -> str:
+    if row.share is None:
+        return "-"
+    return f"{row.share:.2%}" if row.feasible else f"{row.share:,.1f} x"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"

@@ -1,0 +1,310 @@
+"""Accuracy bounds and sample sizes of the published density estimators, as the papers derive them.
+
+References: [A] "Improved Pan-Private Stream Density Estimation" (Digalakis, Karystinos, Garofalakis); [B] "Data
+Analytics with Differential Privacy" (Digalakis, 2018), chapter 4; [C] "User Level Pan Privacy" (Roth, lecture 18).
+
+Every estimator has three sources of error, and ``alpha`` is shared among them by δ1, δ2 in [0, 1]:
+
+* the sample: p1 <= 2·exp(-2m·α²(1-δ1)²),                        [A, Theorem 3.3]; [B, Theorem 4.3]
+* the stored values: p2 <= 2·exp(-2m·c²·α²·δ1²(1-δ2)²), where c is the *contrast* of the estimator,
+* the output noise: p3 = exp(-ε·α·m·δ1·δ2).                      [A, Theorem 3.3]; [B, Theorem 4.3]
+
+The tight beta is the minimum of p1 + p2 + p3 over δ1, δ2 ([A, end of section 3.1]; [B, end of section 4.2.2]). The
+optimal sample size m* is the smallest m with beta(m) <= beta; minimising max(m1, m2, m3) over δ1..δ4 gives the same
+([A, section 3.2]; [B, section 4.2.3]), since for any δ1, δ2 the best δ3, δ4 are p1/beta and p2/beta. ``epsilon`` is the
+papers' parameter, of which they claim 2·epsilon in all; what is really lost is ``true_loss``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from panstream.errors import InvalidParameter
+from panstream.planning._stored_values import (
+    quantised_values,
+    truncated_gaussian_values,
+    truncated_laplace_values,
+)
+from panstream.privacy.joint import pair_loss
+
+__all__ = [
+    "DWORK",
+    "GAUSSIAN",
+    "LAPLACE",
+    "OPTBERN",
+    "QUANTISED_LAPLACE",
+    "STATIC_ESTIMATORS",
+    "TRUNCATED_LAPLACE",
+    "PublishedEstimator",
+    "ppds_capacity",
+    "ppds_failure",
+    "ppds_level",
+    "quantised_laplace",
+    "roth_sample_size",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedEstimator:
+    """One published estimator: the contrast of its stored values, what they cost, and how many bits each takes.
+
+    ``contrast`` is the distance of the two means (user seen, user not seen) divided by the range of the stored value;
+    by Hoeffding's inequality (the papers' "additive Chernoff bound") p2 <= 2·exp(-2m·(contrast·t)²) for an error t of
+    the debiased mean.
+    """
+
+    name: str
+    reference: str
+    contrast: Callable[[float], float]
+    true_loss: Callable[[float], float]
+    bits_per_user: int
+    largest_epsilon: float = math.inf
+
+    def failure_bound(self, epsilon: float, alpha: float, m: float) -> float:
+        """Return the tight beta: the smallest p1 + p2 + p3 over δ1, δ2, or 1 if that says nothing.
+
+        >>> round(OPTBERN.failure_bound(0.5, 0.1, 5_000), 4)
+        0.083
+        """
+        self._check(epsilon, alpha)
+        if not m > 0:
+            raise InvalidParameter(f"m must be positive, got m={m}")
+        return _tight_beta(epsilon, alpha, m, self.contrast(epsilon))
+
+    def sample_size(self, epsilon: float, alpha: float, beta: float) -> int:
+        """Return m*, the smallest m whose tight bound is at most ``beta``.
+
+        >>> DWORK.sample_size(0.5, 0.1, 0.05), OPTBERN.sample_size(0.5, 0.1, 0.05)
+        (16597, 5679)
+        """
+        self._check(epsilon, alpha)
+        _check_beta(beta)
+        contrast, high = self.contrast(epsilon), 1
+        while _tight_beta(epsilon, alpha, high, contrast) > beta:
+            high *= 2
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            enough = _tight_beta(epsilon, alpha, middle, contrast) <= beta
+            low, high = (low, middle) if enough else (middle, high)
+        return high
+
+    def _check(self, epsilon: float, alpha: float) -> None:
+        if not 0 < epsilon < self.largest_epsilon or not math.isfinite(epsilon):
+            limit = "positive" if math.isinf(self.largest_epsilon) else f"in (0, {self.largest_epsilon:g})"
+            raise InvalidParameter(f"epsilon must be {limit} for {self.name}, got epsilon={epsilon}")
+        if not 0 < alpha < 1:
+            raise InvalidParameter(f"alpha must be in (0, 1), got alpha={alpha}")
+
+
+def _check_beta(beta: float) -> None:
+    if not 0 < beta < 1:
+        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+
+
+def _tight_beta(epsilon: float, alpha: float, m: float, contrast: float) -> float:
+    return _smallest_sum(2 * m, 2 * m * contrast**2, epsilon * m, alpha)
+
+
+def _smallest_sum(a: float, b: float, c: float, alpha: float) -> float:
+    """Return min of 2·exp(-a·x²) + 2·exp(-b·y²) + exp(-c·z) over x + y + z = alpha, or 1 if that is smaller.
+
+    x = α(1-δ1), y = αδ1(1-δ2), z = αδ1δ2. Where the sum is below 1 every term is, so a·x² and b·y² exceed ln 2 > 1/2:
+    there all terms are convex, and at the minimum their slopes are equal. Solve for the common slope.
+    """
+
+    def gaussian_part(rate: float, log_slope: float) -> float:
+        # 4·rate·x·exp(-rate·x²) = slope; with u = rate·x²: u - ln(u)/2 = ln(4·sqrt(rate)) - log_slope.
+        target = math.log(4.0) + math.log(rate) / 2 - log_slope
+        u = max(target, math.log(2.0))
+        for _ in range(20):
+            step = (u - math.log(u) / 2 - target) / (1 - 0.5 / u)
+            u = max(u - step, math.log(2.0))
+            if abs(step) <= 1e-14 * u:
+                break
+        return math.sqrt(u / rate)
+
+    def parts(log_slope: float) -> tuple[float, float, float]:
+        x, y = gaussian_part(a, log_slope), gaussian_part(b, log_slope)
+        return x, y, max(0.0, (math.log(c) - log_slope) / c)
+
+    low = math.log(c) - c * alpha
+    high = max(math.log(c), math.log(4.0) + math.log(max(a, b)) / 2)
+    if sum(parts(high)) >= alpha:
+        return 1.0
+    while high - low > 1e-12 * (1 + abs(low)):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(parts(middle)) > alpha else (low, middle)
+    x, y, _ = parts(high)
+    z = alpha - x - y
+    return min(1.0, 2 * math.exp(-a * x * x) + 2 * math.exp(-b * y * y) + math.exp(-c * z))
+
+
+def roth_sample_size(epsilon: float, alpha: float, beta: float, *, factor: float = 200.0) -> int:
+    """Return m = 200·log(1/beta)/(epsilon²·alpha²)                                               [C, Density(ε, α, β)].
+
+    [B, section 4.2.3] quotes the same lecture with the factor 128. The proof [C, Theorem 6] leaves out the factors 2 of
+    two-sided bounds; with them it holds for beta up to about 1/3, since the formula has no additive constant.
+    """
+    OPTBERN._check(epsilon, alpha)
+    _check_beta(beta)
+    return math.ceil(factor * math.log(1.0 / beta) / (epsilon * alpha) ** 2)
+
+
+def ppds_level(epsilon: float, capacity: int, universe: int, density: float = 1.0) -> int:
+    """Return the level at which PPDS settles: the first at which fewer than ``capacity`` ids are expected in memory.
+
+    A share 2^-level of the universe qualifies, and of those a share p0 + (p1-p0)·density is stored ([A, Algorithm 3]).
+    The real level is random and depends on the stream; a full stream (density 1) fills the memory most.
+    """
+    stored = _stored_share(epsilon, density) * universe
+    return max(0, math.floor(math.log2(stored / capacity)) + 1) if stored >= capacity else 0
+
+
+def ppds_failure(epsilon: float, alpha: float, capacity: int, universe: int, density: float = 1.0) -> float:
+    """Return OptBern's bound with m = universe/2^level users                         [A, Theorem 5.2, m = |U|/2^ℓ]."""
+    _check_universe(capacity, universe)
+    level = ppds_level(epsilon, capacity, universe, density)
+    return OPTBERN.failure_bound(epsilon, alpha, math.ldexp(universe, -level))
+
+
+def ppds_capacity(epsilon: float, alpha: float, beta: float, universe: int, density: float = 1.0) -> int:
+    """Return how many ids PPDS must be able to hold so that ``ppds_failure`` is at most ``beta``.
+
+    [A, section 5.1] computes the capacity "in the same manner" as m*, which is not enough: after a halving the sample
+    may be smaller than the capacity. Here it is chosen so that at least m* users qualify. The result exceeds
+    ``universe`` if even all users are too few.
+    """
+    needed = OPTBERN.sample_size(epsilon, alpha, beta)
+    if needed > universe:
+        return needed
+    level = math.floor(math.log2(universe / needed))
+    return math.floor(math.ldexp(_stored_share(epsilon, density) * universe, -level)) + 1
+
+
+def _stored_share(epsilon: float, density: float) -> float:
+    if not 0 <= density <= 1:
+        raise InvalidParameter(f"density must be in [0, 1], got density={density}")
+    gap = math.tanh(epsilon / 2)
+    return 0.5 * (1 - gap) + gap * density
+
+
+def _check_universe(m: int, universe: int) -> None:
+    if not 1 <= m <= universe:
+        raise InvalidParameter(f"capacity must be in 1..{universe}, got capacity={m}")
+
+
+def _bernoulli_loss(pair: Callable[[float], tuple[float, float]]) -> Callable[[float], float]:
+    """Return the true joint loss of bits p0, p1 whose debiased mean gets Laplace(1/(ε·m)) noise.
+
+    One bit moves the debiased mean by 1/(m(p1-p0)), not 1/m, so the noise is worth kappa = ε/(p1-p0) per bit.
+    """
+
+    def loss(epsilon: float) -> float:
+        p0, p1 = pair(epsilon)
+        return pair_loss(p0, p1, epsilon / (p1 - p0))
+
+    return loss
+
+
+def _infinite(_: float) -> float:
+    return math.inf
+
+
+def _dwork_pair(epsilon: float) -> tuple[float, float]:
+    return 0.5, 0.5 + epsilon / 4  # [A, Algorithm 1]; [C]
+
+
+def _optbern_pair(epsilon: float) -> tuple[float, float]:
+    gap = math.tanh(epsilon / 2)  # [A, section 4.2, c = 1/2]
+    return 0.5 * (1 - gap), 0.5 * (1 + gap)
+
+
+def _quantised_pair(epsilon: float) -> tuple[float, float]:
+    tail = 0.5 * math.exp(-epsilon / 2)  # [B, section 4.4.3]
+    return tail, 1 - tail
+
+
+DWORK = PublishedEstimator(
+    name="Dwork",
+    reference="[A, Theorem 3.3]; [B, Theorem 4.3]",
+    contrast=lambda epsilon: epsilon / 4,  # p2 <= 2·exp(-m·ε²α²δ1²(1-δ2)²/8)  [A, Theorem 3.3]
+    true_loss=_bernoulli_loss(_dwork_pair),
+    bits_per_user=1,
+    largest_epsilon=2.0,
+)
+"""p0 = 1/2, p1 = 1/2 + ε/4."""
+
+OPTBERN = PublishedEstimator(
+    name="OptBern",
+    reference="[A, Theorem 4.3]; [B, Theorem 4.6]",
+    contrast=lambda epsilon: math.tanh(epsilon / 2),  # p2 <= 2·exp(-2m·(tanh(ε/2)·αδ1(1-δ2))²)  [A, Thm 4.3]
+    true_loss=_bernoulli_loss(_optbern_pair),
+    bits_per_user=1,
+)
+"""p0 = 1/(1+e^ε), p1 = e^ε/(1+e^ε)."""
+
+LAPLACE = PublishedEstimator(
+    name="Laplace",
+    reference="[B, Theorem 4.9]",
+    contrast=lambda epsilon: epsilon / 4,  # p2 as for Dwork, sub-exponential tail  [B, Theorem 4.9]
+    true_loss=_infinite,
+    bits_per_user=64,
+)
+"""Real values from Laplace(μ, b), (μ_upd - μ_init)/b = ε; the bound is printed as identical to Dwork's."""
+
+QUANTISED_LAPLACE = PublishedEstimator(
+    name="quantised Laplace",
+    reference="[B, section 4.4.3]",
+    contrast=lambda epsilon: -math.expm1(-epsilon / 2),  # p1 - p0 = 1 - e^(-ε/2)  [B, section 4.4.3]
+    true_loss=_bernoulli_loss(_quantised_pair),
+    bits_per_user=1,
+)
+"""Two levels, that is bits with p0 = e^(-ε/2)/2, p1 = 1 - p0. No bound is printed: OptBern's, with this contrast."""
+
+TRUNCATED_LAPLACE = PublishedEstimator(
+    name="truncated Laplace",
+    reference="[B, section 4.4.4]",
+    contrast=lambda epsilon: truncated_laplace_values(epsilon).contrast,
+    true_loss=lambda epsilon: truncated_laplace_values(epsilon).joint_loss(epsilon),
+    bits_per_user=64,
+)
+"""Laplace((1 ∓ ε)/2, 1) cut to [0, 1], as in [B, Figure 4.6]. No bound is printed: Hoeffding's on [0, 1]."""
+
+GAUSSIAN = PublishedEstimator(
+    name="truncated Gaussian",
+    reference="[B, section 4.4.4]",
+    contrast=lambda epsilon: truncated_gaussian_values(epsilon).contrast,
+    true_loss=lambda epsilon: truncated_gaussian_values(epsilon).joint_loss(epsilon),
+    bits_per_user=64,
+)
+"""No parameters are printed. Normal(0, 1/(2ε)), Normal(1, 1/(2ε)) cut to [0, 1]: their ratio runs from e^-ε to e^ε."""
+
+
+def quantised_laplace(levels: int) -> PublishedEstimator:
+    """Return the quantised Laplace estimator with ``levels`` levels by Lloyd-Max                   [B, section 4.4.3].
+
+    No bound is printed: Hoeffding's over the range of the representation points, which for two levels is
+    ``QUANTISED_LAPLACE``. The range grows with the levels, so the bound (not the error) gets worse.
+    """
+    return PublishedEstimator(
+        name=f"quantised Laplace, {levels} levels",
+        reference="[B, section 4.4.3]",
+        contrast=lambda epsilon: quantised_values(epsilon, levels).contrast,
+        true_loss=lambda epsilon: quantised_values(epsilon, levels).joint_loss(epsilon),
+        bits_per_user=max(1, (levels - 1).bit_length()),
+    )
+
+
+STATIC_ESTIMATORS = (
+    OPTBERN,
+    QUANTISED_LAPLACE,
+    quantised_laplace(4),
+    DWORK,
+    LAPLACE,
+    TRUNCATED_LAPLACE,
+    GAUSSIAN,
+)
+"""The published estimators with a fixed sample; the sample of PPDS depends on its memory (``ppds_capacity``)."""
