@@ -95,3 +95,9 @@ def test_columns() -> None:
     assert columns[1].value == 2.0
     low, high = columns.interval(0.95)
     assert (high - low) == pytest.approx(2 * 1.959964 * columns.standard_error)
+
+
+def test_numbers_that_do_not_exist_are_null_in_json() -> None:
+    nothing = Estimate(value=math.nan, standard_error=math.inf, claim=CLAIM, rule=lambda level: (-math.inf, math.inf))
+    data = json.loads(json.dumps(nothing.to_json(), allow_nan=False))
+    assert (data["value"], data["standard_error"], data["interval"]) == (None, None, [None, None])

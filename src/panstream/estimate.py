@@ -77,12 +77,12 @@ class Estimate:
         )
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return plain JSON values; a number that does not exist (no data yet, an open end) is null."""
         return {
             "name": self.name,
-            "value": self.value,
-            "standard_error": self.standard_error,
-            "interval": list(self.interval(level)),
+            "value": _finite(self.value),
+            "standard_error": _finite(self.standard_error),
+            "interval": [_finite(end) for end in self.interval(level)],
             "level": level,
             "epsilon": self.claim.to_json()["epsilon"],
             "claim": self.claim.to_json(),
@@ -190,6 +190,10 @@ def _exp_tail(exponent: float, z: float) -> float:
     else:
         log_tail = math.log(max(0.5 * math.erfc(z / math.sqrt(2)), 1e-320))
     return math.exp(min(exponent + log_tail, 700.0))
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _figure(number: float) -> str:

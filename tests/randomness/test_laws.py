@@ -63,3 +63,8 @@ def test_bad_parameters_are_named(bad: float) -> None:
         DiscreteLaplace.at_most(bad)
     with pytest.raises(InvalidParameter, match="probability must be in"):
         Coin.at_most(-0.5)
+
+
+def test_variance_does_not_overflow_at_any_kappa() -> None:
+    for kappa in (600.0, 699.0, 700.0, 1000.0):
+        assert 0.0 <= DiscreteLaplace.at_most(kappa).variance < 1e-200

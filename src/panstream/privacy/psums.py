@@ -19,6 +19,7 @@ __all__ = [
     "psum_loss",
     "published_average_loss",
     "published_binary_loss",
+    "published_hybrid_loss",
     "published_point_loss",
     "published_simple_loss",
     "published_variance_loss",
@@ -86,6 +87,18 @@ def published_binary_loss(epsilon: float, horizon: int) -> float:
     """
     _at_least_two(horizon)
     return epsilon * binary_levels(horizon) / math.log2(horizon)
+
+
+def published_hybrid_loss(epsilon: float, horizon: int) -> float:
+    """Return the loss of the outputs of the unbounded sum (4.1) over ``horizon`` slots: below epsilon, and towards it.
+
+    Epoch k holds at most 2**k - 1 slots, so an item enters at most k of the k + 1 sums that its noise pays for.
+    """
+    shares = [
+        min((1 << epoch) - 1, horizon - (1 << epoch)).bit_length() / (epoch + 1)
+        for epoch in range(_at_least_one(horizon, "horizon").bit_length())
+    ]
+    return epsilon / 2.0 * (1.0 + max(shares))
 
 
 def published_average_loss(epsilon: float, horizon: int, bound: float) -> float:

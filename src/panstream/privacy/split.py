@@ -14,7 +14,7 @@ __all__ = ["density_split", "laplace_variance", "minimise"]
 
 def laplace_variance(kappa: float) -> float:
     """Return the variance of discrete Laplace noise with decay rate ``kappa``."""
-    return 0.5 / math.sinh(kappa / 2) ** 2 if kappa < 1400 else 0.0
+    return 0.5 / math.sinh(kappa / 2) ** 2 if kappa < 700 else 2.0 * math.exp(-kappa)
 
 
 def minimise(function: Callable[[float], float], lower: float, upper: float, tolerance: float = 1e-12) -> float:

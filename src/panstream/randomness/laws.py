@@ -104,7 +104,7 @@ class DiscreteLaplace:
         """Return the variance, ``2q/(1-q)**2`` with ``q = exp(-kappa)``."""
         if self.numerator is None:
             return 0.0
-        return 0.5 / math.sinh(self.kappa / 2) ** 2 if self.kappa < 1400 else 0.0
+        return 0.5 / math.sinh(self.kappa / 2) ** 2 if self.kappa < 700 else 2.0 * math.exp(-self.kappa)
 
     def decay(self) -> Fraction:
         """Return ``exp(-kappa)`` as a rational with more than 70 correct digits."""

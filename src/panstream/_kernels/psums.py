@@ -1,0 +1,263 @@
+"""Loops of the continual counters over arrays of slots: partial sums, segments, windows, decayed sums.
+
+Noise comes in ready drawn. An accumulator that is open is kept minus the running total while a loop runs, so that a slot
+costs as much as the sums that open or close in it and not as all that are open.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+IDLE = -1
+
+
+@njit(cache=True, nogil=True)
+def trailing_zeros(number: int) -> int:
+    """Return how often a positive number can be halved."""
+    zeros = 0
+    while number & 1 == 0:
+        number >>= 1
+        zeros += 1
+    return zeros
+
+
+@njit(cache=True, nogil=True)
+def binary_starts(time: int, slots: int, horizon: int, levels: int, first_level: int) -> int:
+    """Count the sums of at least ``first_level`` that open after the slots time+1 .. time+slots."""
+    count = 0
+    for slot in range(time + 1, time + slots + 1):
+        for level in range(first_level, min(trailing_zeros(slot), levels)):
+            if slot + (1 << level) > horizon:
+                break
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def binary_slots(
+    accumulators: NDArray[np.int64],
+    closed: NDArray[np.int64],
+    open_draws: NDArray[np.int64],
+    closed_draws: NDArray[np.int64],
+    time: int,
+    horizon: int,
+    totals: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    releases: NDArray[np.int64],
+    bare_leaves: bool,
+    answers: NDArray[np.float64],
+    draws: NDArray[np.float64],
+) -> None:
+    """Close one slot per total: slot t closes the sum of level trailing_zeros(t) and opens all levels below it."""
+    levels = accumulators.size
+    prefix = np.zeros(levels + 1, np.int64)  # prefix[i]: released sums of the set bits of t from i upwards
+    prefix_draws = np.zeros(levels + 1, np.int64)
+    higher = levels
+    for level in range(levels - 1, -1, -1):
+        if (time >> level) & 1:
+            prefix[level] = prefix[higher] + closed[level]
+            prefix_draws[level] = prefix_draws[higher] + closed_draws[level]
+            higher = level
+    running, used = np.int64(0), 0
+    for row in range(totals.size):
+        slot = time + 1 + row
+        running += totals[row]
+        level = trailing_zeros(slot)
+        closed[level] = accumulators[level] + running + releases[row]
+        closed_draws[level] = open_draws[level] + 1
+        accumulators[level] = 0
+        open_draws[level] = IDLE
+        rest = slot & (slot - 1)
+        above = trailing_zeros(rest) if rest else levels
+        prefix[level] = prefix[above] + closed[level]
+        prefix_draws[level] = prefix_draws[above] + closed_draws[level]
+        answers[row] = prefix[level]
+        draws[row] = prefix_draws[level]
+        for below in range(level):
+            if slot + (1 << below) > horizon:
+                break
+            if below == 0 and bare_leaves:
+                accumulators[0] = -running
+                open_draws[0] = 0
+            else:
+                accumulators[below] = starts[used] - running
+                open_draws[below] = 1
+                used += 1
+    for level in range(levels):
+        if open_draws[level] != IDLE:
+            accumulators[level] += running
+
+
+@njit(cache=True, nogil=True)
+def segment_starts(time: int, slots: int, levels: int) -> int:
+    """Count the segments that begin at the times time .. time+slots-1: of lengths 1, 2, 4, ..., 2**(levels-1)."""
+    count = 0
+    for at in range(time, time + slots):
+        count += levels if at == 0 else min(trailing_zeros(at) + 1, levels)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def segment_slots(
+    kept: NDArray[np.int64],
+    kept_draws: NDArray[np.int64],
+    time: int,
+    starts: NDArray[np.int64],
+    sums: NDArray[np.int64],
+    draws: NDArray[np.int64],
+) -> None:
+    """Begin, add up and erase segment noises: kept[i] belongs to the segment of 2**i times that is running."""
+    levels, used = kept.size, 0
+    total, count = np.int64(0), np.int64(0)
+    for level in range(levels):
+        if kept_draws[level] != IDLE:
+            total += kept[level]
+            count += kept_draws[level]
+    for row in range(sums.size):
+        at = time + row
+        begin = levels if at == 0 else min(trailing_zeros(at) + 1, levels)
+        for level in range(begin):
+            kept[level] = starts[used]
+            kept_draws[level] = 1
+            total += starts[used]
+            count += 1
+            used += 1
+        sums[row] = total
+        draws[row] = count
+        for level in range(min(trailing_zeros(at + 1) + 1, levels)):
+            total -= kept[level]
+            count -= kept_draws[level]
+            kept[level] = 0
+            kept_draws[level] = IDLE
+
+
+@njit(cache=True, nogil=True)
+def window_node(level: int, offset: int, window: int) -> int:
+    """Return where the node of ``level`` that holds ``offset`` is stored within its block."""
+    before = 0
+    for below in range(level):
+        before += (window + (1 << below) - 1) >> below
+    return before + (offset >> level)
+
+
+@njit(cache=True, nogil=True)
+def window_draws(time: int, slots: int, window: int, levels: int, bare_slots: bool) -> int:
+    """Count the draws for the slots time+1 .. time+slots: one for each node that closes, one for each that opens."""
+    count = 0
+    for slot in range(time, time + slots):
+        offset = slot % window
+        for level in range(levels):
+            if (offset + 1) & ((1 << level) - 1) == 0 or offset + 1 == window:
+                count += 1
+        following = (slot + 1) % window
+        for level in range(levels):
+            if following & ((1 << level) - 1) == 0:
+                count += not (bare_slots and (level == 0 or following + 1 == window))
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _cover(
+    closed: NDArray[np.int64], draws: NDArray[np.int64], first: int, start: int, stop: int, window: int, levels: int
+) -> tuple[np.int64, np.int64]:
+    """Add up the nodes that cover the offsets start .. stop-1 of the block stored from ``first`` on."""
+    total, count = np.int64(0), np.int64(0)
+    while start < stop:
+        level = levels - 1
+        while start & ((1 << level) - 1) != 0 or min(start + (1 << level), window) > stop:
+            level -= 1
+        at = first + window_node(level, start, window)
+        total += closed[at]
+        count += draws[at]
+        start = min(start + (1 << level), window)
+    return total, count
+
+
+@njit(cache=True, nogil=True)
+def window_slots(
+    accumulators: NDArray[np.int64],
+    closed: NDArray[np.int64],
+    open_draws: NDArray[np.int64],
+    closed_draws: NDArray[np.int64],
+    time: int,
+    window: int,
+    totals: NDArray[np.int64],
+    noise: NDArray[np.int64],
+    bare_slots: bool,
+    answers: NDArray[np.float64],
+    draws: NDArray[np.float64],
+) -> None:
+    """Close one slot per total and answer with a suffix of the last block and a prefix of the current one."""
+    levels, nodes = accumulators.size, closed.size // 2
+    running, used = np.int64(0), 0
+    for row in range(totals.size):
+        slot = time + row
+        offset, block = slot % window, slot // window
+        current, previous = (block & 1) * nodes, (1 - (block & 1)) * nodes
+        running += totals[row]
+        for level in range(levels):
+            if (offset + 1) & ((1 << level) - 1) == 0 or offset + 1 == window:
+                at = current + window_node(level, offset, window)
+                closed[at] = accumulators[level] + running + noise[used]
+                closed_draws[at] = open_draws[level] + 1
+                used += 1
+        following = (offset + 1) % window
+        for level in range(levels):
+            if following & ((1 << level) - 1) == 0:
+                accumulators[level] = -running
+                open_draws[level] = 0
+                if not (bare_slots and (level == 0 or following + 1 == window)):
+                    accumulators[level] += noise[used]
+                    open_draws[level] = 1
+                    used += 1
+        total, count = _cover(closed, closed_draws, current, 0, offset + 1, window, levels)
+        if block > 0:
+            before, more = _cover(closed, closed_draws, previous, offset + 1, window, window, levels)
+            total += before
+            count += more
+        answers[row] = total
+        draws[row] = count
+    for level in range(levels):
+        accumulators[level] += running
+
+
+@njit(cache=True, nogil=True)
+def most_window_nodes(window: int, levels: int) -> int:
+    """Return how many nodes an answer is made of at most."""
+    most = 0
+    ones = np.ones(2 * window + levels, np.int64)
+    for offset in range(window):
+        prefix, _ = _cover(ones, ones, 0, 0, offset + 1, window, levels)
+        suffix, _ = _cover(ones, ones, 0, offset + 1, window, window, levels)
+        most = max(most, int(prefix + suffix))
+    return most
+
+
+@njit(cache=True, nogil=True)
+def decayed_slots(
+    carried: NDArray[np.float64],
+    decays: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    values: NDArray[np.float64],
+    answers: NDArray[np.float64],
+) -> None:
+    """Answer with the newest value and a weighted sum of exponentially decayed ones."""
+    for row in range(values.size):
+        newest = values[row]
+        total = newest
+        for term in range(carried.size):
+            total += weights[term] * carried[term]
+            carried[term] = decays[term] * (carried[term] + newest)
+        answers[row] = total
+
+
+@njit(cache=True, nogil=True)
+def ratchet(values: NDArray[np.float64], most: int, last: int, out: NDArray[np.int64]) -> None:
+    """Follow ``values`` with steps from 0 to ``most``."""
+    for row in range(values.size):
+        step = values[row] - last
+        if step > 0:
+            last += most if step > most else int(step)
+        out[row] = last

@@ -1,0 +1,129 @@
+"""The single-intrusion transform: any mechanism made of partial sums, made safe against a stolen state.
+
+A mechanism in the p-sum framework is a *plan*: which sums are kept, when each opens and closes, and which closed ones add
+up to the answer. The transform gives every sum its own accumulator that starts as noise, and releases it with fresh
+noise. A unit of data that came before the look is hidden by the noise the accumulator started with; one that came after
+by the noise of its release. So one look and all outputs together lose what the outputs alone lose: memberships·kappa.
+Initial noise alone would not do: release minus state shows what came in between. A sum of a single slot that is filled
+and closed in one step never meets an intruder and needs no initial noise.
+
+To make a mechanism of your own pan-private, subclass :class:`panstream.continual.counter.SlotCounter` and give it the
+``plan`` and its ``memberships``.
+
+Reference: "Private Aggregate Computations on Streams", section 2.4.4, Theorem 2, with the fresh noise at release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.continual.counter_state import IDLE, CounterState
+from panstream.randomness import DiscreteLaplace, Source
+
+__all__ = ["Closing", "Opening", "PSums", "Transform", "count_memberships"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An accumulator that starts empty, for the next ``slots`` slots."""
+
+    accumulator: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """An accumulator that is released into ``place``, where it replaces what was there or is added to it."""
+
+    accumulator: int
+    place: int
+    adds: bool = False
+
+
+class PSums(Protocol):
+    """A plan of partial sums over slots 1, 2, 3, ..."""
+
+    @property
+    def accumulators(self) -> int:
+        """Return how many sums can be open at a time."""
+        ...
+
+    @property
+    def places(self) -> int:
+        """Return how many released sums are kept for later answers."""
+        ...
+
+    def opens(self, slot: int) -> Iterable[Opening]:
+        """Return the sums whose first slot is ``slot``."""
+        ...
+
+    def closes(self, slot: int) -> Iterable[Closing]:
+        """Return the sums whose last slot is ``slot``."""
+        ...
+
+    def answer(self, slot: int) -> Sequence[int]:
+        """Return the places that add up to the answer after ``slot``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A plan with noise: ``law`` at every start and at every release."""
+
+    plan: PSums
+    law: DiscreteLaplace
+    one_step_ticks: bool
+
+    def enter(self, state: CounterState, source: Source) -> None:
+        """Open the first sums of an empty state."""
+        self._open(state, 1, source)
+
+    def advance(
+        self, state: CounterState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Add each total to a slot and close it; return the answers and their variances, slot by slot."""
+        answers, variances = np.empty(totals.size), np.empty(totals.size)
+        for row in range(totals.size):
+            np.add(state.open, totals[row : row + 1], out=state.open, where=state.open_draws != IDLE)
+            state.time += 1
+            for closing in self.plan.closes(state.time):
+                self._close(state, closing, source)
+            self._open(state, state.time + 1, source)
+            places = list(self.plan.answer(state.time))
+            answers[row] = float(state.closed[places].sum())
+            variances[row] = float(state.closed_draws[places].sum()) * self.law.variance
+        return answers, variances
+
+    def _open(self, state: CounterState, slot: int, source: Source) -> None:
+        for opening in self.plan.opens(slot):
+            at = opening.accumulator
+            bare = self.one_step_ticks and opening.slots == 1
+            state.open[at] = 0
+            if not bare:
+                source.add_discrete_laplace(state.open[at : at + 1], self.law)
+            state.open_draws[at] = 0 if bare else 1
+
+    def _close(self, state: CounterState, closing: Closing, source: Source) -> None:
+        at, place = closing.accumulator, closing.place
+        source.add_discrete_laplace(state.open[at : at + 1], self.law)
+        if not closing.adds:
+            state.closed[place] = state.closed_draws[place] = 0
+        state.closed[place] += state.open[at]
+        state.closed_draws[place] += state.open_draws[at] + 1
+        state.open[at], state.open_draws[at] = 0, IDLE
+
+
+def count_memberships(plan: PSums, slots: int) -> int:
+    """Return in how many sums that close within ``slots`` one slot lies at most, by walking through the plan."""
+    closed = np.zeros(slots + 1, np.int64)
+    since: dict[int, int] = {}
+    for slot in range(1, slots + 1):
+        since |= {opening.accumulator: slot for opening in plan.opens(slot)}
+        for closing in plan.closes(slot):
+            closed[since.pop(closing.accumulator) : slot + 1] += 1
+    return int(closed.max())

@@ -1,0 +1,288 @@
+"""LeastSquaresTree: continual sums for those who trust their machine. NOT pan-private."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream._kernels.least_squares import advance, draws_needed, open_below, sampled_noise
+from panstream.algorithm import Algorithm
+from panstream.batch import integers
+from panstream.codec import FieldLayout, noise, noised, public
+from panstream.continual.fixed_point import Steps
+from panstream.continual.noise_sum import error_bound, half_width
+from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
+from panstream.estimate import Estimate, Estimates
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.continual import tree_kappa
+from panstream.randomness import DiscreteLaplace, Source
+from panstream.scratch import wipe
+
+__all__ = ["LeastSquaresState", "LeastSquaresTree"]
+
+_CHUNK = 1 << 13
+_LARGEST = 1 << 40
+_MOST_LEVELS = 12
+_MOST_RADIX = 1 << 12
+
+
+@dataclass(slots=True)
+class LeastSquaresState:
+    """An exact running total and the noise of the nodes around the current slot: an intruder learns everything."""
+
+    total: NDArray[np.int64] = noised()  # exact: the claim covers no intrusion
+    siblings: NDArray[np.int64] = noise()  # the children of every open node, and the open node at the top
+    complete: NDArray[np.int64] = noise()  # estimates of the closed ones among them, added up
+    to_come: NDArray[np.int64] = noise()  # the ones not yet open, added up
+    last: NDArray[np.int64] = public()  # the output of the last tick, and its variance in draws bit by bit
+    digits: NDArray[np.int64] = public()
+    ticks: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastSquaresTree(Algorithm[LeastSquaresState]):
+    """Running sums with the least noise, for users who need continual release but no protection of the state.
+
+    **Not pan-private**: the state holds the exact sum. Use KaryTree unless nobody can ever see the machine.
+
+    The answer is the exact sum plus noise. The noise of an answer is the least-squares estimate, from the noises of
+    the nodes of a tree over time, of the noise of all slots so far; it may use nodes that are not complete yet, since
+    noise is not data. Kept are the noises of the nodes around the current slot: radix numbers per level.
+
+    Privacy
+        Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim says
+        "intrusions: none". A look at the state has no finite loss.
+
+    Error
+        With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: mean squared error times epsilon² over
+        2**10, 2**14, 2**16, 2**20 slots 120, 290, 422, 776: 22 to 25 times less than the event-level counter.
+
+    Parameters
+        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
+        horizon: number of ticks.
+        lower, upper: range of one event; values outside are refused.
+        radices: children per node from the leaves up; chosen for the horizon, and kept in stored bytes.
+
+    Example
+        >>> monitor = LeastSquaresTree(epsilon=1.0, horizon=1000).start()
+        >>> len(monitor.ticks([1, 0] * 500))
+        1000
+        >>> str(monitor.claim().intrusions)
+        'none'
+
+    Reference: least squares on a tree of counts after Hay et al. 2010 and Honaker 2015, made online.
+    """
+
+    state_type: ClassVar[type[Any]] = LeastSquaresState
+
+    epsilon: float
+    horizon: int
+    lower: int = 0
+    upper: int = 1
+    radices: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        if not 1 <= self.horizon <= 1 << 40:
+            raise InvalidParameter(f"horizon must be in 1..2**40, got horizon={self.horizon}")
+        if not (-_LARGEST <= self.lower <= self.upper <= _LARGEST and (self.lower or self.upper)):
+            raise InvalidParameter(f"lower and upper must be a range, got lower={self.lower} and upper={self.upper}")
+        radices = tuple(self.radices) or choose_radices(self.horizon)
+        object.__setattr__(self, "radices", radices)
+        fits = len(radices) <= _MOST_LEVELS and all(1 <= radix <= _MOST_RADIX for radix in radices)
+        if not fits or math.prod(radices) < self.horizon:
+            raise InvalidParameter(
+                f"radices must be in 1..{_MOST_RADIX} and multiply to horizon={self.horizon} or more, got {radices}"
+            )
+        _ = self.law
+
+    @property
+    def sensitivity(self) -> int:
+        """Return how far one event moves a sum."""
+        return max(abs(self.lower), abs(self.upper))
+
+    @property
+    def law(self) -> DiscreteLaplace:
+        """Return the law of every draw."""
+        return DiscreteLaplace.at_most(tree_kappa(self.epsilon, len(self.radices), self.sensitivity))
+
+    def claim(self) -> Claim:
+        """Return the loss of all outputs; no intrusion is covered."""
+        finite = math.isfinite(self.epsilon)
+        return Claim(
+            epsilon=self.epsilon,
+            unit="event",
+            intrusions=Intrusions(unannounced=0, announced=0),
+            releases=self.horizon,
+            horizon=self.horizon,
+            public=("how many slots were closed",),
+            note="not pan-private: the state holds the exact sum" if finite else "no noise: for tests only",
+        )
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the total, the noises around the current slot, and the clock."""
+        levels, most = len(self.radices), max(self.radices)
+        return {
+            "total": FieldLayout("i8", (1,)),
+            "siblings": FieldLayout("i8", (levels, most)),
+            "complete": FieldLayout("i8", (levels,)),
+            "to_come": FieldLayout("i8", (levels,)),
+            "last": FieldLayout("i8", (2,)),
+            "digits": FieldLayout("i8", (levels,), at_least=0, below=most + 1),
+            "ticks": FieldLayout("int", at_least=0, below=self.horizon + 1),
+        }
+
+    def begin(self, source: Source) -> LeastSquaresState:
+        """Return an empty sum and the noises of the first nodes."""
+        levels, most = len(self.radices), max(self.radices)
+        state = LeastSquaresState(
+            total=np.zeros(1, np.int64),
+            siblings=np.zeros((levels, most), np.int64),
+            complete=np.zeros(levels, np.int64),
+            to_come=np.zeros(levels, np.int64),
+            last=np.zeros(2, np.int64),
+            digits=np.zeros(levels, np.int64),
+            ticks=0,
+        )
+        drawn = self._draw(1 + sum(self.radices[:-1]), source)
+        open_below(levels - 1, state.siblings, state.to_come, np.array(self.radices), drawn, 0)
+        return state
+
+    def batch(self, values: Any) -> Steps:
+        """Check events of the open slot, one per row."""
+        rows, copied = integers(values, name="values", lower=self.lower, upper=self.upper)
+        return Steps(rows, (rows,) if copied else ())
+
+    def update(self, state: LeastSquaresState, batch: Steps, source: Source) -> None:
+        """Add the events to the sum."""
+        self._need_slots(state, 1)
+        np.add(state.total, batch.rows.sum(), out=state.total)
+
+    def tick(self, state: LeastSquaresState, source: Source) -> Estimate:
+        """Close the slot and return the estimate so far."""
+        self._need_slots(state, 1)
+        self._close(state, np.zeros(1, np.int64), source)
+        return self.release(state, source)
+
+    def ticks(self, state: LeastSquaresState, values: Any, source: Source) -> Estimates:
+        """Take the total of every slot, close each, and return all estimates."""
+        rows, copied = integers(values, name="values", lower=-_LARGEST, upper=_LARGEST)
+        try:
+            self._need_slots(state, rows.size)
+            outputs, draws = self._close(state, rows, source)
+        finally:
+            if copied:
+                wipe(rows)
+        error = np.sqrt(draws * self.law.variance)
+        return Estimates(value=outputs.astype(np.float64), standard_error=error, claim=self.claim(), name="sum")
+
+    def release(self, state: LeastSquaresState, source: Source) -> Estimate:
+        """Return the estimate of the last tick again."""
+        if state.ticks == 0:
+            raise NotSupported("LeastSquaresTree releases at ticks: call tick() first")
+        value, draws, law = int(state.last[0]), float(state.last.view(np.float64)[1]), self.law
+
+        def rule(level: float) -> tuple[float, float]:
+            half = half_width(level, ((draws, law),))
+            return value - half, value + half
+
+        return Estimate(
+            value=float(value),
+            unbiased=float(value),
+            standard_error=math.sqrt(draws * law.variance),
+            claim=self.claim(),
+            name="sum",
+            released=(value,),
+            rule=rule,
+        )
+
+    def refresh(self, state: LeastSquaresState, source: Source) -> None:
+        """Refuse: a state that was seen has given everything away."""
+        raise NotSupported("LeastSquaresTree is not pan-private: it cannot recover from an intrusion")
+
+    def error(self, *, beta: float) -> float:
+        """Return the error that any single answer exceeds with probability at most ``beta``."""
+        if math.isinf(self.epsilon):
+            return 0.0
+        # Rounding adds half a unit at the output, and 2**-11 for every node in it.
+        return 1.0 + error_bound(beta, ((self.noise(1 << 16)[1], self.law),))
+
+    def noise(self, slots: int = 1 << 12) -> tuple[float, float]:
+        """Return the mean and the largest variance of the answers in draws, from ``slots`` evenly spaced ones."""
+        return _noise(self.radices, self.horizon, slots)
+
+    def _draw(self, count: int, source: Source) -> NDArray[np.int64]:
+        drawn: NDArray[np.int64] = source.scratch.array(count, np.int64)
+        drawn.fill(0)
+        source.add_discrete_laplace(drawn, self.law)
+        return drawn
+
+    def _close(
+        self, state: LeastSquaresState, rows: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        outputs, draws = np.cumsum(rows), np.empty(rows.size)
+        outputs += state.total
+        total, radices = outputs[-1:].copy(), np.array(self.radices)
+        kept = (state.siblings, state.complete, state.to_come, state.digits)
+        siblings, complete, to_come, digits = work = tuple(field.copy() for field in kept)
+        for start in range(0, rows.size, _CHUNK):
+            piece = slice(start, min(start + _CHUNK, rows.size))
+            noise = self._draw(draws_needed(digits, radices, piece.stop - start), source)
+            below = _below(self.radices)
+            advance(siblings, complete, to_come, digits, radices, below, noise, outputs[piece], draws[piece])
+            source.scratch.close()
+        if rows.size:
+            state.total[:] = total
+            for field, new in zip(kept, work, strict=True):
+                field[:] = new
+            state.last[0], state.last.view(np.float64)[1] = outputs[-1], draws[-1]
+            state.ticks += rows.size
+        return outputs, draws
+
+    def _need_slots(self, state: LeastSquaresState, slots: int) -> None:
+        if state.ticks + slots > self.horizon:
+            raise BudgetExhausted(
+                f"the horizon of {self.horizon} slots leaves {self.horizon - state.ticks}, got {slots}"
+            )
+
+
+def _below(radices: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return the variance in draws of a complete node on each level, estimated from itself and all below."""
+    draws = [1.0]
+    for radix in radices[:-1]:
+        draws.append(1.0 / (1.0 + 1.0 / (radix * draws[-1])))
+    return np.array(draws)
+
+
+@lru_cache(maxsize=256)
+def _noise(radices: tuple[int, ...], horizon: int, slots: int) -> tuple[float, float]:
+    at = np.unique(np.linspace(1, horizon, min(slots, horizon)).astype(np.int64))
+    mean, worst = sampled_noise(np.array(radices), _below(radices), at)
+    return float(mean), float(worst)
+
+
+@lru_cache(maxsize=256)
+def choose_radices(horizon: int) -> tuple[int, ...]:
+    """Return the radices with the least mean noise over ``horizon`` slots: equal ones but the first and the last.
+
+    >>> len(choose_radices(1 << 10))
+    3
+    """
+    found: dict[tuple[int, ...], float] = {}
+    for levels in range(1, _MOST_LEVELS + 1):
+        for tenths in range(9, 20):
+            middle = max(2, round(horizon ** (1 / levels) * tenths / 10))
+            for first in {round(middle * part / 20) for part in range(14, 27, 2)} if levels > 1 else {horizon}:
+                below = (max(first, 2), *[middle] * (levels - 2)) if levels > 1 else ()
+                radices = (*below, -(-horizon // math.prod(below)))
+                if max(radices) <= _MOST_RADIX:
+                    found[radices] = levels**2 * _noise.__wrapped__(radices, horizon, 256)[0]
+    closest = sorted(found, key=lambda radices: (found[radices], radices))[:12]
+    return min(closest, key=lambda radices: (len(radices) ** 2 * _noise(radices, horizon, 1 << 12)[0], radices))

@@ -1,0 +1,169 @@
+"""The two simple counting mechanisms: noise on every answer, or noise on every slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.continual.counter import Answer, SlotCounter
+from panstream.continual.counter_state import CounterState, Shape
+from panstream.continual.intrusion_transform import Closing, Opening
+from panstream.continual.noise_sum import NoiseParts
+from panstream.randomness import Source
+
+__all__ = ["SimpleCounterI", "SimpleCounterII", "SlotPlan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleCounterI(SlotCounter):
+    """A running sum that starts as noise, published with fresh noise after every slot.
+
+    Privacy
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. All draws have rate
+        epsilon/(T·sensitivity). An event of slot t that came before the look moves the start and the t - 1 outputs
+        before it; one that came after moves the outputs from t on: at most T draws, so one look at any time and all
+        outputs lose exactly ``epsilon``, and any number of announced looks with a refresh too.
+
+    Error
+        Two draws in every answer: variance 4(T·sensitivity/epsilon)². Useful for a handful of slots only.
+
+    Parameters
+        horizon: number of slots. The others as in :class:`SlotCounter`.
+
+    Example
+        >>> monitor = SimpleCounterI(epsilon=1.0, horizon=3).start()
+        >>> monitor.update([1, 1, 0])
+        >>> monitor.tick().claim.epsilon
+        1.0
+
+    Reference: "Private Aggregate Computations on Streams", 2.3.2, with the count noised from the start.
+    """
+
+    needs_horizon: ClassVar[bool] = True
+
+    @property
+    def memberships(self) -> int:
+        """Return T: every later output holds the event."""
+        return self.horizon or 1
+
+    @property
+    def shape(self) -> Shape:
+        """Return one accumulator and the last output."""
+        return 1, 1, 0
+
+    def answer_parts(self, time: int) -> NoiseParts:
+        """Return the start and the output's own draw."""
+        return ((2, self.law),)
+
+    def enter(self, state: CounterState, source: Source) -> None:
+        """Start a sum as noise."""
+        source.add_discrete_laplace(state.open, self.law)
+        state.open_draws[0] = 1
+
+    def advance(
+        self, state: CounterState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Add up the slots and publish each sum with fresh noise."""
+        outputs = source.scratch.array(totals.size, np.int64)
+        np.cumsum(totals, out=outputs)
+        outputs += state.open
+        if totals.size:
+            state.open[:] = outputs[-1:]
+            source.add_discrete_laplace(outputs, self.law)
+            state.closed[0], state.closed_draws[0] = outputs[-1], state.open_draws[0] + 1
+        state.time += totals.size
+        return outputs.astype(np.float64), np.full(totals.size, float(state.closed_draws[0]) * self.law.variance)
+
+    def answer(self, state: CounterState) -> Answer:
+        """Return the last output."""
+        last = int(state.closed[0])
+        return Answer(last, (last,), ((int(state.closed_draws[0]), self.law),))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """Every slot is a sum of its own, and the answer is their total."""
+
+    accumulators: int = 1
+    places: int = 1
+
+    def opens(self, slot: int) -> Iterator[Opening]:
+        """Return the slot itself."""
+        yield Opening(0, 1)
+
+    def closes(self, slot: int) -> Iterator[Closing]:
+        """Return the slot itself, added to the total."""
+        yield Closing(0, 0, adds=True)
+
+    def answer(self, slot: int) -> Sequence[int]:
+        """Return the total."""
+        return (0,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleCounterII(SlotCounter):
+    """A running sum of noisy slots.
+
+    Privacy
+        Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. Every slot starts as noise
+        of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate: one look
+        at any time and all outputs lose exactly ``epsilon``. What was published is all that stays in the state, so
+        one look in every slot loses no more, and announced looks with a refresh neither.
+
+    Error
+        The answer after slot t holds 2t draws (t if ticks are one step): variance 4t(sensitivity/epsilon)².
+
+    Parameters
+        horizon: number of slots, or None for a stream without end. The others as in :class:`SlotCounter`.
+
+    Example
+        >>> monitor = SimpleCounterII(epsilon=1.0).start()
+        >>> len(monitor.ticks([1, 0, 1]))
+        3
+
+    Reference: "Private Aggregate Computations on Streams", 2.3.3.
+    """
+
+    @property
+    def memberships(self) -> int:
+        """Return 1: an event lies in one slot."""
+        return 1
+
+    @property
+    def plan(self) -> SlotPlan:
+        """Return one sum per slot."""
+        return SlotPlan()
+
+    def answer_parts(self, time: int) -> NoiseParts:
+        """Return the draws of ``time`` slots."""
+        return ((self.slot_draws * time, self.law),)
+
+    def advance(
+        self, state: CounterState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Do what the transform does with one sum per slot, for all slots at once."""
+        size = totals.size
+        slots = source.scratch.array(size + 1, np.int64)
+        slots.fill(0)
+        # The open slot has its start noise already; the one after the last gets its own.
+        if not self.one_step_ticks:
+            source.add_discrete_laplace(slots[1:], self.law)
+        slots[:1] = state.open
+        state.open[:] = slots[size:]
+        slots[:size] += totals
+        source.add_discrete_laplace(slots[:size], self.law)
+        draws = np.full(size, float(self.slot_draws))
+        draws[:1] = float(state.open_draws[0]) + 1.0
+        state.open_draws[0] = self.slot_draws - 1 if size else state.open_draws[0]
+        np.cumsum(slots[:size], out=slots[:size])
+        slots[:size] += state.closed
+        np.cumsum(draws, out=draws)
+        draws += float(state.closed_draws[0])
+        if size:
+            state.closed[0], state.closed_draws[0] = slots[size - 1], int(draws[-1])
+        state.time += size
+        return slots[:size].astype(np.float64), draws * self.law.variance

@@ -1,0 +1,327 @@
+"""What the algorithms on trees of noisy sums share: parameters, input, the clock, claims, answers and errors."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithm import Algorithm
+from panstream.codec import FieldLayout
+from panstream.continual.contributions import first_contributions
+from panstream.continual.epochs import EPOCHS, MOST_SLOTS
+from panstream.continual.fixed_point import Steps
+from panstream.continual.noise_sum import error_bound, half_width
+from panstream.continual.radices import MOST_CAPACITY, MOST_LEVELS, TreeShape, choose_shape
+from panstream.continual.tree_engine import TreeEngine, TreeState, most_slots
+from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
+from panstream.estimate import Estimate, Estimates
+from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
+from panstream.privacy.continual import tree_kappa
+from panstream.randomness import DiscreteLaplace, Source
+from panstream.scratch import Scratch, wipe
+
+__all__ = ["SLOT_TOTAL", "Arrays", "Tree", "TreeBatch", "TreeState"]
+
+_CHUNK = 1 << 12
+_SMALLEST_RATE = 2.0**-42  # rates are multiples of 2**-52: a smaller one would be rounded by more than a thousandth
+SLOT_TOTAL = 1 << 40  # the largest total of a slot
+
+Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeBatch:
+    """What one batch adds to every open accumulator, and how many events it holds."""
+
+    total: NDArray[np.int64]
+    events: int
+
+    def __len__(self) -> int:
+        return self.events
+
+    def wipe(self) -> None:
+        """Overwrite the totals."""
+        wipe(self.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree(Algorithm[TreeState]):
+    """Base of the tree algorithms. Subclasses say what an item adds to a leaf and what the sums mean.
+
+    Parameters
+        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
+        horizon: how many ticks there will be at most; None for a stream without end, at about 1.6 times the error.
+        one_step_ticks: every slot is filled and closed in one step by ``ticks``; ``update`` and ``tick`` are refused
+            and an open slot needs no noise.
+        contributions: protect a user of at most so many rows instead of one event.
+        levels, capacity: shape of the tree; chosen for the smallest mean squared error, and kept in stored bytes.
+    """
+
+    state_type: ClassVar[type[Any]] = TreeState
+
+    epsilon: float
+    horizon: int | None = None
+    one_step_ticks: bool = False
+    contributions: int | None = None
+    levels: int | None = None
+    capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        if self.contributions is not None and self.contributions < 1:
+            raise InvalidParameter(f"contributions must be at least 1, got contributions={self.contributions}")
+        if self.horizon is not None and not 1 <= self.horizon <= MOST_SLOTS:
+            raise InvalidParameter(f"horizon must be in 1..2**56, got horizon={self.horizon}")
+        self.check()
+        self._settle_shape()
+        rows = self.engine.shape(EPOCHS - 1).rows
+        if tree_kappa(self.epsilon, rows, self.sensitivity, self.contributions or 1) < _SMALLEST_RATE:
+            raise InvalidParameter(
+                f"epsilon must be larger for items of {self.sensitivity} steps, or the resolution coarser, "
+                f"got epsilon={self.epsilon}"
+            )
+
+    def check(self) -> None:
+        """Raise InvalidParameter if a parameter of the subclass breaks its rule."""
+
+    def _settle_shape(self) -> None:
+        if self.horizon is None:
+            if self.levels is not None or self.capacity is not None:
+                raise InvalidParameter("levels and capacity must not be given where horizon is None")
+            return
+        if self.levels is not None and not 1 <= self.levels <= MOST_LEVELS:
+            raise InvalidParameter(f"levels must be in 1..{MOST_LEVELS}, got levels={self.levels}")
+        if self.capacity is None:
+            shape = choose_shape(self.horizon, self.one_step_ticks, self.levels)
+            object.__setattr__(self, "levels", shape.levels)
+            object.__setattr__(self, "capacity", shape.capacity)
+            return
+        if self.levels is None or not 1 <= self.capacity <= MOST_CAPACITY:
+            raise InvalidParameter(f"capacity must be in 1..{MOST_CAPACITY} and needs levels=, got {self.capacity}")
+        if self.engine.shape(0).slots < self.horizon:
+            raise InvalidParameter(f"capacity must leave room for horizon={self.horizon}, got capacity={self.capacity}")
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> int:
+        """Return how far one event moves a leaf, all its parts together."""
+
+    @property
+    def width(self) -> int:
+        """Return how many numbers a leaf holds."""
+        return 1
+
+    @property
+    def scale(self) -> float:
+        """Return what one step of the first number is worth."""
+        return 1.0
+
+    @property
+    def label(self) -> str:
+        """Return what the estimate is called."""
+        return "sum"
+
+    @property
+    def protected(self) -> tuple[Unit, Adjacency]:
+        """Return the unit of the claim and its adjacency."""
+        return "user" if self.contributions is not None else "event", "add-remove"
+
+    @property
+    def counts_events(self) -> bool:
+        """Return whether the number of events is public: where an event's value is exchanged, never its presence."""
+        unit, adjacency = self.protected
+        return adjacency == "replace" and unit != "slot"
+
+    @abstractmethod
+    def read(self, values: Any) -> Steps:
+        """Return the checked rows of a batch, one event each."""
+
+    def read_slots(self, values: Any) -> Steps:
+        """Return the checked values of whole slots."""
+        return self.read(values)
+
+    def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
+        """Write what each row adds to a leaf."""
+        leaves[:, 0] = rows
+
+    def add_up(self, rows: NDArray[np.int64], total: NDArray[np.int64]) -> None:
+        """Add what all ``rows`` add to a leaf to ``total``."""
+        size = max(1, _CHUNK // self.width)
+        with Scratch() as scratch:
+            leaves = scratch.array(size * self.width, np.int64).reshape(size, self.width)
+            part = scratch.array(self.width, np.int64)
+            for start in range(0, rows.size, size):
+                piece = rows[start : start + size]
+                self.spread(piece, leaves[: piece.size])
+                np.sum(leaves[: piece.size], axis=0, out=part)
+                total += part
+
+    @property
+    def engine(self) -> TreeEngine:
+        """Return the tree that does the work."""
+        shape = None if self.horizon is None else TreeShape(self.levels or 1, self.capacity or 1, self.one_step_ticks)
+        return _engine(self.epsilon, self.sensitivity, self.contributions or 1, self.width, self.one_step_ticks, shape)
+
+    def claim(self) -> Claim:
+        """Return the exact joint loss of one look at any time and all outputs."""
+        unit, adjacency = self.protected
+        facts = ["how many slots were closed, and in how many steps"]
+        if self.counts_events:
+            facts.append("the number of events in every slot")
+        note = "" if self.contributions is None else f"a user has at most {self.contributions} row(s)"
+        return Claim(
+            epsilon=self.epsilon,
+            unit=unit,
+            adjacency=adjacency,
+            intrusions=Intrusions(unannounced=1, announced=-1),
+            releases=-1 if self.horizon is None else self.horizon,
+            horizon=self.horizon,
+            public=tuple(facts),
+            note="no noise: for tests only" if math.isinf(self.epsilon) else note,
+        )
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the rows of all levels, the past, and the public clock."""
+        return self.engine.layout(most_slots(self.horizon))
+
+    def begin(self, source: Source) -> TreeState:
+        """Return a tree whose accumulators all start as noise."""
+        return self.engine.begin(source)
+
+    def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
+        """Check events of the open slot, one per row; with ``users=`` keep each user's first contributions only."""
+        self._need_several_steps()
+        if users is not None and self.contributions is None:
+            raise InvalidBatch("users= needs an algorithm built with contributions=")
+        steps = self.read(values)
+        total = np.zeros(self.width, np.int64)
+        try:
+            if users is None:
+                self.add_up(steps.rows, total)
+                return TreeBatch(total, len(steps))
+            keep = first_contributions(users, len(steps), self.contributions or 1)
+            kept = Steps(steps.rows[keep.view(bool)], (keep,))
+            try:
+                self.add_up(kept.rows, total)
+            finally:
+                kept.wipe()
+                wipe(kept.rows)
+            return TreeBatch(total, len(kept))
+        finally:
+            steps.wipe()
+
+    def update(self, state: TreeState, batch: TreeBatch, source: Source) -> None:
+        """Add the batch to the open node of every level."""
+        self._need_slots(state, 1)
+        self.engine.add(state, batch.total)
+        state.events += batch.events if self.counts_events else 0
+
+    def tick(self, state: TreeState, source: Source) -> Estimate:
+        """Close the slot and return the estimate so far."""
+        self._need_several_steps()
+        self._need_slots(state, 1)
+        _, _, released = self.engine.close(state, 1, None, source)
+        return self._answer(state, tuple(int(number) for number in released))
+
+    def ticks(self, state: TreeState, values: Any, source: Source) -> Estimates:
+        """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first.
+
+        Each slot is filled and closed in one step, so its leaf needs no noise of its own at the start.
+        """
+        steps = self.read_slots(values)
+        try:
+            self._need_slots(state, len(steps))
+            before, rows = state.events, steps.rows
+
+            def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
+                self.spread(rows[start:stop], out)
+
+            sums, variances, _ = self.engine.close(state, len(steps), leaves, source)
+        finally:
+            steps.wipe()
+        state.events += len(steps) if self.counts_events else 0
+        value, error = self.decode(sums, variances, before + np.arange(1, len(steps) + 1))
+        return Estimates(value=value, standard_error=error, claim=self.claim(), name=self.label)
+
+    def release(self, state: TreeState, source: Source) -> Estimate:
+        """Return the estimate of the last tick again: it is made of numbers that are public already."""
+        if state.ticks == 0:
+            raise NotSupported(f"{type(self).__name__} releases at ticks: call tick() first")
+        return self._answer(state, ())
+
+    def refresh(self, state: TreeState, source: Source) -> None:
+        """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered.
+
+        Between any two looks there must be a refresh: an unannounced look is covered only in the last phase, or in
+        every phase that no announced look ends.
+        """
+        self.engine.refresh(state, source)
+
+    def _need_several_steps(self) -> None:
+        if self.one_step_ticks:
+            raise NotSupported("one_step_ticks=True fills and closes a slot in one step: call ticks(values)")
+
+    def _need_slots(self, state: TreeState, slots: int) -> None:
+        last = most_slots(self.horizon)
+        if state.ticks + slots > last:
+            raise BudgetExhausted(f"the horizon of {last} slots leaves {last - state.ticks}, got {slots}")
+
+    def _answer(self, state: TreeState, released: tuple[int, ...]) -> Estimate:
+        total = self.engine.totals(state)
+        value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([state.events]))
+        return self.describe(float(value[0]), float(error[0]), self.engine.law(state.epoch), released)
+
+    def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
+        """Return values and standard errors, slot by slot, from the estimated sums of all parts."""
+        return sums[:, 0] * self.scale, np.sqrt(variances) * self.scale
+
+    def describe(self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...]) -> Estimate:
+        """Return the estimate with its interval."""
+        scale = self.scale
+        draws = (error / scale) ** 2 / law.variance if law.variance else 0.0
+
+        def rule(level: float) -> tuple[float, float]:
+            half = scale * half_width(level, ((draws, law),))
+            return value - half, value + half
+
+        return Estimate(
+            value=value,
+            unbiased=value,
+            standard_error=error,
+            claim=self.claim(),
+            name=self.label,
+            released=released,
+            rule=rule,
+        )
+
+    def error(self, *, beta: float, ticks: int | None = None) -> float:
+        """Return the error that any single answer up to ``ticks`` exceeds with probability at most ``beta``.
+
+        ``ticks`` is the horizon by default; without a horizon and without ``ticks`` no bound holds for ever.
+        """
+        return self.scale * self.steps_off(beta, ticks)
+
+    def steps_off(self, beta: float, ticks: int | None, parts: float = 1.0) -> float:
+        """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above 1."""
+        last = most_slots(self.horizon)
+        if ticks is not None and not 1 <= ticks <= last:
+            raise InvalidParameter(f"ticks must be in 1..{last}, got ticks={ticks}")
+        if math.isinf(self.epsilon):
+            return 0.0
+        if ticks is None and self.horizon is None:
+            return math.inf
+        return max(
+            error_bound(beta, [(parts * draws, law) for draws, law in noise])
+            for noise in self.engine.noise_parts(ticks or last)
+        )
+
+
+_engine = lru_cache(maxsize=256)(TreeEngine)

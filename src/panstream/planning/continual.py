@@ -1,0 +1,238 @@
+"""Error bounds of the continual counters as "Private Aggregate Computations on Streams" states them, and their inverses.
+
+The paper calls a mechanism (lambda, delta)-useful at time t if its error there is at most lambda with probability
+1 - delta. Here lambda is what a function returns and the failure probability is ``beta``. Every O(...) is given with
+the constants that its proof yields. The functions take ``draws_per_sum``: 1 for the published outputs, 2 for the
+pan-private form with noise at the start and at the release of every sum (Corollary 2: a factor sqrt 2).
+
+Every bound here is proportional to 1/epsilon, so :func:`epsilon_for` inverts each of them; :func:`horizon_for` and
+:func:`beta_for` do it for the other two. For the tighter bounds of the shipped counters call their ``error``.
+
+>>> bound = binary_bound(1.0, horizon=1024, time=1023, beta=0.05)
+>>> epsilon_for(binary_bound, bound, horizon=1024, time=1023, beta=0.05)
+1.0
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+from panstream.errors import InvalidParameter
+from panstream.privacy.psums import binary_levels, event_counter_memberships, segment_levels
+
+__all__ = [
+    "average_bound",
+    "beta_for",
+    "binary_bound",
+    "concentration",
+    "conjectured_bound",
+    "corollary_one",
+    "epsilon_for",
+    "event_counter_bound",
+    "event_counter_sound_bound",
+    "horizon_for",
+    "logarithmic_bound",
+    "simple_counter_one_bound",
+    "simple_counter_two_bound",
+    "unbounded_sum_bound",
+    "variance_bound",
+    "window_sum_bound",
+]
+
+
+def concentration(scale: float, draws: int, beta: float) -> float:
+    """Return a bound for the sum of ``draws`` Laplace(``scale``) draws.                        [Corollary 2.9 of Chan et al.]
+
+    nu·sqrt(8·ln(2/beta)) with nu = scale·max(sqrt(draws), sqrt(ln(2/beta))).
+    """
+    log = _log(beta)
+    return scale * math.sqrt(max(draws, log)) * math.sqrt(8.0 * log)
+
+
+def corollary_one(scale: float, draws: int, beta: float) -> float:
+    """Return the paper's simpler bound, scale·sqrt(8·draws)·ln(2/beta).                                     [Corollary 1]"""
+    return scale * math.sqrt(8.0 * draws) * _log(beta)
+
+
+def simple_counter_one_bound(
+    epsilon: float, *, horizon: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
+) -> float:
+    """Return the error of the simple counting mechanism I at any one time: noise of scale T·N/epsilon.   [2.3.2]"""
+    return concentration(horizon * bound / _positive(epsilon), draws_per_sum, beta)
+
+
+def simple_counter_two_bound(
+    epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
+) -> float:
+    """Return the error of the simple counting mechanism II after ``time`` slots.                     [2.3.3, Corollary 1]"""
+    return concentration(bound / _positive(epsilon), draws_per_sum * time, beta)
+
+
+def event_counter_bound(epsilon: float, *, horizon: int, beta: float) -> float:
+    """Return the error of Algorithm 1 at all times at once, 4·log(1/beta)·log(T)**2.5/epsilon.                [Theorem 1]
+
+    Stated for T a power of two; logarithms to base 2. Too small where log(1/beta) is, so ``beta`` must be at most 1/2.
+    """
+    if not 0.0 < beta <= 0.5:
+        raise InvalidParameter(f"beta must be in (0, 1/2], got beta={beta}")
+    return 4.0 * math.log2(1.0 / beta) * math.pow(segment_levels(horizon), 2.5) / _positive(epsilon)
+
+
+def event_counter_sound_bound(
+    epsilon: float, *, horizon: int, beta: float, bound: float = 1.0, one_step_ticks: bool = False
+) -> float:
+    """Return an error of the shipped event-level counter at all times at once: beta/T for each of them."""
+    scale = event_counter_memberships(horizon, one_step_ticks=one_step_ticks) * bound / _positive(epsilon)
+    return concentration(scale, 1 + segment_levels(horizon), beta / horizon)
+
+
+def binary_bound(
+    epsilon: float, *, horizon: int, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
+) -> float:
+    """Return the error of the binary mechanism after ``time`` slots, O(log T·sqrt(log t)·log(1/beta)/epsilon).  [Theorem 3]
+
+    Scale N·levels/epsilon, and at most floor(log2 t) + 1 sums in an answer.
+    """
+    _within(time, horizon)
+    return concentration(
+        bound * binary_levels(horizon) / _positive(epsilon), draws_per_sum * time.bit_length(), beta
+    )
+
+
+def logarithmic_bound(
+    epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
+) -> float:
+    """Return the error of the logarithmic mechanism at a power of two, O(sqrt(log t)·log(1/beta)/epsilon). [Theorem 4, f]"""
+    return concentration(bound / _positive(epsilon), draws_per_sum * max(1, time.bit_length()), beta)
+
+
+def window_sum_bound(
+    epsilon: float, *, window: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
+) -> float:
+    """Return gamma, the error of WindowSum with noise of scale (log W + 1)/epsilon.                          [Theorem 4, g]
+
+    log(W)**1.5·log(1/beta)**0.5 where log W >= log(1/beta), log W·log(1/beta) else: the two cases of ``concentration``.
+    """
+    levels = binary_levels(window)
+    return concentration(bound * levels / _positive(epsilon), draws_per_sum * levels, beta)
+
+
+def unbounded_sum_bound(
+    epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
+) -> float:
+    """Return the error of the unbounded sum after ``time`` slots: half of epsilon and of beta for each part.   [Theorem 4]"""
+    half, rest, window = epsilon / 2.0, beta / 2.0, 1 << max(0, time.bit_length() - 1)
+    return logarithmic_bound(
+        half, time=time, beta=rest, bound=bound, draws_per_sum=draws_per_sum
+    ) + window_sum_bound(half, window=window, beta=rest, bound=bound, draws_per_sum=draws_per_sum)
+
+
+def conjectured_bound(
+    epsilon: float, *, horizon: int, time: int, beta: float, constant: float = 1.0
+) -> float:
+    """Return constant·(2·log T)·sqrt(log t)·log(1/beta)/epsilon.                                      [Conjectures 1 and 2]
+
+    Both conjectures are false as stated: see docs/explanation/continual.md and ``average_bound``.
+    """
+    _within(time, horizon)
+    root = math.sqrt(max(1.0, math.log2(time)))
+    return constant * 2.0 * math.log2(max(2, horizon)) * root * math.log(1.0 / beta) / _positive(epsilon)
+
+
+def average_bound(
+    epsilon: float, *, horizon: int, time: int, beta: float, bound: float, count: int, draws_per_sum: int = 2
+) -> float:
+    """Return the error of the average with budgets epsilon/2 for the count and for the sum of values in [-bound, bound].
+
+    What replaces Conjecture 1: with L the error of the count at epsilon/2 and beta/2 (the sum's is bound·L), the average
+    is within 2·bound·L/(count - L); no finite bound holds where the count is not above its own error.
+    """
+    of_count = binary_bound(
+        epsilon / 2.0, horizon=horizon, time=time, beta=beta / 2.0, draws_per_sum=draws_per_sum
+    )
+    return math.inf if count <= of_count else 2.0 * bound * of_count / (count - of_count)
+
+
+def variance_bound(
+    epsilon: float, *, horizon: int, time: int, beta: float, bound: float, count: int, draws_per_sum: int = 2
+) -> float:
+    """Return the error of the variance with budgets epsilon/3 for count, sum and sum of squares.
+
+    What replaces Conjecture 2: with d the error of the average at these budgets, the mean square is within bound·d and
+    the variance, mean square minus squared mean, within bound·d + d·(2·bound + d).
+    """
+    of_count = binary_bound(
+        epsilon / 3.0, horizon=horizon, time=time, beta=beta / 3.0, draws_per_sum=draws_per_sum
+    )
+    if count <= of_count or count < 2:
+        return math.inf
+    mean = 2.0 * bound * of_count / (count - of_count)
+    return mean * (3.0 * bound + mean)
+
+
+def epsilon_for(bound: Callable[..., float], error: float, /, **parameters: Any) -> float:
+    """Return the epsilon at which ``bound`` (any of the above) equals ``error``: all are proportional to 1/epsilon.
+
+    ``average_bound`` and ``variance_bound`` are not, and are inverted by bisection.
+    """
+    if not error > 0:
+        raise InvalidParameter(f"error must be positive, got error={error}")
+    if bound not in (average_bound, variance_bound):
+        return bound(1.0, **parameters) / error
+    low, high = 1e-12, 1.0
+    while bound(high, **parameters) > error:
+        high *= 2.0
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if bound(middle, **parameters) <= error else (middle, high)
+    return high
+
+
+def horizon_for(bound: Callable[..., float], error: float, epsilon: float, /, **parameters: Any) -> int:
+    """Return the longest horizon (its last slot included) at which ``bound`` is at most ``error``, or 0.
+
+    For bounds that take ``time``, or ``window``, instead, that is what is meant.
+    """
+    names = {"horizon", "time", "window"} & set(inspect.signature(bound).parameters)
+
+    def at(number: int) -> float:
+        return bound(epsilon, **dict.fromkeys(names, number), **parameters)
+
+    low, high = 0, 1
+    while high < 1 << 60 and at(high) <= error:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if at(middle) <= error else (low, middle)
+    return low
+
+
+def beta_for(bound: Callable[..., float], error: float, epsilon: float, /, **parameters: Any) -> float:
+    """Return the smallest failure probability for which ``bound`` is at most ``error``, or 1 if there is none below."""
+    low, high = 1e-300, 0.5 if bound is event_counter_bound else 1.0 - 1e-12
+    if bound(epsilon, beta=high, **parameters) > error:
+        return 1.0
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if bound(epsilon, beta=middle, **parameters) <= error else (middle, high)
+    return high
+
+
+def _log(beta: float) -> float:
+    if not 0.0 < beta < 1.0:
+        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+    return math.log(2.0 / beta)
+
+
+def _positive(epsilon: float) -> float:
+    if not epsilon > 0.0:
+        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    return epsilon
+
+
+def _within(time: int, horizon: int) -> None:
+    if not 1 <= time <= horizon:
+        raise InvalidParameter(f"time must be in 1..horizon={horizon}, got time={time}")

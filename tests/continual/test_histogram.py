@@ -1,0 +1,179 @@
+"""Quantiles over a range: consistency against least squares, the error formula, exactness, joint loss."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from continual.linear_view import joint_loss, several_steps
+from panstream.algorithm import Monitor
+from panstream.continual.histogram import RangeHistogram, consistent_cells, edge_variances
+from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.randomness import SeededSource
+from panstream.testing.enumerate import snapshot, update
+from statistical import ALPHA
+
+TREES = [(4, 1), (16, 1), (4, 2), (3, 3), (2, 4)]
+
+
+def incidence(branching: int, depth: int) -> np.ndarray:
+    """One row per node, coarsest first; one column per cell."""
+    cells = branching**depth
+    rows = []
+    for level in range(1, depth + 1):
+        size = branching ** (depth - level)
+        rows += [(np.arange(cells) // size == node).astype(float) for node in range(branching**level)]
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(("branching", "depth"), TREES)
+def test_counts_are_those_of_least_squares(branching: int, depth: int) -> None:
+    nodes = incidence(branching, depth)
+    noisy = np.random.default_rng(1).normal(size=len(nodes))
+    expected = np.linalg.lstsq(nodes, noisy, rcond=None)[0]
+    assert consistent_cells(noisy, branching, depth) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("branching", "depth"), TREES)
+def test_variances_of_edges_are_those_of_least_squares(branching: int, depth: int) -> None:
+    solve = np.linalg.pinv(incidence(branching, depth))
+    below = np.vstack([np.zeros(solve.shape[1]), np.cumsum(solve, axis=0)])
+    spread, weight, total = edge_variances(branching, depth)
+    assert spread == pytest.approx((below**2).sum(axis=1), abs=1e-12)
+    assert weight == pytest.approx(below @ below[-1], abs=1e-12)
+    assert total == pytest.approx(float(below[-1] @ below[-1]))
+    assert np.abs(below).max() <= 1.0 + 1e-12  # so Chernoff's bound of ``error`` holds
+
+
+@pytest.mark.parametrize("horizon", [5, None])
+def test_quantiles_are_exact_up_to_a_cell_without_noise(horizon: int | None) -> None:
+    values = np.random.default_rng(2).gamma(3, 5, 3000)
+    histogram = RangeHistogram(epsilon=math.inf, horizon=horizon, lower=0.0, upper=64.0)
+    monitor = Monitor(histogram)
+    monitor.update(values[:1500])
+    monitor.update(values[1500:])
+    estimate = monitor.tick()
+    cell, clipped = 64.0 / 256, np.clip(values, 0, 64)
+    assert estimate.value == pytest.approx(np.median(clipped), abs=cell)
+    for quantile in (0.01, 0.1, 0.25, 0.9, 0.999):
+        found = histogram.at(monitor.state, quantile)
+        exact = float(np.quantile(clipped, quantile))
+        assert found.value == pytest.approx(exact, abs=cell)
+        low, high = found.interval()
+        assert low - cell <= exact <= high + cell
+        assert high - low <= 3 * cell
+    assert histogram.at(monitor.state, 0.0).value <= clipped.min() < histogram.at(monitor.state, 0.0).value + cell
+    assert histogram.at(monitor.state, 1.0).value >= clipped.max() > histogram.at(monitor.state, 1.0).value - cell
+    counts = histogram.counts(monitor.state)
+    assert counts == pytest.approx(np.histogram(clipped, bins=256, range=(0, 64))[0], abs=1e-9)
+
+
+def test_values_on_edges_fall_into_one_cell() -> None:
+    histogram = RangeHistogram(epsilon=math.inf, horizon=5, lower=0.0, upper=8.0, branching=2, depth=3)
+    monitor = Monitor(histogram)
+    monitor.update([0.0, 0.99, 4.5, 8.0, 9.0, -1.0])
+    monitor.tick()
+    assert histogram.counts(monitor.state).round(9).tolist() == [3, 0, 0, 0, 1, 0, 0, 2]
+
+
+def test_arrays_of_slots() -> None:
+    values = np.arange(300) % 100
+    histogram = RangeHistogram(epsilon=math.inf, lower=0.0, upper=256.0, one_step_ticks=True)
+    medians = Monitor(histogram).ticks(values)
+    exact = [float(np.median(values[: n + 1])) for n in range(300)]
+    assert medians.value == pytest.approx(exact, abs=1.5)
+    assert medians.name == "median"
+
+
+def test_joint_loss_is_the_claim() -> None:
+    histogram = RangeHistogram(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=4.0, branching=2, depth=2)
+    world = several_steps(3, nothing=0.5)
+    added = [[*world[:at], update([0.5, value]), *world[at + 1 :]] for at in (0, 2, 4) for value in (0.5, 1.5, 3.5)]
+    worst = joint_loss(histogram, world, added)
+    assert worst.loss == pytest.approx(1.0, abs=1e-9)
+    assert worst.whole
+
+
+RUNS = 300
+
+
+def test_errors_are_honest() -> None:
+    values = np.random.default_rng(3).normal(50, 12, 5000)
+    histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0)
+    exact = float(np.quantile(values, 0.3))
+    ranks = np.sort(values)
+    source, inside, bound_broken = SeededSource(4), 0, 0
+    bound = histogram.error(beta=0.1)
+    for _ in range(RUNS):
+        monitor = Monitor(histogram, source=source)
+        monitor.update(values)
+        monitor.tick()
+        found = histogram.at(monitor.state, 0.3)
+        low, high = found.interval(0.9)
+        inside += low <= exact <= high
+        between = abs(int(np.searchsorted(ranks, found.value)) - 0.3 * ranks.size)
+        one_cell = float(np.histogram(values, bins=256, range=(0, 100))[0].max())
+        bound_broken += between > 2 * bound + one_cell
+    assert stats.binomtest(inside, RUNS, 0.9, alternative="less").pvalue > ALPHA
+    assert stats.binomtest(bound_broken, RUNS, 0.1, alternative="greater").pvalue > ALPHA
+
+
+def test_extremes_are_seen_only_beyond_the_noise() -> None:
+    """One far value among many must not show; many must."""
+    histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0, quantile=1.0)
+    source, alone, crowd, wrong = SeededSource(5), [], [], 0
+    for far, found in ((1, alone), (3000, crowd)):
+        for _ in range(40):
+            monitor = Monitor(histogram, source=source)
+            monitor.update([40.0] * 5000 + [95.0] * far)
+            found.append(monitor.tick().value)
+            wrong += not 40.0 < found[-1] <= 96.0
+    assert np.median(alone) < 50.0
+    assert min(crowd) > 90.0
+    assert stats.binomtest(wrong, 80, 0.1, alternative="greater").pvalue > ALPHA
+
+
+def test_no_data_is_said_in_words() -> None:
+    for epsilon in (1.0, math.inf):
+        estimate = Monitor(RangeHistogram(epsilon=epsilon, horizon=4, lower=0.0, upper=1.0)).tick()
+        assert estimate.name == "median (no data)"
+        assert math.isnan(estimate.value)
+        assert estimate.interval() == (0.0, 1.0)
+
+
+def test_error_formula_scales_with_the_depth() -> None:
+    flat = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=1.0, branching=64, depth=1)
+    deep = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=1.0, branching=8, depth=2)
+    assert flat.engine.law().kappa == pytest.approx(2 * deep.engine.law().kappa)
+    assert edge_variances(64, 1)[0].max() == 64.0
+    assert deep.error(beta=0.1) < flat.error(beta=0.1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"quantile": 1.5},
+        {"branching": 1},
+        {"depth": 0},
+        {"branching": 16, "depth": 5},
+        {"lower": 1.0},
+        {"outside": "x"},
+    ],
+    ids=str,
+)
+def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParameter):
+        RangeHistogram(**{"epsilon": 1.0, "lower": 0.0, "upper": 1.0, **wrong})
+
+
+def test_bad_rows_are_refused() -> None:
+    monitor = Monitor(RangeHistogram(epsilon=1.0, horizon=4, lower=0.0, upper=1.0, outside="refuse"))
+    before = snapshot(monitor.state)
+    for values in ([0.5, None], [0.5, math.nan], [0.5, "x"], [0.5, 2.0]):
+        with pytest.raises(InvalidBatch, match="row 1"):
+            monitor.update(values)
+    with pytest.raises(InvalidParameter, match="quantile"):
+        monitor.algorithm.at(monitor.state, -0.1)  # type: ignore[attr-defined]
+    assert snapshot(monitor.state) == before

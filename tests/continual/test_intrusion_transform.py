@@ -1,0 +1,182 @@
+"""The transform on a mechanism that the library does not ship, and forms of it that do not keep their promise."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from continual.view_matrix import slots_in_one_step, slots_of_steps, views
+from panstream.algorithm import register
+from panstream.continual.binary import BinaryMechanism, DyadicPlan
+from panstream.continual.counter import SlotCounter
+from panstream.continual.hybrid import HybridMechanism
+from panstream.continual.intrusion_transform import Closing, Opening, Transform, count_memberships
+from panstream.continual.logarithmic import DoublingPlan
+from panstream.continual.simple_counters import SlotPlan
+from panstream.errors import InvalidParameter, NotSupported
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """The two-level mechanism of Chan, Shi and Song: every slot, and every block of ``block`` slots."""
+
+    block: int
+    accumulators: int = 2
+    places: int = 2
+
+    def opens(self, slot):
+        yield Opening(0, 1)
+        if (slot - 1) % self.block == 0:
+            yield Opening(1, self.block)
+
+    def closes(self, slot):
+        if slot % self.block == 0:  # the block's sum replaces its slots
+            yield Closing(0, 0)
+            yield Closing(1, 1, adds=True)
+        else:
+            yield Closing(0, 0, adds=slot % self.block != 1)
+
+    def answer(self, slot):
+        return (1,) if slot % self.block == 0 else (0, 1)
+
+
+@register
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoLevelCounter(SlotCounter):
+    """All that it takes to make a mechanism of one's own pan-private."""
+
+    needs_horizon = True
+
+    @property
+    def plan(self):
+        return BlockPlan(max(1, math.isqrt(self.horizon)))
+
+    @property
+    def memberships(self):
+        return 2
+
+    def answer_parts(self, time):
+        block = self.plan.block
+        return ((2 * (time // block + time % block), self.law),)
+
+
+EPSILON = 1.3
+
+
+@pytest.mark.parametrize("updates", [0, 1, 2])
+def test_a_foreign_mechanism_loses_exactly_its_claim(updates):
+    algorithm = TwoLevelCounter(epsilon=EPSILON, horizon=9, one_step_ticks=updates == 0)
+    steps = slots_in_one_step(9) if updates == 0 else slots_of_steps(5, updates)
+    assert views(algorithm, steps).loss() == pytest.approx(EPSILON, abs=1e-7)
+
+
+def test_a_foreign_mechanism_counts():
+    values = np.random.default_rng(0).integers(0, 2, 100)
+    exact = TwoLevelCounter(epsilon=math.inf, horizon=100).start()
+    assert np.array_equal(exact.ticks(values).value, np.cumsum(values))
+    noisy = TwoLevelCounter(epsilon=1.0, horizon=100)
+    monitor = noisy.start()
+    errors = monitor.ticks(values).standard_error
+    # A block of sqrt(T) sums: at most 9 slots and 10 blocks, against 2T draws of the simple counter II.
+    assert errors.max() ** 2 <= noisy.law.variance * 2 * 19
+    monitor.refresh()
+
+
+def test_a_foreign_mechanism_may_be_made_unbounded():
+    algorithm = HybridMechanism(epsilon=EPSILON, bounded="TwoLevelCounter")
+    assert views(algorithm, slots_of_steps(7, 1)).loss() == pytest.approx(EPSILON, abs=1e-7)
+    values = np.random.default_rng(3).integers(0, 2, 300)
+    exact = HybridMechanism(epsilon=math.inf, bounded="TwoLevelCounter").start()
+    assert np.array_equal(exact.ticks(values).value, np.cumsum(values))
+
+
+@pytest.mark.parametrize("bounded", ["LogarithmicMechanism", "OptBern", "NoSuchThing", "SimpleCounterII"])
+def test_only_counters_with_a_horizon_can_be_made_unbounded(bounded):
+    with pytest.raises(InvalidParameter, match="bounded must be"):
+        HybridMechanism(epsilon=1.0, bounded=bounded)
+
+
+@pytest.mark.parametrize(
+    ("plan", "slots", "memberships"), [(BlockPlan(4), 16, 2), (DyadicPlan(16), 16, 5), (SlotPlan(), 9, 1)]
+)
+def test_memberships_by_walking(plan, slots, memberships):
+    assert count_memberships(plan, slots) == memberships
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7, 8, 33])
+def test_doubling_sums_hold_a_slot_once(slots):
+    assert count_memberships(DoublingPlan(), slots) == 1
+
+
+class WithoutStartNoise(Transform):
+    """The sums in memory are clear until they are released."""
+
+    def _open(self, state, slot, source):
+        for opening in self.plan.opens(slot):
+            state.open[opening.accumulator] = 0
+            state.open_draws[opening.accumulator] = 0
+
+
+class WithoutReleaseNoise(Transform):
+    """Noise at the start only: a release minus the state that was seen shows what came in between."""
+
+    def _close(self, state, closing, source):
+        at, place = closing.accumulator, closing.place
+        state.closed[place] = state.open[at] + (state.closed[place] if closing.adds else 0)
+        state.open[at], state.open_draws[at] = 0, -1
+
+
+class OneNoiseForAll(Transform):
+    """All accumulators that open together start with the same draw."""
+
+    def _open(self, state, slot, source):
+        openings = list(self.plan.opens(slot))
+        shared = np.zeros(1, np.int64)
+        if openings:
+            source.add_discrete_laplace(shared, self.law)
+        for opening in openings:
+            state.open[opening.accumulator] = shared[0]
+            state.open_draws[opening.accumulator] = 1
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+@pytest.mark.parametrize(
+    ("broken", "loss"),
+    [(WithoutStartNoise, math.inf), (WithoutReleaseNoise, math.inf), (OneNoiseForAll, EPSILON * 4 / 3)],
+)
+def test_broken_transforms_are_caught(broken, loss, updates):
+    class Broken(BinaryMechanism):
+        @property
+        def _transform(self):
+            return broken(self.plan, self.law, self.one_step_ticks)
+
+        def advance(self, state, totals, source):
+            return self._transform.advance(state, totals, source)
+
+        def enter(self, state, source):
+            self._transform.enter(state, source)
+
+    algorithm = Broken(epsilon=EPSILON, horizon=5)
+    found = views(algorithm, slots_of_steps(5, updates))
+    assert found.loss([None]) <= EPSILON + 1e-7  # the outputs alone are fine
+    assert found.loss() == pytest.approx(loss)
+
+
+def test_slots_of_several_steps_need_noise_in_the_leaf():
+    """What is sound if a tick is one step is not if an intruder can look between an update and the tick."""
+
+    class Careless(BinaryMechanism):
+        def batch(self, values):
+            return self.slot_range.amounts(values)
+
+    careless = Careless(epsilon=EPSILON, horizon=4, one_step_ticks=True)
+    assert views(careless, slots_in_one_step(4)).loss() == pytest.approx(EPSILON, abs=1e-7)
+    assert views(careless, slots_of_steps(4, 1)).loss() == math.inf
+
+
+def test_counters_that_are_no_sums_say_so():
+    from panstream.continual.event_counter import EventCounter
+
+    with pytest.raises(NotSupported, match="not made of partial sums"):
+        _ = EventCounter(epsilon=1.0, horizon=4).plan

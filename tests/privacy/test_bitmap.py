@@ -1,0 +1,149 @@
+"""Closed forms of the bitmaps: splits against a grid, merges against matrices and limits."""
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panstream.errors import InvalidParameter
+from panstream.privacy.bitmap import (
+    Decoder,
+    LevelMoments,
+    bitmap_split,
+    level_rates,
+    merged_claim,
+    merged_flip,
+    merged_loss,
+    noisy_or,
+    reference_users,
+    toggling_kappa,
+    toggling_split,
+)
+from panstream.privacy.joint import announced_loss, kappa_for, present_probability, symmetric_loss
+from panstream.privacy.split import laplace_variance
+
+states = st.floats(0.05, 5.0)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 24])
+def test_rates_are_the_chances_of_the_cells(levels: int) -> None:
+    shares = level_rates(7, levels) * 7
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares[0] == (1.0 if levels == 1 else 0.5)
+    assert shares[-1] == 0.5 ** (levels - 1)
+
+
+@pytest.mark.parametrize("users", [10.0, 1e4, 1e9])
+def test_a_table_that_would_be_full_is_tuned_too(users: float) -> None:
+    for split in (bitmap_split, toggling_split):
+        state, kappa = split(2.0, 512, 12, users, announced=1)
+        assert 0.3 < state < 0.95
+        assert kappa > 0.01
+
+
+@pytest.mark.parametrize("announced", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["redrawn", "toggled"])
+def test_split_is_the_best_of_a_grid(kind: str, announced: int) -> None:
+    epsilon, buckets, levels, users, releases = 3.0, 256, 10, 3000.0, 2
+    split = bitmap_split if kind == "redrawn" else toggling_split
+    state, kappa = split(epsilon, buckets, levels, users, releases, announced)
+
+    def error(x: float) -> float:
+        if kind == "redrawn":
+            noise = kappa_for(epsilon - announced * x, x, releases)
+        else:
+            noise = toggling_kappa(epsilon, x, releases, announced)
+        decoder = getattr(Decoder, kind)(present_probability(x))
+        turns = 1 if kind == "redrawn" else 2
+        return LevelMoments.of(
+            decoder, buckets=buckets, levels=levels, noise=laplace_variance(noise), phases=announced, turns=turns
+        ).variance(users)
+
+    top = epsilon / (announced + 1)
+    assert error(state) <= min(error(x) for x in np.linspace(0.005, 0.995, 199) * top) * (1 + 1e-9)
+    if kind == "redrawn":
+        assert announced_loss(state, kappa, announced, releases) == pytest.approx(epsilon)
+    else:
+        assert (announced + 1) * state + releases * kappa == pytest.approx(epsilon)
+
+
+def test_no_noise_and_bad_budgets() -> None:
+    assert bitmap_split(math.inf, 16, 4, 100.0) == (math.inf, math.inf)
+    assert toggling_kappa(math.inf, 1.0) == math.inf
+    with pytest.raises(InvalidParameter, match="epsilon must be positive"):
+        bitmap_split(0.0, 16, 4, 100.0)
+    with pytest.raises(InvalidParameter, match="must leave something"):
+        toggling_kappa(1.0, 1.0)
+
+
+@given(states, st.integers(0, 7))
+def test_decoders_are_unbiased_for_an_empty_cell(state: float, phases: int) -> None:
+    p1 = present_probability(state)
+    redrawn, toggled = Decoder.redrawn(p1), Decoder.toggled(p1)
+    for decoder, occupied in ((redrawn, 0.0), (toggled, -1.0)):
+        assert p1 * decoder.zero + (1 - p1) * decoder.one == pytest.approx(1.0, rel=1e-9)
+        assert (1 - p1) * decoder.zero + p1 * decoder.one == pytest.approx(occupied, abs=1e-6)
+        weights = decoder.pattern_weights(phases)
+        assert weights.size == 1 << phases
+        assert decoder.noise(1.0, phases) == pytest.approx(
+            (decoder.one - decoder.zero) ** 2 * (weights @ weights), rel=1e-6
+        )
+
+
+def test_announced_second_moments_are_those_of_the_product() -> None:
+    """Brute force over all bits of three phases, for a cell that stayed empty and for one come to in one phase."""
+    p1 = 0.8
+    decoder = Decoder.redrawn(p1)
+    for come, which in (((), 0), ((1,), 1)):
+        total = 0.0
+        for bits in product((0, 1), repeat=3):
+            chance, value = 1.0, 1.0
+            for phase, bit in enumerate(bits):
+                one = p1 if phase in come else 1 - p1
+                chance *= one if bit else 1 - one
+                value *= decoder.one if bit else decoder.zero
+            total += chance * value**2
+        assert decoder.second_moments(2)[which] == pytest.approx(total)
+
+
+@given(states, states)
+def test_noisy_or_gives_a_flipped_or(first: float, second: float) -> None:
+    """Exactly, over the rationals: empty with empty flips with p*, anything else with 1 - p*."""
+    flips = [Fraction(1 - present_probability(s)) for s in (first, second)]
+    only_first, only_second, both = noisy_or(*flips)
+    assert all(0 <= chance <= 1 for chance in (only_first, only_second, both))
+    flip = merged_flip(flips)
+    for come in product((0, 1), repeat=2):
+        p, q = ((1 - f if c else f) for f, c in zip(flips, come, strict=True))
+        one = p * (1 - q) * only_first + (1 - p) * q * only_second + p * q * both
+        assert one == (1 - flip if any(come) else flip)
+    published = (flips[0] + flips[1] - 3 * flips[0] * flips[1]) / (1 - 2 * flips[0] * flips[1])
+    assert flip == published
+
+
+@given(st.lists(states, min_size=2, max_size=5), st.floats(0.01, 3.0), st.integers(1, 3))
+def test_losses_of_merges_grow_with_what_was_seen(sites: list[float], kappa: float, releases: int) -> None:
+    nobody = merged_loss(sites, kappa, releases, seen=[])
+    losses = [nobody]
+    for seen in range(1, len(sites) + 1):
+        losses.append(merged_loss(sites, kappa, releases, seen=range(seen)))
+    assert all(a <= b + 1e-9 for a, b in zip(losses, losses[1:], strict=False))
+    assert losses[-1] <= merged_claim(tuple(sites), kappa, releases) + 1e-12
+    assert sum(sites) < losses[-1] <= sum(sites) + releases * kappa
+    kept = math.prod(-math.expm1(-s) for s in sites)
+    alone = merged_loss(sites, kappa, releases, seen=[], merged=True)
+    assert alone == pytest.approx(symmetric_loss(-math.log1p(-kept), kappa, releases), rel=1e-6)
+    assert merged_loss(sites, kappa, releases, seen=range(len(sites)), merged=True) == math.inf
+
+
+def test_a_merge_of_one_is_the_bitmap_itself() -> None:
+    assert merged_claim((1.2,), 0.4, 2) == symmetric_loss(1.2, 0.4, 2)
+    assert merged_claim((math.inf, 1.0), 0.4) == math.inf
+
+
+def test_reference_is_the_middle_of_the_range() -> None:
+    assert reference_users(4096, 24) == 4096 * 4096

@@ -1,0 +1,44 @@
+"""Closed forms of the tree counters: inverse pairs, and sensitivities by brute force."""
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panstream.errors import InvalidParameter
+from panstream.privacy.continual import bernstein_sensitivity, moment_sensitivity, tree_kappa, tree_loss
+
+
+@given(st.floats(1e-6, 100), st.integers(1, 24), st.integers(1, 1 << 40), st.integers(1, 1000))
+def test_kappa_is_the_inverse_of_the_loss(epsilon: float, levels: int, sensitivity: int, contributions: int) -> None:
+    kappa = tree_kappa(epsilon, levels, sensitivity, contributions)
+    assert isinstance(kappa, Fraction)
+    assert levels * sensitivity * contributions * kappa == Fraction(epsilon)
+    assert tree_loss(float(kappa), levels, sensitivity, contributions) == pytest.approx(epsilon)
+
+
+def test_no_noise_and_bad_parameters() -> None:
+    assert tree_kappa(math.inf, 3) == math.inf
+    for wrong in ({"epsilon": 0.0}, {"epsilon": math.nan}, {"contributions": 0}):
+        with pytest.raises(InvalidParameter):
+            tree_kappa(**{"epsilon": 1.0, "levels": 2, **wrong})
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 8, 20])
+def test_sensitivities_are_the_largest_moves(steps: int) -> None:
+    grid = range(steps + 1)
+    assert {i + (steps - i) for i in grid} == {bernstein_sensitivity(steps, 1)}
+    assert {i * i + 2 * i * (steps - i) + (steps - i) ** 2 for i in grid} == {bernstein_sensitivity(steps, 2)}
+    assert max(abs(i - j) for i, j in product(grid, grid)) == moment_sensitivity(steps, 1)
+
+    def move(i: int, j: int) -> int:
+        y, z = 2 * i - steps, 2 * j - steps
+        return steps * abs(y - z) + abs(y * y - z * z)
+
+    largest = max(move(i, j) for i, j in product(grid, grid))
+    assert largest <= moment_sensitivity(steps, 2)
+    if steps % 4 == 0:
+        assert largest == moment_sensitivity(steps, 2)
