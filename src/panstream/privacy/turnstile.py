@@ -17,6 +17,7 @@ from panstream.privacy.joint import modular_loss
 from panstream.privacy.split import laplace_variance, minimise
 
 __all__ = [
+    "calibrated_loss",
     "class_probabilities",
     "class_ratio",
     "counter_loss",
@@ -24,6 +25,8 @@ __all__ = [
     "counter_variance",
     "profile_gain",
     "profile_split",
+    "published_cropped_loss",
+    "published_heavy_loss",
 ]
 
 
@@ -121,3 +124,26 @@ def _split(epsilon: float, shares: int, variance: Callable[[float, float], float
 
     state = minimise(objective, 1e-6 * epsilon, epsilon * (1.0 - 1e-9))
     return state, (epsilon - state) / shares
+
+
+def published_cropped_loss(epsilon: float, adjacency: Adjacency = "add-remove") -> float:
+    """Return the true loss of Mir et al., Algorithm 2, over the real numbers: 2·epsilon, or 4·epsilon for replace.
+
+    The state loses epsilon (a density of two values, ratio e**epsilon) and the sum, which one user moves by up to 2·crop, is
+    published with Lap(2·crop/epsilon). The paper states 2·epsilon for its own adjacency, which is replace.
+    """
+    return 2 * epsilon * (2 if adjacency == "replace" else 1)
+
+
+def published_heavy_loss(epsilon: float, adjacency: Adjacency = "add-remove") -> float:
+    """Return the true loss of Mir et al., Algorithm 3: two runs of Algorithm 2 over the same stream."""
+    return 2 * published_cropped_loss(epsilon, adjacency)
+
+
+def calibrated_loss(rate: float, step: float, adjacency: Adjacency = "add-remove") -> float:
+    """Return the joint loss of a sketch that starts and is published with noise of weight exp(-rate·d).
+
+    rate·step for the state and as much for the output, where ``step`` is the largest change of the quality d that one user
+    can make; twice that for replace (Mir et al., section 3.1, over Z_q).
+    """
+    return 2 * rate * step * (2 if adjacency == "replace" else 1)

@@ -1,0 +1,307 @@
+"""Which counter for integer inserts and deletes, and what error: one table for one question, and errors in inverse pairs.
+
+=====================================  ======================================================================
+``error_of(counter, beta)``            the error that is exceeded with probability at most ``beta``
+``epsilon_needed(counter, error)``     the smallest epsilon at which that error is kept
+``turnstile_plan(question, ...)``      every counter that can answer the question, the best first
+``heavy_hitters_useful(k, epsilon)``   whether a heavy-hitter count can rise above its noise at all
+=====================================  ======================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from panstream.errors import InvalidParameter
+from panstream.privacy.claim import Adjacency
+from panstream.turnstile.block import BlockCounter
+from panstream.turnstile.counter import ModularCounter
+from panstream.turnstile.heavy import HeavyHitterCount
+from panstream.turnstile.legendre import LegendreCounter
+from panstream.turnstile.profile import ProfileSketch
+from panstream.turnstile.statistic import DISTINCT, Statistic, cropped_moment, heavy_hitters
+
+__all__ = [
+    "PlanRow",
+    "Question",
+    "TurnstilePlan",
+    "epsilon_needed",
+    "error_of",
+    "heavy_hitters_useful",
+    "turnstile_plan",
+]
+
+Question = Literal["distinct", "cropped sum", "heavy hitters"]
+MAX_EPSILON = 50.0
+_PROFILE_LARGEST = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """What one counter promises: its error at ``beta``, its expected bias from collisions, and its memory."""
+
+    name: str
+    setting: str
+    error: float
+    bias: float
+    state_bytes: int
+    useful: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnstilePlan:
+    """The answer of every counter to the same question, the smallest error first."""
+
+    question: str
+    epsilon: float
+    beta: float
+    users: int
+    largest_answer: float
+    rows: tuple[PlanRow, ...]
+
+    @property
+    def best(self) -> PlanRow:
+        """Return the counter with the smallest error and bias together."""
+        return self.rows[0]
+
+    def table(self) -> str:
+        """Return the plan as aligned plain text."""
+        head = ("counter", "setting", "error", "bias", "state bytes", "useful", "note")
+        body = [
+            (
+                row.name,
+                row.setting,
+                _figure(row.error),
+                _figure(row.bias),
+                f"{row.state_bytes:,}",
+                "yes" if row.useful else "no",
+                row.note,
+            )
+            for row in self.rows
+        ]
+        widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if column in (2, 3, 4) else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in (head, *body)
+        ]
+        title = (
+            f"{self.question}, {self.users:,} users, epsilon {self.epsilon:g} in total, error exceeded with probability "
+            f"at most {self.beta:g}; the answer can be at most {_figure(self.largest_answer)}"
+        )
+        return "\n".join([title, "", lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; infinite figures are the string "inf"."""
+        rows = [asdict(row) for row in self.rows]
+        for row in rows:
+            row.update({key: "inf" for key in ("error", "bias") if math.isinf(row[key])})
+        return {
+            "question": self.question,
+            "epsilon": self.epsilon,
+            "beta": self.beta,
+            "users": self.users,
+            "largest_answer": self.largest_answer,
+            "rows": rows,
+        }
+
+
+def error_of(counter: ModularCounter, beta: float = 0.05, *, users: int | None = None) -> float:
+    """Return the error of a counter that is exceeded with probability at most ``beta``, at ``users`` if it depends on them.
+
+    >>> round(error_of(LegendreCounter(universe=20_000, epsilon=1.0), 0.05))
+    666
+    """
+    if users is not None and isinstance(counter, LegendreCounter) and counter.placement.open:
+        return counter.error_at(users, beta=beta)
+    return counter.error(beta=beta)
+
+
+def epsilon_needed(counter: ModularCounter, error: float, beta: float = 0.05, *, users: int | None = None) -> float:
+    """Return the smallest epsilon at which the counter, otherwise as given, keeps ``error``: the inverse of ``error_of``.
+
+    >>> round(epsilon_needed(LegendreCounter(universe=20_000, epsilon=9.0), 666.3), 2)
+    1.0
+    """
+
+    def suffices(epsilon: float) -> bool:
+        return error_of(replace(counter, epsilon=epsilon), beta, users=users) <= error
+
+    if not suffices(MAX_EPSILON):
+        raise InvalidParameter(f"error={error:g} is not reached at any epsilon up to {MAX_EPSILON:g}")
+    low, high = 1e-5, MAX_EPSILON
+    while high > low * (1.0 + 1e-10):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
+
+
+def heavy_hitters_useful(k: int, epsilon: float, beta: float = 0.05) -> bool:
+    """Return whether HH(k), which is at most k, can exceed the error of a heavy-hitter count at all.
+
+    The error is of order sqrt(k)/epsilon for every pan-private algorithm (Corollary 2 of Mir et al.); ours needs at least k
+    buckets, so a count below about sqrt(2k)/tanh(epsilon/2) drowns.
+
+    >>> heavy_hitters_useful(10, 1.0), heavy_hitters_useful(1000, 1.0)
+    (False, True)
+    """
+    counter = HeavyHitterCount(buckets=max(k, 1), epsilon=epsilon, threshold=1 << 20, largest=k << 20)
+    return counter.error(beta=beta) < k
+
+
+def turnstile_plan(
+    question: Question,
+    *,
+    epsilon: float,
+    users: int,
+    universe: int | None = None,
+    largest: int = 1 << 40,
+    crop: int | None = None,
+    threshold: int | None = None,
+    total_weight: int | None = None,
+    releases: int = 1,
+    adjacency: Adjacency = "add-remove",
+    beta: float = 0.05,
+) -> TurnstilePlan:
+    """Compare every counter that can answer ``question`` about ``users`` users.
+
+    ``universe`` is the size of a known universe, None if ids are of any kind; ``largest`` bounds |net weight|; ``crop`` belongs
+    to cropped sums; ``threshold`` and ``total_weight`` (a public bound on the sum of all weights) to heavy hitters.
+
+    >>> plan = turnstile_plan("cropped sum", epsilon=1.0, users=20_000, universe=20_000, crop=16, largest=160)
+    >>> plan.best.name, plan.best.useful
+    ('BlockCounter', True)
+    """
+    if users < 1 or (universe is not None and users > universe):
+        raise InvalidParameter(f"users must be in 1..universe={universe}, got users={users}")
+    common: dict[str, Any] = {"epsilon": epsilon, "releases": releases, "adjacency": adjacency}
+    if question == "distinct":
+        answer, rows = float(users), _distinct(common, users, universe, largest, beta)
+    elif question == "cropped sum":
+        if crop is None:
+            raise InvalidParameter("crop must be given for a cropped sum")
+        answer, rows = float(users * crop), _cropped(common, users, universe, largest, crop, beta)
+    elif question == "heavy hitters":
+        if threshold is None:
+            raise InvalidParameter("threshold must be given for heavy hitters")
+        answer = float(users if total_weight is None else min(users, total_weight // threshold))
+        rows = _heavy(common, universe, largest, threshold, total_weight, answer, beta)
+    else:
+        raise InvalidParameter(f"question must be distinct, cropped sum or heavy hitters, got question={question!r}")
+    ordered = sorted(rows, key=lambda row: row.error + row.bias)
+    judged = (replace(row, useful=row.error + row.bias < answer) for row in ordered)
+    return TurnstilePlan(
+        question=question, epsilon=epsilon, beta=beta, users=users, largest_answer=answer, rows=tuple(judged)
+    )
+
+
+def _distinct(common: dict[str, Any], users: int, universe: int | None, largest: int, beta: float) -> Iterator[PlanRow]:
+    if universe is not None:
+        yield _row(LegendreCounter(universe=universe, **common), f"universe={universe}", beta)
+        if largest <= _PROFILE_LARGEST:
+            yield _profile(common, universe, largest, DISTINCT, beta)
+    yield min((_hashed(common, users, 1 << power, beta) for power in range(6, 17)), key=lambda row: row.error)
+
+
+def _hashed(common: dict[str, Any], users: int, buckets: int, beta: float) -> PlanRow:
+    levels = max(1, math.ceil(math.log2(users / buckets)) + 1) if users > buckets else 1
+    counter = LegendreCounter(buckets=buckets, levels=levels, **common)
+    note = "ids of any kind; small bias of maximum likelihood"
+    return _row(counter, f"buckets={buckets}, levels={levels}", beta, users=users, note=note)
+
+
+def _cropped(
+    common: dict[str, Any], users: int, universe: int | None, largest: int, crop: int, beta: float
+) -> Iterator[PlanRow]:
+    if universe is not None:
+        counter = BlockCounter(universe=universe, crop=crop, largest=largest, **common)
+        yield _row(counter, f"universe={universe}, prime={counter.prime}", beta)
+        if largest <= _PROFILE_LARGEST:
+            yield _profile(common, universe, largest, cropped_moment(1, crop), beta)
+    spread = (_shared(common, users, users << power, largest, crop, beta) for power in range(8))
+    yield min(spread, key=lambda row: row.error + row.bias)
+
+
+def _shared(common: dict[str, Any], users: int, buckets: int, largest: int, crop: int, beta: float) -> PlanRow:
+    counter = BlockCounter(buckets=buckets, crop=crop, largest=largest, **common)
+    read = buckets * crop * -math.expm1(-users / buckets)  # with everybody at the crop, where collisions hide most
+    note = "ids of any kind, weights of one sign"
+    return _row(counter, f"buckets={buckets}", beta, bias=users * crop - read, note=note)
+
+
+def _heavy(
+    common: dict[str, Any],
+    universe: int | None,
+    largest: int,
+    threshold: int,
+    total_weight: int | None,
+    answer: float,
+    beta: float,
+) -> Iterator[PlanRow]:
+    drowned = f"useless: at most {answer:,.0f} can be heavy, the noise of order sqrt(k)/epsilon hides them"
+
+    def note(row: PlanRow, otherwise: str) -> PlanRow:
+        return replace(row, note=otherwise if row.error + row.bias < answer else drowned)
+
+    if universe is not None:
+        counter = HeavyHitterCount(universe=universe, threshold=threshold, largest=largest, **common)
+        yield note(
+            _row(counter, f"universe={universe}, prime={counter.prime}", beta), "grey zone from half the threshold"
+        )
+        if largest <= _PROFILE_LARGEST:
+            yield note(_profile(common, universe, largest, heavy_hitters(threshold), beta), "no grey zone")
+    if total_weight is not None:
+        best = min(
+            (_bucketed(common, 1 << power, largest, threshold, total_weight, beta) for power in range(4, 26)),
+            key=lambda row: row.error + row.bias,
+        )
+        yield note(best, "ids of any kind; grey zone from half the threshold")
+
+
+def _bucketed(
+    common: dict[str, Any], buckets: int, largest: int, threshold: int, total_weight: int, beta: float
+) -> PlanRow:
+    top = min(largest, total_weight)
+    counter = HeavyHitterCount(buckets=buckets, threshold=threshold, largest=top, total_weight=total_weight, **common)
+    return _row(counter, f"buckets={buckets}, prime={counter.prime}", beta, bias=counter.collision_bias())
+
+
+def _profile(common: dict[str, Any], universe: int, largest: int, statistic: Statistic, beta: float) -> PlanRow:
+    sketch = ProfileSketch(universe=universe, largest=largest, **common)
+    error = sketch.error_of(statistic, beta=beta)
+    setting = f"universe={universe}, prime={sketch.prime}"
+    return PlanRow(
+        name="ProfileSketch",
+        setting=setting,
+        error=error,
+        bias=0.0,
+        state_bytes=8 * sketch.cells,
+        useful=True,
+        note="answers every other question too",
+    )
+
+
+def _row(
+    counter: ModularCounter, setting: str, beta: float, *, users: int | None = None, bias: float = 0.0, note: str = ""
+) -> PlanRow:
+    return PlanRow(
+        name=type(counter).__name__,
+        setting=setting,
+        error=error_of(counter, beta, users=users),
+        bias=bias,
+        state_bytes=8 * counter.cells,
+        useful=True,
+        note=note,
+    )
+
+
+def _figure(number: float) -> str:
+    if math.isinf(number):
+        return "inf"
+    return f"{number:,.0f}" if number >= 100 or number == 0 else f"{number:.3g}"

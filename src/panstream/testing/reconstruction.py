@@ -1,0 +1,140 @@
+"""Reconstruction attacks: what answers that are too good give away (Mir et al., section 4).
+
+An intruder who copies the state of an algorithm can feed it further users and read the answer, as often as she likes: a
+distinct count of "everyone so far, and these" tells how many of these were there already. From enough such answers the
+members follow, unless each is off by the order of sqrt(m). The decoders here take a matrix of queries, one 0/1 row each, and
+the answers; ``members_from_counters`` is the best that can be done with the state of a modular counter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.turnstile.legendre import LegendreCounter
+
+__all__ = [
+    "accuracy_bound",
+    "answers_from_counters",
+    "decode_dot_products",
+    "decode_unions",
+    "decode_with_outliers",
+    "members_from_counters",
+]
+
+Bits = NDArray[np.uint8]
+
+
+def accuracy_bound(epsilon: float) -> float:
+    """Return e**epsilon/(1 + e**epsilon): how often a member can be told from a non-member at most."""
+    return 1.0 / (1.0 + math.exp(-epsilon))
+
+
+def decode_dot_products(queries: Bits, answers: NDArray[np.float64]) -> Bits:
+    """Return members x from answers near queries·x, by least squares and rounding (Dinur and Nissim, 2003).
+
+    >>> queries = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]], np.uint8)
+    >>> decode_dot_products(queries, np.array([1.1, 0.9, 0.1, 1.2])).tolist()
+    [0, 1, 0]
+    """
+    _check(queries, answers)
+    matrix = queries.astype(np.float64)
+    return (_inverse(matrix) @ (matrix.T @ answers) > 0.5).astype(np.uint8)
+
+
+def decode_with_outliers(queries: Bits, answers: NDArray[np.float64], *, rounds: int = 300) -> Bits:
+    """Return members where a constant fraction of the answers may be arbitrary (Dwork, McSherry, Talwar, 2007).
+
+    Minimises the sum of absolute deviations over real x and rounds, by alternating directions: a shrunken residual and a
+    least-squares step with one factorisation.
+    """
+    _check(queries, answers)
+    matrix = queries.astype(np.float64)
+    scale = max(1.0, float(np.abs(answers).max()))
+    target = answers / scale
+    matrix = matrix / scale
+    factor = _inverse(matrix)
+    x = np.full(matrix.shape[1], 0.5)
+    residual = matrix @ x - target
+    dual = np.zeros_like(target)
+    weight = 1.0 / max(1e-9, float(np.median(np.abs(residual))))
+    for _ in range(rounds):
+        x = factor @ (matrix.T @ (target + residual - dual))
+        now = matrix @ x - target + dual
+        residual = np.sign(now) * np.maximum(np.abs(now) - 1 / weight, 0.0)
+        dual = now - residual
+    return np.asarray(x > 0.5).astype(np.uint8)
+
+
+def decode_unions(
+    queries: Bits, answers: NDArray[np.float64], *, most: int, relative: float, additive: float
+) -> Bits | None:
+    """Return a set of at most ``most`` members whose unions with all queries fit the answers, or None if there is none.
+
+    An answer fits if it lies in (1 ± relative)·|x ∪ q| ± additive (Theorem 11 of the paper). Exhaustive: small universes.
+    """
+    _check(queries, answers)
+    users = queries.shape[1]
+    sizes = queries.sum(axis=1, dtype=np.int64)
+    best: tuple[float, tuple[int, ...]] | None = None
+    for members in _subsets(users, most):
+        inside = queries[:, members].sum(axis=1, dtype=np.int64)
+        union = sizes + len(members) - inside
+        excess = np.abs(answers - union) - relative * union - additive
+        worst = float(excess.max())
+        if worst <= 1e-9 and (best is None or worst < best[0]):
+            best = worst, members
+    if best is None:
+        return None
+    found = np.zeros(users, np.uint8)
+    found[list(best[1])] = 1
+    return found
+
+
+def answers_from_counters(counter: LegendreCounter, counters: NDArray[np.int64], queries: Bits) -> NDArray[np.float64]:
+    """Return what a stolen state answers to each query: the number of members among the queried users.
+
+    For a query q the users of q are inserted with weight 1 into a copy; then members = D(x) + |q| - D(x ∪ q), both
+    distinct counts decoded as in a release but without its noise, which the intruder need not add.
+    """
+    squares = _squares(counter, counters)
+    moved = _squares(counter, (counters + 1) % counter.prime)
+    change = (moved.astype(np.int64) - squares) / counter.law.gap  # users leaving zero, negated
+    return np.asarray(queries.sum(axis=1) + queries @ change)
+
+
+def members_from_counters(counter: LegendreCounter, counters: NDArray[np.int64]) -> Bits:
+    """Return the likelier of net weight 0 and 1 for every user, from a stolen state: no attack is right more often.
+
+    The start was c for a non-member and c - 1 for a member; where both are equally likely the guess is "non-member".
+    """
+    here = _squares(counter, counters)
+    before = _squares(counter, (counters - 1) % counter.prime)
+    return (before & ~here & 1).astype(np.uint8)
+
+
+def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the inverse of the normal equations; users that no query tells apart share what is known of them."""
+    gram = matrix.T @ matrix
+    return np.linalg.inv(gram + 1e-10 * np.trace(gram) / len(gram) * np.eye(len(gram)))
+
+
+def _squares(counter: LegendreCounter, counters: NDArray[np.int64]) -> NDArray[np.uint8]:
+    from panstream._kernels.modular import is_residue
+
+    return np.array([is_residue(int(value), counter.prime) for value in counters], np.uint8)
+
+
+def _subsets(users: int, most: int) -> Iterable[tuple[int, ...]]:
+    for size in range(most + 1):
+        yield from combinations(range(users), size)
+
+
+def _check(queries: Bits, answers: NDArray[np.float64]) -> None:
+    if queries.ndim != 2 or answers.shape != queries.shape[:1]:
+        raise InvalidParameter(f"there must be one answer per query, got {answers.shape} for {queries.shape}")

@@ -1,0 +1,287 @@
+"""One modular counter per sampled user or bucket: the state and steps that all turnstile algorithms share.
+
+A counter starts at a random element of Z_q and every update is added to it modulo q, so at any time it is the start value
+shifted by the user's net weight: deletes undo inserts exactly, in any order. Only the start is random, and only the
+release adds noise of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithm import Algorithm, spend_release
+from panstream.batch import Items, integers
+from panstream.codec import FieldLayout, noised, public
+from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
+from panstream.estimate import Estimate
+from panstream.privacy.claim import Adjacency, Claim
+from panstream.privacy.turnstile import counter_loss
+from panstream.randomness import DiscreteLaplace, Source
+from panstream.turnstile.placement import Placement
+from panstream.turnstile.residues import ResidueLaw
+
+__all__ = ["CounterBatch", "CounterLaw", "CounterState", "ModularCounter"]
+
+_MAX_WEIGHT = (1 << 61) - 1
+
+
+@dataclass(slots=True)
+class CounterState:
+    """What the machine holds between two steps, and all an intruder can copy."""
+
+    counters: NDArray[np.int64] = noised()
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterLaw:
+    """The start law of every counter, the release noise, and what they cost together.
+
+    ``start`` is None for epsilon = inf: counters start at 0 and are read in the clear.
+    """
+
+    start: ResidueLaw | None
+    noise: DiscreteLaplace
+    epsilon_state: float
+    kappa: float
+
+    @property
+    def at_zero(self) -> float:
+        """Return P, the chance that a counter counts as plus if its net weight is 0."""
+        return 1.0 if self.start is None else self.start.at_zero
+
+    @property
+    def elsewhere(self) -> float:
+        """Return w, the chance that a counter counts as plus if its net weight is anything else."""
+        return 0.0 if self.start is None else self.start.elsewhere
+
+    @property
+    def gap(self) -> float:
+        """Return P - w, which turns a number of plus counters into a number of users."""
+        return self.at_zero - self.elsewhere
+
+    @classmethod
+    def of(cls, prime: int, epsilon_state: float, kappa: float) -> CounterLaw:
+        """Return the exact laws for a split of the budget."""
+        start = None if math.isinf(epsilon_state) else ResidueLaw.at_most(prime, epsilon_state)
+        return cls(start=start, noise=DiscreteLaplace.at_most(kappa), epsilon_state=epsilon_state, kappa=kappa)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CounterBatch:
+    """Ids of one batch with a weight each; one weight alone stands for all rows."""
+
+    ids: Items | NDArray[np.int64]
+    weights: NDArray[np.int64]
+    owned: tuple[NDArray[Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def wipe(self) -> None:
+        """Overwrite the copies made of the input."""
+        for array in self.owned:
+            array.fill(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModularCounter(Algorithm[CounterState]):
+    """Base of the turnstile algorithms. Subclasses say which modulus, what is counted, and how it is decoded."""
+
+    state_type: ClassVar[type[Any]] = CounterState
+    exact_without_noise: ClassVar[bool] = True
+
+    epsilon: float
+    universe: int | None = None
+    sample: int | None = None
+    buckets: int | None = None
+    levels: int = 1
+    independence: int | None = None
+    max_weight: int = (1 << 31) - 1
+    releases: int = 1
+    adjacency: Adjacency = "add-remove"
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        if not 1 <= self.max_weight <= _MAX_WEIGHT:
+            raise InvalidParameter(f"max_weight must be in 1..2**61 - 1, got max_weight={self.max_weight}")
+        if self.releases < 1:
+            raise InvalidParameter(f"releases must be at least 1, got releases={self.releases}")
+        if self.adjacency not in ("add-remove", "replace"):
+            raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
+        self.placement.check()
+        self._check()
+
+    def _check(self) -> None:
+        """Raise InvalidParameter where a subclass's own parameters break their rules."""
+
+    @property
+    @abstractmethod
+    def prime(self) -> int:
+        """Return p, the number of blocks."""
+
+    @property
+    def width(self) -> int:
+        """Return how many values of a counter make a block: the modulus is ``prime * width``."""
+        return 1
+
+    @property
+    def sensitivity(self) -> int:
+        """Return by how much one counter can move the released integers, in total."""
+        return 1
+
+    @property
+    @abstractmethod
+    def law(self) -> CounterLaw:
+        """Return the start law and release noise; subclasses say which."""
+
+    @property
+    def placement(self) -> Placement:
+        """Return the public map from ids to cells."""
+        return Placement(
+            universe=self.universe,
+            sample=self.sample,
+            buckets=self.buckets,
+            levels=self.levels,
+            independence=self.independence,
+            key=self.key,
+        )
+
+    @property
+    def cells(self) -> int:
+        """Return m, the number of counters."""
+        return self.placement.cells
+
+    @property
+    def modulus(self) -> int:
+        """Return q: net weights that differ by a multiple of q look alike."""
+        return self.prime * self.width
+
+    @property
+    def per_user(self) -> float:
+        """Return the budget for one user's counter: half of epsilon where two users may change places."""
+        return self.epsilon / 2 if self.adjacency == "replace" else self.epsilon
+
+    def claim(self, adjacency: Adjacency | None = None) -> Claim:
+        """Return the exact joint loss of one look at any time and all releases, in either order.
+
+        By default under the adjacency that ``epsilon`` was given for; replacing one user by another costs twice as
+        much as adding or removing one.
+        """
+        asked = self.adjacency if adjacency is None else adjacency
+        law, users = self.law, 2 if asked == "replace" else 1
+        outputs = counter_loss(0.0, law.kappa, releases=self.releases, sensitivity=self.sensitivity)
+        total = counter_loss(
+            law.epsilon_state, law.kappa, releases=self.releases, sensitivity=self.sensitivity, adjacency=asked
+        )
+        place = "the buckets, hash key and multipliers" if self.placement.open else "the universe, the sample, its key"
+        return Claim(
+            epsilon=total,
+            unit="user",
+            adjacency=asked,
+            parts={"state": users * law.epsilon_state, "output": users * outputs},
+            releases=self.releases,
+            public=(place, *self._public()),
+            note="" if math.isfinite(total) else "no noise: for tests only",
+        )
+
+    def _public(self) -> tuple[str, ...]:
+        """Return what else a subclass takes to be public."""
+        return ()
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return one integer below the modulus per cell, and the release count."""
+        return {
+            "counters": FieldLayout("i8", (self.cells,), at_least=0, below=self.modulus),
+            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
+        }
+
+    def begin(self, source: Source) -> CounterState:
+        """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
+        counters = np.zeros(self.cells, np.int64)
+        start = self.law.start
+        if start is not None:
+            from panstream._kernels.modular import draw_start
+
+            coins = source.bernoulli(start.plus, counters.size)
+            squares = int(np.count_nonzero(coins))
+            half = (self.prime - 1) // 2
+            plus = source.uniform_below(half, squares)
+            minus = source.uniform_below(half + 1, counters.size - squares)
+            offsets = source.uniform_below(self.width, counters.size if self.width > 1 else 0)
+            draw_start(counters, coins, plus, minus, offsets, self.prime, self.width)
+        return CounterState(counters=counters, released=0)
+
+    def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
+        """Check ids and their weights, any integers from -max_weight to max_weight; one integer is for all rows."""
+        single = isinstance(weight, int | np.integer) and not isinstance(weight, bool)
+        weights, copied = integers(
+            [weight] if single else weight, name="weight", lower=-self.max_weight, upper=self.max_weight
+        )
+        owned: tuple[NDArray[Any], ...] = (weights,) if copied else ()
+        try:
+            read, copies = self.placement.read(ids)
+            owned += copies
+            if not single and weights.size != len(read):
+                raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {len(read)}")
+        except BaseException:
+            for array in owned:
+                array.fill(0)
+            raise
+        return CounterBatch(read, weights, owned)
+
+    def update(self, state: CounterState, batch: CounterBatch, source: Source) -> None:
+        """Add every weight to its user's counter, modulo the modulus."""
+        from panstream._kernels.modular import add, add_multiples
+
+        multipliers = self.prime if self.placement.open and self._multiplied else 0
+        modulus, single = self.modulus, batch.weights.size == 1
+        inverse = np.uint64((1 << 64) // modulus if self.max_weight >= modulus else 0)
+        for rows, cells, factors in self.placement.pieces(batch.ids, source.scratch, multipliers=multipliers):
+            weights = batch.weights if single else batch.weights[rows]
+            if factors is None:
+                add(state.counters, cells, weights, modulus, inverse)
+            else:
+                add_multiples(state.counters, cells, weights, factors, modulus, inverse)
+
+    @property
+    def _multiplied(self) -> bool:
+        """Return whether only zero matters, so that each id's weights may carry a public factor of its own."""
+        return False
+
+    def release(self, state: CounterState, source: Source) -> Estimate:
+        """Publish the counted integers with noise, decoded."""
+        state.released = spend_release(state.released, self.releases)
+        counts: NDArray[np.int64] = source.scratch.array(self._outputs, np.int64)
+        self._count(state.counters, counts)
+        source.add_discrete_laplace(counts, self.law.noise)
+        return self._decode(tuple(counts.tolist()))
+
+    @property
+    def _outputs(self) -> int:
+        """Return how many integers a release publishes."""
+        return self.levels
+
+    @abstractmethod
+    def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Write the integers that a release publishes, before noise."""
+
+    @abstractmethod
+    def _decode(self, released: tuple[int, ...]) -> Estimate:
+        """Turn published integers into an estimate."""
+
+    def refresh(self, state: CounterState, source: Source) -> None:
+        """Refuse: fresh noise on a modular counter is sound but multiplies the variance by about the prime."""
+        raise NotSupported(
+            f"{type(self).__name__} cannot be refreshed: a second start value on a modular counter would keep the loss "
+            "finite but drown the count (variance times about the prime); start a new one instead"
+        )

@@ -1,0 +1,149 @@
+"""The Legendre counter: how many users have a net weight other than zero."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.estimate import Estimate
+from panstream.privacy.turnstile import counter_split
+from panstream.turnstile.counter import CounterLaw, ModularCounter
+from panstream.turnstile.linear import Linear, check_beta, sampling_factor
+from panstream.turnstile.occupancy import Occupancy
+from panstream.turnstile.residues import MERSENNE, check_prime
+
+__all__ = ["LegendreCounter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegendreCounter(ModularCounter):
+    """The number of users whose inserts and deletes, integers of any sign, do not cancel out.
+
+    A counter in the field of p elements starts at a square with weight R = e**epsilon_state and elsewhere with weight 1.
+    After a shift by any other number than 0 the squares are as likely as not, so the number of counters at squares tells
+    how many users are at zero.
+
+    Privacy
+        Unit: user; any updates of one user may be added or removed. The joint view of one copy of the state at any time and of
+        all releases, in either order, loses exactly ``epsilon`` = epsilon_state + releases·kappa. Noise enters once at the
+        start of every counter and with every release (discrete Laplace on the integer number of squares). Two unannounced
+        copies have no finite loss. ``claim("replace")`` is twice as much; ``adjacency="replace"`` makes ``epsilon`` mean that.
+
+    Error
+        Variance of the count: [D·w(1-w) + (m-D)·P(1-P) + Var DLap(kappa)]/(P-w)², about D/tanh²(epsilon_state/2) +
+        (m-D)/sinh²(epsilon_state/2), plus sampling: U²·d(1-d)/m·(U-m)/(U-1). In buckets: maximum likelihood, see
+        docs/howto/which-counter.md.
+
+    Parameters
+        epsilon: total loss; ``math.inf`` starts every counter at 0 and counts exactly, for tests.
+        universe, sample: ids 0..U-1, of whom ``sample`` (all by default) have a counter; or
+        buckets, levels: ids of any kind, hashed. Every id's weights carry a public factor of its own, so that users who
+            share a bucket do not cancel out. One level is right for up to about 2·buckets users; each further one doubles that.
+        independence: use a k-wise independent family instead of the keyed mixer.
+        max_weight: a single |weight| above it is refused.
+        prime: the modulus. A net weight that is a multiple of it counts as zero, whatever happened; with the default this takes
+            2**30 updates of the largest weight. Privacy does not depend on it.
+        releases, adjacency, key: as everywhere.
+
+    Example
+        >>> counter = LegendreCounter(universe=50_000, epsilon=2.0).start()
+        >>> counter.update(range(30_000), weight=3)
+        >>> counter.update(range(10_000), weight=-3)
+        >>> abs(counter.release().value - 20_000) < 2500
+        True
+
+    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.1; docs/proofs/turnstile.md.
+    """
+
+    prime: int = MERSENNE  # given here, computed by the other counters
+
+    def _check(self) -> None:
+        check_prime(self.prime)
+
+    @property
+    def law(self) -> CounterLaw:
+        """Return the optimal split for the number of counters that a release adds up."""
+        return _law(self.per_user, self.cells // self.levels, self.prime, self.releases)
+
+    @property
+    def _multiplied(self) -> bool:
+        return True
+
+    def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        from panstream._kernels.modular import count_zero, plus_counts
+
+        if self.law.start is None:
+            count_zero(counters, counts)
+        else:
+            plus_counts(counters, self.prime, 1, 1, counts)
+
+    def _decode(self, released: tuple[int, ...]) -> Estimate:
+        if self.placement.open:
+            return self._occupied(released)
+        law, sampled, users = self.law, self.cells, self.placement.population
+        zero = (released[0] - sampled * law.elsewhere) / law.gap
+        unbiased = (sampled - zero) * users / sampled
+        return self._linear().estimate(unbiased, claim=self.claim(), name="distinct users", released=released)
+
+    def _linear(self) -> Linear:
+        law, sampled, users = self.law, self.cells, self.placement.population
+        scale = users / sampled / law.gap
+        missing = users**2 * sampling_factor(sampled, users)
+
+        def variance(distinct: float) -> float:
+            d = distinct / users
+            spread = d * law.elsewhere * (1 - law.elsewhere) + (1 - d) * law.at_zero * (1 - law.at_zero)
+            return sampled * spread * scale**2 + missing * d * (1 - d)
+
+        return Linear(support=(0.0, float(users)), variance=variance, kappa=law.noise.kappa / scale, step=scale)
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """Return the law of an open universe's counts as a function of the number of users."""
+        if self.buckets is None:
+            raise InvalidParameter("occupancy belongs to buckets=, not to a known universe")
+        law = self.law
+        return Occupancy(
+            buckets=self.buckets,
+            levels=self.levels,
+            at_zero=law.at_zero,
+            elsewhere=law.elsewhere,
+            noise_variance=law.noise.variance,
+        )
+
+    def _occupied(self, released: tuple[int, ...]) -> Estimate:
+        occupancy = self.occupancy
+        users = occupancy.estimate(released)
+        return Estimate.clipped(
+            users,
+            (0.0, math.inf),
+            standard_error=occupancy.standard_error(users),
+            claim=self.claim(),
+            name="distinct users",
+            released=released,
+            rule=lambda level: occupancy.interval(released, level),
+        )
+
+    def error(self, *, beta: float) -> float:
+        """Return the error that is exceeded with probability at most ``beta``; in buckets, at their full capacity."""
+        check_beta(beta)
+        if not self.placement.open:
+            return self._linear().error(beta)
+        return self.error_at(self.occupancy.capacity, beta=beta)
+
+    def error_at(self, users: float, *, beta: float) -> float:
+        """Return the error at ``users`` users of an open universe that is exceeded with probability about ``beta``."""
+        check_beta(beta)
+        spread = self.occupancy.standard_error(users)
+        flat = Linear(support=(0.0, 0.0), variance=lambda _: spread**2, kappa=math.inf, step=0.0)
+        return flat.error(beta)
+
+
+@lru_cache(maxsize=256)
+def _law(epsilon: float, cells: int, prime: int, releases: int) -> CounterLaw:
+    return CounterLaw.of(prime, *counter_split(epsilon, cells, prime, releases=releases))

@@ -1,0 +1,129 @@
+"""Which counter, what error: plans against the counters themselves and against simulation."""
+
+import json
+import math
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+
+from panstream.errors import InvalidParameter
+from panstream.planning.turnstile import (
+    TurnstilePlan,
+    epsilon_needed,
+    error_of,
+    heavy_hitters_useful,
+    turnstile_plan,
+)
+from panstream.randomness import SeededSource
+from panstream.turnstile.block import BlockCounter
+from panstream.turnstile.counter import ModularCounter
+from panstream.turnstile.heavy import HeavyHitterCount
+from panstream.turnstile.legendre import LegendreCounter
+from panstream.turnstile.profile import ProfileSketch
+
+COUNTERS: list[tuple[ModularCounter, int | None]] = [
+    (LegendreCounter(universe=5000, epsilon=1.0), None),
+    (LegendreCounter(buckets=512, levels=4, epsilon=1.0), 2000),
+    (BlockCounter(universe=5000, epsilon=1.0, crop=8, largest=80), None),
+    (HeavyHitterCount(universe=5000, epsilon=1.0, threshold=100, largest=1000), None),
+    (ProfileSketch(universe=5000, epsilon=1.0, largest=20), None),
+]
+
+
+@pytest.mark.parametrize(("counter", "users"), COUNTERS, ids=lambda value: type(value).__name__)
+def test_error_and_epsilon_are_inverse(counter: ModularCounter, users: int | None) -> None:
+    error = error_of(counter, 0.05, users=users)
+    assert epsilon_needed(counter, error * (1 + 1e-6), 0.05, users=users) == pytest.approx(1.0, rel=1e-3)
+    assert epsilon_needed(counter, 2 * error, 0.05, users=users) < 1.0
+    with pytest.raises(InvalidParameter, match="not reached"):
+        epsilon_needed(counter, 1e-6, 0.05, users=users)
+
+
+def test_planned_error_is_kept_in_simulation() -> None:
+    beta, runs = 0.2, 200
+    rng = np.random.default_rng(3)
+    counter = BlockCounter(universe=2000, epsilon=1.0, crop=8, largest=80)
+    net = rng.integers(-80, 81, 2000)
+    truth = float(np.minimum(abs(net), 8).sum())
+    source = SeededSource(9)
+    batch = counter.batch(np.arange(2000), weight=net)
+    outside = 0
+    for _ in range(runs):
+        with source:
+            state = counter.begin(source)
+            counter.update(state, batch, source)
+            outside += abs(counter.release(state, source).unbiased - truth) > error_of(counter, beta)
+    assert outside <= runs * beta + 5 * math.sqrt(runs * beta * (1 - beta))
+    assert outside >= 0.3 * runs * beta  # and the plan does not just promise too much
+
+
+def plan(question: Any, **given: Any) -> TurnstilePlan:
+    return turnstile_plan(question, **{"epsilon": 1.0, "users": 20_000, "universe": 20_000, **given})
+
+
+def test_dedicated_counters_come_first_and_rows_are_ordered() -> None:
+    for found, best in (
+        (plan("distinct", largest=500), "LegendreCounter"),
+        (plan("cropped sum", crop=16, largest=160), "BlockCounter"),
+        (plan("heavy hitters", threshold=100, total_weight=100_000, largest=1000), "HeavyHitterCount"),
+    ):
+        totals = [row.error + row.bias for row in found.rows]
+        assert totals == sorted(totals)
+        assert found.best.name == best and found.best.useful
+        assert {row.name for row in found.rows} >= {best, "ProfileSketch"}
+
+
+def test_few_users_of_a_large_universe_belong_in_buckets() -> None:
+    found = plan("distinct", users=1500, universe=2_000_000)
+    assert found.best.setting.startswith("buckets=")
+    assert [row.useful for row in found.rows] == [True, False]
+    assert found.best.error == pytest.approx(
+        LegendreCounter(buckets=int(found.best.setting.split(",")[0][8:]), epsilon=1.0).error_at(1500, beta=0.05),
+        rel=0.2,
+    )
+
+
+def test_it_says_when_heavy_hitters_drown() -> None:
+    found = plan("heavy hitters", threshold=10_000, total_weight=100_000, largest=10_000)
+    assert found.largest_answer == 10
+    assert not any(row.useful for row in found.rows)
+    assert all("useless" in row.note and "sqrt(k)/epsilon" in row.note for row in found.rows)
+    assert not heavy_hitters_useful(10, 1.0)
+    assert heavy_hitters_useful(10_000, 1.0)
+    smallest = next(k for k in (2**i for i in range(20)) if heavy_hitters_useful(k, 1.0))
+    rule = (1.96 * math.sqrt(2) / math.tanh(0.5)) ** 2  # k = z·sqrt(2k)/tanh(epsilon/2)
+    assert rule / 2 < smallest < rule * 8
+
+
+def test_table_and_json() -> None:
+    found = plan("heavy hitters", threshold=50, universe=None, total_weight=100_000)
+    text = found.table()
+    assert text.splitlines()[0].startswith("heavy hitters, 20,000 users, epsilon 1 in total")
+    assert all(row.setting in text for row in found.rows)
+    again = json.loads(json.dumps(found.to_json()))
+    assert again["rows"][0]["name"] == found.best.name and again["question"] == "heavy hitters"
+    with pytest.raises(FrozenInstanceError):
+        found.epsilon = 2.0  # type: ignore[misc]
+
+
+def test_replace_adjacency_and_more_releases_cost_accuracy() -> None:
+    base = plan("distinct").best.error
+    assert plan("distinct", adjacency="replace").best.error > 1.8 * base
+    assert plan("distinct", releases=10).best.error > base
+
+
+@pytest.mark.parametrize(
+    ("question", "given", "message"),
+    [
+        ("cropped sum", {}, "crop must be given"),
+        ("heavy hitters", {}, "threshold must be given"),
+        ("median", {}, "question must be"),
+        ("distinct", {"users": 30_000}, "users must be"),
+        ("distinct", {"users": 0}, "users must be"),
+    ],
+)
+def test_questions_are_checked(question: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        plan(question, **given)

@@ -1,0 +1,71 @@
+"""What several turnstile tests share: exact means by enumeration, streams with deletes, repeated runs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.randomness import SeededSource, Source
+from panstream.testing.sources import outcomes
+from panstream.turnstile.counter import ModularCounter
+
+SEED = 20_110_613
+
+
+def exact_counts(counter: ModularCounter, weight: int) -> list[Fraction]:
+    """Return the exact mean of every released integer, before noise, for one user with this net weight."""
+    means = [Fraction(0)] * counter._outputs
+    batch = counter.batch([0], weight=weight)
+    for chance, state in outcomes(counter.begin):
+        with Source() as source:
+            counter.update(state, batch, source)
+        counts = np.empty(counter._outputs, np.int64)
+        counter._count(state.counters, counts)
+        means = [mean + chance * int(count) for mean, count in zip(means, counts, strict=True)]
+    return means
+
+
+def churn(net: NDArray[np.int64], rng: np.random.Generator, size: int = 1_000_000) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return (ids, weights) of a shuffled stream, half of it deletes, whose net weights are ``net``."""
+    ids = np.arange(net.size)
+    extra = rng.integers(1, size, net.size)
+    all_ids = np.concatenate([ids, ids, ids, ids])
+    all_weights = np.concatenate([extra, -extra, net + extra // 2, -(extra // 2)])
+    order = rng.permutation(all_ids.size)
+    return all_ids[order], all_weights[order]
+
+
+def runs(
+    counter: ModularCounter, ids: Any, weights: NDArray[np.int64], repeat: int, seed: int = SEED
+) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Any]]:
+    """Return unbiased values, standard errors and estimates of repeated runs, each with a fresh start."""
+    source = SeededSource(seed)
+    batch = counter.batch(ids, weight=weights)
+    estimates = []
+    for _ in range(repeat):
+        with source:
+            state = counter.begin(source)
+            counter.update(state, batch, source)
+            estimates.append(counter.release(state, source))
+    return (
+        np.array([e.unbiased for e in estimates]),
+        np.array([e.standard_error for e in estimates]),
+        estimates,
+    )
+
+
+def assert_unbiased(values: NDArray[np.float64], truth: float) -> None:
+    """The mean lies within 4 standard errors of the truth."""
+    error = values.std(ddof=1) / np.sqrt(values.size)
+    assert abs(values.mean() - truth) < 4 * error, f"mean {values.mean():.6g}, truth {truth:.6g}, error {error:.3g}"
+
+
+def assert_covers(estimates: list[Any], truth: float, level: float = 0.95) -> None:
+    """Intervals cover at least as often as promised, up to five standard deviations of the rate."""
+    estimates = estimates[:100]
+    covered = sum(low <= truth <= high for low, high in (e.interval(level) for e in estimates))
+    slack = 5 * np.sqrt(level * (1 - level) * len(estimates))
+    assert covered >= level * len(estimates) - slack, f"{covered} of {len(estimates)} intervals hold the truth"
