@@ -21,22 +21,27 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@touch $@
 
 $(STAMP): $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,engine,cli,plots,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,audit,engine,cli,plots,redis,dev]'
 	@touch $@
+
+# Debian packages that the tests talk to; installed only where they are missing.
+.PHONY: system
+system:
+	@command -v redis-server >/dev/null || { apt-get update -qq && apt-get install -y -qq redis-server; }
 
 install: $(STAMP)
 
 run: $(VENV)/.core
 	@$(BIN)/python examples/clinic.py
 
-test: $(STAMP)
+test: $(STAMP) system
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/panstream
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
-check: $(STAMP)
+check: $(STAMP) system
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict src/panstream
 	$(BIN)/lint-imports --no-cache

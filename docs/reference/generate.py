@@ -10,7 +10,13 @@ TARGET = Path(__file__).with_name("api.md")
 
 
 def page() -> str:
-    lines = ["# Reference", "", "Everything that `import panstream` offers. Made from the docstrings by `generate.py`.", ""]
+    """Return the whole page."""
+    lines = [
+        "# Reference",
+        "",
+        "Everything that `import panstream` offers. Made from the docstrings by `generate.py`.",
+        "",
+    ]
     for name in sorted(panstream.__all__, key=str.lower):
         if name.startswith("__"):
             lines += [f"## `{name}`", "", "The version of the package.", ""]

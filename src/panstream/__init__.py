@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 _OTHERS = {
     "Claim": "panstream.privacy.claim",
+    "DistinctCount": "panstream.statistics",
     "Estimate": "panstream.estimate",
     "Ledger": "panstream.privacy.ledger",
     "Monitor": "panstream.algorithm",

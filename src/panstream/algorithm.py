@@ -180,11 +180,14 @@ class Monitor(Generic[StateT]):
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Take a batch: all of it, or none of it and an error."""
-        state = self.state
-        batch = self.algorithm.batch(*args, **kwargs)
+        self.state  # noqa: B018  (raises if a merge consumed it)
+        self.apply(self.algorithm.batch(*args, **kwargs))
+
+    def apply(self, batch: Any) -> None:
+        """Take a batch that ``algorithm.batch`` has checked, and wipe it."""
         try:
             with self._step() as source:
-                self.algorithm.update(state, batch, source)
+                self.algorithm.update(self.state, batch, source)
         finally:
             batch.wipe()
 

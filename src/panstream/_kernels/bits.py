@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 @njit(cache=True, nogil=True)
 def redraw(bits: NDArray[np.uint8], cells: NDArray[np.int64], coins: NDArray[np.uint8]) -> None:
     """Set ``bits[cell]`` to its coin, in order; cells beyond the array are users outside the sample."""
-    size = bits.size
+    size = np.uint64(bits.size)
     for i in range(cells.size):
-        cell = cells[i]
+        cell = np.uint64(cells[i])  # unsigned: an index that may be negative costs a comparison
         if cell < size:
             bits[cell] = coins[i]
 
@@ -20,8 +20,16 @@ def redraw(bits: NDArray[np.uint8], cells: NDArray[np.int64], coins: NDArray[np.
 @njit(cache=True, nogil=True)
 def redraw_all(bits: NDArray[np.uint8], cells: NDArray[np.int64], coins: NDArray[np.uint8]) -> None:
     """Set ``bits[cell]`` to its coin, in order, where every cell is known to lie in the array."""
-    for i in range(cells.size):
-        bits[cells[i]] = coins[i]
+    full = cells.size & ~np.int64(3)
+    for i in range(0, full, 4):  # four at a time: the stores miss the cache, and more of them are under way
+        first, second = np.uint64(cells[i]), np.uint64(cells[i + 1])
+        third, fourth = np.uint64(cells[i + 2]), np.uint64(cells[i + 3])
+        bits[first] = coins[i]
+        bits[second] = coins[i + 1]
+        bits[third] = coins[i + 2]
+        bits[fourth] = coins[i + 3]
+    for i in range(full, cells.size):
+        bits[np.uint64(cells[i])] = coins[i]
 
 
 @njit(cache=True, nogil=True)

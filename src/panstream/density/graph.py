@@ -107,7 +107,7 @@ class GraphDensity(Algorithm[PresenceState]):
             raise InvalidBatch(f"edges must have two ends, got {u.size} and {v.size}")
         loops = np.flatnonzero(u == v)
         low, high = np.minimum(u, v), np.maximum(u, v)
-        numbers = low * (2 * self.vertices - low - 1) // 2 + high - low - 1
+        numbers: NDArray[np.int64] = low * (2 * self.vertices - low - 1) // 2 + high - low - 1
         for array, mine in ((u, u_copied), (v, v_copied), (low, True), (high, True)):
             if mine:
                 array.fill(0)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream._kernels.bitmap import count_ones
 from panstream._kernels.bits import choose, redraw, redraw_all
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
@@ -29,7 +30,7 @@ from panstream.refresh import MAX_PHASES, freeze, pattern_of, pattern_weights
 
 __all__ = ["BitLaw", "Presence", "PresenceBatch", "PresenceState"]
 
-_CHUNK = 1 << 15
+_CHUNK = 1 << 17
 
 
 @dataclass(slots=True)
@@ -205,14 +206,13 @@ class Presence(Algorithm[PresenceState]):
         """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
         state.released = spend_release(state.released, self.releases)
         law, phases = self.law, len(state.frozen)
-        pattern = pattern_of(state.frozen, self.cells)
-        sizes = np.bincount(pattern, minlength=1 << phases)
-        ones = np.bincount(pattern, state.bits, minlength=1 << phases).astype(np.int64)
-        source.add_discrete_laplace(ones, law.noise)
-        released = tuple(int(count) for count in ones)
-        return self._decode(released, sizes, phases)
+        ones = np.zeros((1 << phases, 1), np.int64)
+        count_ones(state.bits, state.frozen, self.cells, ones)  # makes no copy of the state
+        source.add_discrete_laplace(ones.reshape(-1), law.noise)
+        sizes = np.bincount(pattern_of(state.frozen, self.cells), minlength=1 << phases) if phases else [self.cells]
+        return self._decode(tuple(int(count) for count in ones[:, 0]), np.asarray(sizes), phases)
 
-    def _decode(self, released: tuple[int, ...], sizes: NDArray[np.intp], phases: int) -> Estimate:
+    def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
         law = self.law
         gap = law.p1 - law.p0
         weights = pattern_weights(phases, law.p0, law.p1)
@@ -273,7 +273,10 @@ class Presence(Algorithm[PresenceState]):
         state.frozen = freeze(state.frozen, state.bits, self.law.absent, source)
 
     def error(self, *, beta: float) -> float:
-        """Return the additive error of the density that is exceeded with probability at most ``beta``."""
+        """Return the additive error of the density that is exceeded with probability at most ``beta``.
+
+        The number of ones is taken as normal here; ``panstream.planning.density`` has the exact tails.
+        """
         if not 0 < beta < 1:
             raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
         law = self.law

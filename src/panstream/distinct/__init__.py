@@ -1,1 +1,15 @@
-"""Distinct count on an open universe: any ids, mergeable."""
+"""How many different users came, for ids of any kind from a universe that nobody knows.
+
+::
+
+    privacy/bitmap.py   moments, splits, losses of merges
+          |
+    cells.py            id -> cell, by a public hash; shards
+    likelihood.py       noisy counts -> number of users and interval
+          |
+    counting.py         state, start, release: what all bitmaps share
+          |
+    bitmap.py           Bitmap: arrivals draw a cell afresh
+    merged.py           MergedBitmap: the noisy OR of sites that share users
+    toggling.py         TogglingBitmap: users come and go
+"""

@@ -84,7 +84,7 @@ def pair_loss(p0: float, p1: float, kappa: float, releases: int = 1) -> float:
 
 def pair_state_loss(p0: float, p1: float) -> float:
     """Return the loss of the state alone: the larger of ln p1/p0 and ln (1-p0)/(1-p1), for p0 < p1."""
-    return max(math.log(p1 / p0), math.log((1.0 - p0) / (1.0 - p1))) if 0.0 < p0 and p1 < 1.0 else math.inf
+    return max(math.log(p1 / p0), math.log((1.0 - p0) / (1.0 - p1))) if p0 > 0.0 and p1 < 1.0 else math.inf
 
 
 def kappa_for_pair(epsilon: float, p0: float, p1: float, releases: int = 1) -> float:

@@ -1,4 +1,4 @@
-"""A specimen of every shipped algorithm, for the conformance suite and the audit."""
+"""Specimens of the density room."""
 
 from __future__ import annotations
 
@@ -14,16 +14,9 @@ from panstream.density.heavy_fraction import HeavyFraction
 from panstream.density.optbern import OptBern
 from panstream.density.quantised_laplace import QuantisedLaplace
 from panstream.testing.checks import Specimen
+from panstream.testing.specimens.common import BAD_IDS, CANARY
 
-__all__ = ["specimens"]
-
-_CANARY = "8103482173001"
-_BAD_IDS: tuple[dict[str, Any], ...] = (
-    {"ids": [1, int(_CANARY)]},
-    {"ids": [2, None]},
-    {"ids": [f"x{_CANARY}"]},
-    {"ids": [1.5]},
-)
+__all__ = ["density_specimens"]
 
 
 def _density() -> list[Specimen]:
@@ -45,10 +38,10 @@ def _density() -> list[Specimen]:
             name=name,
             algorithm=algorithm,
             batches=({"ids": list(range(algorithm.population.size // 2))}, {"ids": [0, 0, 1]}, {"ids": []}),
-            bad=(*_BAD_IDS, {"ids": [3], "weight": [7]}),
+            bad=(*BAD_IDS, {"ids": [3], "weight": [7]}),
             truth=0.5,
             noiseless=_everyone(replace(algorithm, epsilon=math.inf)),
-            canary=_CANARY,
+            canary=CANARY,
         )
         for name, algorithm in variants.items()
     ]
@@ -67,10 +60,10 @@ def _listed() -> Specimen:
         name="OptBern, listed universe",
         algorithm=OptBern(universe=names, epsilon=1.0),
         batches=({"ids": list(names[:150])}, {"ids": list(names[:10])}),
-        bad=({"ids": [names[0], f"x{_CANARY}"]}, {"ids": [7]}, {"ids": [names[0], None]}),
+        bad=({"ids": [names[0], f"x{CANARY}"]}, {"ids": [7]}, {"ids": [names[0], None]}),
         truth=0.5,
         noiseless=OptBern(universe=names, epsilon=math.inf),
-        canary=_CANARY,
+        canary=CANARY,
     )
 
 
@@ -80,10 +73,10 @@ def _graph() -> Specimen:
         name="GraphDensity",
         algorithm=GraphDensity(vertices=30, epsilon=1.0),
         batches=({"ids": edges}, {"ids": [(v, u) for u, v in edges[:5]]}),
-        bad=({"ids": [(1, 2), (3, 3)]}, {"ids": [(1, int(_CANARY))]}, {"ids": [(1, 2, 3)]}, {"ids": [7]}),
+        bad=({"ids": [(1, 2), (3, 3)]}, {"ids": [(1, int(CANARY))]}, {"ids": [(1, 2, 3)]}, {"ids": [7]}),
         truth=190 / 435,
         noiseless=GraphDensity(vertices=30, epsilon=math.inf),
-        canary=_CANARY,
+        canary=CANARY,
     )
 
 
@@ -92,20 +85,20 @@ def _cropped() -> list[Specimen]:
     mean = CroppedMean(universe=400, epsilon=2.0, crop=3)
     heavy = HeavyFraction(universe=400, epsilon=4.0, threshold=4)
     return [
-        Specimen(name="CroppedMean", algorithm=mean, batches=batches, bad=_BAD_IDS, truth=1.0, canary=_CANARY),
+        Specimen(name="CroppedMean", algorithm=mean, batches=batches, bad=BAD_IDS, truth=1.0, canary=CANARY),
         Specimen(
             name="CroppedMean of one appearance is a density",
             algorithm=replace(mean, crop=1),
             batches=batches,
-            bad=_BAD_IDS,
+            bad=BAD_IDS,
             truth=0.5,
             noiseless=replace(mean, crop=1, epsilon=math.inf),
-            canary=_CANARY,
+            canary=CANARY,
         ),
-        Specimen(name="HeavyFraction", algorithm=heavy, batches=batches, bad=_BAD_IDS, truth=0.25, canary=_CANARY),
+        Specimen(name="HeavyFraction", algorithm=heavy, batches=batches, bad=BAD_IDS, truth=0.25, canary=CANARY),
     ]
 
 
-def specimens() -> list[Specimen]:
-    """Return one specimen for every algorithm and every option that changes its claim."""
+def density_specimens() -> list[Specimen]:
+    """Return one specimen for every algorithm and option that changes its claim."""
     return [*_density(), _listed(), _graph(), *_cropped()]

@@ -1,0 +1,196 @@
+"""Accuracy of the bitmap against the Fisher information and its speed against DuckDB and Apache DataSketches.
+
+``python benchmarks/distinct.py`` prints everything; ``accuracy`` or ``speed`` as an argument prints one half, and a
+number sets how many runs an accuracy figure rests on (targets allow for the sampling error of as many runs). Speeds are
+CPU time, medians of alternating runs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from panstream import Monitor
+from panstream.distinct.bitmap import Bitmap
+from panstream.distinct.likelihood import Likelihood
+from panstream.privacy.bitmap import level_rates
+from panstream.randomness import SeededSource
+
+RUNS = 1000
+ROUNDS = 7
+IDS, STRINGS, VALUES, SKETCHED = 20_000_000, 10_000_000, 100_000, 500_000
+PLATEAUS = {0.5: 0.053, 1.0: 0.0274, 2.0: 0.0157, 4.0: 0.0112}
+BRUTE_FORCE_BELOW = 10_000
+failed = 0
+
+
+def line(name: str, figure: str, target: str, passed: bool) -> None:
+    global failed
+    failed += not passed
+    print(f"{name:<46}{figure:>39}{target:>24}  {'pass' if passed else 'FAIL'}", flush=True)
+
+
+def occupied(rng: np.random.Generator, users: int, buckets: int, levels: int) -> NDArray[np.int64]:
+    """Draw how many cells of every level ``users`` users come to; a level with over 64 users a cell is full."""
+    counts = np.full(levels, buckets)
+    for level, here in enumerate(rng.multinomial(users, level_rates(buckets, levels) * buckets)):
+        if here < 16 * buckets:
+            counts[level] = np.count_nonzero(np.bincount(rng.integers(0, buckets, here), minlength=buckets))
+        elif here <= 64 * buckets:
+            counts[level] = np.count_nonzero(rng.multinomial(here, np.full(buckets, 1 / buckets)))
+    return counts
+
+
+def by_cell_law(rng: np.random.Generator, algorithm: Bitmap, filled: NDArray[np.int64]) -> list[tuple[float, Any]]:
+    """Return the estimate and its interval for every drawn table, by the shipped likelihood."""
+    law = algorithm.law
+    p1, decoder, moments = float(law.present), law.decoder, algorithm.moments()
+    ones = rng.binomial(filled, p1) + rng.binomial(algorithm.buckets - filled, 1 - p1)
+    for sign in (1, -1):
+        ones += sign * rng.geometric(-math.expm1(-law.noise.kappa), ones.shape)
+    found = []
+    for row in algorithm.buckets * decoder.zero + ones * (decoder.one - decoder.zero):
+        likelihood = Likelihood(moments, row)
+        fit = likelihood.fit()
+        found.append((fit.unbiased, likelihood.interval(fit, 0.95)))
+    return found
+
+
+def by_brute_force(algorithm: Bitmap, users: int, runs: int) -> list[tuple[float, Any]]:
+    """Return the same through Monitor, hashing and coins, under a fresh hash key in every run."""
+    source, found = SeededSource(users), []
+    for key in range(runs):
+        keyed = Bitmap(epsilon=algorithm.epsilon, epsilon_state=algorithm.epsilon_state, key=key)
+        monitor = Monitor[Any](keyed, source=source)
+        monitor.update(np.arange(users))
+        estimate = monitor.release()
+        found.append((estimate.unbiased, estimate.interval(0.95)))
+    return found
+
+
+def accuracy(runs: int) -> None:
+    rng = np.random.default_rng(1)
+    print(f"{f'bitmap 4096 x 24, {runs} runs each':<46}{'figure':>39}{'target':>24}")
+    covered = dict.fromkeys(PLATEAUS, 0)
+    for users in (10**power for power in range(2, 9)):
+        brute = users < BRUTE_FORCE_BELOW
+        filled = None if brute else np.array([occupied(rng, users, 4096, 24) for _ in range(runs)])
+        for state, plateau in PLATEAUS.items():
+            algorithm = Bitmap(epsilon=state + 1, epsilon_state=state)
+            found = by_brute_force(algorithm, users, runs) if filled is None else by_cell_law(rng, algorithm, filled)
+            values = np.array([value for value, _ in found])
+            error, expected = float(np.sqrt(np.square(values - users).mean())), algorithm.relative_error(users)
+            inside = sum(low <= users <= high for _, (low, high) in found)
+            covered[state] += inside
+            ratio, rate = error / users / expected, inside / runs
+            near = users < 10**6 or abs(expected / plateau - 1) < 0.02
+            close = abs(ratio - 1) < 0.1 + 2 / math.sqrt(2 * runs)
+            covers = abs(rate - 0.95) < 0.01 + 3 * math.sqrt(0.95 * 0.05 / runs)
+            line(
+                f"epsilon_state {state:g}, n = 1e{round(math.log10(users))}{', brute force' if brute else ''}",
+                f"rms {error / users:.4f} = {ratio:.3f} Fisher, {rate:.1%} inside",
+                f"{f'{plateau:g}, ' if users >= 10**6 else ''}±10%, 95% ± 1%",
+                close and near and covers,
+            )
+    for state, inside in covered.items():
+        rate = inside / (7 * runs)
+        line(f"epsilon_state {state:g}: coverage over all n", f"{rate:.2%}", "95% ± 1%", abs(rate - 0.95) < 0.01)
+
+
+def merges(runs: int) -> None:
+    for sites in (2, 4, 8):
+        source, values, errors = SeededSource(sites), [], []
+        truth = 10_000 * (sites + 1)
+        for key in range(runs):
+            monitors = [Monitor[Any](Bitmap(epsilon=3.0, key=key), source=source) for _ in range(sites)]
+            for i, monitor in enumerate(monitors):
+                monitor.update(np.arange(10_000 * i, 10_000 * (i + 2)))
+            while len(monitors) > 1:
+                monitors[:2] = [monitors[0].merge(monitors[1])]
+            estimate = monitors[0].release()
+            values.append(estimate.unbiased)
+            errors.append(estimate.standard_error)
+        z = (np.mean(values) - truth) / (np.mean(errors) / math.sqrt(runs))
+        claim = monitors[0].algorithm.claim().epsilon
+        figure = f"bias {z:+.2f} se, rms {np.std(values) / truth:.3f}"
+        line(f"{sites} noisy merges, {runs} runs (claim {claim:.2f})", figure, "under 4 se", abs(z) < 4)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def alternate(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
+    """Return the median CPU seconds of each, run in turns; the first round compiles and does not count."""
+    times = [(seconds(ours), seconds(peer)) for _ in range(ROUNDS + 1)][1:]
+    return statistics.median(pair[0] for pair in times), statistics.median(pair[1] for pair in times)
+
+
+def speed() -> None:
+    rng = np.random.default_rng(2)
+    database = duckdb.connect()
+    database.execute("SET threads=1")
+
+    def peer(column: Any) -> Callable[[], object]:
+        database.register(f"data{id(column)}", pa.table({"x": column}))
+        return lambda: database.execute(f"SELECT approx_count_distinct(x) FROM data{id(column)}").fetchall()
+
+    def compare(name: str, column: Any, rows: int, target: float) -> None:
+        monitor = Bitmap(epsilon=1.0).start()
+        mine, theirs = alternate(lambda: monitor.update(column), peer(column))
+        figure = f"{rows / mine / 1e6:.0f} M/s = {theirs / mine:.2f} DuckDB"
+        line(name, figure, f"≥ {target:g} DuckDB", theirs / mine >= target)
+
+    print(f"{'speed, one core, coins and wiping included':<46}{'figure':>39}{'target':>24}")
+    ids = rng.integers(-(2**63), 2**63 - 1, IDS)
+    compare(f"{IDS // 10**6} million 64-bit ids", ids, IDS, 1.0)
+    sketches(ids)
+    del ids
+    text = np.frombuffer(b"0123456789abcdef", np.uint8)[rng.integers(0, 16, (STRINGS, 16), dtype=np.uint8)]
+    offsets = np.arange(STRINGS + 1, dtype=np.int32) * 16
+    strings = pa.Array.from_buffers(pa.string(), STRINGS, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    compare(f"{STRINGS // 10**6} million 16-byte strings", strings, STRINGS, 1.0)
+    codes = pa.array(rng.integers(0, VALUES, STRINGS, dtype=np.int32))
+    coded = pa.DictionaryArray.from_arrays(codes, strings.slice(0, VALUES))
+    compare("the same, dictionary-encoded, 100,000 values", coded, STRINGS, 1.3)
+
+
+def sketches(ids: NDArray[np.int64]) -> None:
+    import datasketches
+
+    some = ids[:SKETCHED].tolist()
+    sketch, monitor = datasketches.hll_sketch(12), Bitmap(epsilon=1.0).start()
+
+    def fill() -> None:
+        for item in some:
+            sketch.update(item)
+
+    mine, theirs = alternate(lambda: monitor.update(ids), fill)
+    ratio = (theirs / SKETCHED) / (mine / IDS)
+    figure = f"{IDS / mine / 1e6:.0f} M/s = {ratio:.0f} DataSketches"
+    line("64-bit ids against HLL, looped over in Python", figure, "≥ 20 DataSketches", ratio >= 20)
+
+
+def main(arguments: list[str]) -> int:
+    runs = next((int(argument) for argument in arguments if argument.isdigit()), RUNS)
+    if "accuracy" not in arguments:
+        speed()
+    if "speed" not in arguments:
+        accuracy(runs)
+        merges(max(runs // 5, 20))
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,202 @@
+"""A table of noisy bits from which users are counted: the state and steps that all bitmaps share."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithm import Algorithm, spend_release
+from panstream.batch import Items
+from panstream.codec import FieldLayout, noised, public
+from panstream.distinct.cells import CellTable, check_table, table_of
+from panstream.distinct.likelihood import Likelihood
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.estimate import Estimate
+from panstream.privacy.bitmap import Decoder, LevelMoments
+from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
+from panstream.refresh import freeze
+
+__all__ = ["BitmapState", "CellCounter", "CellLaw", "law_of"]
+
+
+@dataclass(slots=True)
+class BitmapState:
+    """What the machine holds between two steps, and all an intruder can copy."""
+
+    bits: NDArray[np.uint8] = noised()
+    frozen: NDArray[np.uint8] = public()  # seen in announced intrusions, one row each
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellLaw:
+    """The two coins of a cell, the release noise, and how a bit is decoded.
+
+    ``turns`` is 1 where an arrival draws its cell afresh and 2 where it toggles it.
+    """
+
+    absent: Coin
+    present: Coin
+    noise: DiscreteLaplace
+    epsilon_state: float
+    turns: int = 1
+
+    @property
+    def decoder(self) -> Decoder:
+        """Return what a bit counts as."""
+        p1 = float(self.present)
+        return Decoder.redrawn(p1) if self.turns == 1 else Decoder.toggled(p1)
+
+
+@lru_cache(maxsize=256)
+def law_of(epsilon_state: float, kappa: float, turns: int = 1) -> CellLaw:
+    """Return the symmetric pair of coins and the release noise for a split of the budget."""
+    absent, present = symmetric_pair(epsilon_state)
+    noise = DiscreteLaplace.at_most(kappa)
+    return CellLaw(absent=absent, present=present, noise=noise, epsilon_state=epsilon_state, turns=turns)
+
+
+@lru_cache(maxsize=256)
+def _moments(law: CellLaw, buckets: int, levels: int, phases: int) -> LevelMoments:
+    return LevelMoments.of(
+        law.decoder, buckets=buckets, levels=levels, noise=law.noise.variance, phases=phases, turns=law.turns
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellCounter(Algorithm[BitmapState]):
+    """Base of the bitmaps. Subclasses give ``law``, ``claim``, ``batch`` and ``update``."""
+
+    state_type: ClassVar[type[Any]] = BitmapState
+
+    buckets: int = 4096
+    levels: int = 24
+    expected: float | None = None
+    releases: int = 1
+    key: int = 0
+    shards: int = 1
+    owned: int | tuple[int, ...] | None = None
+
+    def check(self) -> None:
+        """Raise InvalidParameter unless the shared parameters keep their rules."""
+        owned = check_table(self.buckets, self.levels, self.key, self.shards, self.owned)
+        object.__setattr__(self, "owned", owned)
+        if self.expected is not None and not 0 < self.expected < math.inf:
+            raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
+        if self.releases < 1:
+            raise InvalidParameter(f"releases must be at least 1, got releases={self.releases}")
+
+    @property
+    @abstractmethod
+    def law(self) -> CellLaw:
+        """Return coins and noise; subclasses say which."""
+
+    @property
+    def table(self) -> CellTable:
+        """Return the cells and which of them are looked at."""
+        assert isinstance(self.owned, tuple)  # since check()
+        return table_of(self.buckets, self.levels, self.key, self.shards, self.owned)
+
+    def moments(self, phases: int = 0) -> LevelMoments:
+        """Return the law of what is decoded after ``phases`` announced intrusions."""
+        return _moments(self.law, self.table.own_buckets, self.levels, phases)
+
+    def relative_error(self, users: float) -> float:
+        """Return the standard error of the count at ``users``, divided by ``users``."""
+        return self.moments(self.phases()).relative_error(users)
+
+    def phases(self) -> int:
+        """Return how many announced intrusions were paid for."""
+        return 0
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return one bit per cell, the frozen arrays of announced intrusions, and the release count."""
+        return {
+            "bits": FieldLayout("bits", (self.table.cells,)),
+            "frozen": FieldLayout("bits", (None, self.table.cells)),
+            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
+        }
+
+    def begin(self, source: Source) -> BitmapState:
+        """Return cells drawn as if nobody had come."""
+        bits = np.empty(self.table.cells, np.uint8)
+        source.bernoulli(self.law.absent, bits.size, out=bits)
+        self.table.clear_others(bits)
+        return BitmapState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
+
+    def draw_afresh(self, state: BitmapState, batch: Items, source: Source) -> None:
+        """Draw the cell of every user in the batch as for one who came.
+
+        Only the last draw of a cell survives the step, so a batch with more rows than there are cells needs one coin
+        for each cell, not one for each row. The law is the same.
+        """
+        from panstream._kernels.bitmap import draw_marked, scatter
+
+        table, present = self.table, self.law.present
+        if len(batch) >= table.cells:
+            marks = table.mark(batch, source.scratch)
+            draw_marked(state.bits, marks, source.bernoulli(present, table.cells))
+        else:
+            coins = source.bernoulli(present, len(batch))
+            done = 0
+            for cells in table.rows(batch, source.scratch):
+                scatter(state.bits, cells, coins[done : done + cells.size])
+                done += cells.size
+        table.clear_others(state.bits)
+
+    def refresh(self, state: BitmapState, source: Source) -> None:
+        """Freeze the cells that were seen and start afresh; at most ``announced`` times, which the claim has paid for."""
+        if len(state.frozen) >= self.phases():
+            raise NotSupported(
+                f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "
+                f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
+            )
+        state.frozen = freeze(state.frozen, state.bits, self.law.absent, source)
+        self.table.clear_others(state.bits)
+
+    def release(self, state: BitmapState, source: Source) -> Estimate:
+        """Publish the noisy number of ones on every level, for each frozen pattern (one, if nothing was announced)."""
+        from panstream._kernels.bitmap import count_ones
+
+        state.released = spend_release(state.released, self.releases)
+        ones, sizes = np.zeros((2, 1 << len(state.frozen), self.levels), np.int64)
+        count_ones(state.bits, state.frozen, self.buckets, ones)  # no temporary copy of the state is left behind
+        count_ones(np.tile(self.table.own_mask(), self.levels), state.frozen, self.buckets, sizes)
+        source.add_discrete_laplace(ones.reshape(-1), self.law.noise)
+        return self._decode(ones, sizes)
+
+    def _decode(self, ones: NDArray[np.int64], sizes: NDArray[np.int64]) -> Estimate:
+        decoder, phases = self.law.decoder, len(ones).bit_length() - 1
+        empty = decoder.pattern_weights(phases) @ (sizes * decoder.zero + ones * (decoder.one - decoder.zero))
+        likelihood = Likelihood(self.moments(phases), empty)
+        fit = likelihood.fit()
+        return Estimate.clipped(
+            fit.unbiased,
+            (0.0, math.inf),
+            standard_error=fit.standard_error,
+            claim=self.claim(),
+            name="distinct users",
+            released=tuple(int(count) for count in ones.ravel()),
+            rule=lambda level: likelihood.interval(fit, level),
+        )
+
+    def error(self, *, beta: float, users: float | None = None) -> float:
+        """Return the error of the count that is exceeded with probability at most ``beta``.
+
+        It holds for any number of users up to ``users``, which is ``expected`` unless given.
+        """
+        if not 0 < beta < 1:
+            raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+        most = self.expected if users is None else users
+        if most is None or not most > 0:
+            raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {most}")
+        reach = NormalDist().inv_cdf(1 - beta / 2) * self.relative_error(most)
+        return most * math.expm1(reach) if reach < 700 else math.inf

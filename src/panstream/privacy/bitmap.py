@@ -1,0 +1,310 @@
+"""Closed forms for bitmaps of noisy cells: moments of what is decoded, optimal splits, and the loss of noisy merges.
+
+A user hashes to one cell. Its bit is 1 with probability p0 if nobody hashed there and p1 = 1 - p0 otherwise. Proofs:
+docs/proofs/bitmap.md; every loss here is checked against an enumeration of the shipped code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.privacy.joint import kappa_for, present_probability, symmetric_loss
+from panstream.privacy.split import density_split, laplace_variance, minimise
+
+__all__ = [
+    "Decoder",
+    "LevelMoments",
+    "bitmap_split",
+    "level_rates",
+    "merged_claim",
+    "merged_flip",
+    "merged_loss",
+    "noisy_or",
+    "reference_users",
+    "toggling_kappa",
+    "toggling_split",
+]
+
+Floats = NDArray[np.float64]
+_LEAST_VARIANCE = 1e-12  # stands in for 0 where nothing is noisy and nobody has come
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """What a stored bit counts as: ``zero`` or ``one``, chosen so that its mean is 1 for an empty cell.
+
+    Arrivals re-draw a cell: (p1 - b)/(p1 - p0), whose mean is 0 for an occupied cell. Arrivals toggle it:
+    (1 - 2b)/(p1 - p0), whose mean is -1 after an odd number of them.
+    """
+
+    zero: float
+    one: float
+    p0: float
+    p1: float
+
+    @classmethod
+    def redrawn(cls, p1: float) -> Decoder:
+        """Return the decoder of cells that every arrival draws afresh."""
+        gap = 2.0 * p1 - 1.0
+        return cls(p1 / gap, (p1 - 1.0) / gap, 1.0 - p1, p1)
+
+    @classmethod
+    def toggled(cls, p1: float) -> Decoder:
+        """Return the decoder of cells that every arrival toggles."""
+        gap = 2.0 * p1 - 1.0
+        return cls(1.0 / gap, -1.0 / gap, 1.0 - p1, p1)
+
+    def pattern_weights(self, phases: int) -> Floats:
+        """Return for every pattern of bits seen in announced intrusions the product of what they count as."""
+        weights = np.ones(1)
+        for _ in range(phases):
+            weights = np.concatenate([weights * self.zero, weights * self.one])
+        return weights
+
+    def second_moments(self, phases: int) -> tuple[float, float]:
+        """Return the mean square of the product over all phases, for a cell that stayed empty and one that did not.
+
+        A cell that somebody came to in one phase only has the largest mean square, and counts for all of them.
+        """
+        empty = self.p1 * self.zero**2 + self.p0 * self.one**2
+        occupied = self.p0 * self.zero**2 + self.p1 * self.one**2
+        return empty ** (phases + 1), occupied * empty**phases
+
+    def noise(self, variance: float, phases: int) -> float:
+        """Return what release noise of ``variance`` on every pattern's count adds to a level."""
+        return variance * (self.one - self.zero) ** 2 * (self.zero**2 + self.one**2) ** phases
+
+
+def level_rates(buckets: int, levels: int) -> Floats:
+    """Return for every level the chance that a user hashes to a given cell of it: 2**-(j+1)/B, the last one twice that."""
+    shares = 0.5 ** np.minimum(np.arange(1, levels + 1), max(levels - 1, 0))
+    return shares / buckets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LevelMoments:
+    """Mean and covariance, given the number of users, of the decoded number of empty cells on each level.
+
+    The mean is B·e**(-rate·n). Cells filled by a Poisson number of users would be independent with variance
+    B(m2(n) - mean²) + noise on each level; a fixed number n takes n·slope·slope' from the covariance
+    (bitmap.md, Lemma 3).
+    """
+
+    cells: int
+    rates: Floats
+    second_empty: float
+    second_occupied: float
+    noise: float
+
+    @classmethod
+    def of(
+        cls,
+        decoder: Decoder,
+        *,
+        buckets: int,
+        levels: int,
+        noise: float,
+        phases: int = 0,
+        turns: int = 1,
+    ) -> LevelMoments:
+        """Return the moments of a bitmap; ``turns`` is 2 where cells toggle."""
+        empty, occupied = decoder.second_moments(phases)
+        return cls(
+            cells=buckets,
+            rates=turns * level_rates(buckets, levels),
+            second_empty=empty,
+            second_occupied=occupied,
+            noise=decoder.noise(noise, phases),
+        )
+
+    def at(self, users: float | Floats) -> tuple[Floats, Floats, Floats]:
+        """Return mean, slope and (Poisson) variance on each level; one row per element of ``users``."""
+        empty = np.exp(-np.multiply.outer(users, self.rates))
+        mean = self.cells * empty
+        spread = self.second_empty * empty + self.second_occupied * (1.0 - empty) - empty**2
+        return mean, -self.rates * mean, np.maximum(self.cells * spread + self.noise, _LEAST_VARIANCE)
+
+    def poisson_information(self, users: float) -> float:
+        """Return the information about n if the number of users itself were Poisson with mean n."""
+        _, slope, variance = self.at(users)
+        return float((slope**2 / variance).sum())
+
+    def variance(self, users: float) -> float:
+        """Return the inverse Fisher information about n: 1/I_Poisson - n.                      [bitmap.md, Theorem 3]"""
+        information = self.poisson_information(users)
+        return max(1.0 / information - users, 0.0) if information > 0.0 else math.inf
+
+    def relative_error(self, users: float) -> float:
+        """Return the standard error of the count divided by the count."""
+        return math.sqrt(self.variance(users)) / users
+
+
+def reference_users(buckets: int, levels: int) -> float:
+    """Return the number of users at which a bitmap is tuned unless told otherwise: the middle of its range."""
+    return buckets * math.exp2(levels / 2.0)
+
+
+@lru_cache(maxsize=1024)
+def bitmap_split(
+    epsilon: float, buckets: int, levels: int, users: float, releases: int = 1, announced: int = 0
+) -> tuple[float, float]:
+    """Return (epsilon_state, kappa) with the smallest error of the count at ``users``.
+
+    Without announced intrusions every level has variance B·e(1-e) + [B·p0·p1 + Var DLap]/(p1-p0)², e the mean part of
+    empty cells, so the best split is that of ``density_split`` for B bits, whatever ``users`` is.
+
+    >>> state, kappa = bitmap_split(1.0, 4096, 24, reference_users(4096, 24))
+    >>> round(state, 3), round(kappa, 3)
+    (0.901, 0.136)
+    """
+
+    if announced == 0:
+        return density_split(epsilon, buckets, releases)
+
+    def rest(state: float) -> float:
+        return kappa_for(epsilon - announced * state, state, releases)
+
+    def moments(state: float, noise: float) -> LevelMoments:
+        decoder = Decoder.redrawn(present_probability(state))
+        return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced)
+
+    return _best_split(epsilon, announced, users, rest, moments)
+
+
+@lru_cache(maxsize=1024)
+def toggling_split(
+    epsilon: float, buckets: int, levels: int, users: float, releases: int = 1, announced: int = 0
+) -> tuple[float, float]:
+    """Return (epsilon_state, kappa) with the smallest error for a bitmap whose cells toggle."""
+
+    def rest(state: float) -> float:
+        return toggling_kappa(epsilon, state, releases, announced)
+
+    def moments(state: float, noise: float) -> LevelMoments:
+        decoder = Decoder.toggled(present_probability(state))
+        return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced, turns=2)
+
+    return _best_split(epsilon, announced, users, rest, moments)
+
+
+def toggling_kappa(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
+    """Return the kappa whose joint loss (k+1)·epsilon_state + n·kappa is ``epsilon``."""
+    left = epsilon - (announced + 1) * epsilon_state
+    if math.isinf(epsilon):
+        return math.inf
+    if not left > 0:
+        raise InvalidParameter(f"epsilon_state must leave something of epsilon={epsilon}, got {epsilon_state}")
+    return left / releases
+
+
+def _best_split(
+    epsilon: float,
+    announced: int,
+    users: float,
+    rest: Callable[[float], float],
+    moments: Callable[[float, float], LevelMoments],
+) -> tuple[float, float]:
+    if not epsilon > 0:
+        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    if math.isinf(epsilon):
+        return math.inf, math.inf
+
+    def error(state: float) -> float:
+        levels = moments(state, laplace_variance(rest(state)))
+        return levels.variance(min(users, 2.0 / float(levels.rates.min())))  # beyond, every cell is full
+
+    top = epsilon / (announced + 1)
+    state = minimise(error, 1e-6 * top, top * (1.0 - 1e-9), 1e-9)
+    return state, rest(state)
+
+
+def noisy_or(first: Fraction, second: Fraction) -> tuple[Fraction, Fraction, Fraction]:
+    """Return the chances of a 1 after bits (1, 0), (0, 1), (1, 1) with these flip probabilities; after (0, 0) it is 0.
+
+    They make the decoded result, on average, the product of what the two bits decode to, so that the result is a bit
+    flipped with probability ``merged_flip([first, second])``, in whatever order sites are merged.
+                                                                                              [bitmap.md, Theorem 2]
+    """
+    scale = 1 - 2 * first * second
+    return (1 - second) / scale, (1 - first) / scale, (1 - first - second) / scale
+
+
+def merged_flip(flips: Sequence[Fraction]) -> Fraction:
+    """Return p* with (1-2p*)/(1-p*) = product of (1-2p)/(1-p), that is 1 - e**-eps* = product of 1 - e**-eps."""
+    kept = math.prod(((1 - 2 * flip) / (1 - flip) for flip in flips), start=Fraction(1))
+    return (1 - kept) / (2 - kept)
+
+
+def merged_loss(
+    states: Sequence[float], kappa: float, releases: int = 1, *, seen: Collection[int], merged: bool = False
+) -> float:
+    """Return the joint loss of one look at each site in ``seen``, at the merged state if ``merged``, and the releases.
+
+    ``states`` are the sites' epsilon_state. A user may be at every site, so what was seen adds up; the output then
+    depends on what she did after the looks. Given the bits seen, the merged bit is 1 with probability h(1 - y), h = 1 - p*:
+    y = 0 if she came to any site afterwards (or to one that was not seen), else y is the product over the seen
+    sites of 1 (a 0 was seen) or -e**-eps (a 1 was seen), times 1 - e**-eps for each site not seen.
+                                                                                              [bitmap.md, Theorem 2]
+
+    >>> round(merged_loss([math.log(3)] * 2, math.log(1.25), seen=[0]), 3)
+    1.195
+    >>> round(merged_loss([math.log(3)] * 2, math.log(1.25), seen=[0, 1]), 3)
+    2.346
+    """
+    chosen = set(seen)
+    if not states or not chosen <= set(range(len(states))):
+        raise InvalidParameter(f"seen must name sites in 0..{len(states) - 1}, got {sorted(chosen)}")
+    if math.isinf(kappa) or any(math.isinf(state) for state in states) or (merged and len(chosen) == len(states)):
+        return math.inf
+    unseen = math.prod(-math.expm1(-state) for i, state in enumerate(states) if i not in chosen)
+    kept = unseen * math.prod(-math.expm1(-states[i]) for i in chosen)
+    high = 1.0 / (2.0 - kept)  # h = 1 - p*
+    # y lies between these two (all bits seen are 0; one is 1, where that is likeliest), and every ratio is monotone in y.
+    ends = [unseen, *([-unseen * max(math.exp(-states[i]) for i in chosen)] if chosen else [])]
+    worst = max(_output_loss(high, left, kappa, releases, merged) for left in ends)
+    return math.fsum(states[i] for i in chosen) + worst
+
+
+def _output_loss(high: float, left: float, kappa: float, releases: int, merged: bool) -> float:
+    """Return the largest log-ratio of the weights of (merged bit, if seen, and outputs) at y = ``left`` and y = 0."""
+    ones = (high * (1.0 - left), high)
+    worst = 0.0
+    if not merged:
+        for growth in (math.exp(releases * kappa), math.exp(-releases * kappa)):
+            views = [1.0 - p + p * growth for p in ones]
+            worst = max(worst, math.log(max(views) / min(views)))
+        return worst
+    for before, bit in product(range(releases + 1), (0, 1)):
+        for signs in product((1, -1), repeat=2):
+            first, later = math.exp(signs[0] * kappa * before), math.exp(signs[1] * kappa * (releases - before))
+            redrawn = 1.0 - high + high * later
+            views = []
+            for p, come in product(ones, (False, True)):  # come: the user came between the first outputs and the look
+                shown = high if come else p
+                weight = shown if bit else 1.0 - shown
+                weight *= 1.0 - p + p * first if come else first**bit
+                views += [weight * later**bit, weight * redrawn]
+            worst = max(worst, math.log(max(views) / min(views)))
+    return worst
+
+
+@lru_cache(maxsize=1024)
+def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> float:
+    """Return the loss of looking at as many of the states as there were sites, the merged one being one more.
+
+    That is one look at every site, or at all sites but one and at the merged state. All of them have no finite loss.
+    """
+    if len(states) == 1:
+        return symmetric_loss(states[0], kappa, releases)
+    sites = range(len(states))
+    all_but_one = [merged_loss(states, kappa, releases, seen=set(sites) - {i}, merged=True) for i in sites]
+    return max(merged_loss(states, kappa, releases, seen=sites), *all_but_one)

@@ -1,0 +1,263 @@
+"""Front doors: say what you want to know, and the algorithm that answers it best is chosen, sized and explained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar
+
+from panstream.algorithm import Algorithm, Monitor
+from panstream.codec import FieldLayout
+from panstream.density.optbern import OptBern
+from panstream.density.presence import PresenceBatch, PresenceState
+from panstream.distinct.bitmap import Bitmap
+from panstream.errors import InvalidParameter
+from panstream.estimate import Estimate
+from panstream.hashing import MAX_LEVELS
+from panstream.privacy.bitmap import reference_users
+from panstream.privacy.claim import Claim
+from panstream.randomness import Source
+
+__all__ = ["DistinctCount", "UserBits"]
+
+_AMPLE = 1 << 26  # bytes, where no limit is given
+_SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
+_DEFAULT = 4096
+_LARGEST_COUNT = 1 << 32  # users, where no universe is given
+_LEAST_MEMORY = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserBits(Algorithm[PresenceState]):
+    """The number of different users that came, out of a known population: :class:`OptBern`, reported as a count.
+
+    Privacy: as OptBern; the joint view of one copy of the state and of all releases loses exactly ``epsilon``.
+    Error: universe times that of OptBern, the same for few users as for many.
+    Parameters: as OptBern.
+
+    Example
+        >>> monitor = UserBits(universe=100_000, epsilon=1.0).start()
+        >>> monitor.update(range(25_000))
+        >>> abs(monitor.release().value - 25_000) < 5_000
+        True
+    """
+
+    state_type: ClassVar[type[Any]] = PresenceState
+
+    universe: int | tuple[Any, ...]
+    epsilon: float
+    sample: int | None = None
+    releases: int = 1
+    announced: int = 0
+    key: int = 0
+    bits: OptBern = field(init=False, repr=False, compare=False)  # does the work
+
+    def __post_init__(self) -> None:
+        if isinstance(self.universe, list):
+            object.__setattr__(self, "universe", tuple(self.universe))
+        object.__setattr__(self, "bits", OptBern(**self.parameters()))
+
+    @property
+    def users(self) -> int:
+        """Return how many users there may be."""
+        return self.bits.population.size
+
+    def claim(self) -> Claim:
+        """Return the claim of the bits."""
+        return self.bits.claim()
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the layout of the bits."""
+        return self.bits.layout()
+
+    def begin(self, source: Source) -> PresenceState:
+        """Return bits drawn as for users who never came."""
+        return self.bits.begin(source)
+
+    def batch(self, ids: Any) -> PresenceBatch:
+        """Check ids against the universe."""
+        return self.bits.batch(ids)
+
+    def update(self, state: PresenceState, batch: PresenceBatch, source: Source) -> None:
+        """Re-draw the bit of every user in the batch."""
+        self.bits.update(state, batch, source)
+
+    def release(self, state: PresenceState, source: Source) -> Estimate:
+        """Publish the density as a number of users."""
+        return self.bits.release(state, source).scaled(self.users, "distinct users")
+
+    def refresh(self, state: PresenceState, source: Source) -> None:
+        """Freeze the bits that were seen and start afresh."""
+        self.bits.refresh(state, source)
+
+    def error(self, *, beta: float) -> float:
+        """Return the error of the count that is exceeded with probability at most ``beta``."""
+        return self.bits.error(beta=beta) * self.users
+
+    def standard_error(self, users: float) -> float:
+        """Return the standard error of the count when ``users`` came.
+
+        U·sqrt([p1(1-p1)/m + Var DLap/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1)), d = users/U, and for k announced
+        intrusions the first term is (1+v)**(k+1) - 1 as in docs/proofs/joint-loss.md.
+        """
+        law, total, sampled = self.bits.law, self.users, self.bits.cells
+        gap, density = law.p1 - law.p0, min(users / total, 1.0)
+        kept = 1.0 + law.p1 * law.p0 / gap**2
+        cells = kept ** (self.announced + 1) - 1.0
+        weights = ((law.p1**2 + law.p0**2) / gap**2) ** self.announced
+        left_out = density * (1 - density) * (total - sampled) / max(total - 1, 1)
+        return total * math.sqrt((cells + left_out) / sampled + law.noise.variance * weights / (gap * sampled) ** 2)
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctCount:
+    """How many different users came? Picks a bitmap or one bit per user, sizes it, and says why.
+
+    One bit per user has the same absolute error however many come; a bitmap's grows with their number. So bits win
+    when a large part of a known population comes, above about 13% at epsilon 1 and 11% at epsilon 2 if memory is ample,
+    and the bitmap wins below, and wherever the population is not known. The two error formulas decide, not this rule.
+
+    Privacy
+        Unit: user; exactly ``epsilon`` for the joint view of one copy of the state at any time and of all releases.
+
+    Parameters
+        epsilon: total loss.
+        universe: number of users (ids 0..U-1), or the public list of their ids, if the population is known.
+        expected: about how many will come. If only the universe is given, all of it is expected.
+        memory: bytes that the running state may take (one a cell; an eighth of that when stored), 64 MiB by default.
+        releases, announced, key: as for the algorithms.
+
+    Example
+        >>> question = DistinctCount(1.0, expected=20_000)
+        >>> monitor = question.start()
+        >>> monitor.update([f"user {i}" for i in range(20_000)])
+        >>> abs(monitor.release().value / 20_000 - 1) < 0.2
+        True
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    universe: int | tuple[Any, ...] | None = None
+    expected: float | None = None
+    memory: int | None = None
+    releases: int = 1
+    announced: int = 0
+    key: int = 0
+    choice: _Choice = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.universe, list):
+            object.__setattr__(self, "universe", tuple(self.universe))
+        if self.memory is not None and self.memory < _LEAST_MEMORY:
+            raise InvalidParameter(f"memory must be at least {_LEAST_MEMORY} bytes, got memory={self.memory}")
+        if self.expected is not None and not 0 < self.expected < math.inf:
+            raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
+        object.__setattr__(self, "choice", _choose(self))
+
+    @property
+    def algorithm(self) -> Bitmap | UserBits:
+        """Return the algorithm of choice, with its parameters."""
+        return self.choice.algorithm
+
+    def start(self) -> Monitor[Any]:
+        """Return a running monitor of the chosen algorithm, whose releases are counts."""
+        return Monitor[Any](self.algorithm)
+
+    def claim(self) -> Claim:
+        """Return what the chosen algorithm promises."""
+        return self.algorithm.claim()
+
+    def why(self) -> str:
+        """Return which algorithm was chosen, what error to expect of it, and what was turned down."""
+        choice = self.choice
+        lines = [f"Chosen: {_described(choice.algorithm)}, {choice.reach()}."]
+        if choice.rejected is not None:
+            lines.append(f"Turned down: {_described(choice.rejected.algorithm)}, {choice.rejected.reach()}.")
+            bits, bitmap = sorted((choice, choice.rejected), key=lambda each: isinstance(each.algorithm, Bitmap))
+            if isinstance(bits.algorithm, UserBits) and bits.algorithm.sample is None:
+                # Bits have a constant error, and the best bitmap's grows like the root of the count.
+                even = choice.users * (bits.error / bitmap.error) ** 2
+                lines.append(f"Bits win above about {even:,.0f} users, a bitmap below.")
+        if self.universe is None:
+            lines.append("No universe was given, so ids of any kind are hashed to the cells of a bitmap.")
+        if self.expected is None:
+            fact = "a large count was" if self.universe is None else "all users of the universe were"
+            lines.append(f"No expected= was given, so {fact} expected.")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    algorithm: Bitmap | UserBits
+    users: float
+    error: float
+    rejected: _Choice | None = None
+
+    def reach(self) -> str:
+        return f"standard error {self.error:,.0f} ({self.error / self.users:.2%}) at {self.users:,.0f} users"
+
+
+def _choose(question: DistinctCount) -> _Choice:
+    bits = None if question.universe is None else _sized_bits(question)
+    most = _LARGEST_COUNT if bits is None else bits.users
+    if question.expected is not None and question.expected > most:
+        raise InvalidParameter(f"expected must not exceed {most} users, got expected={question.expected}")
+    planned = question.expected or (None if bits is None else bits.users)
+    bitmap = _sized_bitmap(question, planned, most)
+    users = planned or reference_users(bitmap.buckets, bitmap.levels)
+    hashed = _Choice(algorithm=bitmap, users=users, error=users * bitmap.relative_error(users))
+    if bits is None:
+        return hashed
+    known = _Choice(algorithm=bits, users=users, error=bits.standard_error(users))
+    best, other = (known, hashed) if known.error <= hashed.error else (hashed, known)
+    return replace(best, rejected=other)
+
+
+def _sized_bits(question: DistinctCount) -> UserBits:
+    """Return a bit for each user, or for as many as memory allows."""
+    everyone = UserBits(
+        universe=question.universe if question.universe is not None else 1,
+        epsilon=question.epsilon,
+        releases=question.releases,
+        announced=question.announced,
+        key=question.key,
+    )
+    memory = question.memory or _AMPLE
+    return everyone if everyone.users <= memory else replace(everyone, sample=memory)
+
+
+def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
+    """Return the bitmap within memory that is best where ``users`` come, and still good at ``most``."""
+    memory = question.memory or _AMPLE
+    sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, most)) for power in range(20)]
+    fitting = [
+        Bitmap(
+            epsilon=question.epsilon,
+            buckets=buckets,
+            levels=levels,
+            expected=users,
+            releases=question.releases,
+            announced=question.announced,
+            key=question.key,
+        )
+        for buckets, levels in sizes
+        if buckets * levels <= memory
+    ]
+    if users is None:
+        return max((bitmap for bitmap in fitting if bitmap.buckets <= _DEFAULT), key=lambda bitmap: bitmap.buckets)
+    return min(fitting, key=lambda bitmap: bitmap.relative_error(users))
+
+
+def _levels(buckets: int, most: int) -> int:
+    """Return as many levels as ``most`` users need: an eighth of the last level's cells are then come to."""
+    return min(max(math.ceil(math.log2(most / buckets)) + 4, 4), MAX_LEVELS)
+
+
+def _described(algorithm: Bitmap | UserBits) -> str:
+    if isinstance(algorithm, Bitmap):
+        cells = algorithm.table.cells
+        return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels ({cells:,} bytes running)"
+    if algorithm.sample is None:
+        return f"one bit for each of {algorithm.users:,} users"
+    return f"one bit for each of {algorithm.sample:,} sampled users out of {algorithm.users:,}"

@@ -1,0 +1,55 @@
+"""Specimens of the turnstile room."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from panstream.testing.checks import Specimen
+from panstream.testing.specimens.common import BAD_IDS, CANARY
+from panstream.turnstile.block import BlockCounter
+from panstream.turnstile.heavy import HeavyHitterCount
+from panstream.turnstile.legendre import LegendreCounter
+from panstream.turnstile.profile import ProfileSketch
+
+__all__ = ["turnstile_specimens"]
+
+_USERS = 400
+# Users 0..199 end at weight 3, users 200..299 come and go, the rest never appear.
+_BATCHES: tuple[dict[str, Any], ...] = (
+    {"ids": list(range(300)), "weight": [5] * 300},
+    {"ids": list(range(200)), "weight": [-2] * 200},
+    {"ids": list(range(200, 300)), "weight": [-5] * 100},
+    {"ids": [], "weight": []},
+)
+
+
+def turnstile_specimens() -> list[Specimen]:
+    """Return one specimen for every algorithm and option that changes its claim."""
+    legendre = LegendreCounter(universe=_USERS, epsilon=2.0, max_weight=100)
+    block = BlockCounter(universe=_USERS, epsilon=2.0, crop=2, max_weight=100, largest=1000)
+    heavy = HeavyHitterCount(universe=_USERS, epsilon=2.0, threshold=2, max_weight=100, largest=1000)
+    profile = ProfileSketch(universe=_USERS, epsilon=2.0, largest=11, max_weight=100)
+    variants: dict[str, tuple[Any, float]] = {
+        "LegendreCounter": (legendre, 200.0),
+        "LegendreCounter, three releases": (replace(legendre, releases=3), 200.0),
+        "LegendreCounter, replace": (replace(legendre, adjacency="replace"), 200.0),
+        "BlockCounter": (block, 400.0),
+        "BlockCounter, replace": (replace(block, adjacency="replace"), 400.0),
+        "HeavyHitterCount": (heavy, 200.0),
+        "ProfileSketch": (profile, 200.0),
+    }
+    bad = (*BAD_IDS, {"ids": [3], "weight": [101]}, {"ids": [3, 4], "weight": [1]}, {"ids": [3], "weight": [None]})
+    return [
+        Specimen(
+            name=name,
+            algorithm=algorithm,
+            batches=_BATCHES,
+            bad=bad,
+            truth=truth,
+            noiseless=replace(algorithm, epsilon=math.inf),
+            canary=CANARY,
+        )
+        for name, (algorithm, truth) in variants.items()
+    ]

@@ -1,0 +1,50 @@
+"""What the tests of the bitmaps share: ids that fall into a given cell, and the exact law of the levels' counts."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.batch import items
+from panstream.distinct.counting import CellCounter
+from panstream.privacy.bitmap import level_rates
+from panstream.scratch import Scratch
+
+
+def cells_of(algorithm: CellCounter, ids: Any) -> list[int]:
+    """Return the cell of every id."""
+    with Scratch() as scratch:
+        return [int(cell) for chunk in algorithm.table.rows(items(ids), scratch) for cell in chunk]
+
+
+def ids_in(algorithm: CellCounter, cell: int, count: int = 1) -> list[int]:
+    """Return the first ``count`` integers that fall into ``cell``."""
+    found = np.flatnonzero(np.array(cells_of(algorithm, range(4096))) == cell)[:count]
+    assert found.size == count, f"no {count} ids below 4096 fall into cell {cell}"
+    return [int(number) for number in found]
+
+
+def occupied(rng: np.random.Generator, users: int, buckets: int, levels: int) -> NDArray[np.int64]:
+    """Draw how many cells of every level ``users`` users come to, for any number of users.
+
+    Exact but for levels with more than 64 users a cell, of which one has an empty cell with probability below 1e-20.
+    """
+    counts = np.full(levels, buckets)
+    for level, here in enumerate(rng.multinomial(users, level_rates(buckets, levels) * buckets)):
+        if here > 64 * buckets:
+            continue
+        if here < 16 * buckets:
+            counts[level] = np.unique(rng.integers(0, buckets, here)).size
+        else:
+            counts[level] = np.count_nonzero(rng.multinomial(here, np.full(buckets, 1 / buckets)))
+    return counts
+
+
+def noisy_counts(rng: np.random.Generator, filled: NDArray[np.int64], algorithm: CellCounter) -> NDArray[np.int64]:
+    """Draw the released counts of ones for ``filled`` occupied cells a level."""
+    p1, kappa = float(algorithm.law.present), algorithm.law.noise.kappa
+    ones = rng.binomial(filled, p1) + rng.binomial(algorithm.buckets - filled, 1 - p1)
+    if math.isinf(kappa):
+        return ones
+    return ones + rng.geometric(-math.expm1(-kappa), ones.shape) - rng.geometric(-math.expm1(-kappa), ones.shape)
