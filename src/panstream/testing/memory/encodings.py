@@ -26,141 +26,142 @@ A form that equals an earlier one of the same needle is left out, so an occurren
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
+from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 from urllib.parse import quote_from_bytes
 
 __all__ = ["ENCODINGS", "SHORTEST", "forms"]
 
 SHORTEST = 6
 _BASE64_FIRST = (0, 2, 3)  # the first character that k bytes before the needle do not touch
+_BEFORE = (b"", bytes(1), bytes(2))
+_64_BITS = (1 << 64) - 1
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
 
-_Value = str | bytes | int
+_Forms = Callable[[Any], Iterable[bytes]]
 
 
-def _data(needle: _Value) -> bytes:
-    if isinstance(needle, bytes):
-        return needle
-    return str(needle).encode()
+def _utf_8(needle: str | int) -> Iterable[bytes]:
+    return (str(needle).encode(),)
 
 
-def _raw(needle: _Value) -> Iterable[bytes]:
-    return () if isinstance(needle, int) else (_data(needle),)
+def _itself(needle: bytes) -> Iterable[bytes]:
+    return (needle,)
 
 
-def _latin_1(needle: _Value) -> Iterable[bytes]:
-    if isinstance(needle, str) and max(needle) <= "\xff":
-        yield needle.encode("latin-1")
+def _latin_1(needle: str) -> Iterable[bytes]:
+    return (needle.encode("latin-1"),) if max(needle) <= "\xff" else ()
 
 
-def _utf_16(needle: _Value) -> Iterable[bytes]:
-    return () if isinstance(needle, bytes) else (str(needle).encode("utf-16-le"),)
+def _utf_16(needle: str | int) -> Iterable[bytes]:
+    return (str(needle).encode("utf-16-le"),)
 
 
-def _utf_32(needle: _Value) -> Iterable[bytes]:
-    return () if isinstance(needle, bytes) else (str(needle).encode("utf-32-le"),)
+def _utf_32(needle: str | int) -> Iterable[bytes]:
+    return (str(needle).encode("utf-32-le"),)
 
 
-def _base64(needle: _Value) -> Iterable[bytes]:
-    data = _data(needle)
-    for before, first in enumerate(_BASE64_FIRST):
-        yield base64.b64encode(bytes(before) + data)[first : (before + len(data)) * 8 // 6]
+def _base64(needle: str | bytes | int) -> Iterable[bytes]:
+    data = needle if isinstance(needle, bytes) else str(needle).encode()
+    return [
+        b2a_base64(_BEFORE[k] + data, newline=False)[first : (k + len(data)) * 8 // 6]
+        for k, first in enumerate(_BASE64_FIRST)
+    ]
 
 
-def _base64url(needle: _Value) -> Iterable[bytes]:
-    return (pattern.translate(_URLSAFE) for pattern in _base64(needle))
+def _base64url(needle: str | bytes | int) -> Iterable[bytes]:
+    return [pattern.translate(_URLSAFE) for pattern in _base64(needle)]
 
 
-def _hex(needle: _Value) -> Iterable[bytes]:
-    if isinstance(needle, int):
-        big = f"{needle & 0xFFFF_FFFF_FFFF_FFFF:016x}"
-        return big.encode(), bytes.fromhex(big)[::-1].hex().encode()
-    return (_data(needle).hex().encode(),)
+def _hex(needle: str | bytes) -> Iterable[bytes]:
+    return ((needle if isinstance(needle, bytes) else needle.encode()).hex().encode(),)
 
 
-def _hex_upper(needle: _Value) -> Iterable[bytes]:
-    return (pattern.upper() for pattern in _hex(needle))
+def _hex_upper(needle: str | bytes) -> Iterable[bytes]:
+    return [pattern.upper() for pattern in _hex(needle)]
 
 
-def _json(needle: _Value) -> Iterable[bytes]:
-    if isinstance(needle, str):
-        yield json.dumps(needle, ensure_ascii=False)[1:-1].encode()
-        yield json.dumps(needle)[1:-1].encode()
+def _hex_integer(needle: int) -> Iterable[bytes]:
+    return [pattern.hex().encode() for pattern in (*_int64_be(needle), *_int64_le(needle))]
 
 
-def _json_u(needle: _Value) -> Iterable[bytes]:
-    if isinstance(needle, str):
-        units = needle.encode("utf-16-be")
-        yield b"\\u" + units.hex("\\", 2).replace("\\", "\\u").encode()
-        yield b"\\u" + units.hex("\\", 2).upper().replace("\\", "\\u").encode()
+def _hex_upper_integer(needle: int) -> Iterable[bytes]:
+    return [pattern.upper() for pattern in _hex_integer(needle)]
 
 
-def _percent(needle: _Value) -> Iterable[bytes]:
-    if isinstance(needle, int):
-        return
-    upper = quote_from_bytes(_data(needle), safe="")
-    yield upper.encode()
-    if "%" in upper:
-        lower = "%".join(part[:2].lower() + part[2:] if i else part for i, part in enumerate(upper.split("%")))
-        yield lower.encode()
-        yield upper.replace("%20", "+").encode()
-        yield lower.replace("%20", "+").encode()
+def _json(needle: str) -> Iterable[bytes]:
+    return json.dumps(needle, ensure_ascii=False)[1:-1].encode(), json.dumps(needle)[1:-1].encode()
 
 
-def _decimal(needle: _Value) -> Iterable[bytes]:
-    return (str(needle).encode(),) if isinstance(needle, int) else ()
+def _json_u(needle: str) -> Iterable[bytes]:
+    units = needle.encode("utf-16-be").hex("\\", 2)
+    return [b"\\u" + digits.replace("\\", "\\u").encode() for digits in (units, units.upper())]
 
 
-def _int64_le(needle: _Value) -> Iterable[bytes]:
-    return (struct.pack("<Q", needle & 0xFFFF_FFFF_FFFF_FFFF),) if isinstance(needle, int) else ()
+def _percent(needle: str | bytes) -> Iterable[bytes]:
+    upper = quote_from_bytes(needle if isinstance(needle, bytes) else needle.encode(), safe="")
+    if "%" not in upper:
+        return (upper.encode(),)
+    first, *rest = upper.split("%")
+    lower = "%".join([first, *(part[:2].lower() + part[2:] for part in rest)])
+    return [text.encode() for case in (upper, lower) for text in (case, case.replace("%20", "+"))]
 
 
-def _int64_be(needle: _Value) -> Iterable[bytes]:
-    return (struct.pack(">Q", needle & 0xFFFF_FFFF_FFFF_FFFF),) if isinstance(needle, int) else ()
+def _int64_le(needle: int) -> Iterable[bytes]:
+    return (struct.pack("<Q", needle & _64_BITS),)
 
 
-def _python_int(needle: _Value) -> Iterable[bytes]:
-    if isinstance(needle, int):
-        size = abs(needle)
-        digits = [size >> shift & 0x3FFF_FFFF for shift in range(0, size.bit_length(), 30)]
-        yield struct.pack(f"<{len(digits)}I", *digits)
+def _int64_be(needle: int) -> Iterable[bytes]:
+    return (struct.pack(">Q", needle & _64_BITS),)
 
 
-def _float64(needle: _Value) -> Iterable[bytes]:
-    return (struct.pack("<d", float(needle)),) if isinstance(needle, int) else ()
+def _python_int(needle: int) -> Iterable[bytes]:
+    size = abs(needle)
+    digits = [size >> shift & 0x3FFF_FFFF for shift in range(0, size.bit_length(), 30)]
+    return (struct.pack(f"<{len(digits)}I", *digits),)
 
 
-_FORMS: dict[str, Callable[[_Value], Iterable[bytes]]] = {
-    "raw": _raw,
-    "latin-1": _latin_1,
-    "utf-16-le": _utf_16,
-    "utf-32-le": _utf_32,
-    "base64": _base64,
-    "base64url": _base64url,
-    "hex": _hex,
-    "hex-upper": _hex_upper,
-    "json": _json,
-    "json-u": _json_u,
-    "percent": _percent,
-    "decimal": _decimal,
-    "int64-le": _int64_le,
-    "int64-be": _int64_be,
-    "python-int": _python_int,
-    "float64": _float64,
+def _float64(needle: int) -> Iterable[bytes]:
+    return (struct.pack("<d", float(needle)),)
+
+
+_FORMS: dict[str, dict[str, _Forms]] = {
+    "raw": {"str": _utf_8, "bytes": _itself},
+    "latin-1": {"str": _latin_1},
+    "utf-16-le": {"str": _utf_16, "int": _utf_16},
+    "utf-32-le": {"str": _utf_32, "int": _utf_32},
+    "base64": {"str": _base64, "bytes": _base64, "int": _base64},
+    "base64url": {"str": _base64url, "bytes": _base64url, "int": _base64url},
+    "hex": {"str": _hex, "bytes": _hex, "int": _hex_integer},
+    "hex-upper": {"str": _hex_upper, "bytes": _hex_upper, "int": _hex_upper_integer},
+    "json": {"str": _json},
+    "json-u": {"str": _json_u},
+    "percent": {"str": _percent, "bytes": _percent},
+    "decimal": {"int": _utf_8},
+    "int64-le": {"int": _int64_le},
+    "int64-be": {"int": _int64_be},
+    "python-int": {"int": _python_int},
+    "float64": {"int": _float64},
 }
 
 ENCODINGS: tuple[str, ...] = tuple(_FORMS)
 """All names, in the order in which equal forms are attributed."""
 
 
-def forms(needle: _Value, encodings: Sequence[str] = ENCODINGS) -> Iterator[tuple[str, bytes]]:
+def forms(needle: str | bytes | int, encodings: Sequence[str] = ENCODINGS) -> Iterator[tuple[str, bytes]]:
     """Yield (encoding, pattern) for every distinct form of ``needle``."""
     seen: list[bytes] = []
-    for encoding in encodings:
-        for pattern in _FORMS[encoding](needle):
+    for encoding, function in _functions(type(needle).__name__, tuple(encodings)):
+        for pattern in function(needle):
             if pattern not in seen:
                 seen.append(pattern)
                 yield encoding, pattern
+
+
+@lru_cache
+def _functions(kind: str, encodings: tuple[str, ...]) -> list[tuple[str, _Forms]]:
+    return [(encoding, _FORMS[encoding][kind]) for encoding in encodings if kind in _FORMS[encoding]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import stat
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = ["PAGE", "Mapping", "parse_mappings", "touched", "wanted_ranges"]
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE = mmap.PAGESIZE
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 _KERNEL = ("[vvar", "[vsyscall]", "[vdso]", "[uprobes]")
@@ -80,17 +81,18 @@ def parse_mappings(text: str) -> list[Mapping]:
 
 
 def wanted_ranges(mapping: Mapping, pagemap: int, margin: int, read_only: bool) -> Iterator[tuple[int, int]]:
-    """Yield the address ranges of ``mapping`` to read, rising and disjoint, widened by ``margin`` bytes.
+    """Yield the address ranges of ``mapping`` to read, rising and disjoint.
 
-    Of private memory, the pages ever touched (the others read as zeros); of shared memory, all; of mapped files, what
-    is in memory if the process may write there (or ``read_only`` is set) and otherwise the pages that became its own
-    because it once wrote to them. What is not in memory of a mapped file is just the file.
+    Of private memory, the pages ever touched, and ``margin`` bytes around them, since a value may end with zeros in the
+    next page; of shared memory, all; of mapped files, what is in memory if the process may write there (or
+    ``read_only`` is set) and otherwise the pages that became its own because it once wrote to them. What is not in
+    memory of a mapped file is just the file.
     """
     if mapping.shared_memory and not mapping.anonymous:
         yield mapping.start, mapping.end
         return
     only_own = not (mapping.anonymous or mapping.writable or read_only)
-    around = -(-margin // PAGE)
+    around = -(-margin // PAGE) if mapping.anonymous else 0
     low, high = 0, 0
     for base in range(mapping.start, mapping.end, _BLOCK * PAGE):
         entries = _entries(pagemap, base, min(mapping.end, base + _BLOCK * PAGE))

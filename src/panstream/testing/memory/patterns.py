@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream._kernels.needles import PADDING, Tables, build_tables, search
+from panstream.errors import InvalidParameter
 from panstream.testing.memory.encodings import SHORTEST, forms
 from panstream.testing.memory.needles import Needle
 
@@ -33,23 +33,21 @@ class Catalogue:
         self._encoding = array("B")
 
     def add(self, owners: Iterable[tuple[int, Needle]], encodings: Sequence[str]) -> None:
-        """Add every form of the given needles; a form under 48 bits (of a very short needle) is left out."""
+        """Add every form of the given needles; one of them must exist for each."""
         numbers = {encoding: number for number, encoding in enumerate(encodings)}
         for owner, needle in owners:
+            before = len(self)
             for encoding, pattern in forms(needle, encodings):
-                if len(pattern) >= SHORTEST:
-                    self._blob += pattern
-                    self._starts.append(len(self._blob))
-                    self._owner.append(owner)
-                    self._encoding.append(numbers[encoding])
+                self._blob += pattern
+                self._starts.append(len(self._blob))
+                self._owner.append(owner)
+                self._encoding.append(numbers[encoding])
+            if len(self) == before:
+                kind = type(needle).__name__
+                raise InvalidParameter(f"encodings must apply to every needle, got none for one of type {kind}")
 
     def __len__(self) -> int:
         return len(self._owner)
-
-    @property
-    def longest(self) -> int:
-        """Return the length of the longest pattern."""
-        return max(after - before for before, after in pairwise(self._starts))
 
     def owners(self) -> NDArray[np.int64]:
         """Return for each pattern the number of its needle."""
@@ -75,10 +73,11 @@ class Catalogue:
             window=window,
             stride=stride,
             zeros=np.zeros(1, np.bool_),
-            sieve=np.zeros(_power_of_two(len(self) * stride * _SIEVE_BITS // 64), np.uint64),
-            gate=np.zeros(_power_of_two(len(self) * _GATE_BITS // 64), np.uint64),
+            pairs=np.zeros(1 << 14, np.uint8),
+            sieve=np.zeros(len(self) * stride * _SIEVE_BITS // 64 + 1, np.uint64),
+            gate=np.zeros(len(self) * _GATE_BITS // 64 + 1, np.uint64),
             hashes=np.zeros(len(self), np.uint64),
-            slots=np.zeros(_power_of_two(2 * len(self)), np.int32),
+            slots=np.zeros(1 << (2 * len(self)).bit_length(), np.int32),
         )
         build_tables(tables)
         return tables
@@ -114,7 +113,3 @@ class Sweeper:
                 at, matches = search(self._buffer, size, at, stop, self._tables, self._positions, self._patterns)
                 if matches:
                     found(self._positions[:matches] + start, self._patterns[:matches])
-
-
-def _power_of_two(least: int) -> int:
-    return 1 << max(1, (least - 1).bit_length())

@@ -47,7 +47,8 @@ class _Tally:
 def answer(request: Request) -> dict[str, Any]:
     """Return the scan's result, ready for JSON."""
     catalogue = _catalogue(request)
-    sweeper = Sweeper(catalogue.tables(), request.chunk_bytes)
+    tables = catalogue.tables()
+    sweeper = Sweeper(tables, request.chunk_bytes)
     tally = _Tally()
     result = {"scanned_bytes": 0, "regions": 0, "files": 0, "unread_bytes": 0}
     # The target stands still only from here on: compiling and building tables is done.
@@ -57,7 +58,7 @@ def answer(request: Request) -> dict[str, Any]:
         with Target(request.pid) as target:
             if request.stop:
                 target.stop()
-            _sweep_memory(target, request.read_only, sweeper, tally, result, catalogue.longest)
+            _sweep_memory(target, request.read_only, sweeper, tally, result, int(tables.lengths[-1]))
             _sweep_files(request.files, sweeper, tally, result)
             target.check_alive()
             result["unread_bytes"] += target.unread_bytes

@@ -1,0 +1,238 @@
+"""Search a buffer for very many byte patterns at every alignment, in one pass.
+
+Only every ``stride``-th position is looked at: the windows of ``window`` bytes at a pattern's first ``stride`` offsets
+are marked, so that whatever its alignment one of them is seen. Each sieve is finer and slower than the one before:
+
+1. the window's first two pairs of bytes, in tables that fit the nearest cache;
+2. the window, in a table of bits;
+3. the first 8 or 16, then 32 bytes of what would begin there, in another such table;
+4. each length that occurs, by a hash table with one running hash, and then byte for byte.
+
+So patterns that share a long prefix cost no more than others, and memory that looks nothing like a needle very little.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+PADDING = 64  # readable bytes that must follow the data of ``buffer`` and ``blob``; sizes are multiples of 8
+
+_START = np.uint64(0xCBF29CE484222325)
+_STEP = np.uint64(0x100000001B3)
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_ONE = np.uint64(1)
+_SIX_BITS = np.uint64(63)
+
+
+class Tables(NamedTuple):
+    """The patterns and what finds them; pattern i is ``blob[starts[i]:starts[i + 1]]``.
+
+    ``window`` is 6 to 8, and no pattern shorter than ``window + stride - 1``. ``lengths`` holds in rising order the
+    lengths that occur. The other arrays start as zeros: ``sieve`` and ``gate`` of any size, ``pairs`` of 16384 elements,
+    ``hashes`` of one a pattern, ``slots`` of a power of two. A slot will hold a pattern's number plus one. ``zeros`` has
+    one element: whether a marked window is all zeros.
+    """
+
+    blob: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    window: int
+    stride: int
+    zeros: NDArray[np.bool_]
+    pairs: NDArray[np.uint8]
+    sieve: NDArray[np.uint64]
+    gate: NDArray[np.uint64]
+    hashes: NDArray[np.uint64]
+    slots: NDArray[np.int32]
+
+
+@njit(cache=True, nogil=True)
+def _place(table: NDArray[np.uint64], spread: np.uint64) -> np.uint64:
+    """Return the word of ``table`` that a hash belongs to, by its upper half."""
+    return np.uint64(((spread >> np.uint64(32)) * np.uint64(table.size)) >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def _spread(value: np.uint64) -> np.uint64:
+    product = np.uint64(value * _SPREAD)
+    return np.uint64(product ^ (product >> np.uint64(32)))
+
+
+@njit(cache=True, nogil=True)
+def _bits(spread: np.uint64) -> np.uint64:
+    """Return the three bits of one word that stand for a hash: one cache line is touched, one branch taken."""
+    low = spread & _SIX_BITS
+    middle = (spread >> np.uint64(6)) & _SIX_BITS
+    high = (spread >> np.uint64(12)) & _SIX_BITS
+    return np.uint64((_ONE << low) | (_ONE << middle) | (_ONE << high))
+
+
+@njit(cache=True, nogil=True)
+def _load(words: NDArray[np.uint64], at: int) -> np.uint64:
+    """Return the eight bytes from byte ``at`` on, the first one lowest."""
+    turn = np.uint64((at & 7) << 3)
+    return np.uint64((words[at >> 3] >> turn) | ((words[(at >> 3) + 1] << _ONE) << (np.uint64(63) - turn)))
+
+
+@njit(cache=True, nogil=True)
+def _pair(window: np.uint64, number: int) -> np.uint64:
+    """Return the bit that stands for pair ``number``, 0 or 1, of a window in the tables of pairs."""
+    return np.uint64(np.uint64(number << 16) | ((window >> np.uint64(16 * number)) & np.uint64(0xFFFF)))
+
+
+@njit(cache=True, nogil=True)
+def _has_pair(pairs: NDArray[np.uint8], bit: np.uint64) -> bool:
+    return bool((pairs[bit >> np.uint64(3)] >> (bit & np.uint64(7))) & 1)
+
+
+@njit(cache=True, nogil=True)
+def _fold(words: NDArray[np.uint64], at: int, size: int, before: np.uint64) -> np.uint64:
+    """Return ``before`` mixed with the ``size`` bytes from ``at`` on, 8 or 16."""
+    mixed = _spread(before ^ _load(words, at))
+    return mixed if size == 8 else _spread(mixed ^ _load(words, at + 8))
+
+
+@njit(cache=True, nogil=True)
+def _first_gate(lengths: NDArray[np.int64]) -> int:
+    """Return how many bytes of a candidate are looked up before all else: 16, 8 or none."""
+    return 16 if lengths[0] >= 16 else 8 if lengths[0] >= 8 else 0
+
+
+@njit(cache=True, nogil=True)
+def _passes(table: NDArray[np.uint64], spread: np.uint64) -> bool:
+    """Return whether the hash is marked in the table, or collides with others that are."""
+    bits = _bits(spread)
+    return bool(table[_place(table, spread)] & bits == bits)
+
+
+@njit(cache=True, nogil=True)
+def build_tables(tables: Tables) -> None:
+    """Enter every pattern into the sieves and the hash table."""
+    blob, starts, slots = tables.blob, tables.starts, tables.slots
+    pairs, sieve, gate = tables.pairs, tables.sieve, tables.gate
+    keep = ~np.uint64(0) >> np.uint64(8 * (8 - tables.window))
+    first = _first_gate(tables.lengths)
+    words = blob.view(np.uint64)
+    for pattern in range(starts.size - 1):
+        begin, length = starts[pattern], starts[pattern + 1] - starts[pattern]
+        for offset in range(tables.stride):
+            here = _load(words, begin + offset) & keep
+            tables.zeros[0] |= here == np.uint64(0)
+            for number in range(2):
+                bit = _pair(here, number)
+                pairs[bit >> np.uint64(3)] |= np.uint8(_ONE << (bit & np.uint64(7)))
+            spread = _spread(here)
+            sieve[_place(sieve, spread)] |= _bits(spread)
+        if first == 8:
+            folded = _fold(words, begin, 8, _START)
+            gate[_place(gate, folded)] |= _bits(folded)
+        folded = _START
+        for passed in range(0, min(length - 15, 32), 16):
+            folded = _fold(words, begin + passed, 16, folded)
+            gate[_place(gate, folded)] |= _bits(folded)
+        running = _START
+        for i in range(length):
+            running = np.uint64((running ^ np.uint64(blob[begin + i])) * _STEP)
+        whole = _spread(running ^ np.uint64(length))
+        tables.hashes[pattern] = whole
+        slot = np.int64(whole & np.uint64(slots.size - 1))
+        while slots[slot] != 0:
+            slot = (slot + 1) & (slots.size - 1)
+        slots[slot] = pattern + 1
+
+
+@njit(cache=True, nogil=True)
+def _matches_at(
+    buffer: NDArray[np.uint8],
+    words: NDArray[np.uint64],
+    size: int,
+    at: int,
+    tables: Tables,
+    positions: NDArray[np.int64],
+    patterns: NDArray[np.int32],
+    found: int,
+) -> int:
+    """Add the patterns that begin at ``at`` to the matches; return their new number, or -1 if there is no room."""
+    blob, starts, slots = tables.blob, tables.starts, tables.slots
+    running = _START
+    folded = _START
+    done, passed = 0, 0
+    for length in tables.lengths:
+        if at + length > size:
+            break
+        while passed < 32 and length >= passed + 16:
+            folded = _fold(words, at + passed, 16, folded)
+            if not _passes(tables.gate, folded):
+                return found
+            passed += 16
+        while done < length:
+            running = np.uint64((running ^ np.uint64(buffer[at + done])) * _STEP)
+            done += 1
+        whole = _spread(running ^ np.uint64(length))
+        slot = np.int64(whole & np.uint64(slots.size - 1))
+        while slots[slot] != 0:
+            pattern = slots[slot] - 1
+            slot = (slot + 1) & (slots.size - 1)
+            begin = starts[pattern]
+            if tables.hashes[pattern] != whole or starts[pattern + 1] - begin != length:
+                continue
+            same = True
+            for i in range(length):
+                if blob[begin + i] != buffer[at + i]:
+                    same = False
+                    break
+            if same:
+                if found == positions.size:
+                    return -1
+                positions[found] = at
+                patterns[found] = pattern
+                found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def search(
+    buffer: NDArray[np.uint8],
+    size: int,
+    begin: int,
+    end: int,
+    tables: Tables,
+    positions: NDArray[np.int64],
+    patterns: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Find all patterns that begin in ``buffer[begin:end]`` and end within ``buffer[:size]``.
+
+    Matches go to ``positions`` and ``patterns``. Returns (where to go on, number of matches): call again until the
+    first is ``end``, since the outputs may be full.
+    """
+    pairs, sieve, gate, first = tables.pairs, tables.sieve, tables.gate, _first_gate(tables.lengths)
+    stride, keep = tables.stride, ~np.uint64(0) >> np.uint64(8 * (8 - tables.window))
+    skip_zeros = not tables.zeros[0]
+    words = buffer.view(np.uint64)
+    found = 0
+    at = begin
+    while at < end + stride - 1:
+        if skip_zeros and words[at >> 3] | words[(at >> 3) + 1] == np.uint64(0):
+            word = (at >> 3) + 2
+            while word < words.size and words[word] == np.uint64(0):
+                word += 1
+            # Windows before this word hold zeros only; go on at the grid's first that reaches into it.
+            at += max(1, ((word << 3) - 7 - at + stride - 1) // stride) * stride
+            continue
+        here = _load(words, at) & keep
+        likely = _has_pair(pairs, _pair(here, 0)) and _has_pair(pairs, _pair(here, 1))
+        if likely and _passes(sieve, _spread(here)):
+            for start in range(max(begin, at - stride + 1), min(end, at + 1)):
+                # Checked here, since the call below is dear: it hands over every table.
+                if first and not _passes(gate, _fold(words, start, first, _START)):
+                    continue
+                more = _matches_at(buffer, words, size, start, tables, positions, patterns, found)
+                if more < 0:
+                    return start, found
+                found = more
+        at += stride
+    return end, found
