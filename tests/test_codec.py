@@ -16,6 +16,7 @@ from panstream import Monitor, OptBern, codec
 from panstream.algorithm import find, register
 from panstream.codec import FieldLayout, noised, public
 from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.randomness import SeededSource
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ def sealed(header: bytes, payload: bytes = b"", magic: bytes = b"PANSTRM1") -> b
     return body + hashlib.sha256(body).digest()
 
 
-GOOD = OptBern(universe=20, epsilon=1.0).start().to_bytes()
+GOOD = Monitor(OptBern(universe=20, epsilon=1.0), source=SeededSource(2)).to_bytes()
 HEADER = json.loads(GOOD[12 : 12 + struct.unpack_from("<I", GOOD, 8)[0]])
 PAYLOAD = GOOD[12 + struct.unpack_from("<I", GOOD, 8)[0] : -32]
 

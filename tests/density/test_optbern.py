@@ -168,7 +168,7 @@ def test_intervals_cover(universe: int, sample: int | None, density: float) -> N
         low, high = monitor.release().interval()
         covered += low <= present / universe <= high
     slack = stats.norm.isf(ALPHA) * math.sqrt(0.95 * 0.05 / runs)
-    assert 0.94 - slack < covered / runs < (0.96 + slack if 0 < density < 1 else 1.0)
+    assert 0.94 - slack < covered / runs < 0.96 + slack
 
 
 @pytest.mark.parametrize("announced", [1, 2])

@@ -251,14 +251,22 @@ class Presence(Algorithm[PresenceState]):
         """Return the densities whose law does not reject what was released (score interval)."""
         step = 0.5 / (self.cells * (self.law.p1 - self.law.p0)) if math.isfinite(kappa) else 0.0
 
-        def reach(truth: float) -> float:
+        def reach(truth: float, above: bool) -> float:
+            """Return how far the estimate may lie above or below ``truth``.
+
+            Each side rejects (1 - level)/2. Within two standard deviations of 0 or 1 the side that points outside hands over
+            to the other one, so that the coverage is ``level`` up to the ends and no interval shrinks to a point.
+            """
             sigma = math.sqrt(self._variance(truth, phases))
-            return normal_laplace_quantile((1 - level) / 2, sigma, kappa) + step
+            spread = 2 * math.hypot(sigma, math.sqrt(2) / kappa)
+            ahead, behind = (1 - truth, truth) if above else (truth, 1 - truth)  # room on this side and on the other
+            share = 1.0 if spread == 0.0 else 1 + min(1.0, ahead / spread) - min(1.0, behind / spread)
+            return normal_laplace_quantile(max(share, 1e-9) * (1 - level) / 2, sigma, kappa) + step
 
         # Above the estimate the truth is accepted up to where truth - reach passes it; below likewise.
         inside = min(max(density, 0.0), 1.0)
-        upper = falling_root(lambda truth: reach(truth) - (truth - density), inside, 1.0, 1e-7)
-        lower = falling_root(lambda gap: reach(inside - gap) - (density - inside + gap), 0.0, inside, 1e-7)
+        upper = falling_root(lambda truth: reach(truth, False) - (truth - density), inside, 1.0, 1e-7)
+        lower = falling_root(lambda gap: reach(inside - gap, True) - (density - inside + gap), 0.0, inside, 1e-7)
         return inside - lower, upper
 
     def refresh(self, state: PresenceState, source: Source) -> None:

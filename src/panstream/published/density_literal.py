@@ -1,0 +1,233 @@
+"""What the literal density estimators with a fixed random sample share: one stored value per sampled user.
+
+They follow the papers line by line. Only two things are ours: ``claim`` states the true loss, and ``integer_noise`` puts a
+discrete stand-in for the output noise, of the same decay rate, onto the number of ones, so that the enumerator can follow
+the estimators that store bits.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithm import Algorithm, spend_release
+from panstream.batch import integers
+from panstream.codec import FieldLayout, noised, public
+from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
+from panstream.estimate import Estimate
+from panstream.planning.density_published import PublishedEstimator
+from panstream.privacy.claim import Claim
+from panstream.published.density_laws import LevelLaw, StoredLaw, laplace_quantile, uniforms
+from panstream.randomness import DiscreteLaplace, Source
+
+__all__ = ["LiteralBatch", "LiteralDensity", "LiteralState", "smallest_error"]
+
+
+@dataclass(slots=True)
+class LiteralState:
+    """The sampled users in ascending order and what is stored for each."""
+
+    users: NDArray[np.int64] = public()
+    stored: NDArray[Any] = noised()
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiteralBatch:
+    """Arrivals, and deletes that come after them."""
+
+    arrivals: NDArray[np.int64]
+    deletes: NDArray[np.int64]
+    owned: tuple[NDArray[Any], ...] = ()
+
+    def wipe(self) -> None:
+        """Overwrite the copies made of the input."""
+        for array in self.owned:
+            array.fill(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteralDensity(Algorithm[LiteralState]):
+    """Base of the literal forms with a fixed sample: ids 0..universe-1, ``sample`` of them chosen at random.
+
+    ``epsilon`` is the papers' parameter, of which they claim 2·epsilon in all.
+    """
+
+    state_type: ClassVar[type[Any]] = LiteralState
+
+    universe: int
+    epsilon: float
+    sample: int | None = None
+    integer_noise: bool = False
+
+    def __post_init__(self) -> None:
+        bounds = self.bounds
+        if not 0 < self.epsilon < bounds.largest_epsilon or not math.isfinite(self.epsilon):
+            raise InvalidParameter(f"epsilon must be positive and finite for {bounds.name}, got epsilon={self.epsilon}")
+        if not 1 <= self.universe <= 1 << 40:
+            raise InvalidParameter(f"universe must be in 1..2**40, got universe={self.universe}")
+        if not 1 <= self.sampled <= self.universe:
+            raise InvalidParameter(f"sample must be in 1..{self.universe}, got sample={self.sample}")
+        if self.integer_noise and self._two_levels() is None:
+            raise InvalidParameter("integer_noise needs an estimator that stores bits")
+
+    @classmethod
+    def with_optimal_sample(cls, *, alpha: float, beta: float, **parameters: Any) -> Self:
+        """Return the estimator with the papers' optimal sample size m* for an error ``alpha`` except with ``beta``."""
+        whole = cls(**parameters)
+        return replace(whole, sample=whole.bounds.sample_size(whole.epsilon, alpha, beta))
+
+    @property
+    @abstractmethod
+    def law(self) -> StoredLaw:
+        """Return the two laws of a stored value."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> PublishedEstimator:
+        """Return the papers' accuracy bound and the true loss."""
+
+    @property
+    def sampled(self) -> int:
+        """Return m."""
+        return self.universe if self.sample is None else self.sample
+
+    @property
+    def state_loss(self) -> float:
+        """Return the true loss of the state alone; the papers promise epsilon."""
+        return self.epsilon
+
+    @property
+    def true_loss(self) -> float:
+        """Return the true joint loss of one look and the output; the papers promise 2·epsilon."""
+        return self.bounds.true_loss(self.epsilon)
+
+    @property
+    def mean_squared_error(self) -> float:
+        """Return the papers' MSE: at the worst density, with d(1-d)/m for the sample.
+
+        The papers print it for Dwork and OptBern as an upper bound; for the others this is the same derivation.
+        """
+        gap = self.law.mean(True) - self.law.mean(False)
+        v0, v1 = self.law.variance(False) / gap**2, self.law.variance(True) / gap**2
+        worst = min(max((1 + v1 - v0) / 2, 0.0), 1.0)  # maximum of the parabola v0 + d(v1 - v0) + d(1 - d)
+        bits = v0 + worst * (v1 - v0) + worst * (1 - worst)
+        return bits / self.sampled + 2 / (self.sampled * self.epsilon) ** 2
+
+    def claim(self) -> Claim:
+        """Return the true loss, not the one that the papers state."""
+        return _claim(self)
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the sample and the levels; real values have no stable bytes."""
+        if not isinstance(self.law, LevelLaw):
+            raise NotSupported(f"{type(self).__name__} stores real numbers, which have no stable bytes")
+        return {
+            "users": FieldLayout("i8", (self.sampled,), at_least=0, below=self.universe),
+            "stored": FieldLayout("u1", (self.sampled,), below=len(self.law.points)),
+            "released": FieldLayout("int", at_least=0, below=2),
+        }
+
+    def begin(self, source: Source) -> LiteralState:
+        """Sample m users without replacement and draw a value for each as for a user not seen."""
+        users = np.arange(self.universe)
+        if self.sampled < self.universe:
+            order = np.argsort(source.uniform_below(1 << 62, self.universe))
+            users = np.sort(users[order[: self.sampled]])
+        return LiteralState(users=users, stored=np.array(self.law.draw(False, self.sampled, source)), released=0)
+
+    def batch(self, ids: Any = None, *, delete: Any = None) -> LiteralBatch:
+        """Check ids that arrive, and ids that leave after them."""
+        if ids is None and delete is None:
+            raise InvalidBatch("ids are missing")
+        rows, copies = [], []
+        for given in (ids, delete):
+            checked, copied = integers([] if given is None else given, name="ids", lower=0, upper=self.universe - 1)
+            rows.append(checked)
+            copies += [checked] if copied else []
+        return LiteralBatch(rows[0], rows[1], tuple(copies))
+
+    def update(self, state: LiteralState, batch: LiteralBatch, source: Source) -> None:
+        """Draw a fresh value for every sampled user that arrives or leaves."""
+        for rows, present in ((batch.arrivals, True), (batch.deletes, False)):
+            places = np.searchsorted(state.users, rows)
+            places[places == self.sampled] = 0
+            places = places[state.users[places] == rows]
+            if places.size:
+                state.stored[places] = self.law.draw(present, places.size, source)
+
+    def release(self, state: LiteralState, source: Source) -> Estimate:
+        """Return the debiased mean plus Laplace(1/(ε·m)), unclipped as in the papers."""
+        state.released = spend_release(state.released, 1)
+        released: tuple[int, ...] = ()
+        if self.integer_noise:
+            released = (self._noisy_count(state, source),)
+            estimate = self._debiased(released[0] / self.sampled)
+        else:
+            mean = float(self.law.values(state.stored).mean())
+            low, high = self.law.mean(False), self.law.mean(True)
+            noise = float(laplace_quantile(uniforms(source, 1))[0]) / (self.epsilon * self.sampled)
+            estimate = (mean - low) / (high - low) + noise
+        return Estimate(
+            value=estimate,
+            standard_error=math.sqrt(self.mean_squared_error),
+            claim=self.claim(),
+            name=f"density ({self.bounds.name}, as published)",
+            released=released,
+        )
+
+    def _two_levels(self) -> LevelLaw | None:
+        law = self.law
+        return law if isinstance(law, LevelLaw) and len(law.points) == 2 else None
+
+    def _noisy_count(self, state: LiteralState, source: Source) -> int:
+        law = self.law
+        assert isinstance(law, LevelLaw)
+        ones = np.array([state.stored.sum(dtype=np.int64)])
+        source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / (law.present[1] - law.absent[1])))
+        return int(ones[0])
+
+    def _debiased(self, share: float) -> float:
+        law = self.law
+        assert isinstance(law, LevelLaw)
+        return (share - law.absent[1]) / (law.present[1] - law.absent[1])
+
+    def refresh(self, state: LiteralState, source: Source) -> None:
+        """Refuse: the papers print no rule for announced intrusions."""
+        raise NotSupported("the literal forms cannot be refreshed")
+
+    def error(self, *, beta: float) -> float:
+        """Return the papers' bound: the smallest alpha whose tight beta is at most ``beta`` (1 if none is)."""
+        return smallest_error(lambda alpha: self.bounds.failure_bound(self.epsilon, alpha, self.sampled), beta)
+
+
+@lru_cache(maxsize=256)
+def _claim(algorithm: LiteralDensity) -> Claim:
+    loss, state = algorithm.true_loss, algorithm.state_loss
+    return Claim(
+        epsilon=loss,
+        unit="user",
+        parts={"state": state, "output": loss - state if math.isfinite(loss) else math.inf},
+        public=("the universe and the sample",),
+        note=f"published as {2 * algorithm.epsilon:g}-pan-private",
+    )
+
+
+def smallest_error(failure: Callable[[float], float], beta: float) -> float:
+    """Return the smallest alpha in (0, 1) whose failure bound is at most ``beta``, or 1."""
+    if not 0 < beta < 1:
+        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+    low, high = 0.0, 1.0 - 1e-12
+    if failure(high) > beta:
+        return 1.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if failure(middle) <= beta else (middle, high)
+    return high

@@ -1,0 +1,37 @@
+"""The papers' figures of density estimation as data: which points they have and how each is computed.
+
+``panstream figures`` runs them, keeps the results and draws them. Keys are the paper's number in the reference list of
+docs/reference/figures.md and the figure's number in it.
+"""
+
+from __future__ import annotations
+
+from panstream.errors import InvalidParameter
+from panstream.published.figures import beyond, errors, sample_sizes, state_privacy
+from panstream.published.figures.plan import FigurePlan, Panel, Point, Row, Settings
+
+__all__ = ["FIGURES", "FigurePlan", "Panel", "Point", "Row", "Settings", "evaluate_point", "figure"]
+
+
+def _order(plan: FigurePlan) -> tuple[str, list[int]]:
+    source, _, number = plan.key.partition("-")
+    return source, [int(part) for part in number.split(".") if part.isdigit()]
+
+
+FIGURES: dict[str, FigurePlan] = {
+    plan.key: plan
+    for plan in sorted((*sample_sizes.FIGURES, *state_privacy.FIGURES, *errors.FIGURES, *beyond.FIGURES), key=_order)
+}
+
+
+def figure(key: str) -> FigurePlan:
+    """Return the figure called ``key``."""
+    if key not in FIGURES:
+        raise InvalidParameter(f"figure must be one of {', '.join(FIGURES)}, got {key!r}")
+    return FIGURES[key]
+
+
+def evaluate_point(key: str, index: int, settings: Settings) -> list[Row]:
+    """Return the rows of one point; the arguments are plain values, so that another process can do it."""
+    plan = figure(key)
+    return list(plan.evaluate(plan.points(settings)[index], settings))

@@ -1,0 +1,118 @@
+"""Two figures that the papers do not have: error at equal memory, and what the papers' estimators really lose."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from panstream.density.fixed_level import FixedLevel
+from panstream.density.optbern import OptBern
+from panstream.planning.density_published import (
+    DWORK,
+    GAUSSIAN,
+    OPTBERN,
+    QUANTISED_LAPLACE,
+    TRUNCATED_LAPLACE,
+    PublishedEstimator,
+)
+from panstream.published.figures.plan import CLAIMED, FigurePlan, Panel, Point, Row, Settings, generator, mean_row
+from panstream.published.figures.simulate import presence_estimates
+from panstream.published.figures.streams import StreamKind, distinct_counts
+
+__all__ = ["FIGURES", "bits_for", "level_for_ids"]
+
+TOTAL = 1.0
+RUNS = 1000
+_NEVER = 6.0  # standard deviations between the expected number of ids and the capacity
+
+
+def bits_for(memory: int, universe: int) -> int:
+    """Return how many users panstream watches in ``memory`` bytes: one per bit."""
+    return min(8 * memory, universe)
+
+
+def level_for_ids(memory: int, universe: int, epsilon: float) -> int:
+    """Return the lowest level at which the ids of fixed-level distinct sampling fit into ``memory`` bytes.
+
+    Ids are packed into as few bits as the universe needs. The level must be chosen before the stream is seen, so it is made
+    for a full stream, and what does not fit would give the stream away, so six standard deviations are kept in reserve.
+    """
+    capacity = 8 * memory // max((universe - 1).bit_length(), 1)
+    for level in range(universe.bit_length()):
+        watched = -(-universe >> level)
+        chance = OptBern(universe=watched, epsilon=epsilon).law.p1
+        if watched * chance + _NEVER * math.sqrt(watched * chance * (1 - chance)) <= capacity or watched <= capacity:
+            return level
+    return universe.bit_length()
+
+
+def _memory(point: Point, settings: Settings) -> list[Row]:
+    stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
+    memory, universe, runs = round(point.x), settings.universe, settings.runs(RUNS)
+    present = distinct_counts(stream, settings, runs)
+    ours = OptBern(universe=universe, epsilon=TOTAL, sample=bits_for(memory, universe))
+    level = level_for_ids(memory, universe, TOTAL)
+    theirs = FixedLevel(universe=universe, epsilon=TOTAL, level=level)
+    rows = []
+    for name, algorithm in (("panstream: a bit per user", ours), ("sound fixed-level PPDS: ids", theirs)):
+        estimates = presence_estimates(algorithm, present, generator(settings, name, memory, stream))
+        rows.append(mean_row(point.panel, name, memory, np.square(estimates - present / universe)))
+    return rows
+
+
+def _memory_points(settings: Settings) -> list[Point]:
+    whole = -(-settings.universe // 8)
+    sizes = sorted({max(25, whole >> halvings) for halvings in range(0, 9, 2 if settings.quick else 1)})
+    return [Point(panel, float(size)) for panel in ("uniform", "zipf") for size in sizes]
+
+
+_PUBLISHED: tuple[PublishedEstimator, ...] = (DWORK, GAUSSIAN, TRUNCATED_LAPLACE, QUANTISED_LAPLACE, OPTBERN)
+
+
+def _losses(point: Point, settings: Settings) -> list[Row]:
+    x = point.x
+    return [
+        Row(panel="a", series="claimed: 2ε", x=x, y=2 * x),
+        *(Row(panel="a", series=estimator.name, x=x, y=estimator.true_loss(x)) for estimator in _PUBLISHED),
+        Row(
+            panel="a",
+            series=CLAIMED,
+            x=x,
+            y=OptBern(universe=settings.universe, epsilon=2 * x).claim().epsilon,
+        ),
+    ]
+
+
+FIGURES = (
+    FigurePlan(
+        key="new-memory",
+        title="Mean squared error at equal memory",
+        source="not in the papers",
+        caption=f"Total loss {TOTAL:g} for both, both with the optimal split. Distinct sampling at a fixed level stores the ids of the users whose "
+        "coin shows 1, packed; panstream stores a bit per watched user and finds it by a permutation.",
+        panels=tuple(
+            Panel(
+                key=key,
+                title=title,
+                x_label="memory in bytes",
+                y_label="mean squared error",
+                x_log=True,
+                y_log=True,
+            )
+            for key, title in (("uniform", "uniform stream"), ("zipf", "Zipf stream"))
+        ),
+        points=_memory_points,
+        evaluate=_memory,
+    ),
+    FigurePlan(
+        key="new-loss",
+        title="What the published estimators really lose",
+        source="not in the papers",
+        caption="Exact joint loss of one look at the state and the output, for any sample size. Laplace's estimator and PPDS have no "
+        "finite loss.",
+        panels=(Panel(key="a", title="", x_label="privacy budget ε", y_label="joint loss of state and output"),),
+        points=lambda settings: [Point("a", round(0.02 * step, 2)) for step in range(1, 26)],
+        evaluate=_losses,
+    ),
+)

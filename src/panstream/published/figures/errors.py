@@ -1,0 +1,254 @@
+"""Figures of measured errors: 4 to 7 of the paper, 4.8 to 4.11 of the thesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.density.optbern import OptBern
+from panstream.planning.density_published import OPTBERN
+from panstream.published.density_bernoulli import PublishedDwork, PublishedOptBern
+from panstream.published.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
+from panstream.published.density_literal import LiteralDensity
+from panstream.published.density_ppds import PublishedPPDS
+from panstream.published.density_truncated import PublishedTruncatedGaussian
+from panstream.published.figures.plan import (
+    CLAIMED,
+    EPSILON,
+    SAME_LOSS,
+    FigurePlan,
+    Panel,
+    Point,
+    Row,
+    Settings,
+    epsilon_grid,
+    generator,
+    mean_row,
+    share_row,
+)
+from panstream.published.figures.simulate import literal_estimates, presence_estimates
+from panstream.published.figures.simulate_ppds import ppds_estimate, previous_events
+from panstream.published.figures.streams import StreamKind, distinct_counts, draw_stream
+
+__all__ = ["FIGURES", "LITERAL", "estimate_errors"]
+
+LITERAL: dict[str, type[LiteralDensity]] = {
+    "Dwork": PublishedDwork,
+    "OptBern": PublishedOptBern,
+    "quantised Laplace": PublishedQuantisedLaplace,
+    "Laplace": PublishedLaplace,
+    "truncated Gaussian": PublishedTruncatedGaussian,
+}
+TOTALS: dict[str, Callable[[float], float]] = {SAME_LOSS: OPTBERN.true_loss, CLAIMED: lambda epsilon: 2 * epsilon}
+STREAM_NAMES: dict[StreamKind, str] = {"uniform": "uniform stream", "zipf": "Zipf stream"}
+MSE_RUNS, FAILURE_RUNS = 300, 1000
+SHARE, ALPHA = 0.05, 0.1  # of the figures of failures
+FIXED_EPSILON = 0.2  # of the figure over sample sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a panel keeps fixed."""
+
+    key: str
+    stream: StreamKind
+    share: float
+
+
+def estimate_errors(
+    name: str, epsilon: float, m: int, stream: StreamKind, settings: Settings, runs: int
+) -> NDArray[np.float64]:
+    """Return estimate minus true density for ``runs`` streams, by the estimator called ``name``."""
+    present = distinct_counts(stream, settings, runs)
+    rng = generator(settings, name, epsilon, m, stream)
+    if name == "PPDS":
+        estimates = np.array(list(_ppds(epsilon, m, stream, settings, runs, rng)))
+    elif name in LITERAL:
+        algorithm = LITERAL[name](universe=settings.universe, epsilon=epsilon, sample=m)
+        estimates = literal_estimates(algorithm, present, rng)
+    else:
+        shipped = OptBern(universe=settings.universe, epsilon=TOTALS[name](epsilon), sample=m)
+        estimates = presence_estimates(shipped, present, rng)
+    return np.asarray(estimates - present / settings.universe)
+
+
+def _ppds(
+    epsilon: float, m: int, kind: StreamKind, settings: Settings, runs: int, rng: np.random.Generator
+) -> Iterator[float]:
+    algorithm = PublishedPPDS(universe=settings.universe, epsilon=epsilon, sample=m)
+    for run in range(runs):
+        stream = draw_stream(kind, settings, run)
+        yield ppds_estimate(algorithm, stream, previous_events(stream, settings.universe), rng)
+
+
+def _settings(streams: Sequence[StreamKind], shares: Sequence[float]) -> tuple[Setting, ...]:
+    return tuple(Setting(f"{stream}-{share:g}", stream, share) for stream in streams for share in shares)
+
+
+def _panel_title(setting: Setting, streams: Sequence[StreamKind]) -> str:
+    size = f"m = {setting.share:g}·|U|"
+    return size if len(streams) == 1 else f"{STREAM_NAMES[setting.stream]}, {size}"
+
+
+def _squares(
+    key: str,
+    title: str,
+    source: str,
+    streams: Sequence[StreamKind],
+    shares: Sequence[float],
+    names: Sequence[str],
+    theory: Sequence[str],
+) -> FigurePlan:
+    """Mean squared error against the privacy budget."""
+    fixed = {setting.key: setting for setting in _settings(streams, shares)}
+
+    def evaluate(point: Point, settings: Settings) -> list[Row]:
+        setting, epsilon = fixed[point.panel], point.x
+        m, runs = settings.users(setting.share), settings.runs(MSE_RUNS)
+        rows = []
+        for name in names:
+            errors = estimate_errors(name, epsilon, m, setting.stream, settings, runs)
+            rows.append(mean_row(point.panel, name, epsilon, errors**2))
+        for name in theory:
+            promised = LITERAL[name](universe=settings.universe, epsilon=epsilon, sample=m).mean_squared_error
+            rows.append(Row(panel=point.panel, series=f"{name} (theory)", x=epsilon, y=promised))
+        return rows
+
+    return FigurePlan(
+        key=key,
+        title=title,
+        source=source,
+        caption="Mean squared error against the density of the whole stream, estimates unclipped, with 95% intervals. The panstream "
+        "curves lose in all what OptBern really loses at ε, or the 2ε that the papers claim.",
+        panels=tuple(
+            Panel(
+                key=setting.key,
+                title=_panel_title(setting, streams),
+                x_label=EPSILON,
+                y_label="mean squared error",
+                y_log=True,
+            )
+            for setting in fixed.values()
+        ),
+        points=lambda settings: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(settings)],
+        evaluate=evaluate,
+    )
+
+
+def _failures(key: str, title: str, source: str, streams: Sequence[StreamKind], names: Sequence[str]) -> FigurePlan:
+    """Probability of an error of at least α against the privacy budget."""
+    fixed = {setting.key: setting for setting in _settings(streams, [SHARE])}
+
+    def evaluate(point: Point, settings: Settings) -> list[Row]:
+        setting, epsilon = fixed[point.panel], point.x
+        m, runs = settings.users(setting.share), settings.runs(FAILURE_RUNS)
+        rows = []
+        for name in names:
+            errors = estimate_errors(name, epsilon, m, setting.stream, settings, runs)
+            rows.append(share_row(point.panel, name, epsilon, np.abs(errors) >= ALPHA))
+        return rows
+
+    return FigurePlan(
+        key=key,
+        title=title,
+        source=source,
+        caption=f"Share of runs whose error is at least {ALPHA:g}, at m = {SHARE:g}·|U|, with 95% intervals. The panstream curves lose in "
+        "all what OptBern really loses at ε, or the 2ε that the papers claim.",
+        panels=tuple(
+            Panel(
+                key=setting.key,
+                title=STREAM_NAMES[setting.stream] if len(streams) > 1 else "",
+                x_label=EPSILON,
+                y_label="probability of error",
+            )
+            for setting in fixed.values()
+        ),
+        points=lambda settings: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(settings)],
+        evaluate=evaluate,
+    )
+
+
+def _over_samples() -> FigurePlan:
+    """Mean squared error against the sample size, Figure 7."""
+    names = ("Dwork", "OptBern", "PPDS", CLAIMED, SAME_LOSS)
+    shares = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+    def evaluate(point: Point, settings: Settings) -> list[Row]:
+        stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
+        m, runs = settings.users(point.x), settings.runs(MSE_RUNS)
+        return [
+            mean_row(point.panel, name, point.x, estimate_errors(name, FIXED_EPSILON, m, stream, settings, runs) ** 2)
+            for name in names
+        ]
+
+    def points(settings: Settings) -> list[Point]:
+        chosen = shares[::3] if settings.quick else shares
+        return [Point(panel, share) for panel in STREAM_NAMES for share in chosen]
+
+    return FigurePlan(
+        key="000-7",
+        title="Mean squared error against the sample size",
+        source="paper, Figure 7",
+        caption=f"ε = {FIXED_EPSILON:g}, with 95% intervals. For PPDS the sample size is the number of ids that fit into memory, for the "
+        "others the number of stored bits: see the figure at equal memory.",
+        panels=tuple(
+            Panel(
+                key=key,
+                title=name,
+                x_label="sample size m as a share of |U|",
+                y_label="mean squared error",
+                x_log=True,
+                y_log=True,
+            )
+            for key, name in STREAM_NAMES.items()
+        ),
+        points=points,
+        evaluate=evaluate,
+    )
+
+
+_ALL: tuple[StreamKind, ...] = ("uniform", "zipf")
+_PAPER = ("Dwork", "OptBern", CLAIMED, SAME_LOSS)
+_THESIS = ("Dwork", "Laplace", "truncated Gaussian", "quantised Laplace", "OptBern", CLAIMED, SAME_LOSS)
+
+FIGURES = (
+    _failures("000-4", "Empirical probability of error", "paper, Figure 4", _ALL, _PAPER),
+    _squares(
+        "000-5",
+        "Theoretical and empirical mean squared error",
+        "paper, Figure 5",
+        _ALL,
+        (0.001, 0.01),
+        _PAPER,
+        ("Dwork", "OptBern"),
+    ),
+    _squares(
+        "000-6",
+        "Empirical mean squared error",
+        "paper, Figure 6",
+        _ALL,
+        (0.001, 0.01),
+        ("Dwork", "OptBern", "PPDS", CLAIMED, SAME_LOSS),
+        (),
+    ),
+    _over_samples(),
+    *(
+        _squares(
+            key,
+            f"Mean squared error, {STREAM_NAMES[stream]}",
+            f"thesis, Figure {key[4:]}",
+            (stream,),
+            (0.001, 0.01, 0.1),
+            _THESIS,
+            tuple(LITERAL),
+        )
+        for key, stream in (("002-4.8", _ALL[0]), ("002-4.9", _ALL[1]))
+    ),
+    *(
+        _failures(key, f"Probability of error, {STREAM_NAMES[stream]}", f"thesis, Figure {key[4:]}", (stream,), _THESIS)
+        for key, stream in (("002-4.10", _ALL[0]), ("002-4.11", _ALL[1]))
+    ),
+)

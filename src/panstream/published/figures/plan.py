@@ -1,0 +1,134 @@
+"""What a figure is: panels, the points to be computed, and rows of data. No plotting and no files here."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+
+__all__ = [
+    "CLAIMED",
+    "EPSILON",
+    "SAME_LOSS",
+    "FigurePlan",
+    "Panel",
+    "Point",
+    "Row",
+    "Settings",
+    "epsilon_grid",
+    "generator",
+    "mean_row",
+    "share_row",
+]
+
+EPSILON = "privacy budget ε (of which 2ε is claimed)"
+SAME_LOSS = "panstream, at OptBern's true loss"
+CLAIMED = "panstream, at the claimed loss 2ε"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a figure is computed; the defaults are the papers'."""
+
+    seed: int = 1
+    quick: bool = False
+    universe: int = 100_000
+    length: int = 100_000
+    repetitions: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.universe < 100:
+            raise InvalidParameter(f"universe must be at least 100, got universe={self.universe}")
+        if self.length < 1:
+            raise InvalidParameter(f"length must be at least 1, got length={self.length}")
+        if self.repetitions is not None and self.repetitions < 2:
+            raise InvalidParameter(f"repetitions must be at least 2, got repetitions={self.repetitions}")
+
+    def runs(self, papers: int) -> int:
+        """Return how often an experiment is repeated that the paper repeats ``papers`` times."""
+        if self.repetitions is not None:
+            return self.repetitions
+        return max(40, papers // 10) if self.quick else papers
+
+    def users(self, share: float) -> int:
+        """Return the sample size for a share of the universe."""
+        return max(1, round(share * self.universe))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One pair of axes."""
+
+    key: str
+    title: str
+    x_label: str
+    y_label: str
+    x_log: bool = False
+    y_log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One unit of work: everything that a panel shows at one place of its x axis."""
+
+    panel: str
+    x: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One number of a figure, with a 95% interval where it was measured."""
+
+    panel: str
+    series: str
+    x: float
+    y: float
+    low: float = math.nan
+    high: float = math.nan
+    repetitions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigurePlan:
+    """A figure: where its points are and how each is computed."""
+
+    key: str
+    title: str
+    source: str
+    caption: str
+    panels: tuple[Panel, ...]
+    points: Callable[[Settings], Sequence[Point]]
+    evaluate: Callable[[Point, Settings], Sequence[Row]]
+
+
+def epsilon_grid(settings: Settings) -> tuple[float, ...]:
+    """Return the privacy budgets at which an experiment is run."""
+    full = tuple(round(0.05 * step, 2) for step in range(1, 11))
+    return tuple(full[i] for i in (0, 1, 3, 6, 9)) if settings.quick else full
+
+
+def generator(settings: Settings, *names: object) -> np.random.Generator:
+    """Return the generator that belongs to the seed and ``names``, whatever was computed before."""
+    digest = hashlib.sha256(repr((settings.seed, *names)).encode()).digest()
+    return np.random.default_rng(np.frombuffer(digest, np.uint64))
+
+
+def mean_row(panel: str, series: str, x: float, samples: NDArray[np.float64]) -> Row:
+    """Return the mean of ``samples`` with the interval of the normal approximation."""
+    half = 1.96 * float(samples.std(ddof=1)) / math.sqrt(samples.size)
+    mean = float(samples.mean())
+    return Row(panel=panel, series=series, x=x, y=mean, low=mean - half, high=mean + half, repetitions=samples.size)
+
+
+def share_row(panel: str, series: str, x: float, hits: NDArray[np.bool_]) -> Row:
+    """Return the share of ``hits`` with Wilson's interval."""
+    n, share, z = hits.size, float(hits.mean()), 1.96
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
+    return Row(panel=panel, series=series, x=x, y=share, low=max(centre - half, 0.0), high=centre + half, repetitions=n)

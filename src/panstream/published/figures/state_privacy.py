@@ -1,0 +1,145 @@
+"""Figures of what the state alone loses: 2 and 3 of the paper, 4.2, 4.3, 4.4, 4.6 and 4.7 of the thesis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from panstream.density.optbern import OptBern
+from panstream.planning.density_published import OPTBERN
+from panstream.privacy.joint import pair_state_loss
+from panstream.published.figures.plan import CLAIMED, SAME_LOSS, FigurePlan, Panel, Point, Row, Settings
+
+__all__ = ["FIGURES"]
+
+Pair = tuple[float, float]
+
+
+def _dwork(epsilon: float) -> Pair:
+    return 0.5, 0.5 + epsilon / 4
+
+
+def _optbern(epsilon: float) -> Pair:
+    gap = math.tanh(epsilon / 2)
+    return (1 - gap) / 2, (1 + gap) / 2
+
+
+def _quantised(epsilon: float) -> Pair:
+    tail = math.exp(-epsilon / 2) / 2
+    return tail, 1 - tail
+
+
+def _shipped(total: Callable[[float], float]) -> Callable[[float, int], Pair]:
+    def pair(epsilon: float, universe: int) -> Pair:
+        law = OptBern(universe=universe, epsilon=total(epsilon)).law
+        return law.p0, law.p1
+
+    return pair
+
+
+PAPERS: dict[str, Callable[[float], Pair]] = {"Dwork": _dwork, "OptBern": _optbern, "quantised Laplace": _quantised}
+OURS: dict[str, Callable[[float, int], Pair]] = {
+    CLAIMED: _shipped(lambda epsilon: 2 * epsilon),
+    SAME_LOSS: _shipped(OPTBERN.true_loss),
+}
+
+
+def _grid(settings: Settings) -> list[Point]:
+    return [Point("a", round(0.01 * step, 2)) for step in range(1, 51)]
+
+
+def _pair(name: str, epsilon: float, settings: Settings) -> Pair:
+    return PAPERS[name](epsilon) if name in PAPERS else OURS[name](epsilon, settings.universe)
+
+
+def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePlan:
+    def evaluate(point: Point, settings: Settings) -> list[Row]:
+        x = point.x
+        rows = [
+            Row(panel="a", series=f"allowed: e^{sign}ε", x=x, y=math.exp(s * x)) for sign, s in (("", 1), ("-", -1))
+        ]
+        for name in names:
+            p0, p1 = _pair(name, x, settings)
+            rows += [
+                Row(panel="a", series=f"{name}, R(1)", x=x, y=p1 / p0),
+                Row(panel="a", series=f"{name}, R(0)", x=x, y=(1 - p1) / (1 - p0)),
+            ]
+        return rows
+
+    return FigurePlan(
+        key=key,
+        title=title,
+        source=source,
+        caption="Ratio R(b) = f_upd(b)/f_init(b) of the two laws of a stored bit. The papers allow e^-ε to e^ε. At a total loss of "
+        "2ε panstream gives the state nearly all of it, since the exact joint loss leaves more for the bits.",
+        panels=(Panel(key="a", title="", x_label="privacy budget ε", y_label="ratio R(b)"),),
+        points=_grid,
+        evaluate=evaluate,
+    )
+
+
+def _budgets(key: str, title: str, source: str) -> FigurePlan:
+    def evaluate(point: Point, settings: Settings) -> list[Row]:
+        x = point.x
+        names = ("Dwork", "OptBern", CLAIMED)
+        return [
+            Row(panel="a", series="allocated", x=x, y=x),
+            *(Row(panel="a", series=name, x=x, y=pair_state_loss(*_pair(name, x, settings))) for name in names),
+        ]
+
+    return FigurePlan(
+        key=key,
+        title=title,
+        source=source,
+        caption="What the stored bits really lose. Dwork's use about half of the budget ε that is allocated to them.",
+        panels=(
+            Panel(
+                key="a", title="", x_label="allocated privacy budget ε", y_label="actual privacy budget of the state"
+            ),
+        ),
+        points=_grid,
+        evaluate=evaluate,
+    )
+
+
+def _laplace(point: Point, settings: Settings) -> list[Row]:
+    x, epsilon = point.x, 0.1
+    low, high = ((1 - epsilon) / 2, (1 + epsilon) / 2)
+    init, update = (0.5 * math.exp(-abs(x - mean)) for mean in (low, high))
+    return [
+        Row(panel="densities", series="not seen: Laplace(.45, 1)", x=x, y=init),
+        Row(panel="densities", series="seen: Laplace(.55, 1)", x=x, y=update),
+        Row(panel="ratio", series="ratio", x=x, y=update / init),
+        Row(panel="ratio", series="allowed: e^ε", x=x, y=math.exp(epsilon)),
+        Row(panel="ratio", series="allowed: e^-ε", x=x, y=math.exp(-epsilon)),
+    ]
+
+
+FIGURES = (
+    _ratios(
+        "000-2", "State differential privacy of Dwork and OptBern", "paper, Figure 2", ("Dwork", "OptBern", CLAIMED)
+    ),
+    _budgets("000-3", "Allocated and actual privacy budget of Dwork", "paper, Figure 3"),
+    _ratios("002-4.2", "Dwork: state differential privacy", "thesis, Figure 4.2", ("Dwork", CLAIMED)),
+    _budgets("002-4.3", "Dwork: allocated and actual privacy budget", "thesis, Figure 4.3"),
+    _ratios("002-4.4", "Optimal Bernoulli: state differential privacy", "thesis, Figure 4.4", ("OptBern", CLAIMED)),
+    FigurePlan(
+        key="002-4.6",
+        title="The Laplace laws of a stored value",
+        source="thesis, Figure 4.6",
+        caption="ε = .1. Their ratio stays within e^±ε, so the state alone keeps its promise. The values have no bound, and that "
+        "breaks the promise for state and output together. panstream stores no real numbers.",
+        panels=(
+            Panel(key="densities", title="densities", x_label="stored value x", y_label="density"),
+            Panel(key="ratio", title="their ratio", x_label="stored value x", y_label="f_upd(x)/f_init(x)"),
+        ),
+        points=lambda settings: [Point("densities", round(-2.5 + 0.025 * step, 4)) for step in range(241)],
+        evaluate=_laplace,
+    ),
+    _ratios(
+        "002-4.7",
+        "Quantised Laplace: state differential privacy",
+        "thesis, Figure 4.7",
+        ("Dwork", "OptBern", "quantised Laplace", CLAIMED),
+    ),
+)

@@ -1,0 +1,167 @@
+"""The data of the papers' figures, on universes small enough to be driven user by user."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from panstream.density.optbern import OptBern
+from panstream.errors import InvalidParameter
+from panstream.planning.density_published import DWORK, OPTBERN
+from panstream.privacy.split import density_split, laplace_variance
+from panstream.published.density_ppds import PublishedPPDS
+from panstream.published.figures import FIGURES, Settings, evaluate_point, figure
+from panstream.published.figures.beyond import bits_for, level_for_ids
+from panstream.published.figures.errors import LITERAL, estimate_errors
+from panstream.published.figures.plan import CLAIMED, SAME_LOSS, generator, mean_row, share_row
+from panstream.published.figures.streams import _zipf_alias, distinct_counts, draw_stream
+from panstream.randomness import SeededSource
+from statistical import ALPHA, assert_mean
+
+SMALL = Settings(universe=400, length=300, repetitions=60, quick=True)
+
+
+def test_every_figure_of_the_papers_is_there() -> None:
+    paper = [f"000-{number}" for number in range(1, 8)]
+    thesis = [f"002-4.{number}" for number in range(1, 12)]
+    assert list(FIGURES) == [*paper, *thesis, "new-memory", "new-loss"]
+    with pytest.raises(InvalidParameter, match="figure must be one of 000-1, "):
+        figure("000-8")
+
+
+@pytest.mark.parametrize("key", list(FIGURES))
+def test_every_figure_can_be_computed(key: str) -> None:
+    """First and last point: every panel and series that a point promises, with the paper's estimators and ours."""
+    plan, settings = figure(key), replace(SMALL, repetitions=5)
+    points = plan.points(settings)
+    panels = {panel.key for panel in plan.panels}
+    series = set()
+    for index in (0, len(points) - 1):
+        rows = evaluate_point(key, index, settings)
+        assert {row.panel for row in rows} <= panels
+        assert all(math.isfinite(row.y) for row in rows)
+        assert rows == evaluate_point(key, index, settings)  # the same draws, whatever came before
+        series |= {row.series for row in rows}
+    assert {point.panel for point in points} <= panels
+    if key != "002-4.6":  # the picture of two Laplace laws
+        assert any(name.startswith("panstream") for name in series)
+
+
+def test_papers_settings() -> None:
+    """Streams of 1e5 over 1e5 users, densities .63 and .25, 300 and 1,000 repetitions."""
+    full = Settings()
+    assert (full.universe, full.length, full.runs(300), full.runs(1000)) == (100_000, 100_000, 300, 1000)
+    assert distinct_counts("uniform", full, 3).mean() / full.universe == pytest.approx(1 - math.exp(-1), abs=0.005)
+    assert distinct_counts("zipf", full, 3).mean() / full.universe == pytest.approx(0.25, abs=0.01)
+    for bad in ({"universe": 10}, {"length": 0}, {"repetitions": 1}):
+        with pytest.raises(InvalidParameter):
+            Settings(**bad)
+
+
+@pytest.mark.parametrize("universe", [1, 2, 7, 1000])
+def test_alias_table_holds_zipfs_law(universe: int) -> None:
+    keep, other = _zipf_alias(universe)
+    columns = np.bincount(np.arange(universe), keep, minlength=universe)
+    chances = (columns + np.bincount(other, 1 - keep, minlength=universe)) / universe
+    weights = 1 / np.arange(1, universe + 1)
+    assert chances == pytest.approx(weights / weights.sum(), abs=1e-12)
+
+
+def test_zipf_stream_follows_the_law() -> None:
+    settings = Settings(universe=100, length=50_000)
+    counts = np.bincount(draw_stream("zipf", settings, 0), minlength=100)
+    weights = 1 / np.arange(1, 101)
+    assert stats.chisquare(counts, weights / weights.sum() * 50_000).pvalue > ALPHA
+
+
+def test_sample_sizes_are_the_planners() -> None:
+    rows = {row.series: row.y for row in evaluate_point("000-1", 4, SMALL)}  # epsilon = .5
+    assert rows["Dwork"] == DWORK.sample_size(0.5, 0.1, 0.05)
+    assert rows["OptBern"] == OPTBERN.sample_size(0.5, 0.1, 0.05)
+    assert rows[SAME_LOSS] < rows[CLAIMED] < rows["OptBern"]
+
+
+def test_state_ratios_are_those_of_the_papers() -> None:
+    rows = {row.series: row.y for row in evaluate_point("002-4.7", 49, SMALL)}
+    assert rows["Dwork, R(1)"] == pytest.approx(1.25)
+    assert rows["Dwork, R(0)"] == pytest.approx(0.75)
+    assert rows["OptBern, R(1)"] == pytest.approx(math.exp(0.5))
+    assert rows["quantised Laplace, R(1)"] == pytest.approx(2 * math.exp(0.25) - 1)
+
+
+@pytest.mark.parametrize("name", ["Dwork", "OptBern", SAME_LOSS, CLAIMED])
+def test_errors_have_the_variance_of_the_formula(name: str) -> None:
+    settings, epsilon, m, runs = Settings(universe=2000, length=1500), 0.4, 500, 4000
+    errors = estimate_errors(name, epsilon, m, "uniform", settings, runs)
+    density = float(distinct_counts("uniform", settings, runs).mean()) / settings.universe
+    if name in LITERAL:
+        law = LITERAL[name](universe=2000, epsilon=epsilon, sample=m).law
+        gap = law.mean(True) - law.mean(False)
+        values = (density * law.variance(True) + (1 - density) * law.variance(False)) / gap**2 / m
+        noise = 2 / (epsilon * m) ** 2
+    else:
+        total = 2 * epsilon if name == CLAIMED else OPTBERN.true_loss(epsilon)
+        state, kappa = density_split(total, m)
+        gap = math.tanh(state / 2)
+        values, noise = (1 - gap**2) / 4 / gap**2 / m, laplace_variance(kappa) / (m * gap) ** 2
+    expected = values + noise + density * (1 - density) / m * (2000 - m) / 1999
+    assert_mean(errors, 0.0, f"{name} is unbiased")
+    assert_mean(errors**2, expected, f"MSE of {name}")
+
+
+def test_ppds_in_a_figure_is_ppds_driven_user_by_user() -> None:
+    """N = 400 streams; the class takes each stream event by event."""
+    settings, runs = Settings(universe=200, length=150), 400
+    figure_errors = estimate_errors("PPDS", 1.0, 20, "zipf", settings, runs)
+    algorithm, source, driven = PublishedPPDS(universe=200, epsilon=1.0, sample=20), SeededSource(6), []
+    for run in range(runs):
+        stream = draw_stream("zipf", settings, run)
+        with source as step:
+            state = algorithm.begin(step)
+            algorithm.update(state, algorithm.batch(stream), step)
+            driven.append(algorithm.release(state, step).value - np.unique(stream).size / 200)
+    assert stats.ks_2samp(driven, figure_errors).pvalue > ALPHA
+
+
+def test_memory_of_bits_and_ids() -> None:
+    assert bits_for(12_500, 100_000) == 100_000
+    assert bits_for(1000, 100_000) == 8000
+    for memory in (12_500, 3_000, 500):
+        level = level_for_ids(memory, 100_000, 1.0)
+        capacity = 8 * memory // 17
+        watched = -(-100_000 >> level)
+        p1 = OptBern(universe=watched, epsilon=1.0).law.p1
+        overflow = stats.binom.sf(capacity, watched, p1)
+        assert overflow < 1e-8
+        finer = -(-100_000 >> (level - 1))
+        assert stats.binom.sf(capacity, finer, p1) > 1e-8  # one level lower would not fit
+    assert level_for_ids(10**6, 100_000, 1.0) == 0
+
+
+def test_at_equal_memory_bits_win() -> None:
+    settings = Settings(universe=20_000, length=20_000, repetitions=400)
+    plan = figure("new-memory")
+    index = [i for i, point in enumerate(plan.points(settings)) if point.panel == "uniform"][-1]
+    ours, theirs = evaluate_point("new-memory", index, settings)
+    assert theirs.low > 8 * ours.high
+
+
+def test_intervals_of_rows() -> None:
+    rng = np.random.default_rng(0)
+    row = mean_row("a", "s", 0.1, rng.normal(3.0, 1.0, 10_000))
+    assert row.high - row.low == pytest.approx(2 * 1.96 / 100, rel=0.05)
+    share = share_row("a", "s", 0.1, np.arange(200) < 20)
+    wilson = stats.binomtest(20, 200).proportion_ci(method="wilson")
+    assert (share.low, share.high) == pytest.approx((wilson.low, wilson.high), rel=1e-3)
+    empty = share_row("a", "s", 0.1, np.zeros(100, np.bool_))
+    assert empty.low == 0.0
+    assert empty.high > 0
+
+
+def test_generators_belong_to_their_names() -> None:
+    first = generator(SMALL, "x", 1).random(3)
+    assert np.array_equal(first, generator(SMALL, "x", 1).random(3))
+    assert not np.array_equal(first, generator(SMALL, "x", 2).random(3))
+    assert not np.array_equal(first, generator(replace(SMALL, seed=2), "x", 1).random(3))
