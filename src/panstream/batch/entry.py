@@ -58,12 +58,19 @@ def integers(
     request = Request(name, "integers", _INTEGERS, f"between {low} and {high}")
     try:
         values, owned = _flat(data, _INT64, request)
-        if values.size and (int(values.min()) < low or int(values.max()) > high):
+        if values.size and not _within(values, low, high):
             raise request.refuse_range(int(np.argmax((values < low) | (values > high))))
     except BaseException:
         request.wipe()
         raise
     return values, owned
+
+
+def _within(values: NDArray[np.int64], low: int, high: int) -> bool:
+    """Return whether all values lie in the range; from 0 on, one pass is enough: negative ones are large unsigned ones."""
+    if low == 0:
+        return int(values.view(np.uint64).max()) <= high
+    return int(values.min()) >= low and int(values.max()) <= high
 
 
 def numbers(data: Any, *, name: str) -> tuple[NDArray[np.float64], bool]:
