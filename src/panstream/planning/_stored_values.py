@@ -138,8 +138,6 @@ def _quadrature(breaks: tuple[float, ...]) -> tuple[Floats, Floats]:
     """Return Gauss-Legendre nodes between the breaks, and the two ends with measure 0."""
     x, w = np.polynomial.legendre.leggauss(_NODES)
     pieces = [(low, high) for low, high in pairwise(breaks) if high > low]
-    nodes = np.concatenate(
-        [[breaks[0]], *(low + (x + 1) * (high - low) / 2 for low, high in pieces), [breaks[-1]]]
-    )
+    nodes = np.concatenate([[breaks[0]], *(low + (x + 1) * (high - low) / 2 for low, high in pieces), [breaks[-1]]])
     measure = np.concatenate([[0.0], *(w * (high - low) / 2 for low, high in pieces), [0.0]])
     return nodes, measure

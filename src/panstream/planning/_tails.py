@@ -47,9 +47,7 @@ class UpperTail:
         q = math.exp(-self.kappa)
         reached = min(max(threshold - self.first + 1, 0), distance.size)  # S > threshold from here on
         # P(L > k) = q^(k+1)/(1+q) for k >= 0 and 1 - q^(-k)/(1+q) for k < 0, each times exp(tilt·distance).
-        total = (
-            _dot(self.tilted[:reached], np.exp((self.tilt - self.kappa) * distance[:reached])) * q / (1 + q)
-        )
+        total = _dot(self.tilted[:reached], np.exp((self.tilt - self.kappa) * distance[:reached])) * q / (1 + q)
         short = distance[reached:]
         closer = np.exp(self.tilt * short) * (1 - np.exp(self.kappa * short) / (1 + q))
         total += _dot(self.tilted[reached:], closer)
@@ -121,9 +119,7 @@ class NoisyCount:
         length = 1 << (last - first).bit_length()
         theta = _frequencies(length, bits.variance)
         log_one, log_zero = _log_bit(bits.p1, theta), _log_bit(bits.p0, theta)
-        always_zero = (
-            self.sampled - bits.x0 - (bits.weights.size - 1)
-        )  # sampled users who are absent whatever X is
+        always_zero = self.sampled - bits.x0 - (bits.weights.size - 1)  # sampled users who are absent whatever X is
         transform = np.exp(bits.x0 * log_one + always_zero * log_zero - 1j * theta * first)
         transform *= _mixture(bits.weights, log_one, log_zero)
         law = np.fft.irfft(np.conj(transform), length)[: last - first + 1]

@@ -19,9 +19,7 @@ __all__ = ["average_error_quantile", "average_error_tail"]
 Floats = NDArray[np.float64]
 
 
-def average_error_tail(
-    error: float, *, count: int, mean: float, draws: int, scale: float, bound: float = 1.0
-) -> float:
+def average_error_tail(error: float, *, count: int, mean: float, draws: int, scale: float, bound: float = 1.0) -> float:
     """Return P(|noisy average - mean| > ``error``) for ``count`` values.
 
     The count holds ``draws`` Laplace draws of ``scale``, the sum as many of scale·bound.

@@ -97,21 +97,15 @@ def binary_bound(
     Scale N·levels/epsilon, and at most floor(log2 t) + 1 sums in an answer.
     """
     _within(time, horizon)
-    return concentration(
-        bound * binary_levels(horizon) / _positive(epsilon), draws_per_sum * time.bit_length(), beta
-    )
+    return concentration(bound * binary_levels(horizon) / _positive(epsilon), draws_per_sum * time.bit_length(), beta)
 
 
-def logarithmic_bound(
-    epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
-) -> float:
+def logarithmic_bound(epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
     """Return the error of the logarithmic mechanism at a power of two, O(sqrt(log t)·log(1/beta)/epsilon). [Theorem 4, f]"""
     return concentration(bound / _positive(epsilon), draws_per_sum * max(1, time.bit_length()), beta)
 
 
-def window_sum_bound(
-    epsilon: float, *, window: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
-) -> float:
+def window_sum_bound(epsilon: float, *, window: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
     """Return gamma, the error of WindowSum with noise of scale (log W + 1)/epsilon.                          [Theorem 4, g]
 
     log(W)**1.5·log(1/beta)**0.5 where log W >= log(1/beta), log W·log(1/beta) else: the two cases of ``concentration``.
@@ -120,19 +114,15 @@ def window_sum_bound(
     return concentration(bound * levels / _positive(epsilon), draws_per_sum * levels, beta)
 
 
-def unbounded_sum_bound(
-    epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
-) -> float:
+def unbounded_sum_bound(epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
     """Return the error of the unbounded sum after ``time`` slots: half of epsilon and of beta for each part.   [Theorem 4]"""
     half, rest, window = epsilon / 2.0, beta / 2.0, 1 << max(0, time.bit_length() - 1)
-    return logarithmic_bound(
-        half, time=time, beta=rest, bound=bound, draws_per_sum=draws_per_sum
-    ) + window_sum_bound(half, window=window, beta=rest, bound=bound, draws_per_sum=draws_per_sum)
+    return logarithmic_bound(half, time=time, beta=rest, bound=bound, draws_per_sum=draws_per_sum) + window_sum_bound(
+        half, window=window, beta=rest, bound=bound, draws_per_sum=draws_per_sum
+    )
 
 
-def conjectured_bound(
-    epsilon: float, *, horizon: int, time: int, beta: float, constant: float = 1.0
-) -> float:
+def conjectured_bound(epsilon: float, *, horizon: int, time: int, beta: float, constant: float = 1.0) -> float:
     """Return constant·(2·log T)·sqrt(log t)·log(1/beta)/epsilon.                                      [Conjectures 1 and 2]
 
     Both conjectures are false as stated: see docs/explanation/continual.md and ``average_bound``.
@@ -150,9 +140,7 @@ def average_bound(
     What replaces Conjecture 1: with L the error of the count at epsilon/2 and beta/2 (the sum's is bound·L), the average
     is within 2·bound·L/(count - L); no finite bound holds where the count is not above its own error.
     """
-    of_count = binary_bound(
-        epsilon / 2.0, horizon=horizon, time=time, beta=beta / 2.0, draws_per_sum=draws_per_sum
-    )
+    of_count = binary_bound(epsilon / 2.0, horizon=horizon, time=time, beta=beta / 2.0, draws_per_sum=draws_per_sum)
     return math.inf if count <= of_count else 2.0 * bound * of_count / (count - of_count)
 
 
@@ -164,9 +152,7 @@ def variance_bound(
     What replaces Conjecture 2: with d the error of the average at these budgets, the mean square is within bound·d and
     the variance, mean square minus squared mean, within bound·d + d·(2·bound + d).
     """
-    of_count = binary_bound(
-        epsilon / 3.0, horizon=horizon, time=time, beta=beta / 3.0, draws_per_sum=draws_per_sum
-    )
+    of_count = binary_bound(epsilon / 3.0, horizon=horizon, time=time, beta=beta / 3.0, draws_per_sum=draws_per_sum)
     if count <= of_count or count < 2:
         return math.inf
     mean = 2.0 * bound * of_count / (count - of_count)

@@ -38,9 +38,7 @@ _COARSELY_BELOW = tuple(0.8**step for step in range(30))
 _FLOOR = 1e-9  # no smaller alpha or epsilon is looked for
 
 
-def failure_probability(
-    epsilon: float, alpha: float, m: int, universe: int, density: float | None = None
-) -> float:
+def failure_probability(epsilon: float, alpha: float, m: int, universe: int, density: float | None = None) -> float:
     """Return the probability that the estimate is more than ``alpha`` away from the density.
 
     With ``density`` it is the exact value there, of the estimate as it is released, moved into [0, 1]. Without, it is
@@ -164,9 +162,7 @@ class _Deviation:
         p1 = present_probability(epsilon_state)
         law = NoisyCount(present=present, sampled=m, universe=universe, p0=1.0 - p1, p1=p1, kappa=kappa)
         mirrored, reach = law.mirrored(), alpha * m * (2 * p1 - 1)
-        return cls(
-            law=law, upper=law.upper_tail(law.mean + reach), lower=mirrored.upper_tail(mirrored.mean + reach)
-        )
+        return cls(law=law, upper=law.upper_tail(law.mean + reach), lower=mirrored.upper_tail(mirrored.mean + reach))
 
     def _outside(self, lowest: int, highest: int) -> float:
         return min(1.0, self.upper.beyond(highest) + self.lower.beyond(self.law.sampled - lowest))

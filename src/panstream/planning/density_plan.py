@@ -18,6 +18,7 @@ from panstream.planning.density_published import (
     ppds_level,
     roth_sample_size,
 )
+from panstream.planning.text import aligned
 
 __all__ = ["DensityPlan", "PlanRow", "density_plan"]
 
@@ -63,19 +64,11 @@ class DensityPlan:
             )
             for row in self.rows
         ]
-        widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if column in (0, len(head) - 1) else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in (head, *body)
-        ]
         title = (
             f"density within {self.alpha:g} except with probability {self.beta:g}, "
             f"epsilon {self.epsilon:g} in total, {self.universe:,} users exist"
         )
-        return "\n".join([title, "", lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+        return aligned(title, head, body, right=range(1, len(head) - 1))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; an infinite loss is the string "inf"."""
@@ -146,9 +139,7 @@ def _published(epsilon: float, alpha: float, beta: float, universe: int) -> Iter
             yield _not_defined(estimator.name)
     capacity = ppds_capacity(parameter, alpha, beta, universe)
     qualify = (
-        ""
-        if capacity > universe
-        else f"; {universe >> ppds_level(parameter, capacity, universe):,} users qualify"
+        "" if capacity > universe else f"; {universe >> ppds_level(parameter, capacity, universe):,} users qualify"
     )
     yield PlanRow(
         name="PPDS",
@@ -171,9 +162,7 @@ def _static(estimator: PublishedEstimator, name: str, users: int, parameter: flo
     notes = [TOO_FEW] if users > universe else []
     notes.append("stored reals are unbounded" if estimator is LAPLACE else f"claims {2 * parameter:g}")
     if parameter > 0.5:
-        notes.append(
-            "proved for epsilon up to 1 only"
-        )  # the papers' theorems assume their parameter is at most 1/2
+        notes.append("proved for epsilon up to 1 only")  # the papers' theorems assume their parameter is at most 1/2
     return PlanRow(
         name=name,
         users=users,

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from panstream.errors import InvalidParameter
+from panstream.planning.text import aligned
 from panstream.privacy.claim import Adjacency
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.counter import ModularCounter
@@ -83,19 +84,11 @@ class TurnstilePlan:
             )
             for row in self.rows
         ]
-        widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if column in (2, 3, 4) else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in (head, *body)
-        ]
         title = (
             f"{self.question}, {self.users:,} users, epsilon {self.epsilon:g} in total, error exceeded with probability "
             f"at most {self.beta:g}; the answer can be at most {_figure(self.largest_answer)}"
         )
-        return "\n".join([title, "", lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+        return aligned(title, head, body, right=(2, 3, 4))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; infinite figures are the string "inf"."""
