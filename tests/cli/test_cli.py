@@ -57,3 +57,29 @@ def test_a_missing_extra_prints_its_pip_command() -> None:
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert "pip install 'panstream[cli]'" in result.stderr
+
+
+def test_plan_distinct_says_which_and_why() -> None:
+    open_universe = RUNNER.invoke(app_module.app, ["plan", "distinct", "--epsilon", "1", "--expected", "20000"])
+    assert open_universe.exit_code == 0
+    assert "bitmap" in open_universe.output
+    assert "relative" in open_universe.output
+    known = ["plan", "distinct", "--epsilon", "1", "--universe", "50000"]
+    plan = json.loads(RUNNER.invoke(app_module.app, [*known, "--json"]).output)
+    assert plan["algorithm"] == "UserBits"
+    assert plan["relative_error"]["10000"] < 0.05
+    bad = RUNNER.invoke(app_module.app, ["plan", "distinct", "--epsilon", "0"])
+    assert bad.exit_code == 2
+    assert "epsilon" in bad.output
+
+
+def test_plan_turnstile_compares_counters() -> None:
+    ask = ["plan", "turnstile", "cropped-sum", "--epsilon", "1", "--users", "20000", "--universe", "20000"]
+    plan = RUNNER.invoke(app_module.app, [*ask, "--crop", "16", "--largest", "160"])
+    assert plan.exit_code == 0
+    assert "BlockCounter" in plan.output
+    missing = RUNNER.invoke(app_module.app, ask)
+    assert missing.exit_code == 2
+    assert "crop must be given" in missing.output
+    unknown = RUNNER.invoke(app_module.app, ["plan", "turnstile", "nonsense", "--epsilon", "1", "--users", "5"])
+    assert unknown.exit_code == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -34,9 +36,80 @@ def density(
     """How many users must be watched for a density within ALPHA: ours, the papers', and Roth's bound."""
     from panstream.planning.density_plan import density_plan
 
-    try:
+    with _explained():
         plan = density_plan(epsilon, alpha, beta, universe)
+    typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
+
+
+@app.command()
+def distinct(
+    epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
+    universe: Annotated[int | None, typer.Option(help="How many users exist, if that is known.")] = None,
+    expected: Annotated[int | None, typer.Option(help="About how many will come.")] = None,
+    memory: Annotated[int | None, typer.Option(help="Bytes that the running state may take.")] = None,
+    releases: Annotated[int, typer.Option(help="How many answers will be published.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Which distinct counter to use, why, and its relative error at several sizes."""
+    from panstream.planning.text import aligned
+    from panstream.statistics import DistinctCount, UserBits
+
+    with _explained():
+        question = DistinctCount(epsilon, universe=universe, expected=expected, memory=memory, releases=releases)
+        algorithm = question.algorithm
+        most = universe or 10**9
+        sizes = [10**power for power in range(2, 10) if 10**power <= most]
+        errors = {
+            size: algorithm.standard_error(size) / size
+            if isinstance(algorithm, UserBits)
+            else algorithm.relative_error(size)
+            for size in sizes
+        }
+    if as_json:
+        chosen = {"algorithm": type(algorithm).__name__, "why": question.why(), "claim": question.claim().to_json()}
+        typer.echo(json.dumps({**chosen, "relative_error": errors}, indent=2))
+        return
+    rows = [(f"{size:,}", f"{error:.2%}" if error < 10 else "drowns in noise") for size, error in errors.items()]
+    typer.echo(question.why() + "\n")
+    typer.echo(aligned("standard error of the count", ("users", "relative"), rows, right={0, 1}))
+
+
+@app.command()
+def turnstile(
+    question: Annotated[str, typer.Argument(help="distinct, cropped-sum or heavy-hitters.")],
+    epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
+    users: Annotated[int, typer.Option(help="About how many users have a weight.")],
+    universe: Annotated[int | None, typer.Option(help="How many users exist, if that is known.")] = None,
+    largest: Annotated[int, typer.Option(help="Bound on the net weight of a user, either sign.")] = 1 << 40,
+    crop: Annotated[int | None, typer.Option(help="Most that counts of one user, for a cropped sum.")] = None,
+    threshold: Annotated[int | None, typer.Option(help="Weight of a heavy hitter.")] = None,
+    total_weight: Annotated[int | None, typer.Option(help="Public bound on the sum of all weights.")] = None,
+    beta: Annotated[float, typer.Option(help="Probability that the error is larger.")] = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Which counter to use when rows add and take away, and what error to expect."""
+    from panstream.planning.turnstile import turnstile_plan
+
+    with _explained():
+        plan = turnstile_plan(
+            question.replace("-", " "),  # type: ignore[arg-type]
+            epsilon=epsilon,
+            users=users,
+            universe=universe,
+            largest=largest,
+            crop=crop,
+            threshold=threshold,
+            total_weight=total_weight,
+            beta=beta,
+        )
+    typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Turn an error of ours into one line and exit code 2."""
+    try:
+        yield
     except PanstreamError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
-    typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
