@@ -17,7 +17,7 @@ help:
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,cli]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engine,cli]'
 	@touch $@
 
 $(STAMP): $(VENV)/.core

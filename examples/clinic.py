@@ -1,71 +1,76 @@
-"""How many of a clinic's 50,000 patients opened its self-assessment page this month? And how many with symptoms?
+"""A clinic's self-assessment page: who came, who had symptoms, how many visits, all counted privately by the stream engine.
 
-Two private counts over the bundled stream of 200,000 simulated visits, with the true answers beside them, and what
-someone who copied this process's memory would have learned.
+Runs the queries of clinic.toml over the bundled stream of 200,000 simulated visits, prints the true answers beside (computed here,
+apart from the engine), and what someone who copied this process's memory would have learned.
 """
 
 import csv
 import gzip
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import track
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from panstream import OptBern
+from panstream.engine.config import load_config
+from panstream.engine.engine import Engine
+from panstream.engine.report import answers
+from panstream.engine.run import feed
 
-PATIENTS, EPSILON = 50_000, 1.0
+HERE = Path(__file__).parent
+VISITS = HERE / "data" / "clinic.csv.gz"
+
+
+def true_answers() -> dict[str, int]:
+    with gzip.open(VISITS, "rt") as file:
+        rows = list(csv.DictReader(file))
+    patients, sick = (
+        np.array([int(row["patient"]) for row in rows]),
+        np.array([row["symptom"] == "YES" for row in rows]),
+    )
+    day = np.array([row["time"][:10] for row in rows])
+    return {
+        "patients": np.unique(patients).size,
+        "patients with symptoms": np.unique(patients[sick]).size,
+        "visits so far": len(rows),
+        "visits by symptom [symptom=YES]": int(sick.sum()),
+        "visits by symptom [symptom=NO]": int((~sick).sum()),
+        "patients of the day": np.unique(patients[day == day[-1]]).size,
+    }
 
 
 def main() -> None:
-    console = Console()
-    with gzip.open(Path(__file__).parent / "data" / "clinic.csv.gz", "rt") as file:
-        rows = [(int(row["patient"]), row["symptom"] == "YES") for row in csv.DictReader(file)]
-    patients, sick = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    bar = Progress(TextColumn("{task.fields[rows]:,} visits"), BarColumn(), TimeRemainingColumn(), transient=True)
+    with Engine(load_config(HERE / "clinic.toml")) as engine, bar:
+        task = bar.add_task("visits", total=1.0, rows=0)
+        feed(engine, [str(VISITS)], tick=lambda rows, share: bar.update(task, completed=share or 0.0, rows=rows))
+        engine.finish()
+        found = list(answers(engine))
+        plans = {plan.config.name: plan for plan in engine.plans}
 
-    questions = {"visited": np.ones(len(rows), bool), "visited with symptoms": sick}
-    monitors = {name: OptBern(universe=PATIENTS, epsilon=EPSILON).start() for name in questions}
-    for start in track(range(0, len(rows), 10_000), "reading 200,000 visits", console=console, transient=True):
-        batch = slice(start, start + 10_000)
-        for name, mask in questions.items():
-            monitors[name].update(patients[batch][mask[batch]])
-
-    table = Table(title="Patients who opened the page, counted privately", title_justify="left")
-    for column in ("question", "estimate", "95% interval", "truth", "epsilon", "protects"):
+    table = Table(title="The last answers to the questions of clinic.toml", title_justify="left")
+    for column in ("question", "estimate", "95% interval", "truth", "epsilon", "protects one"):
         table.add_column(column, justify="right" if column in ("estimate", "truth", "epsilon") else "left")
-    for name, mask in questions.items():
-        estimate = monitors[name].release().scaled(PATIENTS, "patients")
-        low, high = estimate.interval()
-        truth = np.unique(patients[mask]).size
-        claim = estimate.claim
-        table.add_row(
-            name,
-            f"{estimate.value:,.0f}",
-            f"{low:,.0f} to {high:,.0f}",
-            f"{truth:,}",
-            f"{claim.epsilon:.3g}",
-            claim.unit,
-        )
+    truth = true_answers()
+    for answer in found:
+        low, high = answer["interval"]
+        figures = (f"{answer['value']:,.0f}", f"{low:,.0f} to {high:,.0f}", f"{truth[answer['name']]:,}")
+        table.add_row(escape(answer["name"]), *figures, f"{answer['epsilon']:.3g}", answer["claim"]["unit"])
     console.print(table)
 
-    monitor = monitors["visited"]
-    loss = monitor.algorithm.law.epsilon_state
-    advantage = math.tanh(loss / 2)
+    law = plans["patients"].algorithm.bits.law
+    guess = 0.5 + math.tanh(law.epsilon_state / 2) / 2
     seen = Table(title="What an intruder who copied the memory saw", title_justify="left", show_header=False)
-    seen.add_row(
-        "state of one question", f"{len(monitor.to_bytes()):,} bytes: one noisy bit per patient, no ids, no counts"
-    )
-    seen.add_row("a patient who visited", f"has bit 1 with probability {monitor.algorithm.law.p1:.3f}")
-    seen.add_row("a patient who did not", f"has bit 1 with probability {monitor.algorithm.law.p0:.3f}")
-    seen.add_row(
-        "best guess 'was she there?'", f"right at most {0.5 + advantage / 2:.1%} of the time, coin tossing 50%"
-    )
-    seen.add_row(
-        "with both answers as well",
-        f"odds change by at most a factor e^{EPSILON:g} = {math.exp(EPSILON):.2f} per question",
-    )
+    size = plans["patients"].state_bytes
+    seen.add_row("state of the first question", f"{size:,} bytes: one noisy bit per patient, no ids, no counts")
+    seen.add_row("a patient who visited", f"has bit 1 with probability {law.p1:.3f}")
+    seen.add_row("a patient who did not", f"has bit 1 with probability {law.p0:.3f}")
+    seen.add_row("best guess 'was she there?'", f"right at most {guess:.1%} of the time, coin tossing 50%")
     console.print(seen)
 
 

@@ -121,3 +121,11 @@ def test_error_is_in_units_of_the_values() -> None:
     assert total.error(beta=0.1) == pytest.approx(50 * count.error(beta=0.1), rel=0.01)
     estimate = Monitor(total).tick()
     assert estimate.standard_error == pytest.approx(50 * Monitor(count).tick().standard_error, rel=0.02)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3])
+def test_the_shortest_horizons_survive_bytes(horizon: int) -> None:
+    monitor = ContinualCount(epsilon=math.inf, horizon=horizon).start()
+    monitor.update(5)
+    again = Monitor.from_bytes(monitor.to_bytes())
+    assert again.tick().value == 5.0

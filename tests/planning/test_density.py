@@ -60,9 +60,7 @@ def test_failure_at_a_density_equals_brute_force(epsilon: float, m: int, univers
         (2.0, 0.3, 61, 90),
     ],
 )
-def test_worst_case_is_the_largest_over_all_densities(
-    epsilon: float, alpha: float, m: int, universe: int
-) -> None:
+def test_worst_case_is_the_largest_over_all_densities(epsilon: float, alpha: float, m: int, universe: int) -> None:
     exact = max(brute_failure(epsilon, alpha, m, universe, present) for present in range(universe + 1))
     assert failure_probability(epsilon, alpha, m, universe) == pytest.approx(exact, rel=1e-9)
 
@@ -82,8 +80,7 @@ def test_worst_case_bounds_every_density_of_a_larger_universe(
     alpha = accuracy(epsilon, beta, m, universe)
     planned = failure_probability(epsilon, alpha, m, universe)
     exact = max(
-        failure_probability(epsilon, alpha, m, universe, present / universe)
-        for present in range(universe // 2 + 1)
+        failure_probability(epsilon, alpha, m, universe, present / universe) for present in range(universe // 2 + 1)
     )
     assert exact <= planned <= slack * exact
 
@@ -95,34 +92,26 @@ def test_the_worst_density_is_in_the_middle_if_users_are_sampled() -> None:
     assert failure_probability(1.0, 0.01, 100_000, 1_000_000) == pytest.approx(middle, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "m", "universe", "density"), [(1.0, 400, 1000, 0.3), (0.5, 2000, 2000, 0.9)]
-)
+@pytest.mark.parametrize(("epsilon", "m", "universe", "density"), [(1.0, 400, 1000, 0.3), (0.5, 2000, 2000, 0.9)])
 def test_failure_agrees_with_simulation(epsilon: float, m: int, universe: int, density: float) -> None:
     generator = np.random.default_rng(2024)
     epsilon_state, kappa = density_split(epsilon, m)
     p1 = present_probability(epsilon_state)
     present = round(density * universe)
-    seen = (
-        generator.hypergeometric(present, universe - present, m, N) if m < universe else np.full(N, present)
-    )
+    seen = generator.hypergeometric(present, universe - present, m, N) if m < universe else np.full(N, present)
     ones = generator.binomial(seen, p1) + generator.binomial(m - seen, 1 - p1)
     noise = generator.geometric(-math.expm1(-kappa), N) - generator.geometric(-math.expm1(-kappa), N)
     errors = np.abs(np.clip(((ones + noise) / m - (1 - p1)) / (2 * p1 - 1), 0, 1) - present / universe)
     for alpha in (0.03, 0.1):
         planned = failure_probability(epsilon, alpha, m, universe, density=density)
         p = stats.binomtest(int((errors > alpha).sum()), N, planned).pvalue
-        assert p > ALPHA, (
-            f"alpha {alpha}: observed {(errors > alpha).mean():.5f}, planned {planned:.5f}, p = {p:.1e}"
-        )
+        assert p > ALPHA, f"alpha {alpha}: observed {(errors > alpha).mean():.5f}, planned {planned:.5f}, p = {p:.1e}"
 
 
 @pytest.mark.parametrize(("epsilon", "m"), [(0.2, 1000), (1.0, 1000), (1.0, 50_000), (3.0, 777)])
 def test_plans_for_the_law_that_is_shipped(epsilon: float, m: int) -> None:
     law = OptBern(universe=100_000, epsilon=epsilon, sample=m).law
-    shipped = NoisyCount(
-        present=40_000, sampled=m, universe=100_000, p0=law.p0, p1=law.p1, kappa=law.noise.kappa
-    )
+    shipped = NoisyCount(present=40_000, sampled=m, universe=100_000, p0=law.p0, p1=law.p1, kappa=law.noise.kappa)
     reach = 0.05 * m * (law.p1 - law.p0)
     above, below = math.floor(shipped.mean + reach), math.ceil(shipped.mean - reach)
     mirrored = shipped.mirrored()
@@ -177,9 +166,7 @@ def test_inverse_pairs(epsilon: float, beta: float, universe: int, share: float)
         (1.0, 0.01, 100_000, 1_000_000),
     ],
 )
-def test_inverse_pairs_return_to_where_they_started(
-    epsilon: float, beta: float, m: int, universe: int
-) -> None:
+def test_inverse_pairs_return_to_where_they_started(epsilon: float, beta: float, m: int, universe: int) -> None:
     users, needed = assert_inverse_pairs(epsilon, beta, m, universe)
     assert 0.97 * m <= users <= m
     assert 0.97 * epsilon <= needed <= epsilon * (1 + 1e-6)

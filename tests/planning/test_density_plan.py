@@ -48,9 +48,7 @@ def test_ours_needs_the_fewest_users_and_keeps_its_promise(plan: DensityPlan) ->
 
 
 def test_bytes(plan: DensityPlan) -> None:
-    ours, optbern, laplace, ppds = (
-        row(plan, name) for name in ("panstream", "OptBern m*", "Laplace m*", "PPDS")
-    )
+    ours, optbern, laplace, ppds = (row(plan, name) for name in ("panstream", "OptBern m*", "Laplace m*", "PPDS"))
     assert ours.users is not None and ours.state_bytes == math.ceil(ours.users / 8)
     assert optbern.users is not None and optbern.state_bytes == math.ceil(optbern.users / 8)
     assert optbern.id_bytes == 3 * optbern.users  # 17 bits an id
@@ -80,9 +78,7 @@ def test_json_holds_everything(plan: DensityPlan) -> None:
     data = json.loads(json.dumps(plan.to_json(), allow_nan=False))
     assert [entry["name"] for entry in data["rows"]] == [row.name for row in plan.rows]
     assert data["universe"] == 100_000
-    assert {entry["true_loss"] for entry in data["rows"] if entry["name"] in ("PPDS", "Laplace m*")} == {
-        "inf"
-    }
+    assert {entry["true_loss"] for entry in data["rows"] if entry["name"] in ("PPDS", "Laplace m*")} == {"inf"}
     json.dumps(density_plan(5.0, 0.001, 0.05, universe=1_000).to_json(), allow_nan=False)
 
 

@@ -57,9 +57,7 @@ def test_tight_beta_is_the_minimum_over_both_shares(
         return math.log(bound_at(epsilon, 0.1, m, contrast, *np.clip(deltas, 0, 1)))
 
     grid = optimize.brute(log_bound, ((0.0, 1.0), (0.0, 1.0)), Ns=60, finish=None)
-    best = optimize.minimize(
-        log_bound, grid, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-13}
-    ).fun
+    best = optimize.minimize(log_bound, grid, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-13}).fun
     assert estimator.failure_bound(epsilon, 0.1, m) == pytest.approx(math.exp(best), rel=1e-6)
 
 
@@ -71,9 +69,7 @@ def test_tight_beta_is_the_minimum_over_both_shares(
     delta1=st.floats(0, 1),
     delta2=st.floats(0, 1),
 )
-def test_no_shares_beat_the_tight_beta(
-    epsilon: float, alpha: float, m: float, delta1: float, delta2: float
-) -> None:
+def test_no_shares_beat_the_tight_beta(epsilon: float, alpha: float, m: float, delta1: float, delta2: float) -> None:
     for estimator in (DWORK, OPTBERN, QUANTISED_LAPLACE):
         tight = estimator.failure_bound(epsilon, alpha, m)
         assert tight <= bound_at(epsilon, alpha, m, estimator.contrast(epsilon), delta1, delta2) * (1 + 1e-9)
@@ -116,11 +112,7 @@ def test_sample_size_is_the_optimum_of_the_four_parameter_problem(
 def test_sample_size_is_the_inverse_of_the_bound(estimator: PublishedEstimator) -> None:
     for epsilon, alpha, beta in ((0.5, 0.1, 0.05), (0.1, 0.05, 0.01), (0.2, 0.3, 0.9)):
         m = estimator.sample_size(epsilon, alpha, beta)
-        assert (
-            estimator.failure_bound(epsilon, alpha, m)
-            <= beta
-            < estimator.failure_bound(epsilon, alpha, m - 1)
-        )
+        assert estimator.failure_bound(epsilon, alpha, m) <= beta < estimator.failure_bound(epsilon, alpha, m - 1)
 
 
 def test_more_of_anything_lowers_the_published_sizes() -> None:
@@ -223,16 +215,12 @@ def mixture(epsilon: float, x: float) -> float:
 def test_lloyd_max_is_stationary(levels: int) -> None:
     epsilon = 0.4
     boundaries, points = lloyd_max(epsilon, levels)
-    assert boundaries == pytest.approx(
-        [(a + b) / 2 for a, b in zip(points, points[1:], strict=False)], abs=1e-10
-    )
+    assert boundaries == pytest.approx([(a + b) / 2 for a, b in zip(points, points[1:], strict=False)], abs=1e-10)
     edges = (-60.0, *boundaries, 60.0)
     for low, high, point in zip(edges, edges[1:], points, strict=False):
         kinks = [x for x in (-epsilon / 2, epsilon / 2) if low < x < high]
         mass = integrate.quad(lambda x: mixture(epsilon, x), low, high, points=kinks or None, limit=200)[0]
-        moment = integrate.quad(
-            lambda x: x * mixture(epsilon, x), low, high, points=kinks or None, limit=200
-        )[0]
+        moment = integrate.quad(lambda x: x * mixture(epsilon, x), low, high, points=kinks or None, limit=200)[0]
         assert point == pytest.approx(moment / mass, abs=1e-7)
 
 
@@ -284,9 +272,7 @@ def test_truncated_laws(epsilon: float) -> None:
 
 def test_the_scale_of_the_figure_is_nearly_the_best() -> None:
     for epsilon in EPSILONS:
-        best = max(
-            truncated_laplace_values(epsilon, scale).contrast for scale in np.geomspace(0.1, 1 / epsilon, 60)
-        )
+        best = max(truncated_laplace_values(epsilon, scale).contrast for scale in np.geomspace(0.1, 1 / epsilon, 60))
         assert truncated_laplace_values(epsilon).contrast > 0.94 * best
 
 

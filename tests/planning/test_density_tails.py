@@ -58,12 +58,8 @@ def noise_tail(k: NDArray[np.int64], kappa: float) -> NDArray[np.float64]:
     ("present", "sampled", "universe"),
     [(0, 1, 1), (1, 1, 1), (1, 1, 2), (3, 5, 5), (0, 4, 7), (7, 4, 7), (3, 4, 7), (9, 6, 11), (2, 7, 30)],
 )
-@pytest.mark.parametrize(
-    ("p1", "q"), [(7 * TENTH, Fraction(1, 2)), (Fraction(99, 100), 9 * TENTH), (6 * TENTH, TENTH)]
-)
-def test_equals_rational_enumeration(
-    present: int, sampled: int, universe: int, p1: Fraction, q: Fraction
-) -> None:
+@pytest.mark.parametrize(("p1", "q"), [(7 * TENTH, Fraction(1, 2)), (Fraction(99, 100), 9 * TENTH), (6 * TENTH, TENTH)])
+def test_equals_rational_enumeration(present: int, sampled: int, universe: int, p1: Fraction, q: Fraction) -> None:
     sizes = {"present": present, "sampled": sampled, "universe": universe}
     kappa = -math.log(float(q))
     for p0 in (1 - p1, p1 / 2):
@@ -145,7 +141,5 @@ def test_both_tails_make_one(data: st.DataObject) -> None:
 def test_the_tilt_only_moves_the_precision() -> None:
     law = NoisyCount(present=3_000, sampled=8_000, universe=10_000, p0=0.3, p1=0.7, kappa=0.1)
     threshold = math.floor(law.mean + 100)
-    values = [
-        law.upper_tail(target).beyond(threshold) for target in (law.mean, law.mean + 60, law.mean + 150)
-    ]
+    values = [law.upper_tail(target).beyond(threshold) for target in (law.mean, law.mean + 60, law.mean + 150)]
     assert values == pytest.approx([values[0]] * 3, rel=1e-10)

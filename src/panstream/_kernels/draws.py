@@ -87,13 +87,13 @@ def _bernoulli_exp(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64],
                 if pick < k:
                     break
             if pick != np.uint64(0):
-                return np.int64(k & np.uint64(1)), at
+                return int(k & np.uint64(1)), at
         if at >= words.size:
             return -1, at
         success = (words[at] >> shift) < gamma
         at += 1
         if not success:
-            return np.int64(k & np.uint64(1)), at
+            return int(k & np.uint64(1)), at
         k += np.uint64(1)
 
 

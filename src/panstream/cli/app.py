@@ -7,7 +7,12 @@ from typing import Annotated
 import typer
 
 from panstream import __version__
-from panstream.cli import plan
+from panstream.cli import intrusion, plan
+from panstream.cli.explain import check, explain
+from panstream.cli.figures import figures
+from panstream.cli.init import init
+from panstream.cli.inspect import inspect
+from panstream.cli.run import run
 
 __all__ = ["app"]
 
@@ -18,7 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+for _command in (init, check, explain, run, inspect):
+    app.command()(_command)
+app.add_typer(intrusion.app, name="intrusion")
 app.add_typer(plan.app, name="plan")
+app.command()(figures)
 
 
 def _version(asked: bool) -> None:

@@ -110,7 +110,7 @@ def _smallest_capacity(horizon: int, levels: int, one_step_ticks: bool) -> int |
     while capacity < MOST_CAPACITY:
         slots = _grow(TreeShape(levels, capacity, one_step_ticks))[-1].slots
         if slots[-1] >= horizon:
-            return next(c for c, size in enumerate(slots) if size >= horizon)
+            return next(c for c, size in enumerate(slots) if c >= 1 and size >= horizon)
         capacity *= 2
     return None
 

@@ -45,6 +45,7 @@ class StreamConfig:
     name: str
     columns: Mapping[str, str]
     user: str | None = None
+    weight: str | None = None  # signed integer column: rows add and take away
     time: str | None = None  # column of event time; arrival time if absent
     lateness: float = 0.0  # seconds that a row may be late
     on_bad_row: Literal["skip", "stop"] = "skip"
@@ -115,7 +116,9 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     top = _Section("the file", data, {"stream", "query", "store"})
     stream = _stream(
         _Section(
-            "[stream]", top.table("stream"), {"name", "columns", "user", "time", "lateness", "on_bad_row", "budget"}
+            "[stream]",
+            top.table("stream"),
+            {"name", "columns", "user", "weight", "time", "lateness", "on_bad_row", "budget"},
         )
     )
     tables = top.optional("query", list) or []
@@ -150,12 +153,14 @@ def _stream(section: _Section) -> StreamConfig:
             raise ConfigError(f"[stream.columns] {column}: type must be one of {', '.join(COLUMN_TYPES)}")
     if not columns:
         raise ConfigError("[stream.columns] must declare at least one column")
-    user, time = section.optional("user", str), section.optional("time", str)
-    for role, column in (("user", user), ("time", time)):
+    user, time, weight = (section.optional(role, str) for role in ("user", "time", "weight"))
+    for role, column in (("user", user), ("time", time), ("weight", weight)):
         if column is not None and column not in columns:
             raise ConfigError(f"[stream] {role}: column {column!r} is not declared in [stream.columns]")
     if time is not None and columns[time] not in ("timestamp", "date", "int"):
         raise ConfigError(f"[stream] time: column {time!r} must be a timestamp, a date or an int of seconds")
+    if weight is not None and columns[weight] != "int":
+        raise ConfigError(f"[stream] weight: column {weight!r} must be an int")
     budget = section.optional("budget", dict) or {}
     for unit, limit in budget.items():
         if unit not in get_args(Unit):
@@ -166,6 +171,7 @@ def _stream(section: _Section) -> StreamConfig:
         name=section.required("name", str),
         columns=dict(columns),
         user=user,
+        weight=weight,
         time=time,
         lateness=section.duration("lateness") or 0.0,
         on_bad_row=section.choice("on_bad_row", ("skip", "stop"), "skip"),

@@ -40,7 +40,7 @@ def system_entropy(buffer: NDArray[np.uint8]) -> None:
             # The kernel never cuts short a request of at most 256 bytes; longer ones may be interrupted.
             got = _GETRANDOM(buffer.ctypes.data + filled, buffer.nbytes - filled, 0)
         else:
-            got = _read_device(memoryview(buffer)[filled:])
+            got = _read_device(buffer.data[filled:])
         if got < 0 and ctypes.get_errno() not in (0, 4):  # 4 is EINTR: a signal arrived, ask again
             raise OSError(ctypes.get_errno(), "the operating system gave no entropy")
         filled += max(got, 0)

@@ -124,7 +124,7 @@ class Source:
             self._cipher = self._expand()
         for start in range(0, buffer.nbytes, _CHUNK):
             piece = buffer[start : start + _CHUNK]
-            self._cipher.update_into(memoryview(_ZEROS)[: piece.nbytes], memoryview(piece))
+            self._cipher.update_into(_ZEROS.data[: piece.nbytes], piece.data)
 
     @staticmethod
     def _expand() -> CipherContext:
@@ -139,5 +139,5 @@ class Source:
 
 def counter_mode(key: NDArray[np.uint8]) -> CipherContext:
     """Return an AES-256-CTR keystream; the counter may start at 0 since a key is used once."""
-    view: Any = memoryview(key)
+    view: Any = key.data
     return Cipher(algorithms.AES(view), modes.CTR(bytes(16))).encryptor()

@@ -33,7 +33,7 @@ def seal(payload: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
     """Return nonce, ciphertext and tag; ``label`` is authenticated with it."""
     nonce = np.empty(_NONCE, np.uint8)
     system_entropy(nonce)
-    encryptor = Cipher(algorithms.AES(memoryview(key)), modes.GCM(nonce.tobytes())).encryptor()  # type: ignore[arg-type]
+    encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
     encryptor.authenticate_additional_data(label)
     return b"".join([nonce.tobytes(), encryptor.update(payload), encryptor.finalize(), encryptor.tag])
 
@@ -43,7 +43,7 @@ def open_sealed(data: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
     if len(data) < _NONCE + _TAG:
         raise StoreDamaged("the sealed file is cut short")
     mode = modes.GCM(data[:_NONCE], data[-_TAG:])
-    decryptor = Cipher(algorithms.AES(memoryview(key)), mode).decryptor()  # type: ignore[arg-type]
+    decryptor = Cipher(algorithms.AES(key.data), mode).decryptor()
     decryptor.authenticate_additional_data(label)
     try:
         return decryptor.update(data[_NONCE:-_TAG]) + decryptor.finalize()

@@ -1,0 +1,5 @@
+"""``python -m panstream.cli``."""
+
+from panstream.cli.main import main
+
+main()

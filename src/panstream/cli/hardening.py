@@ -1,0 +1,40 @@
+"""Starting again with an allocator that overwrites what is freed, so that ids do not linger in memory.
+
+Python and Arrow free memory without overwriting it. glibc overwrites it if told to before the process starts, hence the
+second start. What this costs: about a tenth of the speed. What is lost without it: ids of past rows may stay readable
+in freed memory until it is used again; claims about the *state* are not touched by that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["ENVIRONMENT", "harden"]
+
+ENVIRONMENT = {
+    "PYTHONMALLOC": "malloc",
+    "MALLOC_PERTURB_": "165",
+    "MALLOC_ARENA_MAX": "1",
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+_MARK = "PANSTREAM_HARDENED"
+
+
+def harden() -> None:
+    """Start this command again with a wiping allocator, once, on Linux; and write no core dumps."""
+    if sys.platform != "linux" or not _is_command():
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if os.environ.get(_MARK) != "1":
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, _MARK: "1"})
+
+
+def _is_command() -> bool:
+    """Return whether this process is the command itself, not a program that calls it."""
+    started = Path(sys.argv[0])
+    return started.stem == "panstream" or started.parts[-3:] == ("panstream", "cli", "__main__.py")

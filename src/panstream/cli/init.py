@@ -1,0 +1,144 @@
+"""``panstream init``: a commented configuration from the header of a sample file. No value of it is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panstream.cli.outcome import outcome
+from panstream.errors import InvalidParameter, MissingExtra
+
+__all__ = ["init", "sample_columns", "template"]
+
+_TYPES = {
+    "int": "int",
+    "uint": "int",
+    "double": "double",
+    "float": "double",
+    "halffloat": "double",
+    "decimal": "double",
+}
+_TYPES |= {"bool": "bool", "timestamp": "timestamp", "date": "date", "binary": "binary", "large_binary": "binary"}
+
+
+def init(
+    sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A CSV, JSON lines, Parquet or Arrow file.")],
+    out: Annotated[Path, typer.Option(help="Where to write the configuration.")] = Path("panstream.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a commented configuration from a sample's header: names and types of columns only, no values."""
+    with outcome():
+        if out.exists() and not force:
+            raise InvalidParameter(f"{out.name} is there already; --force replaces it")
+        if not sample.exists():
+            raise InvalidParameter(f"there is no file {sample.name!r}")
+        stream = re.sub(r"\W+", "_", sample.name.split(".")[0].lower()).strip("_") or "stream"
+        out.write_text(template(stream, sample_columns(sample)))
+        typer.echo(f"wrote {out}: read it through, then: panstream check {out}")
+
+
+def sample_columns(sample: Path) -> dict[str, str]:
+    """Return the names and types of a sample's columns."""
+    failed = ""
+    try:
+        schema = _schema(sample)
+    except ImportError:
+        raise MissingExtra("reading a sample", "engine") from None
+    except (OSError, ValueError):  # Arrow's errors may quote values
+        failed = f"{sample.name} cannot be read as {_kind(sample)}"
+    if failed:
+        raise InvalidParameter(failed)
+    return {field.name: _type(str(field.type)) for field in schema}
+
+
+def _schema(sample: Path) -> Any:
+    kind = _kind(sample)
+    if kind == "parquet":
+        import pyarrow.parquet as parquet
+
+        return parquet.read_schema(sample)
+    import pyarrow as arrow
+
+    if kind == "arrow":
+        with arrow.OSFile(str(sample)) as file:
+            opened = arrow.ipc.open_file if sample.suffix in (".arrow", ".feather") else arrow.ipc.open_stream
+            return opened(file).schema
+    if kind == "json":
+        import pyarrow.json as lines
+
+        return lines.read_json(arrow.input_stream(str(sample))).schema
+    import pyarrow.csv as csv
+
+    with csv.open_csv(arrow.input_stream(str(sample))) as reader:
+        return reader.schema
+
+
+def _kind(sample: Path) -> str:
+    name = sample.name.lower()
+    if name.endswith((".parquet", ".pq")):
+        return "parquet"
+    if name.endswith((".arrow", ".arrows", ".feather", ".ipc")):
+        return "arrow"
+    return "json" if any(part in (".json", ".jsonl", ".ndjson") for part in Path(name).suffixes) else "csv"
+
+
+def _type(arrow_type: str) -> str:
+    if arrow_type.startswith("decimal"):
+        return "double"
+    return _TYPES.get(re.sub(r"[\d\[(].*", "", arrow_type), "string")
+
+
+def template(stream: str, columns: dict[str, str]) -> str:
+    """Return a configuration with these columns and a first question, with comments."""
+    declared = "\n".join(f"{_key(name)} = {json.dumps(kind)}" for name, kind in columns.items())
+    numeric = next((name for name, kind in columns.items() if kind == "double"), None)
+    extra = ""
+    if numeric is not None:
+        extra = _SUM.format(stream=stream, column=numeric)
+    return _TEMPLATE.format(stream=stream, columns=declared, extra=extra)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+_TEMPLATE = """\
+[stream]
+name = "{stream}"
+# user = "..."           # column that says whom a row belongs to; needed for COUNT(DISTINCT ...)
+# time = "..."           # column of event time; without it the time of arrival counts
+# lateness = "5 minutes" # how late a row may come
+# on_bad_row = "skip"    # or "stop"
+
+[stream.columns]         # types: int, double, string, binary, bool, timestamp, date
+{columns}
+
+# [stream.budget]        # refuse queries that together cost more than this, per unit
+# user = 3.0
+# event = 3.0
+
+[[query]]
+name = "rows"
+sql = "SELECT COUNT(*) FROM {stream}"
+epsilon = 1.0            # total privacy loss, for a copy of the state and all answers together
+# every = "1 hour"       # answer on the clock ...
+# horizon = 720          # ... so many times
+# window = "1 day"       # or afresh for every day
+{extra}
+[store]
+directory = "state"      # keep it out of backups: every copy of it is an intrusion
+# durability = "batch"   # "interval" and "none" are faster and promise less
+"""
+
+_SUM = """
+# [[query]]
+# name = "mean"
+# sql = "SELECT AVG({column}) FROM {stream}"
+# epsilon = 1.0
+# lower = 0.0            # public bounds that you know without looking at the data
+# upper = 100.0
+"""

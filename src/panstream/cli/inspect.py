@@ -1,0 +1,117 @@
+"""``panstream inspect``: the public parameters of a store or a state file; the state itself only as an announced intrusion."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panstream.cli.outcome import operator_key, outcome
+from panstream.errors import InvalidParameter, NotSupported
+
+__all__ = ["inspect"]
+
+KeyFile = Annotated[
+    Path | None, typer.Option("--key-file", help="The operator's key, if the store was sealed with one.")
+]
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A store's directory, or the bytes of one state.")],
+    state: Annotated[
+        bool, typer.Option("--state", help="Print the state itself: asks first, and records an announced intrusion.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    key_file: KeyFile = None,
+) -> None:
+    """Print public parameters as JSON: queries, claims, releases made, the ledger. Nothing of the state."""
+    with outcome():
+        if not path.exists():
+            raise InvalidParameter(f"there is no {path.name!r}")
+        if path.is_dir():
+            _store(path, state, yes, key_file)
+        else:
+            _file(path, state)
+
+
+def _file(path: Path, state: bool) -> None:
+    from panstream import codec
+
+    if state:
+        raise NotSupported("a loose file cannot record that it was looked at: use a store's directory")
+    header, _ = codec.read_header(path.read_bytes())
+    typer.echo(json.dumps({"algorithm": header["algorithm"], "parameters": header["parameters"]}, indent=2))
+
+
+def _store(path: Path, state: bool, yes: bool, key_file: Path | None) -> None:
+    from panstream.engine.kept import read_meta
+    from panstream.store.snapshot import SnapshotStore
+
+    if not (path / "key").exists():
+        raise InvalidParameter(f"{path.name!r} holds no store")
+    with SnapshotStore(path, operator_key=operator_key(key_file)) as store:
+        parts = store.load() or {}
+        meta = read_meta(parts)
+        if state:
+            _confirm(meta, yes)
+            shown = _look(parts, meta)
+            store.commit(parts)  # on record before anything is shown
+            typer.echo(json.dumps(shown, indent=2))
+            return
+    typer.echo(json.dumps(_public(meta), indent=2))
+
+
+def _public(meta: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "stream": meta["stream"],
+        "queries": {
+            name: {
+                "sql": query["declared"]["sql"],
+                "algorithm": query["algorithm"],
+                "releases made": query["before"] + query["made"],
+                "claim": query["claim"],
+            }
+            for name, query in meta["queries"].items()
+        },
+        "ledger": meta["ledger"],
+        "producers": len(meta["seen"]),
+        "announced intrusions": meta["intrusions"],
+    }
+
+
+def _confirm(meta: dict[str, Any], yes: bool) -> None:
+    typer.echo(
+        "Looking at the state is an intrusion. It is recorded; states that can be refreshed are, at no cost; for all "
+        "others it is the one look that their claims cover, and a second one has no finite price:",
+        err=True,
+    )
+    for name, query in meta["queries"].items():
+        typer.echo(f"  {name}: {query['algorithm']}", err=True)
+    if meta["intrusions"]:
+        typer.echo(f"  announced before: {', '.join(meta['intrusions'])}", err=True)
+    if not yes:
+        typer.confirm("Look at it?", abort=True, err=True)
+
+
+def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the states as plain values; in ``parts`` they are refreshed and the intrusion is on record."""
+    from panstream.algorithm import Monitor
+
+    shown: dict[str, Any] = {}
+    for label in [label for label in parts if label.startswith("state/")]:
+        monitor = Monitor[Any].from_bytes(parts[label])
+        fields = {name: getattr(monitor.state, name) for name in monitor.algorithm.layout()}
+        shown[label[6:]] = {
+            name: value.tolist() if hasattr(value, "tolist") else value for name, value in fields.items()
+        }
+        try:
+            monitor.refresh()
+        except NotSupported:
+            continue
+        parts[label] = monitor.to_bytes()
+    meta["intrusions"].append(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    parts["meta"] = json.dumps(meta).encode()
+    return shown

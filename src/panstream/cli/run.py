@@ -1,0 +1,141 @@
+"""``panstream run``: feed events to the queries of a configuration and show their private answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from panstream.cli.explain import ConfigFile
+from panstream.cli.hardening import harden
+from panstream.cli.inspect import KeyFile
+from panstream.cli.outcome import operator_key, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from panstream.engine.engine import Engine
+    from panstream.engine.run import Fed, Tick
+
+__all__ = ["run"]
+
+_SHOWN = 10  # row numbers of a report
+
+
+def run(
+    config: ConfigFile,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...",
+            help="Files, globs, directories, redis://host/db#stream; - or nothing for standard input.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a query instead of a table.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write all answers to this .csv or .parquet file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw queries that answer repeatedly, to this .png or .svg.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for rows that are appended to the files.")] = False,
+    format: Annotated[
+        str | None, typer.Option(help="csv, tsv, json, parquet or arrow, where names do not tell.")
+    ] = None,
+    leave_open: Annotated[
+        bool, typer.Option("--leave-open", help="At the end of the input answer nothing and close nothing.")
+    ] = False,
+    key_file: KeyFile = None,
+    no_hardening: Annotated[
+        bool,
+        typer.Option(
+            "--no-hardening",
+            help="Do not start again with a wiping allocator (Linux): ids of past rows may then linger in freed memory.",
+        ),
+    ] = False,
+) -> None:
+    """Run the queries of CONFIG over the INPUT and print their answers.
+
+    Exit codes: 0 done, 1 stopped, 2 wrong usage or configuration, 3 privacy budget exhausted, 130 interrupted.
+    """
+    if not no_hardening:
+        harden()
+    with outcome():
+        from panstream.engine.config import load_config
+        from panstream.engine.engine import Engine
+        from panstream.engine.run import LIVE_AHEAD, feed_source, source_of
+        from panstream.engine.select import Selector
+
+        loaded = load_config(config)
+        given = inputs or ["-"]
+        # What can be wrong with questions and input shows here, before the engine charges for them.
+        source = source_of(loaded, given, follow=follow, format=format)
+        live = follow or source.progress() is None
+        key, ahead = operator_key(key_file), LIVE_AHEAD if live else None
+        with Selector(loaded) as select, Engine(loaded, operator_key=key, ahead=ahead) as engine:
+            fed = _watched(engine, lambda tick: feed_source(engine, source, select, tick=tick))
+            _report(fed)
+            if loaded.directory is None:
+                typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
+            if fed.interrupted:
+                engine.commit()
+                raise KeyboardInterrupt
+            if not leave_open:
+                engine.finish()
+            _show(engine, as_json, out, plot)
+
+
+def _watched(engine: Engine, work: Callable[[Tick | None], Fed]) -> Fed:
+    """Run with a progress bar where someone watches."""
+    if not sys.stderr.isatty():
+        return work(None)
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]:,} rows, {task.fields[speed]:,.0f} rows/s"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(engine.config.stream.name, total=None, rows=0, speed=0.0)
+
+        def tick(rows: int, share: float | None) -> None:
+            elapsed = max(progress.tasks[0].elapsed or 0.0, 1e-3)
+            total, done = (None, 0.0) if share is None else (1.0, share)
+            progress.update(bar, total=total, completed=done, rows=rows, speed=rows / elapsed)
+
+        return work(tick)
+
+
+def _report(fed: Fed) -> None:
+    """Tell whoever sent the rows which ones were left out, by number only."""
+    for what, numbers, count in (
+        ("skipped as bad", fed.skipped, fed.skipped_count),
+        ("late and left out of their window", fed.late, fed.late_count),
+    ):
+        if count:
+            shown = ", ".join(str(number) for number in numbers[:_SHOWN])
+            more = "" if count <= _SHOWN else ", ..."
+            typer.echo(f"{count:,} rows {what}: {shown}{more}", err=True)
+
+
+def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) -> None:
+    from panstream.engine import report
+
+    found = list(report.answers(engine))
+    if as_json:
+        for answer in found:
+            typer.echo(json.dumps(answer, allow_nan=False))
+    else:
+        from panstream.cli.answers import answer_table
+
+        typer.echo(answer_table(engine, found), nl=False)
+    if out is not None:
+        report.write(engine, out)
+    if plot is not None:
+        report.plot(engine, plot)

@@ -1,0 +1,105 @@
+"""Which rows a query cannot take: they are skipped one by one, so that one user's bad row changes nothing for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.batch import items
+from panstream.engine.plan import QueryPlan
+from panstream.hashing import derive
+from panstream.hashing.items import hash_items
+from panstream.scratch import Scratch
+
+__all__ = ["IdCheck", "unusable_values", "unusable_weights"]
+
+Mask = NDArray[np.bool_]
+
+
+def unusable_values(values: NDArray[np.float64]) -> Mask | None:
+    """Return where values are NaN or infinite."""
+    bad: Mask = ~np.isfinite(values)
+    return bad if bad.any() else None
+
+
+def unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask | None:
+    """Return where weights are beyond what was declared; presence knows +1 and -1 only."""
+    most = getattr(algorithm, "max_weight", 1)
+    bad: Mask = (weights > most) | (weights < -most)
+    if not hasattr(algorithm, "max_weight"):
+        bad |= weights == 0
+    return bad if bad.any() else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IdCheck:
+    """Which ids are null, or outside the declared universe."""
+
+    universe: int | None = None
+    slots: NDArray[np.uint64] | None = None
+    numbers: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, plan: QueryPlan) -> IdCheck:
+        """Return the check that a query's algorithm calls for: a bitmap takes any id, whatever the universe."""
+        listed = getattr(plan.algorithm, "universe", None)
+        if listed is None or isinstance(listed, int):
+            return cls(listed)
+        from panstream._kernels.table import build
+
+        members = items(listed, name="universe")
+        hashes = np.empty(len(members), np.uint64)
+        hash_items(members, _KEY, hashes)
+        size = 1 << (2 * hashes.size).bit_length()
+        slots, numbers = np.zeros(size, np.uint64), np.full(size, -1, np.int64)
+        build(hashes, slots, numbers)
+        return cls(None, slots, numbers)
+
+    def unusable(self, ids: Any, count: int) -> Mask | None:
+        """Return where ids cannot be used, or None if all can."""
+        if isinstance(ids, np.ndarray):
+            bad = np.zeros(count, bool)
+            good = None
+        else:
+            bad = ids.is_null().to_numpy(zero_copy_only=False) if ids.null_count else np.zeros(count, bool)
+            good = ids.is_valid() if ids.null_count else None
+        if self.universe is not None:
+            whole = ids if isinstance(ids, np.ndarray) else _whole(ids)
+            bad = bad | (whole < 0) | (whole >= self.universe)
+        elif self.slots is not None:
+            known = ids if good is None else ids.filter(good)
+            bad[np.flatnonzero(~bad)[self._strangers(known)]] = True
+        return bad if bad.any() else None
+
+    def _strangers(self, ids: Any) -> list[int]:
+        from panstream._kernels.table import look_up
+
+        assert self.slots is not None
+        assert self.numbers is not None
+        found: list[int] = []
+        batch = items(ids)
+        try:
+            with Scratch() as scratch:
+                hashes, places = scratch.array(len(batch), np.uint64), scratch.array(len(batch), np.int64)
+                hash_items(batch, _KEY, hashes)
+                start = 0
+                while start < hashes.size:
+                    row = int(look_up(hashes[start:], self.slots, self.numbers, places[start:]))
+                    if row < 0:
+                        break
+                    found.append(start + row)
+                    start += row + 1
+        finally:
+            batch.wipe()
+        return found
+
+
+_KEY = derive(0, "bad rows")
+
+
+def _whole(ids: Any) -> NDArray[np.int64]:
+    filled = ids.fill_null(-1) if ids.null_count else ids
+    return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)

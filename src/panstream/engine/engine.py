@@ -1,0 +1,325 @@
+"""The engine: micro-batches in, private answers out, one copy of the state.
+
+Order of a step: check everything, draw what is due, update every state, commit states + seen batches + ledger + drawn
+releases in one go, then publish. After a crash the committed releases are published again, never drawn anew.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.config import Config
+from panstream.engine.kept import Kept, open_store
+from panstream.engine.plan import QueryPlan, plan_all
+from panstream.engine.results import record
+from panstream.engine.rows import BadRowError
+from panstream.engine.running import Drawn, Prepared, RunningQuery
+from panstream.engine.schedule import StreamClock
+from panstream.engine.selection import Rows
+from panstream.errors import BudgetExhausted, NotSupported, StoreError
+from panstream.privacy.ledger import Ledger
+from panstream.randomness import Source
+from panstream.store.releases import Release, ReleaseLog
+
+__all__ = ["Applied", "Engine"]
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What became of a micro-batch: for whoever sent it, and nobody else."""
+
+    new: bool  # False if it was applied before
+    skipped: tuple[int, ...] = ()  # numbers of the rows that some query could not use
+    late: tuple[int, ...] = ()  # numbers of the rows whose window was over
+
+
+class Engine:
+    """Runs the queries of a configuration. Not thread-safe: one owner, as the state has one copy.
+
+    ``clock`` tells the time of arrival in seconds; ``publish`` is called with every answer when it is durable and in the
+    log. ``ahead`` refuses rows whose event time is further ahead of the clock than so many seconds, which a live
+    stream should set: a row from the future would close everybody's windows. ``source`` and ``zero_noise`` are
+    for tests, and every claim then says that there is no privacy.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: Callable[[], float] = time.time,
+        operator_key: bytes | None = None,
+        publish: Callable[[Release], None] = lambda release: None,
+        ahead: float | None = None,
+        source: Source | None = None,
+        zero_noise: bool = False,
+    ) -> None:
+        self.config = config
+        self.plans: tuple[QueryPlan, ...] = plan_all(config, zero_noise=zero_noise)
+        if source is not None and not source.is_secure:
+            self.plans = tuple(
+                replace(plan, claim=plan.claim.without_privacy("drawn from a test source")) for plan in self.plans
+            )
+        self._clock, self._publish, self._ahead = clock, publish, ahead
+        self._queries = {plan.config.name: RunningQuery(plan, source) for plan in self.plans}
+        self._stream_clock = StreamClock(config.stream.lateness if config.stream.time is not None else 0.0)
+        self._drawn: list[Release] = []
+        self._broken = False
+        self._uncommitted = False
+        self._store = open_store(config, operator_key)
+        self.log = self._open_log()
+        try:
+            self._kept = Kept.restore(config, self._store, self._queries, self.log, source)
+            self._stream_clock.newest = self._kept.newest
+            self._drawn = self._kept.drawn
+            self._start_clocks()
+            self._committed = clock()
+            self.commit()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_log(self) -> ReleaseLog:
+        failed = ""
+        try:
+            return ReleaseLog(self.config.directory / "releases.sqlite" if self.config.directory else ":memory:")
+        except sqlite3.Error as error:
+            failed = f"the release log cannot be opened: {error}"
+            self._close_store()
+        except BaseException:
+            self._close_store()
+            raise
+        raise StoreError(failed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close store and log; the state stays on disk as it was last committed."""
+        self._close_store()
+        self.log.close()
+
+    def _close_store(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    @property
+    def ledger(self) -> Ledger:
+        """Return what has been spent, on this stream and over all restarts."""
+        return self._kept.ledger
+
+    @property
+    def intrusions(self) -> tuple[str, ...]:
+        """Return when intrusions were announced."""
+        return tuple(self._kept.intrusions)
+
+    def finished(self, name: str) -> bool:
+        """Return whether a query has made all its releases."""
+        return self._queries[self.config.query(name).name].finished
+
+    def seen(self, producer: str | None, sequence: int) -> bool:
+        """Return whether a batch was applied already."""
+        return producer is not None and self._kept.seen.get(producer, -1) >= sequence
+
+    @property
+    def durable(self) -> bool:
+        """Return whether all that was applied is where the durability promises it to be."""
+        return self._store is None or self.config.durability == "none" or not self._uncommitted
+
+    def positions(self) -> dict[str, int]:
+        """Return how far every producer was applied."""
+        return dict(self._kept.seen)
+
+    def last_sequence(self, producer: str) -> int:
+        """Return the number of the last batch that was applied of a producer, -1 if there was none."""
+        return self._kept.seen.get(producer, -1)
+
+    def apply(self, rows: Rows) -> Applied:
+        """Take a micro-batch: all of it, or none of it and an error. With durability "batch" it is on disk afterwards."""
+        self._check_whole()
+        if self.seen(rows.producer, rows.sequence):
+            return Applied(new=False)
+        known, times = self._times(rows)
+        marks = None if times is None else self._stream_clock.marks(times)
+        work, skipped, late = self._prepare(rows, known, times, marks)
+        with self._all_or_nothing():
+            for query, prepared in work:
+                query.apply(prepared, self._drawer(query))
+            if times is not None:
+                self._stream_clock.reach(times)
+            if rows.producer is not None:
+                self._kept.seen[rows.producer] = rows.sequence
+            self._kept.dirty = self._uncommitted = True
+            self._commit_as_configured()
+        return Applied(new=True, skipped=_numbers(rows, skipped), late=_numbers(rows, late))
+
+    def _times(self, rows: Rows) -> tuple[Mask | None, NDArray[np.float64] | None]:
+        """Return which rows have a time that can be used (None: all), and all times, NaN where they cannot be used."""
+        if rows.times is None:
+            scheduled = any(query.schedule is not None for query in self._queries.values())
+            return None, np.full(rows.count, self._clock()) if scheduled else None
+        known: Mask = np.isfinite(rows.times)
+        if self._ahead is not None:
+            known &= rows.times <= self._clock() + self._ahead
+        return (None, rows.times) if known.all() else (known, np.where(known, rows.times, np.nan))
+
+    def _prepare(
+        self, rows: Rows, known: Mask | None, times: NDArray[np.float64] | None, marks: NDArray[np.float64] | None
+    ) -> tuple[list[tuple[RunningQuery, Prepared]], Mask | None, Mask | None]:
+        skipped, late = None if known is None else ~known, None
+        work: list[tuple[RunningQuery, Prepared]] = []
+        try:
+            for name, query in self._queries.items():
+                chosen = rows.queries[name]
+                bad = query.unusable(rows, chosen)
+                usable = known if bad is None else ~bad if known is None else known & ~bad
+                skipped = _either(skipped, bad)
+                if times is not None and marks is not None:
+                    late = _either(late, query.late(times, marks))
+                work += [(query, each) for each in query.prepare(rows, chosen, usable, marks)]
+            if self.config.stream.on_bad_row == "stop" and skipped is not None:
+                first = _numbers(rows, skipped)[0]
+                raise BadRowError(
+                    f'row {first} cannot be used, and on_bad_row is "stop"; nothing of its batch was taken in',
+                    row=first,
+                )
+        except BaseException:
+            for _, prepared in work:
+                prepared.wipe()
+            raise
+        return work, skipped, late
+
+    def advance(self) -> None:
+        """Draw what is due by the clock of arrival, and commit. Call it now and then when no rows come."""
+        self._check_whole()
+        with self._all_or_nothing():
+            if self.config.stream.time is None:
+                now = self._clock()
+                for query in self._queries.values():
+                    if query.schedule is not None and query.schedule.step is not None:
+                        query.reach(query.schedule.at(now), self._drawer(query))
+            self._commit_as_configured()
+
+    def finish(self) -> None:
+        """Close open slots and windows and answer what is asked at the end; once per stretch of input."""
+        self._check_whole()
+        if not self._kept.dirty:
+            return
+        with self._all_or_nothing():
+            for query in self._queries.values():
+                query.finish(self._drawer(query), self._stream_clock.newest)
+            self._kept.dirty = False
+            self.commit()
+
+    def release(self, name: str) -> list[Release]:
+        """Answer a query without schedule now; raises BudgetExhausted when all paid releases were made."""
+        self._check_whole()
+        query = self._queries[self.config.query(name).name]
+        if query.finished:
+            raise BudgetExhausted(f"query {name!r} has made all of its {query.plan.releases} release(s)")
+        if query.schedule is not None:
+            raise NotSupported(f"query {name!r} answers by its schedule, not when asked")
+        before = len(self._drawn)
+        with self._all_or_nothing():
+            query.draw_now(self._drawer(query))
+            drawn = self._drawn[before:]
+            self.commit()
+        return drawn
+
+    def announce_intrusion(self) -> dict[str, bool]:
+        """Make every state safe again that can be, record the intrusion, and commit; returns which queries could."""
+        self._check_whole()
+        with self._all_or_nothing():
+            done = {name: query.refresh() for name, query in self._queries.items()}
+            self._kept.intrusions.append(_stamp(self._clock()))
+            self.commit()
+        return done
+
+    def commit(self) -> None:
+        """Make states, seen batches, ledger and drawn releases durable in one go, then publish."""
+        self._kept.newest = self._stream_clock.newest
+        if self._store is not None:
+            self._store.commit(self._kept.parts(self._queries, self._drawn))
+        self._committed, self._uncommitted = self._clock(), False
+        drawn, self._drawn = self._drawn, []
+        for release in drawn:
+            if self._append(release):
+                self._publish(release)
+
+    def _append(self, release: Release) -> bool:
+        try:
+            return self.log.publish(release)
+        except sqlite3.Error as error:
+            failed = f"the release log cannot be written: {error}; the answer is stored and will be published at the next start"
+        raise StoreError(failed)
+
+    def _commit_as_configured(self) -> None:
+        mode, late = self.config.durability, self._clock() - self._committed >= self.config.interval
+        if self._drawn or (self._uncommitted and (mode == "batch" or (mode == "interval" and late))):
+            self.commit()
+
+    def _drawer(self, query: RunningQuery) -> Callable[[Drawn], None]:
+        stamp = _stamp(self._clock())
+        return lambda drawn: self._drawn.append(record(query.plan, drawn, stamp))
+
+    def _start_clocks(self) -> None:
+        if self.config.stream.time is None:
+            now = self._clock()
+            for query in self._queries.values():
+                if query.schedule is not None and query.schedule.step is None:
+                    query.schedule.reach(query.schedule.at(now))
+
+    def _check_whole(self) -> None:
+        if self._broken:
+            raise StoreError("a step failed half-way, so the state in memory was given up: start again from the store")
+
+    def _all_or_nothing(self) -> _Whole:
+        return _Whole(self)
+
+    def give_up(self) -> None:
+        """Refuse every further step: what is on disk is the last whole state."""
+        self._broken = True
+
+
+class _Whole:
+    """A step that must not be left half done: an error in it, even Ctrl-C, ends the engine."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self._engine.give_up()
+
+
+def _either(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+def _numbers(rows: Rows, chosen: Mask | None) -> tuple[int, ...]:
+    if chosen is None or not chosen.any():
+        return ()
+    places = np.flatnonzero(chosen)
+    return tuple(int(n) for n in (places if rows.numbers is None else rows.numbers()[places]))
+
+
+def _stamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,0 +1,128 @@
+"""What a configuration will do and promise, in words and figures, before a row is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from panstream.continual.histogram import RangeHistogram
+from panstream.continual.moments import ContinualMean, ContinualVariance
+from panstream.continual.tree_base import Tree
+from panstream.density.optbern import OptBern
+from panstream.distinct.bitmap import Bitmap
+from panstream.engine.config import Config
+from panstream.engine.durations import say_duration
+from panstream.engine.plan import QueryPlan, plan_all, planned_ledger
+from panstream.statistics import UserBits
+
+__all__ = ["Explained", "expected_errors", "explain"]
+
+_BETA = 0.05
+_EVENTS = (1_000, 10_000, 100_000, 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """A configuration, explained."""
+
+    config: Config
+    plans: tuple[QueryPlan, ...]
+
+    def totals(self) -> list[dict[str, Any]]:
+        """Return what all queries cost together, per unit."""
+        ledger = planned_ledger(self.config, self.plans)
+        return [
+            {"unit": unit, "adjacency": adjacency, "epsilon": epsilon, "limit": ledger.limit(unit, adjacency)}
+            for (unit, adjacency), (epsilon, _) in ledger.totals().items()
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "stream": self.config.stream.name,
+            "durability": self.config.durability,
+            "queries": [
+                {
+                    "name": plan.config.name,
+                    "sql": plan.config.sql,
+                    "algorithm": type(plan.algorithm).__name__,
+                    "why": plan.why,
+                    "state_bytes": plan.state_bytes,
+                    "groups": len(plan.groups),
+                    "answers": when(plan),
+                    "error_95": [{"at": at, "error": error} for at, error in expected_errors(plan)],
+                    "claim": plan.claim.to_json(),
+                }
+                for plan in self.plans
+            ],
+            "totals": self.totals(),
+        }
+
+    def text(self) -> str:
+        """Return the same for people."""
+        lines = [f"stream {self.config.stream.name}, durability {self.config.durability}"]
+        for plan in self.plans:
+            rows = [
+                ("question", plan.config.sql),
+                ("algorithm", type(plan.algorithm).__name__),
+                ("why", plan.why),
+                ("answers", when(plan)),
+                ("state", f"{plan.state_bytes:,} bytes" + _groups(plan)),
+                *[("error, 95%", f"{_figure(error)} {at}") for at, error in expected_errors(plan)],
+                *plan.claim.rows(),
+            ]
+            lines += ["", plan.config.name, *(_row(name, text) for name, text in rows)]
+        lines += ["", "all queries together, per unit (different units are never added up)"]
+        for total in self.totals():
+            limit = "no limit declared" if total["limit"] is None else f"of {total['limit']:g} declared"
+            lines.append(_row(total["unit"], f"epsilon {total['epsilon']:g} ({total['adjacency']}), {limit}"))
+        return "\n".join(lines)
+
+
+def explain(config: Config) -> Explained:
+    """Plan every query of a configuration; raise ConfigError where one cannot be answered."""
+    return Explained(config=config, plans=plan_all(config))
+
+
+def when(plan: QueryPlan) -> str:
+    """Return when a query answers."""
+    query = plan.config
+    if query.window is not None:
+        span = f"per window of {say_duration(query.window)}"
+        return f"once {span}" if query.every is None else f"every {say_duration(query.every)}, afresh {span}"
+    if query.every is not None:
+        return f"every {say_duration(query.every)}, {plan.releases:,} times"
+    return "once, at the end of the input" if plan.releases == 1 else f"{plan.releases:,} times, when asked"
+
+
+def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
+    """Return (at what size, error that is exceeded in 5% of cases), from public parameters only."""
+    algorithm = plan.algorithm
+    if isinstance(algorithm, UserBits):
+        sizes = dict.fromkeys(max(1, round(algorithm.users * share)) for share in (0.01, 0.1, 0.5, 1.0))
+        return [(f"users, if {users:,} come", 1.96 * algorithm.standard_error(users)) for users in sizes]
+    if isinstance(algorithm, Bitmap):
+        about = int(plan.config.expected or 100_000)
+        sizes = dict.fromkeys(max(100, about * factor // 100) for factor in (1, 10, 100, 1000))
+        return [(f"users, if {n:,} come", 1.96 * n * algorithm.relative_error(n)) for n in sizes]
+    if isinstance(algorithm, ContinualMean | ContinualVariance):
+        return [(f"with {events:,} rows", algorithm.error(beta=_BETA, events=events)) for events in _EVENTS]
+    if isinstance(algorithm, RangeHistogram):
+        return [("rows in rank, and one cell of the range", algorithm.error(beta=_BETA))]
+    if isinstance(algorithm, Tree):
+        ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
+        return [(f"at release {tick:,}", algorithm.error(beta=_BETA, ticks=tick)) for tick in ticks]
+    return [("of the density" if isinstance(algorithm, OptBern) else "whatever comes", algorithm.error(beta=_BETA))]
+
+
+def _groups(plan: QueryPlan) -> str:
+    return "" if not plan.config.parsed.group_by else f" for {len(plan.groups)} groups"
+
+
+def _row(name: str, text: str) -> str:
+    first, *rest = text.splitlines()
+    return "\n".join([f"  {name:<11} {first}", *(f"  {'':<11} {line}" for line in rest)])
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"

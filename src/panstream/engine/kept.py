@@ -1,0 +1,191 @@
+"""What an engine keeps from one start to the next: states, seen batches, the ledger, and releases not yet published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from panstream.algorithm import Monitor
+from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
+from panstream.engine.running import RunningQuery
+from panstream.errors import StoreDamaged, StoreError
+from panstream.privacy.ledger import Kind, Ledger
+from panstream.randomness import Source
+from panstream.store.releases import Release, ReleaseLog
+from panstream.store.snapshot import SnapshotStore
+
+__all__ = ["Kept", "open_store", "read_meta"]
+
+_FORMAT = 1
+
+
+def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:
+    """Return the store of a configuration that names a directory."""
+    return None if config.directory is None else SnapshotStore(config.directory, operator_key=operator_key)
+
+
+@dataclass(slots=True)
+class Kept:
+    """Everything that goes into one commit besides the states themselves.
+
+    With durability "none" the states are left out: each start begins afresh and is charged again.
+    """
+
+    stream: str
+    ledger: Ledger
+    seen: dict[str, int] = field(default_factory=dict)
+    drawn: list[Release] = field(default_factory=list)
+    intrusions: list[str] = field(default_factory=list)
+    newest: float | None = None
+    dirty: bool = True  # whether input came since the last end of input
+    with_states: bool = True
+    parked: dict[str, Any] = field(default_factory=dict)  # queries that the configuration no longer names
+    parked_states: dict[str, bytes] = field(default_factory=dict)
+    stream_config: StreamConfig | None = None
+
+    @classmethod
+    def restore(
+        cls,
+        config: Config,
+        store: SnapshotStore | None,
+        queries: Mapping[str, RunningQuery],
+        log: ReleaseLog,
+        source: Source | None,
+    ) -> Kept:
+        """Load what is stored into ``queries``, start what is new, and charge for it."""
+        parts = store.load() if store is not None else None
+        if parts is None and next(log.history(), None) is not None:
+            raise StoreError(
+                "the release log has answers but the state is gone, so what was spent would be forgotten: use a new directory"
+            )
+        kept = cls._read(config, parts)
+        kept.with_states = config.durability != "none"
+        stored = {} if parts is None else read_meta(parts)["queries"]
+        kept.parked = {name: meta for name, meta in stored.items() if name not in queries}
+        for label, data in (parts or {}).items():
+            if label.startswith("state/") and label.split("/", 3)[3] in kept.parked:
+                kept.parked_states[label] = data
+        for name, query in queries.items():
+            _restore_query(query, config.stream, stored.get(name), parts or {}, source)
+            charge = name if query.starts == 1 else f"{name} (start {query.starts})"
+            if charge not in {entry.name for entry in kept.ledger}:
+                kept.ledger.charge(charge, query.plan.claim)
+        kept.stream_config = config.stream
+        return kept
+
+    @classmethod
+    def _read(cls, config: Config, parts: Mapping[str, bytes] | None) -> Kept:
+        limits: dict[Kind, float] = {(unit, "add-remove"): most for unit, most in config.stream.budget.items()}  # type: ignore[misc]
+        if parts is None:
+            return cls(stream=config.stream.name, ledger=Ledger(limits))
+        meta = read_meta(parts)
+        if meta["stream"] != config.stream.name:
+            raise ConfigError(f"the store belongs to stream {meta['stream']!r}, not to {config.stream.name!r}")
+        on = meta["with_states"]
+        return cls(
+            stream=meta["stream"],
+            ledger=Ledger(limits, Ledger.from_json(meta["ledger"])),
+            seen=meta["seen"] if on else {},
+            drawn=[Release(query=q, number=n, time=t, record=r) for q, n, t, r in meta["drawn"]],
+            intrusions=meta["intrusions"],
+            newest=meta["newest"] if on else None,
+            dirty=meta["dirty"] if on else True,
+        )
+
+    def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
+        """Return everything as the named parts of one commit."""
+        assert self.stream_config is not None
+        meta = {
+            "format": _FORMAT,
+            "stream": self.stream,
+            "with_states": self.with_states,
+            "seen": self.seen,
+            "ledger": self.ledger.to_json(),
+            "drawn": [[r.query, r.number, r.time, r.record] for r in drawn],
+            "intrusions": self.intrusions,
+            "newest": self.newest,
+            "dirty": self.dirty,
+            "queries": {**self.parked, **{name: self._query_meta(query) for name, query in queries.items()}},
+        }
+        parts = {"meta": json.dumps(meta).encode(), **self.parked_states}
+        for name, query in queries.items() if self.with_states else ():
+            for (window, group), monitor in query.monitors.items():
+                parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes()
+        return parts
+
+    def _query_meta(self, query: RunningQuery) -> dict[str, Any]:
+        assert self.stream_config is not None
+        return {
+            "declared": _declared(query.plan.config, self.stream_config),
+            "algorithm": type(query.plan.algorithm).__name__,
+            "claim": query.plan.claim.to_json(),
+            "kept": self.with_states,
+            "starts": query.starts,
+            "made": query.made,
+            "before": query.before,
+            "ticked": list(query.ticked.items()),
+            "step": None if query.schedule is None else query.schedule.step,
+        }
+
+
+def read_meta(parts: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the public part of a commit: no state in it."""
+    damaged = "the store holds something else than an engine's state"
+    try:
+        meta = json.loads(parts["meta"])
+        found = meta["format"]
+    except (KeyError, ValueError, TypeError):
+        raise StoreDamaged(damaged) from None
+    if found != _FORMAT:
+        raise StoreDamaged(f"the state has format {found!r}; this release reads format {_FORMAT}")
+    return dict(meta)
+
+
+def _restore_query(
+    query: RunningQuery,
+    stream: StreamConfig,
+    meta: dict[str, Any] | None,
+    parts: Mapping[str, bytes],
+    source: Source | None,
+) -> None:
+    if meta is None:
+        query.start()
+        return
+    name = query.plan.config.name
+    now = _declared(query.plan.config, stream)
+    for key, value in meta["declared"].items():
+        if now.get(key) != value:
+            raise _changed(name, key)
+    if not meta["kept"]:
+        query.before, query.starts = meta["before"] + meta["made"], meta["starts"] + 1
+        query.start()
+        return
+    for label, data in parts.items():
+        if label.startswith("state/") and label.split("/", 3)[3] == name:
+            window, group = map(int, label.split("/", 3)[1:3])
+            monitor = Monitor[Any].from_bytes(data, source=source)
+            if monitor.algorithm != query.plan.algorithm:
+                raise _changed(name, "its algorithm")
+            query.monitors[window, group] = monitor
+    query.made, query.before, query.starts = meta["made"], meta["before"], meta["starts"]
+    query.ticked = {int(window): int(count) for window, count in meta["ticked"]}
+    if query.schedule is not None:
+        query.schedule.step = meta["step"]
+
+
+def _declared(query: QueryConfig, stream: StreamConfig) -> dict[str, Any]:
+    """Return all that the meaning of a query's state depends on, as JSON holds it."""
+    values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in ("parsed", "name")}
+    about = {"user": stream.user, "weight": stream.weight, "time": stream.time, "lateness": stream.lateness}
+    types = {column: stream.columns[column] for column in sorted(query.parsed.columns)}
+    plain: dict[str, Any] = json.loads(json.dumps({**values, **about, "columns": types}, default=str))
+    return plain
+
+
+def _changed(name: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"[[query]] {name}: {what} was changed while its state is stored; give the changed query a new name, which starts "
+        "afresh and is charged on top"
+    )

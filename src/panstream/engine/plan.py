@@ -1,0 +1,298 @@
+"""From a question to an algorithm, its claim, and the reasons: everything that is known before a row arrives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from panstream.algorithm import Continual
+from panstream.continual.histogram import RangeHistogram
+from panstream.continual.moments import ContinualMean, ContinualVariance
+from panstream.continual.sums import ContinualCount, ContinualSum
+from panstream.density.optbern import OptBern
+from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
+from panstream.engine.durations import say_duration
+from panstream.engine.sql import Aggregate
+from panstream.errors import BudgetExhausted, InvalidParameter
+from panstream.estimate import Estimate
+from panstream.privacy.claim import Claim, Place
+from panstream.privacy.ledger import Ledger
+from panstream.statistics import DistinctCount
+from panstream.turnstile.block import BlockCounter
+from panstream.turnstile.heavy import HeavyHitterCount
+from panstream.turnstile.legendre import LegendreCounter
+
+__all__ = [
+    "PUBLIC_FACTS",
+    "QueryPlan",
+    "needed_columns",
+    "plan_all",
+    "plan_query",
+    "planned_ledger",
+    "releases_of",
+    "ticks_per_window",
+]
+
+PUBLIC_FACTS = ("the number and the times of batches and rows", "the schedule of releases", "the declared groups")
+_BUCKETS = 1 << 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPlan:
+    """One question, ready to run: the same algorithm in every group, and what the whole of it promises."""
+
+    config: QueryConfig
+    algorithm: Any
+    claim: Claim
+    groups: tuple[tuple[Any, ...], ...]
+    why: str
+    finish: Callable[[Estimate], Estimate]
+
+    @property
+    def continual(self) -> bool:
+        """Return whether releases are ticks."""
+        return isinstance(self.algorithm, Continual)
+
+    @property
+    def releases(self) -> int:
+        """Return how many releases are planned."""
+        return releases_of(self.config)
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the size of the stored state of all groups."""
+        return len(self.groups) * len(self.algorithm.start().to_bytes())
+
+    def group_name(self, group: tuple[Any, ...]) -> str:
+        """Return how a group is shown: ``region=north``."""
+        keys = self.config.parsed.group_by
+        return ", ".join(f"{key}={value}" for key, value in zip(keys, group, strict=True))
+
+
+def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ...]:
+    """Return the plan of every query; raise ConfigError if together they exceed the declared budget.
+
+    ``zero_noise`` switches all noise off, for tests: every claim then reads epsilon = inf.
+    """
+    on_disk = config.durability == "batch" and config.directory is not None
+    places: tuple[Place, ...] = ("memory", "disk") if on_disk else ("memory",)
+    queries = [replace(query, epsilon=math.inf) if zero_noise else query for query in config.queries]
+    plans = tuple(plan_query(query, config.stream, places) for query in queries)
+    planned_ledger(config, plans)
+    return plans
+
+
+def needed_columns(config: Config) -> frozenset[str]:
+    """Return the columns that some query needs; no other is ever read."""
+    stream = config.stream
+    needed: set[str] = set()
+    for query in config.queries:
+        needed |= query.parsed.columns
+        if query.contributions is not None and stream.user is not None:
+            needed.add(stream.user)
+    extra = {column for column in (stream.time, stream.weight) if column is not None}
+    return frozenset(needed | extra) or frozenset(list(stream.columns)[:1])
+
+
+def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
+    """Return what all queries cost together, per unit; raise ConfigError where a limit would be exceeded."""
+    ledger = Ledger({(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()})  # type: ignore[misc]
+    for plan in plans:
+        try:
+            ledger.charge(plan.config.name, plan.claim)
+        except BudgetExhausted as error:
+            refused = f"[[query]] {plan.config.name}: {error}; lower an epsilon or raise [stream.budget]"
+        else:
+            continue
+        raise ConfigError(refused)
+    return ledger
+
+
+def releases_of(query: QueryConfig) -> int:
+    """Return how many times a query will be answered; of a query with windows, how many times in each of them."""
+    if query.window is not None:
+        return min(query.horizon or ticks_per_window(query), ticks_per_window(query))
+    if query.every is not None:
+        if query.horizon is None:
+            raise ConfigError(f"[[query]] {query.name}: every needs horizon, the number of releases that are paid for")
+        return query.horizon
+    return query.horizon or query.releases
+
+
+def ticks_per_window(query: QueryConfig) -> int:
+    """Return how many ticks of ``every`` make a window: one if the window is only answered when it is over."""
+    if query.window is None or query.every is None:
+        if query.window is not None and (query.releases > 1 or query.horizon is not None):
+            raise ConfigError(f"[[query]] {query.name}: a window is answered once, when it is over; or give every")
+        return 1
+    ticks = round(query.window / query.every)
+    if ticks < 1 or abs(ticks * query.every - query.window) > 1e-6 * query.every:
+        raise ConfigError(
+            f"[[query]] {query.name}: window must be a whole number of every, got "
+            f"{say_duration(query.window)} and {say_duration(query.every)}"
+        )
+    return ticks
+
+
+def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
+    """Choose the algorithm of one query."""
+    refused: str | None = None
+    try:
+        algorithm, why, finish = _choose(query, stream)
+        groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by)))
+        claim = _claim(algorithm.claim(), query, len(groups), places)
+    except InvalidParameter as error:
+        refused = f"[[query]] {query.name}: {error}"
+    if refused is not None:
+        raise ConfigError(refused)
+    return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why, finish=finish)
+
+
+def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ...]) -> Claim:
+    """Return the claim of all groups and, for windows, of one window."""
+    touched = 1 if base.unit == "event" else min(query.groups_per_user or groups, groups)
+    notes = [base.note] if base.note else []
+    if touched > 1:
+        notes.append(f"one user can touch {touched} groups, each at epsilon {base.epsilon:g}")
+    unit = base.unit
+    if query.window is not None:
+        span = say_duration(query.window)
+        if unit == "user":
+            unit = "user-window"
+            notes.append(f"per user and window of {span}; a user in w windows loses w times as much")
+        else:
+            notes.append(f"windows of {span} are disjoint: an event falls into one")
+    return replace(
+        base,
+        epsilon=base.epsilon * touched,
+        delta=base.delta * touched,
+        parts={name: loss * touched for name, loss in base.parts.items()},
+        unit=unit,
+        places=places,
+        public=(*base.public, *PUBLIC_FACTS),
+        note="; ".join(notes),
+    )
+
+
+def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str, Callable[[Estimate], Estimate]]:
+    kind = query.parsed.aggregate
+    name = query.parsed.aggregate.value.split("(")[0].lower()
+    _check_ids(query, stream)
+    if kind in (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY, Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS):
+        _need(query, "a user column", stream.user)
+        algorithm, why = _about_users(query, stream)
+        return algorithm, why, lambda estimate: estimate
+    if stream.weight is not None and kind is not Aggregate.SUM:
+        raise InvalidParameter(f"{kind.value} cannot be asked of rows that take away; SUM({stream.weight}) can")
+    if query.contributions is not None:
+        _need(query, "a user column for contributions", stream.user)
+    bounds: dict[str, float | None] = {}
+    if kind is not Aggregate.COUNT:
+        _need(query, "lower and upper, the declared bounds of the values", query.lower, query.upper)
+        bounds = {"lower": query.lower, "upper": query.upper}
+    common: dict[str, Any] = {
+        "epsilon": query.epsilon,
+        "horizon": releases_of(query),
+        "contributions": query.contributions,
+        **bounds,
+    }
+    quantiles = {Aggregate.MIN: 0.0, Aggregate.MAX: 1.0, Aggregate.QUANTILE: (*query.parsed.constants, 0.5)[0]}
+    if kind in quantiles:
+        return RangeHistogram(**common, quantile=quantiles[kind]), _TREE_WHY["histogram"], lambda estimate: estimate
+    algorithms = {
+        Aggregate.COUNT: ContinualCount,
+        Aggregate.SUM: ContinualSum,
+        Aggregate.AVG: ContinualMean,
+        Aggregate.VAR_POP: ContinualVariance,
+        Aggregate.STDDEV_POP: ContinualVariance,
+    }
+    if kind in (Aggregate.VAR_POP, Aggregate.STDDEV_POP):
+        common["population"] = True
+    finish = _square_root if kind is Aggregate.STDDEV_POP else (lambda estimate: estimate)
+    return algorithms[kind](**common), _TREE_WHY.get(name, _TREE_WHY["tree"]), finish
+
+
+_TREE_WHY = {
+    "tree": "a k-ary tree of noisy partial sums, radices chosen for the horizon",
+    "avg": "Bernstein leaves (x, 1-x) in a k-ary tree: one budget for sum and count",
+    "var_pop": "Bernstein leaves of degree two in a k-ary tree: one budget for count, sum and squares",
+    "stddev_pop": "square root of the variance, which costs nothing more",
+    "histogram": "a k-ary histogram of the declared range whose cells are tree counters",
+}
+
+
+def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
+    releases = releases_of(query)
+    kind, universe = query.parsed.aggregate, query.universe
+    if kind is Aggregate.DENSITY:
+        _need(query, "universe, the known population", universe)
+        assert universe is not None
+        bits = OptBern(
+            universe=universe,
+            epsilon=query.epsilon,
+            releases=releases,
+            deletions=stream.weight is not None,
+            key=query.key,
+        )
+        return bits, "one noisy bit per user, the optimal pair of coins and split of the budget"
+    if kind is Aggregate.COUNT_DISTINCT and stream.weight is None:
+        question = DistinctCount(
+            query.epsilon,
+            universe=universe,
+            expected=query.expected,
+            memory=query.memory,
+            releases=releases,
+            key=query.key,
+        )
+        return question.algorithm, question.why()
+    place = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}
+    common: dict[str, Any] = {"epsilon": query.epsilon, "releases": releases, "key": query.key, **place}
+    if query.max_weight is not None:
+        common["max_weight"] = query.max_weight
+    if kind is Aggregate.COUNT_DISTINCT:
+        return LegendreCounter(**common), "rows add and take away, so each user has a counter modulo a prime"
+    last = query.parsed.constants[0]
+    if last != int(last) or last < 1:
+        raise InvalidParameter(f"the last argument of {kind.value} must be a positive whole number, got {last:g}")
+    if kind is Aggregate.CROPPED_SUM:
+        return BlockCounter(**common, crop=int(last)), "a block counter per user: unbiased for the sum of min(|a|, tau)"
+    return HeavyHitterCount(**common, threshold=int(last)), "a block counter with two readings, exact between them"
+
+
+def _square_root(estimate: Estimate) -> Estimate:
+    """Return the standard deviation: post-processing of the variance."""
+    value = math.sqrt(max(estimate.value, 0.0))
+    error = estimate.standard_error / (2 * value) if value > 0 else math.sqrt(estimate.standard_error)
+
+    def rule(level: float) -> tuple[float, float]:
+        low, high = estimate.interval(level)
+        return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
+
+    return replace(
+        estimate,
+        value=value,
+        unbiased=math.nan,
+        standard_error=error,
+        support=(0.0, math.sqrt(max(estimate.support[1], 0.0))),
+        name="standard deviation",
+        rule=rule,
+    )
+
+
+def _check_ids(query: QueryConfig, stream: StreamConfig) -> None:
+    """Refuse a universe that does not fit the type of the user column."""
+    if query.universe is None or stream.user is None:
+        return
+    declared = stream.columns[stream.user]
+    sample = 0 if isinstance(query.universe, int) else next(iter(query.universe), None)
+    wanted = ("int",) if isinstance(sample, int) and not isinstance(sample, bool) else ("string", "binary")
+    if declared not in wanted:
+        raise InvalidParameter(f"universe does not fit the user column, whose declared type is {declared}")
+
+
+def _need(query: QueryConfig, what: str, *values: Any) -> None:
+    if any(value is None for value in values):
+        raise InvalidParameter(f"{query.parsed.aggregate.value} needs {what}")

@@ -1,0 +1,112 @@
+"""What was published, arranged for tables, files and plots. Everything here is public."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from panstream.engine.engine import Engine
+from panstream.engine.results import series_name
+from panstream.errors import InvalidParameter, MissingExtra
+from panstream.store.releases import Release
+
+__all__ = ["COLUMNS", "answers", "history", "plot", "write"]
+
+COLUMNS = ("query", "number", "time", "window", "until", "value", "standard_error", "low", "high", "epsilon", "unit")
+
+
+def answers(engine: Engine) -> Iterator[dict[str, Any]]:
+    """Yield the latest answer of every query and group: name, value, standard_error, interval, epsilon, claim."""
+    for plan in engine.plans:
+        for group in range(len(plan.groups)):
+            release = engine.log.last(series_name(plan, group))
+            if release is not None:
+                yield as_answer(release)
+
+
+def as_answer(release: Release) -> dict[str, Any]:
+    """Return a release as one flat object."""
+    record = release.record
+    extra: dict[str, Any] = {key: record[key] for key in ("group", "window", "until") if key in record}
+    return {
+        "name": release.query,
+        "value": record["value"],
+        "standard_error": record["standard_error"],
+        "interval": record["interval"],
+        "epsilon": record["epsilon"],
+        "number": release.number,
+        "time": release.time,
+        **extra,
+        "claim": record["claim"],
+    }
+
+
+def history(engine: Engine) -> dict[str, list[Release]]:
+    """Return everything that the configured queries published, per query and group."""
+    names = [series_name(plan, group) for plan in engine.plans for group in range(len(plan.groups))]
+    return {name: list(engine.log.history(name)) for name in names}
+
+
+def write(engine: Engine, path: Path) -> int:
+    """Write all releases to a CSV or Parquet file; return how many."""
+    rows = [_row(release) for releases in history(engine).values() for release in releases]
+    if path.suffix == ".csv":
+        import csv
+
+        with path.open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(COLUMNS)
+            out.writerows(rows)
+    elif path.suffix == ".parquet":
+        from panstream.engine.arrow import pa
+
+        texts, whole = ("query", "time", "window", "until", "unit"), ("number",)
+        types = [pa.string() if name in texts else pa.int64() if name in whole else pa.float64() for name in COLUMNS]
+        columns = [pa.array([row[at] for row in rows], type) for at, type in enumerate(types)]
+        import pyarrow.parquet as parquet
+
+        parquet.write_table(pa.table(columns, names=list(COLUMNS)), path)
+    else:
+        raise InvalidParameter(f"the file of answers must end in .csv or .parquet, got {path.suffix!r}")
+    return len(rows)
+
+
+def _row(release: Release) -> list[Any]:
+    record = release.record
+    low, high = record["interval"]
+    window = record.get("window", [None])[0]
+    epsilon = float(record["epsilon"])
+    figures = [record["value"], record["standard_error"], low, high, epsilon]
+    return [release.query, release.number, release.time, window, record.get("until"), *figures, record["claim"]["unit"]]
+
+
+def plot(engine: Engine, path: Path) -> None:
+    """Draw the answers of every query with more than one, with their 95% intervals."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("drawing plots", "plots") from None
+    series = {name: releases for name, releases in history(engine).items() if len(releases) > 1}
+    if not series:
+        raise InvalidParameter("there is nothing to plot: no query has answered more than once")
+    figure = Figure(figsize=(8.0, 2.8 * len(series)), layout="constrained")
+    for axis, (name, releases) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
+        _draw(axis, name, [release for release in releases if release.record["value"] is not None])
+    figure.savefig(path, dpi=130)
+
+
+def _draw(axis: Any, name: str, releases: list[Release]) -> None:
+    import numpy as np
+
+    stamps = [release.record.get("until", release.time).rstrip("Z") for release in releases]
+    times = np.array(stamps, "datetime64[s]")
+    values = [release.record["value"] for release in releases]
+    ends = [release.record["interval"] for release in releases]
+    low = [low if low is not None else value for (low, _), value in zip(ends, values, strict=True)]
+    high = [high if high is not None else value for (_, high), value in zip(ends, values, strict=True)]
+    axis.fill_between(times, low, high, color="#0072B2", alpha=0.2, linewidth=0)
+    axis.plot(times, values, color="#0072B2", marker="." if len(values) < 60 else None)
+    axis.set_title(name)
+    axis.grid(True, color="#DDDDDD", linewidth=0.6)
+    axis.tick_params(axis="x", labelrotation=20)

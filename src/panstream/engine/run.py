@@ -1,0 +1,143 @@
+"""From a source to an engine, micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from panstream.engine.config import Config
+from panstream.engine.engine import Engine
+from panstream.engine.plan import needed_columns
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.select import Selector
+from panstream.engine.sources import Source, open_source
+
+__all__ = ["LIVE_AHEAD", "Fed", "Tick", "feed", "feed_source", "source_of"]
+
+LIVE_AHEAD = 3600.0  # seconds that the times of a live stream may be ahead of the clock
+_REMEMBERED = 1000  # row numbers kept for the report to the sender
+_PULSE = 1.0  # seconds between looks at the clock while nothing comes
+
+Tick = Callable[[int, float | None], None]
+
+
+@dataclass(slots=True)
+class Fed:
+    """What a source delivered. Row numbers are for whoever sent the rows, and nobody else."""
+
+    rows: int = 0
+    batches: int = 0
+    skipped: list[int] = field(default_factory=list)
+    skipped_count: int = 0
+    late: list[int] = field(default_factory=list)
+    late_count: int = 0
+    interrupted: bool = False
+
+    def note(self, skipped: Sequence[int], late: Sequence[int]) -> None:
+        """Remember the first row numbers, and how many there were."""
+        self.skipped += skipped[: max(0, _REMEMBERED - len(self.skipped))]
+        self.late += late[: max(0, _REMEMBERED - len(self.late))]
+        self.skipped_count += len(skipped)
+        self.late_count += len(late)
+
+
+def source_of(config: Config, inputs: Sequence[str], *, follow: bool = False, format: str | None = None) -> Source:
+    """Return the source for files, globs, directories, "-" for standard input, or one ``redis://host/db#stream``."""
+    schema = RowSchema.of(config.stream, needed_columns(config))
+    settings: dict[str, Any] = {"batch_rows": config.batch_rows, "batch_time": config.batch_time}
+    if format is not None:
+        settings["format"] = format
+    return open_source(inputs, schema, follow=follow, **settings)
+
+
+def feed(
+    engine: Engine,
+    inputs: Sequence[str],
+    *,
+    follow: bool = False,
+    format: str | None = None,
+    tick: Tick | None = None,
+) -> Fed:
+    """Feed files to an engine until they end, or until Ctrl-C or SIGTERM: then ``interrupted`` is set."""
+    source = source_of(engine.config, inputs, follow=follow, format=format)
+    with Selector(engine.config) as select:
+        return feed_source(engine, source, select, tick=tick)
+
+
+def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick | None = None) -> Fed:
+    """Feed a source to an engine; what was applied before is passed over, and batches are acknowledged when durable."""
+    fed = Fed()
+    source.resume(engine.positions())
+    waiting: list[object] = []
+    looked = time.monotonic()
+    try:
+        with _Interruptible() as guard:
+            for batch in source.batches():
+                if batch is not None:
+                    with guard:
+                        _take(engine, select, batch, fed)
+                    waiting.append(batch.token)
+                if batch is None or time.monotonic() - looked > _PULSE:
+                    looked = time.monotonic()
+                    with guard:
+                        engine.advance()
+                if engine.durable:
+                    for token in waiting:
+                        source.acknowledge(token)
+                    waiting.clear()
+                if tick is not None:
+                    tick(fed.rows, source.progress())
+    except KeyboardInterrupt:
+        fed.interrupted = True
+    finally:
+        source.close()
+    return fed
+
+
+def _take(engine: Engine, select: Selector, batch: MicroBatch, fed: Fed) -> None:
+    try:
+        applied = engine.apply(select(batch))
+        if applied.new:
+            fed.note([*(bad.row for bad in batch.bad_rows), *applied.skipped], applied.late)
+        fed.rows += batch.rows_read
+        fed.batches += 1
+    finally:
+        select.wipe()
+        batch.wipe()
+
+
+class _Interruptible:
+    """Ctrl-C and SIGTERM stop between two steps, never within one; while waiting for input, at once."""
+
+    def __init__(self) -> None:
+        self._busy, self._asked = False, False
+        self._old: dict[int, Any] = {}
+        self._depth = 0
+
+    def __enter__(self) -> _Interruptible:
+        if self._depth == 0 and threading.current_thread() is threading.main_thread():
+            self._old = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._busy = self._depth > 0
+        self._depth += 1
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._depth -= 1
+        self._busy = False
+        if self._depth == 0:
+            for number, handler in self._old.items():
+                signal.signal(number, handler)
+        if self._asked and exc[0] is None:
+            self._asked = False
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._busy:
+            self._asked = True
+        else:
+            raise KeyboardInterrupt

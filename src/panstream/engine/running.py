@@ -1,0 +1,313 @@
+"""A query while it runs: its states by window and group, its clock, and the checked batches that wait to be applied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithm import Monitor
+from panstream.engine.badrows import IdCheck, unusable_values, unusable_weights
+from panstream.engine.plan import QueryPlan
+from panstream.engine.schedule import UNKNOWN, Schedule
+from panstream.engine.selection import Chosen, Rows, Taken, take_ids
+from panstream.engine.sql import Aggregate
+from panstream.errors import NotSupported
+from panstream.estimate import Estimate
+from panstream.randomness import Source
+from panstream.scratch import wipe
+
+__all__ = ["Drawn", "Prepared", "RunningQuery"]
+
+Mask = NDArray[np.bool_]
+Slot = tuple[int, int]  # window, group
+
+_USERS = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY, Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """An answer of one group, drawn and not yet published. ``until`` is the end of its slot, in seconds."""
+
+    group: int
+    number: int
+    estimate: Estimate
+    window: int | None = None
+    until: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Prepared:
+    """What a query will do with a micro-batch: nothing here can fail because of the data any more."""
+
+    step: int | None
+    windows: tuple[int, ...]
+    batches: list[tuple[Slot, Any]]
+    copies: list[Taken]
+
+    def wipe(self) -> None:
+        """Overwrite what was copied."""
+        for _, batch in self.batches:
+            batch.wipe()
+        for copy in self.copies:
+            copy.wipe()
+
+
+@dataclass(slots=True, eq=False)
+class RunningQuery:
+    """One query's states and counts.
+
+    Without windows there is one state per group, under window 0. With them every window has states of its own,
+    started when the first row of the stream falls into it, for all groups at once, and dropped when it is over.
+    """
+
+    plan: QueryPlan
+    source: Source | None = None
+    monitors: dict[Slot, Monitor[Any]] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    made: int = 0  # releases so far, over all windows
+    before: int = 0  # releases of earlier starts whose state was not kept
+    starts: int = 1
+    ticked: dict[int, int] = field(default_factory=dict)  # per open window, how many of its slots are over
+    _ids: IdCheck | None = None
+
+    def __post_init__(self) -> None:
+        query = self.plan.config
+        step = query.every if query.every is not None else query.window
+        self.schedule = None if step is None else Schedule(step)
+        self._ids = IdCheck.of(self.plan)
+
+    @property
+    def windowed(self) -> bool:
+        """Return whether every window has states of its own."""
+        return self.plan.config.window is not None
+
+    @property
+    def finished(self) -> bool:
+        """Return whether all paid releases were made; windows never end."""
+        return not self.windowed and self.made >= self.plan.releases
+
+    def start(self) -> None:
+        """Start the states of a query without windows: which groups have rows must not show."""
+        if not self.windowed:
+            self._open(0)
+
+    def _open(self, window: int) -> None:
+        for group in range(len(self.plan.groups)):
+            if (window, group) not in self.monitors:
+                self.monitors[window, group] = Monitor(self.plan.algorithm, source=self.source)
+
+    # Checking: nothing is touched yet.
+
+    def unusable(self, rows: Rows, chosen: Chosen) -> Mask | None:
+        """Return which of the chosen rows this query cannot take, or None if all are fine."""
+        kind, found = self.plan.config.parsed.aggregate, []
+        if kind in _USERS or self.plan.config.contributions is not None:
+            assert self._ids is not None
+            found.append(self._ids.unusable(rows.ids, rows.count))
+        if chosen.weights is not None and kind in _USERS:
+            found.append(unusable_weights(chosen.weights, self.plan.algorithm))
+        if chosen.values is not None and kind not in _USERS:
+            found.append(unusable_values(chosen.values))
+        found.append(chosen.unusable)
+        masks = [mask for mask in found if mask is not None]
+        if not masks:
+            return None
+        bad: Mask = np.logical_or.reduce(masks)
+        return bad if chosen.rows is None else bad & chosen.rows
+
+    def prepare(
+        self, rows: Rows, chosen: Chosen, usable: Mask | None, marks: NDArray[np.float64] | None
+    ) -> list[Prepared]:
+        """Return the checked work, slot by slot. ``marks`` is the stream's clock at every row; ``usable`` of None is all."""
+        keep = _both(chosen.rows, usable)
+        if chosen.groups is not None:
+            keep = _both(keep, chosen.groups >= 0)
+        if self.schedule is None or marks is None:
+            return [self._prepare(rows, chosen, keep, None, None)]
+        steps = self.schedule.steps(marks)
+        windows = None if not self.windowed else self.windows_of(marks if rows.times is None else rows.times)
+        found: list[Prepared] = []
+        try:
+            for step in np.unique(steps[steps > UNKNOWN]):
+                inside = steps == step
+                found.append(self._prepare(rows, chosen, _both(keep, inside), int(step), _within(windows, inside)))
+        except BaseException:
+            for each in found:
+                each.wipe()
+            raise
+        return found
+
+    def windows_of(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the window of every row; a time that is not known is in none."""
+        length = self.plan.config.window or math.inf
+        known = np.where(np.isfinite(times), times, -math.inf)
+        return np.where(np.isfinite(known), np.floor(known / length), -(2.0**62)).astype(np.int64)
+
+    def late(self, times: NDArray[np.float64], marks: NDArray[np.float64]) -> Mask | None:
+        """Return the rows whose window is over by the stream's clock; None for a query without windows."""
+        if not self.windowed or self.schedule is None:
+            return None
+        steps = self.schedule.steps(marks)
+        return np.isfinite(times) & (self.windows_of(times) < steps // self._ticks)
+
+    @property
+    def _ticks(self) -> int:
+        query = self.plan.config
+        return 1 if query.every is None or query.window is None else round(query.window / query.every)
+
+    def _prepare(
+        self, rows: Rows, chosen: Chosen, keep: Mask | None, step: int | None, windows: NDArray[np.int64] | None
+    ) -> Prepared:
+        opened: tuple[int, ...] = ()
+        if windows is not None and step is not None:
+            alive = windows >= step // self._ticks
+            opened = tuple(int(window) for window in np.unique(windows[alive]))
+            keep = _both(keep, alive)
+        prepared = Prepared(step, opened, [], [])
+        try:
+            for slot, part in _parts(chosen.groups, windows, keep):
+                prepared.batches.append((slot, self._batch(rows, chosen, part, prepared.copies)))
+        except BaseException:
+            prepared.wipe()
+            raise
+        return prepared
+
+    def _batch(self, rows: Rows, chosen: Chosen, part: Mask | None, copies: list[Taken]) -> Any:
+        kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
+        count = rows.count if part is None else int(np.count_nonzero(part))
+        by_user = self.plan.config.contributions is not None
+        ids = None
+        if kind in _USERS or by_user:
+            copies.append(take_ids(rows.ids, part))
+            ids = copies[-1].data
+        if kind in _USERS and chosen.weights is None:
+            return algorithm.batch(ids)
+        if kind in _USERS and chosen.weights is not None:
+            copies.append(Taken(_of(chosen.weights, part), part is not None))
+            return algorithm.batch(ids, copies[-1].data)
+        if kind is Aggregate.COUNT:
+            return algorithm.batch(np.ones(count, np.int64), users=ids) if by_user else algorithm.batch(count)
+        assert chosen.values is not None
+        values = _of(chosen.values, part)
+        try:
+            return algorithm.batch(values, users=ids) if by_user else algorithm.batch(values)
+        finally:
+            if part is not None:
+                wipe(values)
+
+    # Doing: called only after every query has checked its share.
+
+    def apply(self, prepared: Prepared, draw: Callable[[Drawn], None]) -> None:
+        """Draw what is due before these rows, then take them in and wipe them."""
+        if prepared.step is not None:
+            self.reach(prepared.step, draw)
+        for window in prepared.windows:
+            self._open(window)
+            first = 0 if prepared.step is None else prepared.step - window * self._ticks
+            self.ticked.setdefault(window, max(first, 0))
+        for slot, batch in prepared.batches:
+            answered = self.windowed and self.ticked[slot[0]] >= self.plan.releases
+            if not self.finished and not answered:
+                self.monitors[slot].apply(batch)
+        prepared.wipe()
+
+    def reach(self, step: int, draw: Callable[[Drawn], None]) -> None:
+        """Close every slot before ``step`` and draw its answers; drop windows that are over."""
+        assert self.schedule is not None
+        before = self.schedule.step
+        self.schedule.reach(step)
+        if not self.windowed:
+            for closed in range(before if before is not None else step, step):
+                if self.finished:
+                    break
+                self._draw(0, draw, until=(closed + 1) * self.schedule.length)
+            return
+        for window in sorted(self.ticked):
+            first = window * self._ticks
+            while self.ticked[window] < min(step - first, self._ticks):
+                self.ticked[window] += 1
+                if self.ticked[window] <= self.plan.releases:
+                    self._draw(window, draw, until=(first + self.ticked[window]) * self.schedule.length)
+            if step >= first + self._ticks:
+                self._drop(window)
+
+    def finish(self, draw: Callable[[Drawn], None], newest: float | None) -> None:
+        """Close what is open at the end of the input; slots that never began are not answered."""
+        if self.schedule is None:
+            if not self.finished:
+                self._draw(0, draw)
+            return
+        if self.schedule.step is None:
+            return
+        open_step = self.schedule.step if newest is None else max(self.schedule.step, self.schedule.at(newest))
+        self.reach(open_step + 1, draw)
+        if self.ticked:
+            self.schedule.reach((max(self.ticked) + 1) * self._ticks)
+            for window in list(self.ticked):
+                self._drop(window)
+
+    def _drop(self, window: int) -> None:
+        del self.ticked[window]
+        for slot in [slot for slot in self.monitors if slot[0] == window]:
+            del self.monitors[slot]
+
+    def draw_now(self, draw: Callable[[Drawn], None]) -> None:
+        """Answer a query without schedule."""
+        self._draw(0, draw)
+
+    def _draw(self, window: int, draw: Callable[[Drawn], None], until: float | None = None) -> None:
+        self.made += 1
+        for group in range(len(self.plan.groups)):
+            monitor = self.monitors[window, group]
+            estimate = self.plan.finish(monitor.tick() if self.plan.continual else monitor.release())
+            number = self.before + self.made
+            draw(Drawn(group, number, estimate, window if self.windowed else None, until))
+
+    def refresh(self) -> bool:
+        """Make every state safe again after an announced intrusion; False if the algorithm cannot."""
+        try:
+            for monitor in self.monitors.values():
+                monitor.refresh()
+        except NotSupported:
+            return False
+        return True
+
+
+def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _within(windows: NDArray[np.int64] | None, inside: Mask) -> NDArray[np.int64] | None:
+    """Return the windows of some rows; the others are in none."""
+    return None if windows is None else np.where(inside, windows, -(2**62))
+
+
+def _of(column: NDArray[Any], part: Mask | None) -> NDArray[Any]:
+    return column if part is None else column[part]
+
+
+def _parts(
+    groups: NDArray[np.int64] | None, windows: NDArray[np.int64] | None, keep: Mask | None
+) -> Iterator[tuple[Slot, Mask | None]]:
+    """Yield the rows of every window and group that has some."""
+    if groups is None and windows is None:
+        if keep is None or keep.any():
+            yield (0, 0), None if keep is None or keep.all() else keep
+        return
+    kept = slice(None) if keep is None else keep
+    for window in [None] if windows is None else np.unique(windows[kept]):
+        for group in [None] if groups is None else np.unique(groups[kept]):
+            part = keep
+            if window is not None and windows is not None:
+                part = _both(part, windows == window)
+            if group is not None and groups is not None:
+                part = _both(part, groups == group)
+            if part is not None and part.any():
+                yield (int(window or 0), int(group or 0)), part

@@ -1,0 +1,72 @@
+"""A micro-batch as the queries see it: shared ids and times, and for every query which rows, values and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows import wipe_array
+from panstream.scratch import wipe
+
+__all__ = ["Chosen", "Rows", "Taken", "take_ids"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Chosen:
+    """What one query looks at; every column is as long as the micro-batch, and None means all, or none needed.
+
+    ``unusable`` marks rows whose value or weight could not be computed; ``groups`` is -1 for undeclared keys.
+    """
+
+    rows: NDArray[np.bool_] | None = None
+    values: NDArray[np.float64] | None = None
+    weights: NDArray[np.int64] | None = None
+    groups: NDArray[np.int64] | None = None
+    unusable: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Rows:
+    """One micro-batch. A batch with a ``producer`` is applied once, however often it is sent.
+
+    ``ids`` is a NumPy or Arrow array, ``times`` are seconds of event time (NaN where unknown), or None where the time of
+    arrival counts. ``numbers`` returns the rows' numbers for the sender, 0, 1, ... by default.
+    """
+
+    count: int
+    queries: Mapping[str, Chosen]
+    ids: Any = None
+    times: NDArray[np.float64] | None = None
+    producer: str | None = None
+    sequence: int = 0
+    numbers: Callable[[], NDArray[np.int64]] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """Some of the ids, and whether they are a copy of ours."""
+
+    data: Any
+    owned: bool
+
+    def wipe(self) -> None:
+        """Overwrite our copy."""
+        if self.owned and isinstance(self.data, np.ndarray):
+            if self.data.dtype != object:
+                wipe(self.data)
+        elif self.owned:
+            wipe_array(self.data)
+
+
+def take_ids(ids: Any, part: NDArray[np.bool_] | None) -> Taken:
+    """Return the ids of some rows."""
+    if part is None:
+        return Taken(ids, False)
+    if isinstance(ids, np.ndarray):
+        return Taken(ids[part], True)
+    return Taken(ids.filter(pa.array(part)), True)

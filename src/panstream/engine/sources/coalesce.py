@@ -1,0 +1,155 @@
+"""Pieces of any size in, micro-batches out: by row count, and by time where rows trickle in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, wipe_array
+from panstream.engine.sources.typed import Piece
+
+__all__ = ["Coalescer"]
+
+
+class Coalescer:
+    """Collects one producer's rows into batches of exactly ``rows`` rows read, bad ones included.
+
+    Boundaries depend on the input alone unless ``seconds`` is given, which lets a batch go early. The first ``skip`` rows
+    were applied in an earlier run and are passed over; of them, the first ``start`` rows will not even be read.
+    """
+
+    def __init__(
+        self,
+        schema: RowSchema,
+        *,
+        rows: int,
+        producer: str,
+        place: str,
+        seconds: float | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+        skip: int = 0,
+        start: int = 0,
+        owned: bool = True,
+    ) -> None:
+        self._schema, self._rows, self._producer, self._place = schema, rows, producer, place
+        self._seconds, self._clock, self._owned = seconds, clock, owned
+        self._pieces: list[Piece] = []
+        self._waiting = 0
+        self._since = 0.0
+        self._done = start  # rows in batches given away, or passed over
+        self._skip = skip
+
+    @property
+    def rows_seen(self) -> int:
+        """Rows of this producer that were read, whether given away, waiting or passed over."""
+        return self._done + self._waiting
+
+    def add(self, piece: Piece) -> Iterator[MicroBatch]:
+        """Take a piece and yield the batches that are full."""
+        if self._done < self._skip and piece.rows:
+            gone = min(self._skip - self._done, piece.rows)
+            passed, piece = _split(piece, gone)
+            if self._owned:
+                _wipe(passed)
+            self._done += gone
+        if piece.bad and self._schema.on_bad_row == "stop":
+            position, reason = piece.bad[0]
+            row = self.rows_seen + position + 1
+            raise BadRowError(f"{self._place}, row {row}: {reason}; nothing of its batch was taken", row=row)
+        if piece.rows:
+            if not self._waiting:
+                self._since = self._clock()
+            self._pieces.append(piece)
+            self._waiting += piece.rows
+        while self._waiting >= self._rows:
+            yield self._batch(self._rows)
+
+    def add_bad(self, reason: str) -> Iterator[MicroBatch]:
+        """Take a row of which nothing could be read."""
+        empty = pa.RecordBatch.from_pylist([], self._schema.arrow())
+        yield from self.add(Piece(empty, 1, [(0, reason)]))
+
+    def remaining(self) -> float | None:
+        """Return the seconds until the waiting rows must go, or ``None`` if nothing presses."""
+        if self._seconds is None or not self._waiting:
+            return None
+        return max(0.0, self._since + self._seconds - self._clock())
+
+    def flush(self) -> Iterator[MicroBatch]:
+        """Yield the waiting rows, if any."""
+        if self._waiting:
+            yield self._batch(self._waiting)
+
+    def close(self) -> None:
+        """Forget and overwrite the waiting rows."""
+        for piece in self._pieces:
+            if self._owned:
+                _wipe(piece)
+        self._pieces.clear()
+        self._waiting = 0
+
+    def _batch(self, rows: int) -> MicroBatch:
+        parts, short = [], rows
+        while short:
+            piece = self._pieces.pop(0)
+            if piece.rows > short:
+                piece, rest = _split(piece, short)
+                self._pieces.insert(0, rest)
+            parts.append(piece)
+            short -= piece.rows
+        bad, start = [], self._done
+        for part in parts:
+            bad += [BadRow(row=start + position + 1, reason=reason) for position, reason in part.bad]
+            start += part.rows
+        first, self._done = self._done, self._done + rows
+        self._waiting -= rows
+        self._since = self._clock()
+        return MicroBatch(
+            columns=_joined([part.columns for part in parts], wipe=self._owned),
+            rows_read=rows,
+            first_row=first,
+            bad_rows=tuple(bad),
+            producer=self._producer,
+            sequence=self._done,
+            owned=self._owned or len(parts) > 1,
+        )
+
+
+def _split(piece: Piece, rows: int) -> tuple[Piece, Piece]:
+    """Split a piece after ``rows`` rows read."""
+    early = [bad for bad in piece.bad if bad[0] < rows]
+    late = [(position - rows, reason) for position, reason in piece.bad[len(early) :]]
+    kept = rows - len(early)
+    return (
+        Piece(piece.columns.slice(0, kept), rows, early),
+        Piece(piece.columns.slice(kept), piece.rows - rows, late),
+    )
+
+
+def _joined(batches: list[Any], *, wipe: bool) -> Any:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(_one_encoding(batches)).unify_dictionaries().combine_chunks()
+    joined = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
+    if wipe:
+        for batch in batches:
+            for column in batch.columns:
+                wipe_array(column)
+    return joined
+
+
+def _one_encoding(batches: list[Any]) -> list[Any]:
+    """Give every batch the schema of the first: a column may be dictionary-encoded in some and plain in others."""
+    if all(batch.schema.equals(batches[0].schema) for batch in batches):
+        return batches
+    plain = []
+    for batch in batches:
+        columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+        plain.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
+    return plain
+
+
+def _wipe(piece: Piece) -> None:
+    for column in piece.columns.columns:
+        wipe_array(column)

@@ -1,0 +1,32 @@
+"""Errors of readers, turned into ours: a reader's own message may quote the data it stumbled over."""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Callable
+from typing import TypeVar
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows import SourceError
+
+__all__ = ["guarded"]
+
+T = TypeVar("T")
+
+
+def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
+    """Return ``call()``; if it cannot read its input, raise a ``SourceError`` that names the place and nothing else.
+
+    The error is raised outside the ``except`` block, so that the reader's error is not even chained to it.
+    """
+    try:
+        return call()
+    except FileNotFoundError:
+        reason = "does not exist"
+    except PermissionError:
+        reason = "may not be read"
+    except IsADirectoryError:
+        reason = "is a directory"
+    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError):
+        reason = f"could not be read: it is cut off, damaged or not {what}"
+    raise SourceError(f"{place} {reason}")

@@ -1,0 +1,243 @@
+"""Redis Streams: entries are read through a consumer group, and acknowledged and deleted once the state is durable.
+
+One entry is one row, its fields are columns. Entries that were delivered but not acknowledged come again after a crash; the engine
+tells the source the last one it applied, and those up to it are acknowledged without being applied again. That works
+because one engine reads a group in the order of the entries; a group that another consumer reads too is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows import BadRow, MicroBatch, RowSchema, SourceError, wipe_array
+from panstream.engine.sources.coalesce import Coalescer
+from panstream.engine.sources.resp import Connection, ConnectionLost, RedisRefused, Reply
+from panstream.engine.sources.typed import from_text
+
+__all__ = ["RedisSource", "entry_number"]
+
+_CALL_ROWS = 5_000  # entries asked for at a time
+_CALL_IDS = 1_000  # entries acknowledged at a time
+
+
+def entry_number(entry: bytes) -> int:
+    """Return an entry's id as one number that grows as ids do.
+
+    >>> entry_number(b"3-1") == (3 << 64) + 1
+    True
+    """
+    moment, _, counter = entry.partition(b"-")
+    return (int(moment) << 64) + int(counter or 0)
+
+
+class RedisSource:
+    """Entries of one Redis stream."""
+
+    def __init__(
+        self,
+        url: str,
+        stream: str,
+        schema: RowSchema,
+        *,
+        group: str = "panstream",
+        consumer: str = "panstream",
+        name: str | None = None,
+        batch_rows: int = 50_000,
+        batch_time: float = 0.020,
+        poll: float = 0.2,
+        retries: int = 5,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connection = Connection(url)
+        self._stream, self._group, self._consumer = stream, group, consumer
+        self._producer = name or f"redis:{stream}:{group}"
+        self._schema, self._rows, self._seconds, self._poll = schema, batch_rows, batch_time, poll
+        self._retries, self._clock, self._sleep = retries, clock, sleep
+        self._applied = -1
+        self._cursor = b"0-0"  # the last entry received; what lies behind it and is pending was lost on the way
+        self._catching_up = True
+        self._stopped = False
+
+    def resume(self, applied: Mapping[str, int]) -> None:
+        """Tell the last entry that an earlier run applied; call it before ``batches``."""
+        self._applied = applied.get(self._producer, -1)
+
+    def batches(self) -> Iterator[MicroBatch | None]:
+        """Yield rows as entries arrive, for ever; ``None`` whenever there is nothing new."""
+        self._open()
+        waiting: list[bytes] = []
+        coalescer = Coalescer(
+            self._schema,
+            rows=self._rows,
+            producer=self._producer,
+            place=self._producer,
+            seconds=self._seconds,
+            clock=self._clock,
+        )
+        try:
+            while not self._stopped:
+                remaining = coalescer.remaining()
+                room = min(_CALL_ROWS, self._rows - len(waiting))
+                entries, texts = self._read(room, self._poll if remaining is None else remaining)
+                waiting += entries
+                ready = list(coalescer.add(from_text(texts, len(entries), self._schema))) if entries else []
+                for text in texts.values():
+                    wipe_array(text)
+                if not ready and coalescer.remaining() == 0.0:
+                    ready = list(coalescer.flush())
+                for batch in ready:
+                    yield self._labelled(batch, waiting)
+                    waiting = []
+                if not entries:
+                    yield None
+        finally:
+            coalescer.close()
+            self._connection.close()
+
+    def acknowledge(self, token: object) -> None:
+        """Acknowledge and delete the entries of a batch, now that the state that holds them is durable."""
+        entries = list(token) if isinstance(token, tuple) else []
+        for start in range(0, len(entries), _CALL_IDS):
+            self._retried(lambda some=entries[start : start + _CALL_IDS]: self._delete(some))  # type: ignore[misc]
+
+    def progress(self) -> float | None:
+        """Return ``None``: a stream has no end."""
+        return None
+
+    def close(self) -> None:
+        """End ``batches`` after what it is doing; entries that wait come again in the next run."""
+        self._stopped = True
+
+    def _labelled(self, batch: MicroBatch, entries: list[bytes]) -> MicroBatch:
+        """Say in what the sender knows, entry ids, where the batch ends and which rows were bad."""
+        first = batch.first_row
+        batch.bad_rows = tuple(
+            BadRow(row=bad.row, reason=f"entry {entries[bad.row - first - 1].decode()}: {bad.reason}")
+            for bad in batch.bad_rows
+        )
+        batch.sequence, batch.token = entry_number(entries[-1]), tuple(entries)
+        return batch
+
+    def _open(self) -> None:
+        try:
+            self._command("XGROUP", "CREATE", self._stream, self._group, "0", "MKSTREAM")
+        except RedisRefused as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+        summary = self._command("XPENDING", self._stream, self._group)
+        holders = summary[3] if isinstance(summary, list) else None
+        for holder in holders if isinstance(holders, list) else []:
+            if isinstance(holder, list) and holder[0] != self._consumer.encode():
+                raise SourceError(
+                    f"group {self._group!r} has entries pending for another consumer; give every engine its own group"
+                )
+
+    def _read(self, count: int, wait: float) -> tuple[list[bytes], dict[str, Any]]:
+        """Return the next entries as ids and columns of text: first those delivered before, then new ones."""
+        received: _Received = self._retried(lambda: self._ask(count, wait))
+        if received.gone:
+            self.acknowledge(tuple(received.gone))
+        return received.entries, received.texts
+
+    def _ask(self, count: int, wait: float) -> _Received:
+        block = () if self._catching_up else ("BLOCK", max(1, int(1000 * wait)))
+        after = self._cursor if self._catching_up else b">"
+        self._connection.send(
+            "XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, *block, "STREAMS", self._stream, after
+        )
+        received = _Received(self._connection, list(self._schema.columns), self._applied)
+        received.receive(wait)
+        self._connection.forget()
+        if received.last is None:
+            self._catching_up = False
+        else:
+            self._cursor = received.last
+        return received
+
+    def _delete(self, entries: list[bytes]) -> None:
+        self._connection.command("MULTI")
+        self._connection.command("XACK", self._stream, self._group, *entries)
+        self._connection.command("XDEL", self._stream, *entries)
+        self._connection.command("EXEC")
+
+    def _command(self, *words: str | bytes | int) -> Reply:
+        reply: Reply = self._retried(lambda: self._connection.command(*words))
+        return reply
+
+    def _retried(self, call: Callable[[], Any]) -> Any:
+        """Connect if need be and call; again after a lost connection, then asking for what was lost on the way."""
+        for attempt in range(self._retries + 1):
+            try:
+                if not self._connection.is_open:
+                    self._connection.connect()
+                return call()
+            except ConnectionLost:
+                if attempt == self._retries:
+                    raise
+            self._catching_up = True
+            self._sleep(min(2.0, 0.1 * 2**attempt))
+        raise AssertionError("unreachable")
+
+
+class _Received:
+    """Entries of one reply: ids of rows, their columns as text, and ids of what needs no applying any more."""
+
+    def __init__(self, connection: Connection, columns: list[str], applied: int) -> None:
+        self._connection, self._columns, self._applied = connection, columns, applied
+        self._positions = {column.encode(): position for position, column in enumerate(columns)}
+        self.entries: list[bytes] = []
+        self.gone: list[bytes] = []  # applied by an earlier run, or deleted by somebody else
+        self.last: bytes | None = None
+        self.texts: dict[str, Any] = {}
+
+    def receive(self, wait: float) -> None:
+        """Read the reply and copy the declared fields out of the buffer."""
+        connection = self._connection
+        spans: list[list[tuple[int, int]]] = [[] for _ in self._columns]
+        _, streams, _ = connection.head(wait=wait)
+        for _ in range(streams):
+            connection.head()
+            connection.span(connection.head()[1])  # the stream's name
+            for _ in range(connection.head()[1]):
+                self._entry(spans)
+        data = np.frombuffer(connection.data, np.uint8)
+        for column, found in zip(self._columns, spans, strict=True):
+            self.texts[column] = _texts(data, np.array(found, np.int64).reshape(-1, 2))
+
+    def _entry(self, spans: list[list[tuple[int, int]]]) -> None:
+        connection = self._connection
+        connection.head()
+        begin, end = connection.span(connection.head()[1])
+        entry = self.last = bytes(connection.data[begin:end])
+        words = connection.head()[1]
+        found = [(-1, -1)] * len(spans)
+        for _ in range(max(0, words) // 2):
+            begin, end = connection.span(connection.head()[1])
+            position = self._positions.get(bytes(connection.data[begin:end]))
+            value = connection.span(connection.head()[1])
+            if position is not None:
+                found[position] = value
+        if words < 0 or entry_number(entry) <= self._applied:
+            self.gone.append(entry)
+            return
+        self.entries.append(entry)
+        for column, value in zip(spans, found, strict=True):
+            column.append(value)
+
+
+def _texts(data: NDArray[np.uint8], spans: NDArray[np.int64]) -> Any:
+    """Gather spans of a buffer into an Arrow array of bytes; a span that begins at -1 is null."""
+    lengths = spans[:, 1] - spans[:, 0]
+    offsets = np.zeros(len(spans) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    sources = np.repeat(spans[:, 0] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    present = pa.array(spans[:, 0] >= 0)
+    buffers = [present.buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data[sources])]
+    return pa.Array.from_buffers(pa.binary(), len(spans), buffers)

@@ -1,0 +1,293 @@
+"""Columns as found, Arrow or text, to columns as declared; rows that do not fit are set aside by number and reason.
+
+pyarrow's own messages quote the value that did not convert, so its errors are caught here and never passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import compute, pa
+from panstream.engine.rows import RowSchema, SourceError, arrow_type, wipe_array
+
+__all__ = [
+    "FALSE_WORDS",
+    "TRUE_WORDS",
+    "Faults",
+    "Piece",
+    "check_types",
+    "from_arrow",
+    "from_text",
+    "settle",
+    "with_unread",
+]
+
+TRUE_WORDS = ["true", "True", "TRUE", "1"]
+FALSE_WORDS = ["false", "False", "FALSE", "0"]
+_RULES = {
+    "int": "is not a whole number of 64 bits",
+    "double": "is not a finite number",
+    "string": "is not valid UTF-8",
+    "binary": "is not binary",
+    "bool": "is not true or false",
+    "timestamp": "is not a time such as 2024-12-31 23:59:59",
+    "date": "is not a date such as 2024-12-31",
+}
+# What may convert at all, so that hopeless fields cost no exception each; pyarrow has the last word.
+_FORMS = {
+    "int": r"^(-?[0-9]+|0[xX][0-9a-fA-F]+)$",
+    "double": r"^[-+]?(\.?[0-9]|[iInN])[0-9a-zA-Z.+-]*$",
+    "timestamp": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    "date": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+}
+
+
+@dataclass(slots=True)
+class Faults:
+    """Rows that do not fit, by position; the first fault of a row counts."""
+
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def add(self, positions: NDArray[np.int64], reason: str) -> None:
+        """Note the same fault for several rows."""
+        for position in positions.tolist():
+            self.reasons.setdefault(position, reason)
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows just read: the good ones as a record batch, the others by position and reason, in order."""
+
+    columns: Any
+    rows: int
+    bad: list[tuple[int, str]]
+
+
+def check_types(found: Any, schema: RowSchema, place: str) -> None:
+    """Refuse an input whose Arrow schema lacks a declared column or has it in a type that cannot be converted."""
+    for name, kind in schema.columns.items():
+        if found.get_field_index(name) < 0:
+            raise SourceError(f"{place} has no column {name!r}, or has it twice")
+        if not _fits(found.field(name).type, kind):
+            raise SourceError(f"{place}: column {name!r} is declared {kind}, but its type there is another kind")
+
+
+def from_arrow(batch: Any, schema: RowSchema, *, owned: bool = True) -> Piece:
+    """Return the declared columns of an Arrow record batch, converted to their declared types.
+
+    A batch that is ``owned`` is overwritten where it had to be copied.
+    """
+    faults = Faults()
+    columns = {}
+    for name, kind in schema.columns.items():
+        array = batch.column(name)
+        columns[name], bad = _convert(array, kind, is_user=name == schema.user)
+        faults.add(bad, f"column {name} {_RULES[kind]}")
+        if owned and array.type != columns[name].type:
+            wipe_array(array)
+    return settle(columns, batch.num_rows, schema, faults, owned=owned)
+
+
+def from_text(texts: Mapping[str, Any], rows: int, schema: RowSchema) -> Piece:
+    """Return the declared columns, given as arrays of bytes, parsed as their declared types."""
+    faults = Faults()
+    columns = {}
+    for name, kind in schema.columns.items():
+        columns[name], bad = _parse(texts[name], kind)
+        faults.add(bad, f"column {name} {_RULES[kind]}")
+    return settle(columns, rows, schema, faults)
+
+
+def settle(columns: Mapping[str, Any], rows: int, schema: RowSchema, faults: Faults, *, owned: bool = True) -> Piece:
+    """Check what no conversion checks (missing ids, infinite numbers), then take the bad rows out."""
+    for name, kind in schema.columns.items():
+        if name == schema.user and columns[name].null_count:
+            faults.add(_positions(columns[name].is_null()), f"column {name}, the user, is missing")
+        if kind == "double" and not compute.all(compute.is_finite(columns[name]), min_count=0).as_py():
+            finite = compute.fill_null(compute.is_finite(columns[name]), True)
+            faults.add(_positions(compute.invert(finite)), f"column {name} {_RULES[kind]}")
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    if not faults.reasons:
+        return Piece(batch, rows, [])
+    good = np.ones(rows, bool)
+    good[list(faults.reasons)] = False
+    kept = batch.filter(pa.array(good))
+    for column in batch.columns if owned else []:
+        wipe_array(column)
+    return Piece(kept, rows, sorted(faults.reasons.items()))
+
+
+def with_unread(piece: Piece, unread: list[int], reason: str) -> Piece:
+    """Count in the rows, by their positions in the input, that the reader itself left out."""
+    if not unread:
+        return piece
+    rows = piece.rows + len(unread)
+    places = np.delete(np.arange(rows), unread)
+    bad = [(int(places[position]), why) for position, why in piece.bad]
+    return Piece(piece.columns, rows, sorted(bad + [(position, reason) for position in unread]))
+
+
+def _positions(mask: Any) -> NDArray[np.int64]:
+    return np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+
+
+def _plain(arrow_type: Any) -> Any:
+    if getattr(arrow_type, "extension_name", None):
+        arrow_type = arrow_type.storage_type
+    return arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
+
+
+def _fits(found: Any, kind: str) -> bool:
+    is_ = pa.types
+    found = _plain(found)
+    text = is_.is_string(found) or is_.is_large_string(found) or is_.is_string_view(found)
+    number = is_.is_integer(found) or is_.is_floating(found) or is_.is_decimal(found)
+    rules = {
+        "int": number,
+        "double": number,
+        "string": text,
+        "binary": text or "binary" in str(found),
+        "bool": is_.is_boolean(found),
+        "timestamp": is_.is_timestamp(found) or is_.is_date(found) or text,
+        "date": is_.is_date(found) or text,
+    }
+    return bool(rules[kind] or is_.is_null(found))
+
+
+def _convert(array: Any, kind: str, *, is_user: bool) -> tuple[Any, NDArray[np.int64]]:
+    target, is_ = arrow_type(kind), pa.types
+    if hasattr(array, "storage"):
+        array = array.storage
+    if is_.is_dictionary(array.type):
+        if len(array) and not 0 <= _lowest(array.indices) <= _highest(array.indices) < max(1, len(array.dictionary)):
+            raise SourceError("a dictionary-encoded column points outside its dictionary: the input is damaged")
+        if kind == "string" and not is_user:
+            return _dictionary(array)
+        array = array.dictionary_decode()
+    found = array.type
+    if kind == "int" and is_user and is_.is_uint64(found):
+        return array, _NONE
+    if kind == "int" and is_.is_floating(found):
+        whole = compute.and_(compute.is_finite(array), compute.equal(compute.trunc(array), array))
+        whole = compute.and_(whole, compute.less(compute.abs(array), 2.0**63))
+        return _cast(*_drop(array, whole), lambda part: compute.cast(part, target))
+    if found == target:
+        # Ids are only ever compared and hashed as bytes, so those need no check of their letters.
+        return _valid(array) if kind == "string" and not is_user else (array, _NONE)
+    if kind in ("timestamp", "date") and _fits(found, "string"):
+        return _parse(array, kind)
+    narrowing = kind == "double" or (is_.is_timestamp(found) and found.unit == "ns")
+    cast = _cast(array, _NONE, lambda part: compute.cast(part, target, safe=not narrowing))
+    return _valid(cast[0]) if kind == "string" else cast
+
+
+def _lowest(codes: Any) -> int:
+    return int(compute.min(codes).as_py() or 0)
+
+
+def _highest(codes: Any) -> int:
+    return int(compute.max(codes).as_py() or 0)
+
+
+def _dictionary(array: Any) -> tuple[Any, NDArray[np.int64]]:
+    words = array.dictionary if array.dictionary.type == pa.string() else compute.cast(array.dictionary, pa.string())
+    words, broken = _valid(words)
+    codes = array.indices if array.indices.type == pa.int32() else compute.cast(array.indices, pa.int32())
+    bad = _NONE
+    if broken.size or words.null_count:
+        missing = compute.is_in(codes, pa.array(_positions(words.is_null()), pa.int32()))
+        bad = _positions(compute.is_in(codes, pa.array(broken, pa.int32()))) if broken.size else bad
+        codes = compute.if_else(missing, pa.scalar(None, pa.int32()), codes)
+    return pa.DictionaryArray.from_arrays(codes, words), bad
+
+
+def _valid(array: Any) -> tuple[Any, NDArray[np.int64]]:
+    """Check UTF-8, which nothing before may have done."""
+
+    def checked(part: Any) -> Any:
+        part.validate(full=True)
+        return part
+
+    return _cast(array, _NONE, checked)
+
+
+def _parse(array: Any, kind: str) -> tuple[Any, NDArray[np.int64]]:
+    target = arrow_type(kind)
+    if kind == "binary":
+        return array, _NONE
+    text, bad = _valid(_cast(array, _NONE, lambda part: compute.cast(part, pa.string(), safe=False))[0])
+    if kind == "string":
+        return text, bad
+    if kind == "bool":
+        yes = compute.is_in(text, pa.array(TRUE_WORDS))
+        known = compute.or_(yes, compute.is_in(text, pa.array(FALSE_WORDS)))
+        yes = compute.if_else(compute.and_(known, text.is_valid()), yes, pa.scalar(None, pa.bool_()))
+        return yes, np.union1d(bad, _positions(compute.and_(text.is_valid(), compute.invert(known))))
+    if kind != "timestamp":  # as pyarrow's CSV reader does
+        text = compute.ascii_trim(text, " \t")
+    text, misfits = _drop(text, compute.match_substring_regex(text, _FORMS[kind]))
+    bad = np.union1d(bad, misfits)
+    if kind == "timestamp":
+        return _timestamps(text, bad)
+    return _cast(text, bad, lambda part: compute.cast(part, target))
+
+
+def _timestamps(text: Any, bad: NDArray[np.int64]) -> tuple[Any, NDArray[np.int64]]:
+    """Parse times without a zone, which count as UTC, then those with one, then those with nanoseconds."""
+    target = arrow_type("timestamp")
+    values, failed = _cast(text, _NONE, lambda part: compute.cast(part, target))
+    for form in (pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.timestamp("ns", "UTC")):
+        if not failed.size:
+            break
+        again, still = _cast(
+            text.take(pa.array(failed)),
+            _NONE,
+            lambda part, form=form: compute.cast(compute.cast(part, form), target, safe=False),  # type: ignore[misc]
+        )
+        mask = np.zeros(len(text), bool)
+        mask[failed] = True
+        values = compute.replace_with_mask(values, pa.array(mask), again)
+        failed = failed[still]
+    return values, np.union1d(bad, failed)
+
+
+_NONE: NDArray[np.int64] = np.empty(0, np.int64)
+
+
+def _drop(array: Any, good: Any) -> tuple[Any, NDArray[np.int64]]:
+    """Return the array with null where ``good`` is false, and where that was."""
+    bad = _positions(compute.fill_null(compute.invert(good), False))
+    return (compute.if_else(good, array, pa.scalar(None, array.type)), bad) if bad.size else (array, bad)
+
+
+def _cast(array: Any, bad: NDArray[np.int64], convert: Callable[[Any], Any]) -> tuple[Any, NDArray[np.int64]]:
+    """Convert the array whole, or by halves until the rows that do not convert stand alone; those become null."""
+    whole = _attempt(array, convert)
+    if whole is not None:
+        return whole, bad
+    parts, failed = [], []
+    spans = [(0, len(array))]
+    while spans:
+        start, stop = spans.pop()
+        part = _attempt(array.slice(start, stop - start), convert)
+        if part is None and stop - start > 1:
+            middle = (start + stop) // 2
+            spans += [(middle, stop), (start, middle)]
+            continue
+        if part is None:
+            failed.append(start)
+            part = convert(pa.nulls(1, array.type))
+        parts.append(part)
+    return pa.concat_arrays(parts), np.union1d(bad, np.array(failed, np.int64))
+
+
+def _attempt(array: Any, convert: Callable[[Any], Any]) -> Any:
+    try:
+        return convert(array)
+    except (pa.ArrowException, UnicodeDecodeError):
+        return None

@@ -1,0 +1,294 @@
+"""panstream run and its companions as a user runs them: tables, JSON, files, exit codes, Ctrl-C, what stays unsaid."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+from typer.testing import CliRunner
+
+from panstream.cli.app import app
+from panstream.cli.hardening import ENVIRONMENT
+from panstream.store.snapshot import SnapshotStore
+
+RUNNER = CliRunner()
+CONFIG = """
+[stream]
+name = "visits"
+user = "visitor"
+time = "at"
+{stream}
+[stream.columns]
+at = "timestamp"
+visitor = "string"
+page = "string"
+seconds = "double"
+
+[[query]]
+name = "visitors"
+sql = "SELECT COUNT(DISTINCT visitor) FROM visits WHERE page = '/news'"
+epsilon = 1.0
+expected = 1000
+
+[[query]]
+name = "visits"
+sql = "SELECT COUNT(*) FROM visits"
+epsilon = 1.0
+every = "1 hour"
+horizon = 24
+
+[[query]]
+name = "stay"
+sql = "SELECT page, AVG(seconds) FROM visits WHERE seconds > 0 GROUP BY page"
+epsilon = 1.0
+lower = 0
+upper = 100
+groups = {{ page = ["/", "/news"] }}
+{more}
+[store]
+directory = "state"
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path)
+    with open("visits.csv", "w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["at", "visitor", "page", "seconds"])
+        for row in range(6000):
+            minute = row // 20
+            stamp = f"2026-03-01 {minute // 60:02d}:{minute % 60:02d}:00"
+            out.writerow([stamp, f"secret-{row % 900}", "/news" if row % 2 else "/", 20 + row % 41])
+    return tmp_path
+
+
+def write_config(directory: Path, *, stream: str = "", more: str = "") -> None:
+    (directory / "panstream.toml").write_text(CONFIG.format(stream=stream, more=more))
+
+
+def run(*arguments: str, code: int = 0) -> Any:
+    result = RUNNER.invoke(app, list(arguments))
+    assert result.exit_code == code, (result.output, result.stderr)
+    assert "Traceback" not in result.output
+    assert "secret" not in result.output + result.stderr
+    return result
+
+
+def answers(*arguments: str) -> dict[str, dict[str, Any]]:
+    lines = run("run", "panstream.toml", *arguments, "--json").stdout.splitlines()
+    return {answer["name"]: answer for answer in map(json.loads, lines)}
+
+
+def test_json_answers_are_near_the_truth(here: Path) -> None:
+    found = answers("visits.csv")
+    assert set(found) == {"visitors", "visits", "stay [page=/]", "stay [page=/news]"}
+    for name, truth in {"visitors": 450, "visits": 6000, "stay [page=/news]": 40}.items():
+        assert abs(found[name]["value"] - truth) < 8 * found[name]["standard_error"]
+    for answer in found.values():
+        assert {"name", "value", "standard_error", "interval", "epsilon", "claim"} <= set(answer)
+        assert answer["interval"][0] <= answer["value"] <= answer["interval"][1]
+        assert answer["claim"]["places"] == ["memory", "disk"]
+
+
+def test_a_second_run_reads_nothing_anew_and_draws_nothing(here: Path) -> None:
+    assert answers("visits.csv") == answers("visits.csv")
+
+
+def test_table_files_and_plot(here: Path) -> None:
+    result = run("run", "panstream.toml", "visits.csv", "--out", "a.csv", "--plot", "a.png")
+    for words in ("visitors", "stay [page=/news]", "95% interval", "one event", "1 unannounced"):
+        assert words in result.stdout
+    with open("a.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["number"] for row in rows if row["query"] == "visits"] == ["1", "2", "3", "4", "5"]
+    assert (here / "a.png").stat().st_size > 1000
+    run("run", "panstream.toml", "visits.csv", "--out", "a.parquet")
+    assert parquet.read_table("a.parquet").num_rows == len(rows)
+    assert "end in .csv or .parquet" in run("run", "panstream.toml", "visits.csv", "--out", "a.xlsx", code=2).stderr
+
+
+def test_bad_rows_are_told_by_number_to_the_sender_only(here: Path) -> None:
+    with open("visits.csv", "a") as file:
+        file.write("2026-03-01 05:00:00,secret-one,/news,long\nyesterday,secret-two,/,1\n")
+    result = run("run", "panstream.toml", "visits.csv", "--json")
+    assert "2 rows skipped as bad: 6001, 6002" in result.stderr
+    assert "skipped" not in result.stdout  # the number itself may turn up in an estimate's digits
+    assert "secret" not in result.stdout + result.stderr
+
+
+def test_stop_at_a_bad_row(here: Path) -> None:
+    write_config(here, stream='on_bad_row = "stop"')
+    with open("visits.csv", "a") as file:
+        file.write("2026-03-01 05:00:00,secret-one,/news,long\n")
+    assert "row 6001" in run("run", "panstream.toml", "visits.csv", code=1).stderr
+
+
+def test_exit_codes(here: Path) -> None:
+    assert "no configuration file" in run("run", "other.toml", "visits.csv", code=2).stderr
+    assert "does not exist" in run("run", "panstream.toml", "absent.csv", code=1).stderr
+    run("run", "panstream.toml", "visits.csv")
+    write_config(here, stream="budget = { event = 2.0 }\n", more=MORE)
+    assert "would make" in run("run", "panstream.toml", "visits.csv", code=2).stderr
+    text = (here / "panstream.toml").read_text().replace('name = "visits"\nsql', 'name = "other"\nsql')
+    (here / "panstream.toml").write_text(text.replace(MORE, ""))
+    assert "would make 3 of 2" in run("run", "panstream.toml", "visits.csv", code=3).stderr
+    with SnapshotStore(here / "state"):
+        write_config(here)
+        assert "another process" in run("run", "panstream.toml", "visits.csv", code=1).stderr
+
+
+MORE = """
+[[query]]
+name = "third"
+sql = "SELECT COUNT(*) FROM visits"
+epsilon = 1.0
+"""
+
+
+def test_leave_open_then_finish(here: Path) -> None:
+    assert answers("visits.csv", "--leave-open")["visits"]["number"] == 4
+    found = answers("visits.csv")
+    assert found["visits"]["number"] == 5
+    assert found["visits"]["value"] == pytest.approx(6000, abs=300)
+
+
+def test_standard_input_and_the_hardened_environment(here: Path) -> None:
+    command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "--json"]
+    with open("visits.csv") as file:
+        done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[1])["value"] == pytest.approx(6000, abs=300)
+    assert not done.stderr
+    public = json.loads(run("inspect", "state").stdout)
+    assert public["producers"] == 0  # the next pipe is another stream
+
+
+def test_run_starts_again_with_a_wiping_allocator(here: Path) -> None:
+    for options, expected in (([], True), (["--no-hardening"], False)):
+        command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", *options]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            wait_for(here / "state" / "key")
+            environment = Path(f"/proc/{child.pid}/environ").read_bytes().decode()
+            assert all((f"{key}={value}" in environment) == expected for key, value in ENVIRONMENT.items())
+        finally:
+            child.send_signal(signal.SIGINT)
+            child.communicate()
+        assert child.returncode == 130
+        (here / "state" / "key").unlink()
+        for path in (here / "state").iterdir():
+            path.unlink()
+
+
+def wait_for(path: Path) -> None:
+    import threading
+
+    for _ in range(600):
+        if path.exists():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError(f"{path.name} did not appear")
+
+
+def test_ctrl_c_keeps_the_state(here: Path) -> None:
+    command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "visits.csv", "--follow"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
+    wait_for(here / "state" / "key")
+    log = here / "state" / "releases.sqlite"
+    wait_for(log)
+    import sqlite3
+    import threading
+
+    for _ in range(600):
+        with sqlite3.connect(log) as connection:
+            if connection.execute("SELECT count(*) FROM releases").fetchone()[0] >= 4:
+                break
+        threading.Event().wait(0.1)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate()
+    assert child.returncode == 130, errors
+    assert b"Traceback" not in errors
+    public = json.loads(run("inspect", "state").stdout)
+    assert public["queries"]["visits"]["releases made"] == 4
+
+
+def test_inspect_shows_public_parameters_only(here: Path) -> None:
+    run("run", "panstream.toml", "visits.csv")
+    public = json.loads(run("inspect", "state").stdout)
+    assert public["queries"]["visitors"]["algorithm"] == "Bitmap"
+    assert public["announced intrusions"] == []
+    assert "bits" not in json.dumps(public)
+    refused = RUNNER.invoke(app, ["inspect", "state", "--state"], input="n\n")
+    assert refused.exit_code == 1
+    assert json.loads(run("inspect", "state").stdout)["announced intrusions"] == []
+    shown = json.loads(run("inspect", "state", "--state", "--yes").stdout)
+    assert set(shown["0/0/visitors"]["bits"]) <= {0, 1}
+    assert len(json.loads(run("inspect", "state").stdout)["announced intrusions"]) == 1
+    assert "holds no store" in run("inspect", ".", code=2).stderr
+
+
+def test_inspect_a_state_file(here: Path) -> None:
+    from panstream import OptBern
+
+    Path("one.state").write_bytes(OptBern(universe=100, epsilon=1.0).start().to_bytes())
+    shown = json.loads(run("inspect", "one.state").stdout)
+    assert shown["algorithm"] == "OptBern"
+    assert "loose file" in run("inspect", "one.state", "--state", code=1).stderr
+
+
+def test_announce_an_intrusion(here: Path) -> None:
+    run("run", "panstream.toml", "visits.csv", "--leave-open")
+    result = run("intrusion", "announce", "panstream.toml", "--yes")
+    assert "visits: refreshed" in result.stdout
+    assert "visitors: not refreshed" in result.stdout
+    assert "no finite price" in result.stderr
+    assert answers("visits.csv")["visits"]["value"] == pytest.approx(6000, abs=400)
+
+
+def test_operator_key(here: Path) -> None:
+    Path("key.txt").write_text("ab" * 32)
+    run("run", "panstream.toml", "visits.csv", "--key-file", "key.txt")
+    assert "operator's key" in run("inspect", "state", code=1).stderr
+    run("inspect", "state", "--key-file", "key.txt")
+    Path("key.txt").write_text("ab")
+    assert "64 hexadecimal" in run("inspect", "state", "--key-file", "key.txt", code=2).stderr
+
+
+def test_init_check_explain(here: Path) -> None:
+    run("init", "visits.csv", "--out", "new.toml")
+    text = Path("new.toml").read_text()
+    assert 'visitor = "string"' in text
+    assert 'at = "timestamp"' in text
+    assert "secret" not in text
+    assert "is there already" in run("init", "visits.csv", "--out", "new.toml", code=2).stderr
+    assert "is sound" in run("check", "new.toml").stdout
+    assert "ContinualCount" in run("explain", "new.toml").stdout
+    assert json.loads(run("explain", "panstream.toml", "--json").stdout)["queries"][0]["name"] == "visitors"
+    Path("bad.toml").write_text(text.replace("epsilon", "epsilom"))
+    assert "did you mean 'epsilon'" in run("check", "bad.toml", code=2).stderr
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl", "arrow"])
+def test_init_reads_other_headers(here: Path, ending: str) -> None:
+    import pyarrow as pa
+
+    table = pa.table({"who": ["secret-1"], "n": [1], "x": [1.5], "ok": [True]})
+    path = Path(f"sample.{ending}")
+    if ending == "parquet":
+        parquet.write_table(table, path)
+    elif ending == "jsonl":
+        path.write_text('{"who": "secret-1", "n": 1, "x": 1.5, "ok": true}\n')
+    else:
+        with pa.ipc.new_file(str(path), table.schema) as out:
+            out.write_table(table)
+    run("init", path.name, "--out", "new.toml")
+    text = Path("new.toml").read_text()
+    assert 'who = "string"\nn = "int"\nx = "double"\nok = "bool"' in text
+    run("check", "new.toml")

@@ -1,0 +1,47 @@
+"""Configurations and micro-batches for the tests of the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from panstream.engine.config import Config, read_config
+from panstream.engine.selection import Chosen, Rows
+
+COLUMNS = {"user": "int", "name": "string", "value": "double", "region": "string", "w": "int", "at": "timestamp"}
+
+
+def config(*queries: dict[str, Any], directory: Path | None = None, **settings: Any) -> Config:
+    """Return a configuration; ``settings`` of [store] and [stream] are told apart by name."""
+    store = {key: settings.pop(key) for key in ("durability", "interval") if key in settings}
+    stream = {"name": "s", "columns": COLUMNS, "user": "user", **settings}
+    if directory is not None:
+        store["directory"] = str(directory)
+    return read_config({"stream": stream, "query": [dict(query) for query in queries], "store": store})
+
+
+def question(name: str, sql: str, **settings: Any) -> dict[str, Any]:
+    """Return one [[query]] table."""
+    return {"name": name, "sql": sql, "epsilon": 1.0, **settings}
+
+
+DISTINCT = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=1000)
+SUM = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=8)
+COUNT = question("count", "SELECT COUNT(*) FROM s")
+
+
+def rows(names: list[str], ids: Any = None, *, count: int | None = None, times: Any = None, **more: Any) -> Rows:
+    """Return a micro-batch in which every query sees the same columns."""
+    fields = {key: more.pop(key) for key in ("values", "weights", "groups", "unusable") if key in more}
+    chosen = more.pop("chosen", None)
+    size = count if count is not None else len(ids)
+    each = Chosen(rows=chosen, **{key: np.asarray(value) for key, value in fields.items()})
+    return Rows(
+        count=size,
+        queries=dict.fromkeys(names, each),
+        ids=ids,
+        times=None if times is None else np.asarray(times, float),
+        **more,
+    )

@@ -1,0 +1,130 @@
+"""kill -9 at random moments under load: nothing acknowledged is lost or counted twice, no answer changes.
+
+24 kills by default; PANSTREAM_KILLS=200 for the long form.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.crash_child import NOISY, QUERIES, SIZE
+from engine.streams import COUNT, config, rows
+from panstream.engine.engine import Engine
+from panstream.errors import StoreError
+
+KILLS = int(os.environ.get("PANSTREAM_KILLS", "24"))
+TESTS = Path(__file__).parents[1]
+
+
+class Load:
+    """Starts processes under load one after the other, and kills them."""
+
+    def __init__(self, directory: Path, noisy: str) -> None:
+        self.draw = random.Random(7)
+        self.launcher = subprocess.Popen(
+            [sys.executable, "-u", str(TESTS / "engine" / "crash_child.py"), str(directory), noisy],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
+        )
+
+    def run_and_kill(self) -> list[str]:
+        """Let a process say some lines and go on a little longer, kill it, and return what it said."""
+        assert self.launcher.stdin
+        assert self.launcher.stdout
+        self.launcher.stdin.write("go\n")
+        self.launcher.stdin.flush()
+        child, said, moment = 0, [], self.draw.randint(1, 25)
+        while not child or len(said) < moment:
+            line = self.launcher.stdout.readline().strip()
+            assert line != "end", "the process ended by itself"
+            if line.startswith("child "):
+                child = int(line.split()[1])
+            else:
+                said.append(line)
+        # From between two steps to any point within one: a step takes a few milliseconds.
+        threading.Event().wait(self.draw.random() * 0.02)
+        os.kill(child, signal.SIGKILL)
+        while (line := self.launcher.stdout.readline().strip()) != "end":
+            said.append(line)
+        return said
+
+    def close(self) -> None:
+        self.launcher.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noisy", ["exact", "noisy"])
+def test_kill_nine(tmp_path: Path, noisy: str) -> None:
+    acknowledged, published = -1, {}
+    load = Load(tmp_path, noisy)
+    for _ in range(max(KILLS // 2, 1)):
+        said = load.run_and_kill()
+        assert said[0] == "open" or said[0].startswith("published"), "the file must always open"
+        for line in said:
+            word, *rest = line.split()
+            if word == "applied":
+                assert int(rest[0]) > acknowledged, "an acknowledged batch was asked for again"
+                acknowledged = int(rest[0])
+            elif word == "published":
+                name, number, value = rest
+                assert published.setdefault((name, number), value) == value, "an answer was drawn twice"
+    load.close()
+    queries = (NOISY,) if noisy == "noisy" else QUERIES
+    with Engine(config(*queries, directory=tmp_path, time="at"), zero_noise=noisy != "noisy") as engine:
+        last = engine.last_sequence("load")
+        assert last in (acknowledged, acknowledged + 1), "the last batch may be durable and not yet acknowledged"
+        log = {(r.query, str(r.number)): repr(r.record["value"]) for r in engine.log.history()}
+        assert published.items() <= log.items(), "every published value is in the log, with the same value"
+        assert {entry.name for entry in engine.ledger} == {query["name"] for query in queries}
+        if noisy == "exact":
+            batches = last + 1
+            assert engine.release("distinct")[0].record["value"] == pytest.approx(batches * SIZE)
+            engine.finish()
+            assert engine.log.last("sum").record["value"] == pytest.approx(batches * SIZE * 2)  # type: ignore[union-attr]
+
+
+def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
+    """A limit on the size of files makes writing fail half-way, as a full disk does."""
+    with Engine(config(COUNT, directory=tmp_path), zero_noise=True) as engine:
+        engine.apply(rows(["count"], count=5, producer="p", sequence=1))
+    script = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from engine.streams import COUNT, config, rows\n"
+        "from panstream.engine.engine import Engine\n"
+        "from panstream.errors import StoreError\n"
+        "with Engine(config(COUNT, directory=Path(sys.argv[1])), zero_noise=True) as engine:\n"
+        "    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "    try:\n"
+        "        engine.apply(rows(['count'], count=7, producer='p', sequence=2))\n"
+        "    except StoreError as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "what was stored before is intact" in done.stdout, done.stderr
+    with Engine(config(COUNT, directory=tmp_path), zero_noise=True) as engine:
+        assert engine.last_sequence("p") == 1
+        engine.finish()
+        assert engine.log.last("count").record["value"] == 5  # type: ignore[union-attr]
+
+
+def test_a_directory_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    with pytest.raises(StoreError, match="cannot use the store"):
+        Engine(config(COUNT, directory=blocked))

@@ -1,0 +1,507 @@
+"""The engine against brute force with all noise off: groups, windows, schedules, bad rows, restarts, the ledger."""
+
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.streams import COUNT, DISTINCT, SUM, config, question, rows
+from panstream.engine.config import ConfigError
+from panstream.engine.engine import Engine
+from panstream.engine.rows import BadRowError
+from panstream.engine.selection import Rows
+from panstream.errors import BudgetExhausted, NotSupported, StoreError, StoreLocked
+from panstream.randomness import SeededSource
+from panstream.store.releases import Release
+
+
+class Clock:
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def exact(*queries: dict[str, Any], **settings: Any) -> Engine:
+    keywords = {key: settings.pop(key) for key in ("clock", "ahead", "publish") if key in settings}
+    return Engine(config(*queries, **settings), zero_noise=True, **keywords)
+
+
+def answers(engine: Engine, name: str | None = None) -> list[float]:
+    return [release.record["value"] for release in engine.log.history(name)]
+
+
+def test_answers_without_noise_are_the_true_ones() -> None:
+    with exact(DISTINCT, SUM, COUNT) as engine:
+        for start in range(0, 300, 100):
+            ids = np.arange(start, start + 150) % 250
+            engine.apply(rows(["distinct", "sum", "count"], ids, values=np.full(150, 2.5)))
+        engine.finish()
+        assert answers(engine, "distinct") == pytest.approx([250])
+        assert answers(engine, "sum") == pytest.approx([450 * 2.5])
+        assert answers(engine, "count") == [450]
+        assert all(release.record["epsilon"] == "inf" for release in engine.log.history())
+
+
+def test_a_batch_is_applied_once() -> None:
+    with exact(COUNT) as engine:
+        batch = rows(["count"], np.arange(10), producer="p", sequence=4)
+        assert engine.apply(batch).new
+        assert not engine.apply(batch).new
+        assert engine.seen("p", 3)
+        assert not engine.seen("p", 5)
+        assert engine.last_sequence("p") == 4
+        engine.finish()
+        assert answers(engine) == [10]
+
+
+def test_where_masks_and_arrow_ids() -> None:
+    with exact(question("d", "SELECT COUNT(DISTINCT user) FROM s", expected=100)) as engine:
+        ids = pa.array([f"user {i}" for i in range(64)])
+        engine.apply(rows(["d"], ids, chosen=np.arange(64) < 20))
+        engine.finish()
+        # A bitmap without noise still hashes: 20 users of 100 expected hit about 20 cells.
+        assert answers(engine) == pytest.approx([20], abs=2)
+
+
+def test_bad_rows_are_skipped_one_by_one() -> None:
+    listed = question("listed", "SELECT COUNT(DISTINCT user) FROM s", universe=[5, 6, 7])
+    with exact(DISTINCT, listed, SUM) as engine:
+        ids = pa.array([5, None, -1, 1000, 6, 6, 999])
+        values = [1.0, 2.0, 3.0, math.nan, math.inf, 4.0, 5.0]
+        applied = engine.apply(
+            rows(["distinct", "listed", "sum"], ids, values=values, numbers=lambda: np.arange(7) + 100)
+        )
+        assert applied.skipped == (101, 102, 103, 104, 106)
+        engine.finish()
+        assert answers(engine, "distinct") == pytest.approx([3])
+        assert answers(engine, "listed") == pytest.approx([2])
+        assert answers(engine, "sum") == pytest.approx([1 + 2 + 3 + 4 + 5], abs=1e-3)
+
+
+def test_bad_row_stop_leaves_everything_as_it_was() -> None:
+    with exact(DISTINCT, COUNT, on_bad_row="stop") as engine:
+        engine.apply(rows(["distinct", "count"], np.arange(3)))
+        with pytest.raises(BadRowError, match="row 1 "):
+            engine.apply(rows(["distinct", "count"], np.array([3, 5000, 4])))
+        engine.finish()
+        assert answers(engine, "count") == [3]
+
+
+def test_weights_above_the_declared_are_skipped() -> None:
+    net = question("net", "SELECT COUNT(DISTINCT user) FROM s", universe=10, max_weight=3)
+    with exact(net, weight="w") as engine:
+        applied = engine.apply(rows(["net"], np.array([1, 2, 2, 3, 4]), weights=np.array([3, 1, -1, 4, -2])))
+        assert applied.skipped == (3,)
+        engine.finish()
+        assert answers(engine) == pytest.approx([2])
+
+
+def test_groups_are_the_declared_ones_and_all_have_a_state() -> None:
+    grouped = question(
+        "g", "SELECT region, COUNT(*) FROM s GROUP BY region", groups={"region": ["north", "south", "east"]}
+    )
+    with exact(grouped) as engine:
+        engine.apply(rows(["g"], np.arange(6), groups=np.array([0, 1, 1, -1, 0, 1])))
+        engine.finish()
+        found = {release.query: release.record["value"] for release in engine.log.history()}
+        assert found == {"g [region=north]": 2, "g [region=south]": 3, "g [region=east]": 0}
+
+
+def test_contributions_are_bounded_within_a_batch() -> None:
+    bounded = question("b", "SELECT COUNT(*) FROM s", contributions=2)
+    with exact(bounded) as engine:
+        engine.apply(rows(["b"], np.array([1, 1, 1, 1, 2, 3, 3])))
+        engine.finish()
+        assert answers(engine) == [5]
+        assert engine.plans[0].claim.unit == "user"
+
+
+TIMES = st.lists(st.integers(0, 60), min_size=1, max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TIMES, min_size=1, max_size=4), st.integers(0, 15))
+def test_windows_against_brute_force(batches: list[list[int]], lateness: int) -> None:
+    """Window w of 10 seconds takes a row as long as the newest time so far, less the lateness, is before its end."""
+    window = question("w", "SELECT COUNT(*) FROM s", window=10)
+    settings_ = {"time": "at"} | ({"lateness": lateness} if lateness else {})
+    expected: dict[int, int] = defaultdict(int)
+    late, newest, number = [], -math.inf, 0
+    for batch in batches:
+        for time in batch:
+            newest = max(newest, time)
+            if time // 10 >= (newest - lateness) // 10:
+                expected[time // 10] += 1
+            else:
+                late.append(number)
+            number += 1
+    with exact(window, **settings_) as engine:
+        told, start = [], 0
+        for batch in batches:
+            numbers = np.arange(start, start + len(batch))
+            told += engine.apply(rows(["w"], count=len(batch), times=batch, numbers=numbers.copy)).late
+            start += len(batch)
+        engine.finish()
+        found = {release.record["window"][0]: release.record["value"] for release in engine.log.history()}
+        assert not engine._queries["w"].monitors
+    assert told == late
+    assert {int(stamp[17:19]) // 10 + 6 * int(stamp[14:16]): n for stamp, n in found.items()} == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TIMES, min_size=1, max_size=4))
+def test_ticks_against_brute_force(batches: list[list[int]]) -> None:
+    """Tick k counts the rows that came while the stream's clock stood before the end of slot k."""
+    ticking = question("t", "SELECT COUNT(*) FROM s", every=7, horizon=5)
+    marks, newest = [], -math.inf
+    for batch in batches:
+        for time in batch:
+            newest = max(newest, time)
+            marks.append(newest // 7)
+    first, last = int(marks[0]), int(marks[-1])
+    expected = [sum(mark <= slot for mark in marks) for slot in range(first, last + 1)][:5]
+    with exact(ticking, time="at") as engine:
+        for batch in batches:
+            engine.apply(rows(["t"], count=len(batch), times=batch))
+        engine.finish()
+        assert answers(engine) == expected
+
+
+def test_windows_with_ticks_inside() -> None:
+    both = question("t", "SELECT SUM(value) FROM s", lower=0, upper=8, every=5, window=20)
+    with exact(both, time="at") as engine:
+        times = np.array([11.0, 13.0, 16.0, 21.0, 39.0, 41.0])
+        engine.apply(rows(["t"], count=6, times=times, values=np.ones(6)))
+        engine.finish()
+        found = [(r.record["until"][14:19], r.record["value"]) for r in engine.log.history("t")]
+        assert found == [
+            ("00:15", pytest.approx(2)),
+            ("00:20", pytest.approx(3)),
+            ("00:25", pytest.approx(1)),
+            ("00:30", pytest.approx(1)),
+            ("00:35", pytest.approx(1)),
+            ("00:40", pytest.approx(2)),
+            ("00:45", pytest.approx(1)),
+        ]
+
+
+def test_a_window_with_fewer_answers_than_slots_takes_no_rows_after_the_last() -> None:
+    both = question("t", "SELECT COUNT(*) FROM s", every=5, window=20, horizon=2)
+    with exact(both, time="at") as engine:
+        engine.apply(rows(["t"], count=4, times=[1, 6, 11, 16]))
+        engine.apply(rows(["t"], count=3, times=[17, 33, 42]))
+        engine.finish()
+        assert answers(engine) == [1, 2, 1]
+
+
+def test_nothing_is_written_while_nothing_comes(tmp_path: Path) -> None:
+    clock = Clock()
+    with exact(COUNT, directory=tmp_path, clock=clock) as engine:
+        engine.apply(rows(["count"], count=1))
+        before = (tmp_path / "key").read_bytes()
+        clock.now += 1000
+        engine.advance()
+        assert (tmp_path / "key").read_bytes() == before
+
+
+def test_the_clock_of_arrival_ticks_without_rows() -> None:
+    clock = Clock(1000.0)
+    ticking = question("t", "SELECT COUNT(*) FROM s", every=10, horizon=100)
+    with exact(ticking, clock=clock) as engine:
+        engine.apply(rows(["t"], count=3))
+        clock.now = 1025.0
+        engine.advance()
+        assert answers(engine) == [3, 3]
+        engine.apply(rows(["t"], count=1))
+        clock.now = 1030.0
+        engine.advance()
+        assert answers(engine) == [3, 3, 4]
+
+
+def test_times_that_a_query_does_not_select_still_move_the_clock() -> None:
+    """When an answer comes must depend on public times only, never on which rows fit the condition."""
+    ticking = question("t", "SELECT COUNT(*) FROM s", every=10, horizon=100)
+    counts = []
+    for chosen in (np.array([True, True, True]), np.array([True, False, False])):
+        with exact(ticking, time="at") as engine:
+            engine.apply(rows(["t"], count=3, times=[1, 15, 25], chosen=chosen))
+            counts.append(len(answers(engine)))
+    assert counts == [2, 2]
+
+
+def test_rows_from_the_future_are_skipped_where_asked() -> None:
+    clock = Clock(100.0)
+    with exact(COUNT, time="at", clock=clock, ahead=60.0) as engine:
+        assert engine.apply(rows(["count"], count=3, times=[90, 1e9, math.nan])).skipped == (1, 2)
+        engine.finish()
+        assert answers(engine) == [1]
+
+
+def test_rows_before_the_first_known_time_do_not_start_the_clock() -> None:
+    ticking = question("t", "SELECT COUNT(*) FROM s", every=10, horizon=100)
+    with exact(ticking, time="at") as engine:
+        assert engine.apply(rows(["t"], count=2, times=[math.nan, math.nan])).skipped == (0, 1)
+        engine.apply(rows(["t"], count=3, times=[math.nan, 41, 52]))
+        engine.finish()
+        assert answers(engine) == [1, 2]
+
+
+def test_a_stored_state_goes_on(tmp_path: Path) -> None:
+    queries = (
+        DISTINCT,
+        question("w", "SELECT COUNT(*) FROM s", window=10),
+        question("e", "SELECT COUNT(*) FROM s", every=10, horizon=9),
+    )
+    names = ["distinct", "w", "e"]
+    with exact(*queries, directory=tmp_path, time="at") as engine:
+        engine.apply(rows(names, np.arange(4), times=[1, 2, 3, 12], producer="p", sequence=1))
+    with exact(*queries, directory=tmp_path, time="at") as engine:
+        assert not engine.apply(rows(names, np.arange(4), times=[1, 2, 3, 12], producer="p", sequence=1)).new
+        engine.apply(rows(names, np.arange(4) + 4, times=[9, 13, 14, 25], producer="p", sequence=2))
+        engine.finish()
+        assert answers(engine, "distinct") == pytest.approx([8])
+        assert answers(engine, "w") == [3, 3, 1]
+        assert answers(engine, "e") == [3, 7, 8]
+        assert [entry.name for entry in engine.ledger] == names
+    with exact(*queries, directory=tmp_path, time="at") as engine:
+        engine.finish()  # no input since the last end: nothing is drawn
+        assert len(answers(engine)) == 7
+
+
+@pytest.mark.parametrize("durability", ["batch", "interval", "none"])
+def test_charged_once_per_state(tmp_path: Path, durability: str) -> None:
+    for start in (1, 2):
+        with exact(COUNT, directory=tmp_path, durability=durability) as engine:
+            engine.apply(rows(["count"], count=5))
+            engine.finish()
+            entries = [entry.name for entry in engine.ledger]
+        assert entries == (["count"] if durability != "none" else ["count", "count (start 2)"][:start])
+    assert [r.number for r in engine_log(tmp_path)] == ([1] if durability != "none" else [1, 2])
+
+
+def engine_log(directory: Path) -> list[Release]:
+    from panstream.store.releases import ReleaseLog
+
+    with ReleaseLog(directory / "releases.sqlite") as log:
+        return list(log.history())
+
+
+def test_interval_commits_when_the_interval_is_over(tmp_path: Path) -> None:
+    clock = Clock()
+    settings_: dict[str, Any] = {"directory": tmp_path, "durability": "interval", "interval": 5, "clock": clock}
+    with exact(COUNT, **settings_) as engine:
+        engine.apply(rows(["count"], count=1, producer="p", sequence=1))
+        clock.now += 6
+        engine.apply(rows(["count"], count=1, producer="p", sequence=2))
+        engine.apply(rows(["count"], count=1, producer="p", sequence=3))
+    with exact(COUNT, **settings_) as engine:
+        assert engine.last_sequence("p") == 2
+
+
+def test_drawn_releases_survive_a_crash_before_publishing(tmp_path: Path) -> None:
+    config_ = config(COUNT, directory=tmp_path)
+
+    class Crash(Exception):
+        pass
+
+    engine = Engine(config_)
+    engine.apply(rows(["count"], count=1000))
+    publish, engine.log.publish = engine.log.publish, None  # type: ignore[assignment,method-assign]
+    drawn = []
+
+    def crash(release: Release) -> bool:
+        drawn.append(release)
+        raise Crash
+
+    engine.log.publish = crash  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        engine.finish()
+    with pytest.raises(StoreError, match="given up"):
+        engine.finish()
+    engine.close()
+    del publish
+    published: list[Release] = []
+    with Engine(config_, publish=published.append) as again:
+        assert published == drawn == list(again.log.history())
+    with Engine(config_, publish=published.append) as again:
+        assert len(published) == 1
+
+
+def test_a_failed_commit_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with exact(COUNT, directory=tmp_path) as engine:
+        engine.apply(rows(["count"], count=1, producer="p", sequence=1))
+
+        def full(parts: Any) -> None:
+            raise StoreError("cannot use the store: No space left on device")
+
+        monkeypatch.setattr(engine._store, "commit", full)
+        with pytest.raises(StoreError, match="No space"):
+            engine.apply(rows(["count"], count=1, producer="p", sequence=2))
+        with pytest.raises(StoreError, match="given up"):
+            engine.apply(rows(["count"], count=1, producer="p", sequence=2))
+    with exact(COUNT, directory=tmp_path) as engine:
+        assert engine.last_sequence("p") == 1
+        engine.apply(rows(["count"], count=1, producer="p", sequence=2))
+        engine.finish()
+        assert answers(engine) == [2]
+
+
+def test_two_processes_are_refused(tmp_path: Path) -> None:
+    with exact(COUNT, directory=tmp_path), pytest.raises(StoreLocked):
+        exact(COUNT, directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"epsilon": 2.0}, "epsilon"),
+        ({"sql": "SELECT COUNT(*) FROM s WHERE value > 1"}, "sql"),
+        ({"window": 60}, "window"),
+        ({"contributions": 3}, "contributions"),
+    ],
+)
+def test_a_changed_query_is_refused(tmp_path: Path, change: dict[str, Any], key: str) -> None:
+    with Engine(config(COUNT, directory=tmp_path)):
+        pass
+    with pytest.raises(ConfigError, match=f"count: {key} was changed"):
+        Engine(config({**COUNT, **change}, directory=tmp_path))
+    with Engine(config({**COUNT, **change, "name": "new"}, directory=tmp_path)) as engine:
+        assert [entry.name for entry in engine.ledger] == ["count", "new"]
+    with Engine(config(COUNT, {**COUNT, **change, "name": "new"}, directory=tmp_path)) as engine:
+        assert [entry.name for entry in engine.ledger] == ["count", "new"]
+
+
+def test_a_query_that_was_left_out_comes_back_with_its_state(tmp_path: Path) -> None:
+    with exact(COUNT, SUM, directory=tmp_path) as engine:
+        engine.apply(rows(["count", "sum"], count=3, values=np.ones(3)))
+    with exact(SUM, directory=tmp_path) as engine:
+        engine.apply(rows(["sum"], count=1, values=np.ones(1)))
+    with exact(COUNT, SUM, directory=tmp_path) as engine:
+        engine.finish()
+        assert answers(engine, "count") == [3]
+        assert answers(engine, "sum") == pytest.approx([4])
+
+
+def test_the_budget_holds_over_restarts(tmp_path: Path) -> None:
+    with Engine(config({**DISTINCT, "name": "a"}, directory=tmp_path, budget={"user": 2.5})):
+        pass
+    with Engine(config({**DISTINCT, "name": "b"}, directory=tmp_path, budget={"user": 2.5})) as engine:
+        assert engine.ledger.total("user")[0] == pytest.approx(2.0)
+    with pytest.raises(BudgetExhausted):
+        Engine(config({**DISTINCT, "name": "c"}, directory=tmp_path, budget={"user": 2.5}))
+    with Engine(config({**DISTINCT, "name": "b"}, directory=tmp_path, budget={"user": 2.5})) as engine:
+        assert [entry.name for entry in engine.ledger] == ["a", "b"]
+
+
+def test_a_log_without_its_state_is_refused(tmp_path: Path) -> None:
+    with Engine(config(COUNT, directory=tmp_path)) as engine:
+        engine.finish()
+    for path in [tmp_path / "key", *tmp_path.glob("state-*")]:
+        path.unlink()
+    with pytest.raises(StoreError, match="state is gone"):
+        Engine(config(COUNT, directory=tmp_path))
+
+
+def test_releases_when_asked() -> None:
+    three = {**DISTINCT, "releases": 2}
+    scheduled = question("t", "SELECT COUNT(*) FROM s", every=10, horizon=3)
+    with exact(three, scheduled) as engine:
+        engine.apply(rows(["distinct", "t"], np.arange(5)))
+        assert engine.release("distinct")[0].record["value"] == pytest.approx(5)
+        engine.apply(rows(["distinct", "t"], np.arange(9)))
+        assert engine.release("distinct")[0].record["value"] == pytest.approx(9)
+        with pytest.raises(BudgetExhausted, match="all of its 2"):
+            engine.release("distinct")
+        with pytest.raises(NotSupported, match="schedule"):
+            engine.release("t")
+        with pytest.raises(ConfigError, match="no query named"):
+            engine.release("other")
+
+
+def test_announced_intrusions_are_recorded(tmp_path: Path) -> None:
+    with Engine(config(COUNT, DISTINCT, directory=tmp_path)) as engine:
+        assert engine.announce_intrusion() == {"count": True, "distinct": False}
+    with Engine(config(COUNT, DISTINCT, directory=tmp_path)) as engine:
+        assert len(engine.intrusions) == 1
+
+
+def test_claims_and_records(tmp_path: Path) -> None:
+    with Engine(config(COUNT, directory=tmp_path)) as engine:
+        engine.apply(rows(["count"], count=10_000))
+        engine.finish()
+        (release,) = engine.log.history()
+        assert json.loads(json.dumps(release.record, allow_nan=False)) == release.record
+        assert release.record["epsilon"] == 1.0
+        assert release.record["claim"]["places"] == ["memory", "disk"]
+        assert "the number and the times of batches and rows" in release.record["claim"]["public"]
+        low, high = release.record["interval"]
+        assert low < release.record["value"] < high
+    with Engine(config(COUNT), source=SeededSource(1)) as engine:
+        engine.finish()
+        (release,) = engine.log.history()
+        assert release.record["epsilon"] == "inf"
+        assert release.record["claim"]["places"] == ["memory"]
+
+
+def test_no_data_is_null_and_not_a_number() -> None:
+    with Engine(config(question("m", "SELECT AVG(value) FROM s", lower=0, upper=1))) as engine:
+        engine.finish()
+        (release,) = engine.log.history()
+        assert release.record["value"] is None
+        json.dumps(release.record, allow_nan=False)
+
+
+def test_copies_of_ids_are_wiped() -> None:
+    ids = np.arange(100)
+    wiped = []
+
+    from panstream.engine import selection
+
+    original = selection.Taken.wipe
+
+    def spy(self: selection.Taken) -> None:
+        original(self)
+        if self.owned:
+            wiped.append(not self.data.any())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection.Taken, "wipe", spy)
+        with exact(DISTINCT) as engine:
+            engine.apply(rows(["distinct"], ids, chosen=ids % 2 == 0))
+    assert wiped
+    assert all(wiped)
+    assert ids.sum() == 4950
+
+
+def test_arrow_copies_are_wiped_and_the_original_is_not() -> None:
+    from panstream.engine.selection import take_ids
+
+    ids = pa.array([f"user-{i}" for i in range(50)])
+    taken = take_ids(ids, np.arange(50) < 10)
+    assert taken.data[3].as_py() == "user-3"
+    taken.wipe()
+    assert not any(taken.data.buffers()[2].to_pybytes())
+    assert ids[3].as_py() == "user-3"
+
+
+def test_empty_batches_are_fine() -> None:
+    with exact(DISTINCT, COUNT, time="at") as engine:
+        engine.apply(
+            Rows(
+                count=0,
+                queries=rows(["distinct", "count"], np.empty(0, np.int64)).queries,
+                ids=np.empty(0, np.int64),
+                times=np.empty(0),
+            )
+        )
+        engine.finish()
+        assert answers(engine, "count") == [0]

@@ -1,0 +1,118 @@
+"""From questions to algorithms: the right one, an honest claim, and refusals that name the rule."""
+
+from typing import Any
+
+import pytest
+
+from engine.streams import COUNT, DISTINCT, SUM, config, question
+from panstream.engine.config import ConfigError
+from panstream.engine.explain import expected_errors, explain
+from panstream.engine.plan import plan_all
+
+VALUE = {"lower": 0, "upper": 10}
+
+
+@pytest.mark.parametrize(
+    ("sql", "settings", "algorithm", "unit"),
+    [
+        ("COUNT(DISTINCT user)", {"universe": 1000}, "UserBits", "user"),
+        ("COUNT(DISTINCT user)", {}, "Bitmap", "user"),
+        ("COUNT(DISTINCT user)", {"universe": 10**6, "expected": 100}, "Bitmap", "user"),
+        ("DENSITY(user)", {"universe": 1000}, "OptBern", "user"),
+        ("COUNT(*)", {}, "ContinualCount", "event"),
+        ("COUNT(*)", {"contributions": 5}, "ContinualCount", "user"),
+        ("SUM(value)", VALUE, "ContinualSum", "event"),
+        ("AVG(value)", VALUE, "ContinualMean", "event"),
+        ("VAR_POP(value)", VALUE, "ContinualVariance", "event"),
+        ("STDDEV_POP(value)", VALUE, "ContinualVariance", "event"),
+        ("MIN(value)", VALUE, "RangeHistogram", "event"),
+        ("MAX(value)", VALUE, "RangeHistogram", "event"),
+        ("QUANTILE_CONT(value, 0.9)", VALUE, "RangeHistogram", "event"),
+        ("CROPPED_SUM(user, w, 5)", {"universe": 1000}, "BlockCounter", "user"),
+        ("HEAVY_HITTERS(user, w, 5)", {"universe": 1000}, "HeavyHitterCount", "user"),
+    ],
+)
+def test_every_question_has_its_algorithm(sql: str, settings: dict[str, Any], algorithm: str, unit: str) -> None:
+    (plan,) = plan_all(config(question("q", f"SELECT {sql} FROM s", **settings)))
+    assert type(plan.algorithm).__name__ == algorithm
+    assert plan.claim.unit == unit
+    assert plan.claim.epsilon == pytest.approx(1.0)
+    assert plan.why
+    assert plan.state_bytes > 0
+    assert all(error > 0 for _, error in expected_errors(plan))
+
+
+def test_weights_make_a_question_turnstile() -> None:
+    (plan,) = plan_all(config(DISTINCT, weight="w"))
+    assert type(plan.algorithm).__name__ == "LegendreCounter"
+    (plan,) = plan_all(config(question("d", "SELECT DENSITY(user) FROM s", universe=9), weight="w"))
+    assert plan.algorithm.deletions
+    with pytest.raises(ConfigError, match=r"SUM\(w\) can"):
+        plan_all(config(COUNT, weight="w"))
+
+
+def test_groups_cost_what_one_user_can_touch() -> None:
+    groups: dict[str, Any] = {"groups": {"region": ["a", "b", "c"]}}
+    users = "SELECT COUNT(DISTINCT user) FROM s GROUP BY region"
+    (plan,) = plan_all(config(question("q", users, universe=100, **groups)))
+    assert plan.claim.epsilon == pytest.approx(3.0)
+    (plan,) = plan_all(config(question("q", users, universe=100, groups_per_user=1, **groups)))
+    assert plan.claim.epsilon == pytest.approx(1.0)
+    (plan,) = plan_all(config(question("q", "SELECT COUNT(*) FROM s GROUP BY region", **groups)))
+    assert plan.claim.epsilon == 1.0  # an event is in one group
+    assert plan.groups == (("a",), ("b",), ("c",))
+
+
+def test_windows_are_charged_per_user_and_window() -> None:
+    (plan,) = plan_all(config({**DISTINCT, "window": "1 day"}))
+    assert plan.claim.unit == "user-window"
+    assert "w windows" in plan.claim.note
+    (plan,) = plan_all(config({**COUNT, "window": "1 day", "every": "1 hour"}))
+    assert plan.claim.unit == "event"
+    assert plan.releases == 24
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({**COUNT, "every": 10}, "every needs horizon"),
+        ({**COUNT, "window": 10, "every": 3}, "whole number of every"),
+        ({**COUNT, "window": 10, "releases": 2}, "answered once"),
+        ({**SUM, "lower": None}, "needs lower and upper"),
+        ({**SUM, "lower": 9, "upper": 8}, "lower must be below upper"),
+        ({**DISTINCT, "universe": ["a", "b"]}, "universe does not fit"),
+        (question("d", "SELECT DENSITY(user) FROM s"), "needs universe"),
+        (question("c", "SELECT CROPPED_SUM(user, w, 1.5) FROM s"), "positive whole number"),
+    ],
+)
+def test_refusals_name_query_and_rule(query: dict[str, Any], message: str) -> None:
+    given = {key: value for key, value in query.items() if value is not None}
+    with pytest.raises(ConfigError, match=message) as refused:
+        plan_all(config(given))
+    assert query["name"] in str(refused.value)
+
+
+def test_together_they_must_fit_the_budget() -> None:
+    with pytest.raises(ConfigError, match=r"b: charging .* lower an epsilon"):
+        plan_all(config({**DISTINCT, "name": "a"}, {**DISTINCT, "name": "b"}, budget={"user": 1.5}))
+    plan_all(config({**DISTINCT, "name": "a"}, COUNT, SUM, budget={"user": 1.5}))  # events are another unit
+
+
+def test_places_follow_the_durability(tmp_path: Any) -> None:
+    assert plan_all(config(COUNT, directory=tmp_path))[0].claim.places == ("memory", "disk")
+    assert plan_all(config(COUNT, directory=tmp_path, durability="interval"))[0].claim.places == ("memory",)
+    assert plan_all(config(COUNT))[0].claim.places == ("memory",)
+
+
+def test_zero_noise_says_so() -> None:
+    (plan,) = plan_all(config(DISTINCT), zero_noise=True)
+    assert not plan.claim.is_private
+
+
+def test_explain_in_words_and_json() -> None:
+    explained = explain(config(DISTINCT, {**COUNT, "window": "1 day"}, SUM, budget={"user": 2}))
+    text, data = explained.text(), explained.to_json()
+    for words in ("UserBits", "once per window of 1 day", "the number and the times of batches", "of 2 declared"):
+        assert words in text
+    assert [query["name"] for query in data["queries"]] == ["distinct", "count", "sum"]
+    assert {total["unit"]: total["epsilon"] for total in data["totals"]} == {"user": pytest.approx(1), "event": 2.0}

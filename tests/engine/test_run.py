@@ -1,0 +1,123 @@
+"""Feeding a source to an engine: order, acknowledgements, errors, interruption, and what is wiped."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engine.streams import COUNT, DISTINCT, config, question
+from panstream.engine.config import Config, ConfigError
+from panstream.engine.engine import Engine
+from panstream.engine.rows import MicroBatch, SourceError
+from panstream.engine.run import feed_source
+from panstream.engine.select import Selector
+
+
+class Listed:
+    """A source of prepared batches; an exception among them is raised, a callable is called."""
+
+    def __init__(self, steps: list[Any]) -> None:
+        self.steps = steps
+        self.acknowledged: list[object] = []
+        self.resumed: Mapping[str, int] = {}
+        self.closed = False
+
+    def resume(self, applied: Mapping[str, int]) -> None:
+        self.resumed = applied
+
+    def batches(self) -> Iterator[MicroBatch | None]:
+        for step in self.steps:
+            if isinstance(step, Exception):
+                raise step
+            if callable(step):
+                step()
+            else:
+                yield step
+
+    def acknowledge(self, token: object) -> None:
+        self.acknowledged.append(token)
+
+    def progress(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def batch(number: int, size: int = 10) -> MicroBatch:
+    columns = pa.RecordBatch.from_pydict({"user": list(range(number * size, (number + 1) * size))})
+    return MicroBatch(columns=columns, rows_read=size, producer="p", sequence=number + 1, token=number)
+
+
+def run(settings: Config, source: Listed) -> tuple[Any, list[float]]:
+    with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
+        fed = feed_source(engine, source, select)
+        engine.finish()
+        return fed, [release.record["value"] for release in engine.log.history("count")]
+
+
+def test_all_batches_in_order(tmp_path: Path) -> None:
+    batches = [batch(number) for number in range(8)]
+    source = Listed([*batches, batch(3)])
+    fed, values = run(config(COUNT, DISTINCT, directory=tmp_path), source)
+    assert (fed.rows, values) == (90, [80])
+    assert source.acknowledged == [0, 1, 2, 3, 4, 5, 6, 7, 3]
+    assert source.closed
+    assert not any(any(each.columns.column(0).to_pylist()) for each in batches), "batches are wiped"
+    source = Listed([])
+    run(config(COUNT, DISTINCT, directory=tmp_path), source)
+    assert source.resumed == {"p": 8}
+
+
+def test_an_error_of_the_source_ends_the_run_and_keeps_what_was_applied(tmp_path: Path) -> None:
+    settings = config(COUNT, directory=tmp_path)
+    source = Listed([batch(0), SourceError("cut off")])
+    with pytest.raises(SourceError, match="cut off"):
+        run(settings, source)
+    assert source.closed
+    with Engine(settings, zero_noise=True) as engine:
+        assert engine.last_sequence("p") == 1
+
+
+def test_an_interruption_stops_between_two_steps(tmp_path: Path) -> None:
+    settings = config(COUNT, directory=tmp_path)
+    before = signal.getsignal(signal.SIGINT)
+    source = Listed([batch(0), batch(1), lambda: os.kill(os.getpid(), signal.SIGTERM), *map(batch, range(2, 50))])
+    with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
+        fed = feed_source(engine, source, select)
+        assert fed.interrupted
+        done = engine.last_sequence("p")
+        assert done < 50
+        assert fed.rows == 10 * done
+    assert signal.getsignal(signal.SIGINT) is before
+    with Engine(settings, zero_noise=True) as engine:
+        assert engine.last_sequence("p") == done
+        engine.finish()
+        assert [release.record["value"] for release in engine.log.history()] == [10 * done]
+
+
+def test_only_what_is_durable_is_acknowledged(tmp_path: Path) -> None:
+    source = Listed([batch(0), batch(1)])
+    settings = config(COUNT, directory=tmp_path, durability="interval", interval="1 hour")
+    with Selector(settings) as select, Engine(settings, clock=lambda: 0.0) as engine:
+        feed_source(engine, source, select)
+        assert source.acknowledged == []
+        assert not engine.durable
+
+
+@pytest.mark.parametrize(
+    ("sql", "settings", "message"),
+    [
+        ("SELECT COUNT(*) FROM s WHERE value", {}, "is not a condition"),
+        ("SELECT SUM(region) FROM s", {"lower": 0, "upper": 1}, "is not a number"),
+        ("SELECT COUNT(*) FROM s WHERE user + 1 > 5", {}, "user column"),
+        ("SELECT COUNT(*) FROM s GROUP BY region", {"groups": {"region": [1, 2]}}, "groups.region"),
+    ],
+)
+def test_expressions_are_checked_before_anything_is_charged(sql: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"query\]\] q: .*{message}"):
+        Selector(config(question("q", sql, **settings)))

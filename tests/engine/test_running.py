@@ -1,0 +1,77 @@
+"""The parts of a running query: which ids it can take, and how rows fall into windows and groups."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from engine.streams import COUNT, DISTINCT, config, question, rows
+from panstream.engine.badrows import IdCheck, unusable_values, unusable_weights
+from panstream.engine.plan import plan_all
+from panstream.engine.running import Drawn, RunningQuery
+
+
+def running(query: dict[str, Any], **settings: Any) -> RunningQuery:
+    (plan,) = plan_all(config(query, **settings), zero_noise=True)
+    return RunningQuery(plan)
+
+
+def named(universe: list[str]) -> IdCheck:
+    query = question("d", "SELECT COUNT(DISTINCT name) FROM s", universe=universe)
+    (plan,) = plan_all(config(query, user="name"))
+    return IdCheck.of(plan)
+
+
+@pytest.mark.parametrize(
+    ("ids", "bad"),
+    [
+        (pa.array([0, 999, 1000, -1, None]), [2, 3, 4]),
+        (pa.array([2**63 + 5, 7], pa.uint64()), [0]),
+        (np.array([5, 6]), []),
+    ],
+)
+def test_ids_of_a_sized_universe(ids: Any, bad: list[int]) -> None:
+    mask = IdCheck.of(running(DISTINCT).plan).unusable(ids, len(ids))
+    assert ([] if mask is None else np.flatnonzero(mask).tolist()) == bad
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_ids_of_a_listed_universe(encoded: bool) -> None:
+    ids = pa.array(["ann", "eve", None, "bob", "mallory", "ann", ""])
+    ids = ids.dictionary_encode() if encoded else ids
+    mask = named(["ann", "bob", "cleo"]).unusable(ids, len(ids))
+    assert mask is not None
+    assert np.flatnonzero(mask).tolist() == [1, 2, 4, 6]
+    assert named(["ann"]).unusable(pa.array(["ann", "ann"]), 2) is None
+
+
+def test_values_and_weights() -> None:
+    assert unusable_values(np.array([1.0, -2.0])) is None
+    assert np.flatnonzero(unusable_values(np.array([1.0, np.nan, np.inf]))).tolist() == [1, 2]  # type: ignore[arg-type]
+    turnstile = running({**DISTINCT, "max_weight": 5}, weight="w").plan.algorithm
+    weights = np.array([5, -5, 0, 6, np.iinfo(np.int64).min])
+    assert np.flatnonzero(unusable_weights(weights, turnstile)).tolist() == [3, 4]  # type: ignore[arg-type]
+    density = running(question("d", "SELECT DENSITY(user) FROM s", universe=9), weight="w").plan.algorithm
+    assert np.flatnonzero(unusable_weights(np.array([1, -1, 0, 2]), density)).tolist() == [2, 3]  # type: ignore[arg-type]
+
+
+def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() -> None:
+    grouped = question("g", "SELECT COUNT(*) FROM s GROUP BY region", groups={"region": ["a", "b"]}, window=10)
+    query = running(grouped, time="at")
+    batch = rows(["g"], count=3, times=[1, 2, 12], groups=[0, -1, -1], chosen=np.array([True, True, False]))
+    drawn: list[Drawn] = []
+    for prepared in query.prepare(batch, batch.queries["g"], None, np.array([1.0, 2.0, 12.0])):
+        query.apply(prepared, drawn.append)
+    assert sorted(query.monitors) == [(1, 0), (1, 1)]
+    assert [(each.window, each.group, each.estimate.value) for each in drawn] == [(0, 0, 1), (0, 1, 0)]
+
+
+def test_preparing_touches_nothing() -> None:
+    query = running({**COUNT, "window": 10}, time="at")
+    batch = rows(["count"], count=2, times=[1, 25])
+    prepared = query.prepare(batch, batch.queries["count"], None, np.array([1.0, 25.0]))
+    assert len(prepared) == 2
+    assert not query.monitors
+    assert query.schedule is not None
+    assert query.schedule.step is None
