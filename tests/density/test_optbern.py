@@ -63,7 +63,7 @@ def test_claim_of_several_releases() -> None:
     assert joint(algorithm, together, [NOTHING, APPEAR]) == pytest.approx(1.0, rel=1e-9)
 
 
-@pytest.mark.parametrize("announced", [1, 2])
+@pytest.mark.parametrize("announced", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_claim_of_announced_intrusions(announced: int) -> None:
     algorithm = OptBern(universe=1, epsilon=1.0, announced=announced)
     slots: list[Any] = [None, refresh()] * announced + [None, None, release()]
@@ -156,6 +156,7 @@ def test_mean_squared_error_at_100_000_users() -> None:
     assert low < chi < high, f"MSE {np.mean(np.square(errors)):.4g}, expected {expected:.4g}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", [0.001, 0.01, 0.25, 0.63, 1.0])
 @pytest.mark.parametrize(("universe", "sample"), [(2000, None), (20_000, 2000), (300, 60)])
 def test_intervals_cover(universe: int, sample: int | None, density: float) -> None:
