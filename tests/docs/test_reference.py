@@ -77,7 +77,8 @@ def test_every_command_and_option_is_explained() -> None:
     table = dict(re.findall(r"^\| `panstream ([a-z]+(?: [a-z]+)?)[^`]*` \| (.*) \|$", COMMANDS, re.MULTILINE))
     assert set(table) == set(commands())
     for name, command in commands().items():
-        options = {option for each in command.params for option in each.opts if option.startswith("--")} - {"--help"}
+        given = [option for each in command.params for option in (*each.opts, *each.secondary_opts)]
+        options = {option for option in given if option.startswith("--")} - {"--help"}
         text = section(COMMANDS, "panstream run") if name == "run" else table[name]
         assert set(re.findall(r"--[a-z][a-z-]*", text)) == options, name
 

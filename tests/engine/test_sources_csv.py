@@ -217,6 +217,8 @@ def test_times_with_and_without_zone() -> None:
     for times in ([zoned] * 3, [plain] * 3, [zoned, plain], [plain, "2024-03-01T12:00:00.000000001Z"]):
         assert read("\n".join(["t", *times]), columns) == ([(NOON,)] * len(times), {})
         assert read("\n".join(["t", *times]), columns, block=32) == ([(NOON,)] * len(times), {})
+    mixed = read(f"t,s\n{zoned},a\n{plain},b\n", {"t": "timestamp", "s": "string"})  # read as text, nothing bad
+    assert mixed == ([(NOON, "a"), (NOON, "b")], {})
     found, bad = read("t,i\n2024-03-01T12:00:00Z,1\n2024-03-01T12:00:00Z,x\n", {"t": "timestamp", "i": "int"})
     assert (found, set(bad)) == ([(NOON, 1)], {2})
 

@@ -8,6 +8,7 @@ import typer
 
 from panstream import __version__
 from panstream.cli import intrusion, plan
+from panstream.cli.audit import audit
 from panstream.cli.explain import check, explain
 from panstream.cli.figures import figures
 from panstream.cli.init import init
@@ -27,6 +28,7 @@ for _command in (init, check, explain, run, inspect):
     app.command()(_command)
 app.add_typer(intrusion.app, name="intrusion")
 app.add_typer(plan.app, name="plan")
+app.command()(audit)
 app.command()(figures)
 
 

@@ -1,23 +1,61 @@
-"""Plain conditions by pyarrow: comparisons with literals, IN, BETWEEN, LIKE 'prefix%', IS NULL, and their combinations.
+"""Plain conditions without DuckDB: comparisons with literals, IN, BETWEEN, LIKE 'prefix%', IS NULL, and their combinations.
 
 They mean exactly what DuckDB would make of them, three-valued logic included; what is not sure to be the same is left to
-DuckDB. Conditions on the user column must be plain, since ids never go there.
+DuckDB. Conditions on the user column must be plain, since ids never go there. Numbers are compared by NumPy, which sees Arrow's
+memory as it is, strings by pyarrow; a dictionary's words are compared once, whatever the number of rows.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from panstream.engine.arrow import compute, pa
 from panstream.engine.rows import arrow_type
 
-__all__ = ["Condition", "Constant", "PlainCompiler"]
+__all__ = ["Condition", "Constant", "PlainCompiler", "Truth"]
 
-Condition: TypeAlias = Callable[[Any], Any]  # record batch to boolean array with nulls
+Bits: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """Where a condition is true and where it is false; ``no=None`` means wherever it is not true. Elsewhere it is NULL."""
+
+    yes: Bits
+    no: Bits | None = None
+
+    def __and__(self, other: Truth) -> Truth:
+        return Truth(self.yes & other.yes, None if self.no is other.no is None else self.false() | other.false())
+
+    def __or__(self, other: Truth) -> Truth:
+        return Truth(self.yes | other.yes, None if self.no is other.no is None else self.false() & other.false())
+
+    def __invert__(self) -> Truth:
+        return Truth(~self.yes) if self.no is None else Truth(self.no, self.yes)
+
+    def false(self) -> Bits:
+        """Return where the condition is false."""
+        return ~self.yes if self.no is None else self.no
+
+
+Condition: TypeAlias = Callable[[Any], Truth]  # of a record batch
 Constant: TypeAlias = Callable[[str], Any]  # SQL without columns to its value; raises if there is none
 
-_COMPARISONS = {
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "EQ": operator.eq,
+    "NEQ": operator.ne,
+    "GT": operator.gt,
+    "GTE": operator.ge,
+    "LT": operator.lt,
+    "LTE": operator.le,
+}
+_OF_STRINGS = {
     "EQ": compute.equal,
     "NEQ": compute.not_equal,
     "GT": compute.greater,
@@ -26,56 +64,48 @@ _COMPARISONS = {
     "LTE": compute.less_equal,
 }
 _MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
-_ORDERINGS = ("GT", "GTE", "LT", "LTE", "Between")
+_ORDERINGS = ("GT", "GTE", "LT", "LTE")
 _KNOWN_PARTS = ("this", "expression", "expressions", "low", "high", "negate")
 _EXACT_DIGITS = 15  # a decimal literal with more digits may be rounded in two ways
+_MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32}
 
 
 class PlainCompiler:
-    """Turns a condition into calls of pyarrow, or returns ``None`` where that is not the same as SQL."""
+    """Turns a condition into a function of record batches, or returns ``None`` where that is not sure to be the same."""
 
     def __init__(self, columns: Mapping[str, str], constant: Constant, *, user: str | None = None) -> None:
         self._columns, self._constant, self._user = columns, constant, user
 
     def compile(self, node: Any) -> Condition | None:
-        """Return the condition as a function of a record batch."""
+        """Return the condition."""
         kind = type(node).__name__
         if any(value and part not in _KNOWN_PARTS for part, value in node.args.items()):
             return None
         if node.args.get("negate"):
-            return self._negated(node.copy())
-        if kind == "Paren":
-            return self.compile(node.this)
-        if kind in ("And", "Or"):
-            return self._both(node, compute.and_kleene if kind == "And" else compute.or_kleene)
-        if kind == "Not":
-            return self._inverted(self.compile(node.this))
-        if kind == "Column":
-            name = node.name
-            return (lambda batch: batch.column(name)) if self._columns.get(name) == "bool" else None
+            positive = node.copy()
+            positive.set("negate", None)
+            return _inverted(self.compile(positive))
         if kind in _COMPARISONS:
             return self._comparison(kind, node.this, node.expression)
-        special = {
+        rules: dict[str, Callable[[Any], Condition | None]] = {
+            "Paren": lambda node: self.compile(node.this),
+            "Not": lambda node: _inverted(self.compile(node.this)),
+            "And": lambda node: _both(operator.and_, self.compile(node.this), self.compile(node.expression)),
+            "Or": lambda node: _both(operator.or_, self.compile(node.this), self.compile(node.expression)),
+            "Column": self._flag,
             "Is": self._is,
             "In": self._in,
             "Between": self._between,
             "Like": self._like,
             "StartsWith": self._like,
         }
-        return special[kind](node) if kind in special else None
+        return rules[kind](node) if kind in rules else None
 
-    def _negated(self, node: Any) -> Condition | None:
-        node.set("negate", None)
-        return self._inverted(self.compile(node))
-
-    def _inverted(self, inner: Condition | None) -> Condition | None:
-        return None if inner is None else lambda batch: compute.invert(inner(batch))
-
-    def _both(self, node: Any, combine: Callable[[Any, Any], Any]) -> Condition | None:
-        left, right = self.compile(node.this), self.compile(node.expression)
-        if left is None or right is None:
+    def _flag(self, node: Any) -> Condition | None:
+        name = node.name
+        if self._columns.get(name) != "bool":
             return None
-        return lambda batch: combine(left(batch), right(batch))
+        return lambda batch: _known(_bits(batch.column(name)), batch.column(name))
 
     def _comparison(self, kind: str, left: Any, right: Any) -> Condition | None:
         left, right = _bare(left), _bare(right)
@@ -84,41 +114,34 @@ class PlainCompiler:
         name = self._column(left, ordering=kind in _ORDERINGS)
         if name is None:
             return None
-        compare = _COMPARISONS[kind]
+        form = self._columns[name]
         other = self._column(right, ordering=kind in _ORDERINGS)
         if other is not None:
-            if self._columns[other] != self._columns[name] or self._user in (name, other):
+            if self._columns[other] != form or self._user in (name, other):
                 return None
-            return lambda batch: compare(_decoded(batch.column(name)), _decoded(batch.column(other)))
-        value = self._value(right, self._columns[name])
-        return None if value is None else lambda batch: _compared(kind, batch.column(name), value)
+            return lambda batch: _compared_columns(kind, form, batch.column(name), batch.column(other))
+        value = self._value(right, form)
+        return None if value is None else lambda batch: _compared(kind, form, batch.column(name), value)
 
     def _is(self, node: Any) -> Condition | None:
         column = _bare(node.this)
         if type(column).__name__ != "Column" or type(node.expression).__name__ != "Null" or column.name == self._user:
             return None
         name = column.name
-        return lambda batch: batch.column(name).is_null()
+        return lambda batch: Truth(_bits(batch.column(name).is_null()))
 
     def _in(self, node: Any) -> Condition | None:
-        name = self._column(node.this, ordering=False)
-        if name is None:
-            return None
-        values = [self._value(item, self._columns[name]) for item in node.expressions]
-        if not values or any(value is None for value in values):
-            return None
-        return lambda batch: _among(batch.column(name), values)
+        found: Condition | None = None
+        for item in node.expressions:
+            equal = self._comparison("EQ", node.this, item)
+            if equal is None or type(_bare(item)).__name__ == "Column":
+                return None
+            found = equal if found is None else _both(operator.or_, found, equal)
+        return found
 
     def _between(self, node: Any) -> Condition | None:
-        name = self._column(node.this, ordering=True)
-        if name is None:
-            return None
-        low, high = (self._value(node.args[end], self._columns[name]) for end in ("low", "high"))
-        if low is None or high is None:
-            return None
-        return lambda batch: compute.and_kleene(
-            _compared("GTE", batch.column(name), low), _compared("LTE", batch.column(name), high)
-        )
+        low = self._comparison("GTE", node.this, node.args["low"])
+        return _both(operator.and_, low, self._comparison("LTE", node.this, node.args["high"]))
 
     def _like(self, node: Any) -> Condition | None:
         column, pattern = _bare(node.this), _bare(node.expression)
@@ -132,7 +155,7 @@ class PlainCompiler:
             if prefix == pattern.this or any(sign in prefix for sign in "%_\\"):
                 return None
         name = column.name
-        return lambda batch: _on_words(batch.column(name), lambda words: compute.starts_with(words, prefix))
+        return lambda batch: _of_words(batch.column(name), lambda words: compute.starts_with(words, prefix))
 
     def _column(self, node: Any, *, ordering: bool) -> str | None:
         node = _bare(node)
@@ -143,13 +166,13 @@ class PlainCompiler:
         return str(node.name)
 
     def _value(self, node: Any, kind: str) -> Any:
-        """Return a literal as a scalar of the column's type, or ``None`` if they do not plainly fit together."""
+        """Return a literal as the column's memory has it, or ``None`` if they do not plainly fit together."""
         node = _bare(node)
         form = type(node).__name__
         if kind == "bool":
-            return pa.scalar(node.this) if form == "Boolean" else None
+            return node.this if form == "Boolean" else None
         if kind == "string":
-            return pa.scalar(node.this) if form == "Literal" and node.is_string else None
+            return node.this if form == "Literal" and node.is_string else None
         if kind in ("timestamp", "date"):
             return self._moment(node, kind)
         sign = -1 if form == "Neg" else 1
@@ -158,12 +181,12 @@ class PlainCompiler:
             return None
         digits = node.this
         if digits.isdigit() and kind == "int":
-            return pa.scalar(sign * int(digits)) if abs(sign * int(digits)) < 2**63 else None
+            return sign * int(digits) if int(digits) < 2**63 else None
         if kind == "double" and len(digits.strip("0.").replace(".", "")) <= _EXACT_DIGITS and len(digits) < 20:
-            return pa.scalar(sign * float(digits))
+            return sign * float(digits)
         return None
 
-    def _moment(self, node: Any, kind: str) -> Any:
+    def _moment(self, node: Any, kind: str) -> int | None:
         form = type(node).__name__
         is_text = form == "Literal" and node.is_string
         is_typed = form == "Cast" and type(node.this).__name__ == "Literal" and node.this.is_string
@@ -171,7 +194,8 @@ class PlainCompiler:
             return None
         if not (is_text or is_typed):
             return None
-        return pa.scalar(self._constant(f"CAST({node.sql(dialect='duckdb')} AS {kind.upper()})"), arrow_type(kind))
+        value = self._constant(f"CAST({node.sql(dialect='duckdb')} AS {kind.upper()})")
+        return int(pa.scalar(value, arrow_type(kind)).value)
 
 
 def _bare(node: Any) -> Any:
@@ -180,35 +204,60 @@ def _bare(node: Any) -> Any:
     return node
 
 
-def _decoded(array: Any) -> Any:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+def _both(combine: Callable[[Any, Any], Any], one: Condition | None, two: Condition | None) -> Condition | None:
+    if one is None or two is None:
+        return None
+    return lambda batch: combine(one(batch), two(batch))
 
 
-def _on_words(array: Any, test: Callable[[Any], Any]) -> Any:
+def _inverted(inner: Condition | None) -> Condition | None:
+    return None if inner is None else lambda batch: ~inner(batch)
+
+
+def _bits(array: Any) -> Bits:
+    return np.asarray(array.to_numpy(zero_copy_only=False), bool)
+
+
+def _known(yes: Bits, *arrays: Any) -> Truth:
+    """Return the truth of a comparison whose result counts only where all of ``arrays`` have values."""
+    nullable = [array for array in arrays if array.null_count]
+    if not nullable:
+        return Truth(yes)
+    known = _bits(nullable[0].is_valid())
+    for array in nullable[1:]:
+        known &= _bits(array.is_valid())
+    return Truth(yes & known, ~yes & known)
+
+
+def _memory(array: Any, kind: str) -> NDArray[Any]:
+    """Return the memory of a column of numbers, with anything at all in place of nulls."""
+    dtype = np.uint64 if array.type == pa.uint64() else _MEMORY[kind]
+    return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+
+
+def _of_words(array: Any, test: Callable[[Any], Any]) -> Truth:
     """Apply a test to strings: to the words of a dictionary once, then to the rows by their codes."""
     if not pa.types.is_dictionary(array.type):
-        return test(array)
-    return test(array.dictionary).take(array.indices)
+        return _known(_bits(test(array).fill_null(False)), array)
+    words = np.append(_bits(test(array.dictionary).fill_null(False)), False)  # also if there are no words at all
+    codes = _memory(array.indices, "date")
+    return _known(words[codes if not array.null_count else np.where(_bits(array.is_valid()), codes, -1)], array)
 
 
-def _compared(kind: str, array: Any, value: Any) -> Any:
-    if array.type == pa.uint64():
-        if value.as_py() < 0:  # no unsigned id is below zero
-            return compute.equal(array, array) if kind in ("NEQ", "GT", "GTE") else compute.not_equal(array, array)
-        value = value.cast(pa.uint64())
-    return _on_words(array, lambda words: _COMPARISONS[kind](words, value))
+def _compared(kind: str, form: str, array: Any, value: Any) -> Truth:
+    if form == "string":
+        return _of_words(array, lambda words: _OF_STRINGS[kind](words, value))
+    compare = _COMPARISONS[kind]
+    if form == "bool":
+        return _known(compare(_bits(array.fill_null(False)), value), array)
+    memory = _memory(array, form)
+    if memory.dtype == np.uint64 and value < 0:  # no unsigned id is below zero
+        return _known(np.full(memory.size, kind in ("NEQ", "GT", "GTE")), array)
+    return _known(compare(memory, memory.dtype.type(value)), array)
 
 
-def _among(array: Any, values: list[Any]) -> Any:
-    if array.type == pa.uint64():
-        values = [value.cast(pa.uint64()) for value in values if value.as_py() >= 0]
-    listed = [value.as_py() for value in values]
-    if 0.0 in listed and array.type == pa.float64():
-        listed += [0.0, -0.0]  # equal, but not the same to is_in
-    wanted = pa.array(listed, values[0].type if values else array.type)
-
-    def test(words: Any) -> Any:
-        found = compute.is_in(words, value_set=wanted)
-        return compute.if_else(words.is_valid(), found, pa.scalar(None, pa.bool_())) if words.null_count else found
-
-    return _on_words(array, test)
+def _compared_columns(kind: str, form: str, left: Any, right: Any) -> Truth:
+    if form in _MEMORY:
+        return _known(_COMPARISONS[kind](_memory(left, form), _memory(right, form)), left, right)
+    left, right = (a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in (left, right))
+    return _known(_bits(_OF_STRINGS[kind](left, right).fill_null(False)), left, right)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows import RowSchema, SourceError
 from panstream.engine.sources.guard import guarded
 from panstream.engine.sources.typed import Piece, check_types, from_arrow
 
@@ -28,8 +28,12 @@ class ArrowInput:
         if seekable:
             handle.seek(0)
         self._is_file = head == _MAGIC
-        self._reader = self._guarded(lambda: self._open())
-        check_types(self._reader.schema, schema, place)
+        try:
+            self._reader = self._guarded(lambda: self._open())
+            check_types(self._reader.schema, schema, place)
+        except SourceError:
+            handle.close()
+            raise
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the rows in order."""

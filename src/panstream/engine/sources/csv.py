@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import RowSchema, SourceError, arrow_type, wipe_array
+from panstream.engine.rows import RowSchema, SourceError, arrow_type
 from panstream.engine.sources.csv_records import Dialect
 from panstream.engine.sources.typed import FALSE_WORDS, TRUE_WORDS, Faults, Piece, from_text, settle, with_unread
 
@@ -85,11 +85,7 @@ class CsvParser:
             return None
         table, ragged = read
         texts = {name: _whole(table, spot, "binary") for name, spot in self._chosen.items()}
-        piece = from_text(texts, table.num_rows, self._schema)
-        for name, text in texts.items():
-            if kinds[name] != "binary":
-                wipe_array(text)
-        return with_unread(piece, ragged, _RAGGED)
+        return with_unread(from_text(texts, table.num_rows, self._schema), ragged, _RAGGED)
 
     def _parse_foreign(self, data: bytearray, end: int) -> Piece:
         """Parse a block that is not all UTF-8.

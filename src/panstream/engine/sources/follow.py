@@ -111,6 +111,7 @@ class FollowSource:
         if stream is None:
             return
         if stream.is_compressed():
+            stream.close()
             raise SourceError(f"{file.name}: a compressed file cannot be followed")
         past = [match for key in self._applied if (match := re.fullmatch(rf"{re.escape(file.name)}@(\d+)-(\w+)", key))]
         last = max(past, key=lambda match: int(match[1]), default=None)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import BadRow, MicroBatch, RowSchema, SourceError, wipe_array
+from panstream.engine.rows import BadRow, MicroBatch, RowSchema, SourceError
 from panstream.engine.sources.coalesce import Coalescer
 from panstream.engine.sources.resp import Connection, ConnectionLost, RedisRefused, Reply
 from panstream.engine.sources.typed import from_text
@@ -63,7 +63,7 @@ class RedisSource:
         self._applied = -1
         self._cursor = b"0-0"  # the last entry received; what lies behind it and is pending was lost on the way
         self._catching_up = True
-        self._stopped = False
+        self._stopped = self._running = False
 
     def resume(self, applied: Mapping[str, int]) -> None:
         """Tell the last entry that an earlier run applied; call it before ``batches``."""
@@ -71,8 +71,8 @@ class RedisSource:
 
     def batches(self) -> Iterator[MicroBatch | None]:
         """Yield rows as entries arrive, for ever; ``None`` whenever there is nothing new."""
-        self._open()
         waiting: list[bytes] = []
+        self._running = True
         coalescer = Coalescer(
             self._schema,
             rows=self._rows,
@@ -82,14 +82,14 @@ class RedisSource:
             clock=self._clock,
         )
         try:
+            self._open()
             while not self._stopped:
                 remaining = coalescer.remaining()
                 room = min(_CALL_ROWS, self._rows - len(waiting))
-                entries, texts = self._read(room, self._poll if remaining is None else remaining)
+                wait = self._poll if remaining is None else min(self._poll, remaining)
+                entries, texts = self._read(room, wait)
                 waiting += entries
                 ready = list(coalescer.add(from_text(texts, len(entries), self._schema))) if entries else []
-                for text in texts.values():
-                    wipe_array(text)
                 if not ready and coalescer.remaining() == 0.0:
                     ready = list(coalescer.flush())
                 for batch in ready:
@@ -100,6 +100,7 @@ class RedisSource:
         finally:
             coalescer.close()
             self._connection.close()
+            self._running = False
 
     def acknowledge(self, token: object) -> None:
         """Acknowledge and delete the entries of a batch, now that the state that holds them is durable."""
@@ -114,6 +115,8 @@ class RedisSource:
     def close(self) -> None:
         """End ``batches`` after what it is doing; entries that wait come again in the next run."""
         self._stopped = True
+        if not self._running:
+            self._connection.close()
 
     def _labelled(self, batch: MicroBatch, entries: list[bytes]) -> MicroBatch:
         """Say in what the sender knows, entry ids, where the batch ends and which rows were bad."""

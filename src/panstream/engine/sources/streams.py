@@ -55,7 +55,7 @@ def unpacked(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
     """Return a pyarrow stream, or a file-like object for xz, with the decompressed bytes of ``raw``."""
     plain: Any = _Blocking(raw) if isinstance(raw, PipeBytes) else raw
     if codec == "xz":
-        return lzma.LZMAFile(plain)
+        return _Xz(plain)
     handle = pa.PythonFile(plain, "r")
     return handle if codec is None else pa.CompressedInputStream(handle, codec)
 
@@ -74,6 +74,18 @@ class FileBytes:
 
     def close(self) -> None:
         """Close the file."""
+        self._raw.close()
+
+
+class _Xz(lzma.LZMAFile):
+    """A file compressed by xz, which is closed with it."""
+
+    def __init__(self, raw: Any) -> None:
+        super().__init__(raw)
+        self._raw = raw
+
+    def close(self) -> None:
+        super().close()
         self._raw.close()
 
 
@@ -147,9 +159,14 @@ class _Blocking(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        while (count := self._pipe.readinto(memoryview(buffer).cast("B"), 1.0)) is None:
-            pass
-        return count
+        """Fill the whole buffer: Arrow takes a short read for the end."""
+        view, filled = memoryview(buffer).cast("B"), 0
+        while filled < len(view):
+            count = self._pipe.readinto(view[filled:], 1.0)
+            if count == 0:
+                break
+            filled += count or 0
+        return filled
 
 
 class TailBytes:

@@ -94,12 +94,14 @@ def from_arrow(batch: Any, schema: RowSchema, *, owned: bool = True) -> Piece:
 
 
 def from_text(texts: Mapping[str, Any], rows: int, schema: RowSchema) -> Piece:
-    """Return the declared columns, given as arrays of bytes, parsed as their declared types."""
+    """Return the declared columns, given as arrays of bytes that are ours, parsed as their declared types."""
     faults = Faults()
     columns = {}
     for name, kind in schema.columns.items():
         columns[name], bad = _parse(texts[name], kind)
         faults.add(bad, f"column {name} {_RULES[kind]}")
+        if kind not in ("string", "binary"):  # those still are the same memory
+            wipe_array(texts[name])
     return settle(columns, rows, schema, faults)
 
 

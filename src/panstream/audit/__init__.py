@@ -1,0 +1,48 @@
+"""Audit: try every claim against the intruder it was made for, and every known mistake against the audit itself.
+
+::
+
+    from panstream.audit import audit, cases, case_of, register_case
+    findings = audit(cases())                       # what panstream ships, and the controls
+    register_case(case_of(MyAlgorithm(...), streams, window=(-1, 2)))
+
+Three layers: exact (:mod:`panstream.audit.exact`), Monte-Carlo (:mod:`panstream.audit.montecarlo`), and attacks, which are
+trials whose event is an intruder's guess.
+"""
+
+from panstream.audit.case import Case, Finding, Measured, Trial, allowed_advantage
+from panstream.audit.exact import Enumeration, LinearProgram, Scenario, gaussian_loss
+from panstream.audit.member import Odds, member_odds
+from panstream.audit.montecarlo import clopper_pearson, learn_event, lower_bound
+from panstream.audit.registry import case_of, cases, forget_case, linear_case, register_case, select
+from panstream.audit.report import to_html, to_json, to_markdown
+from panstream.audit.runner import FAILURE, audit, examine
+
+__all__ = [
+    "FAILURE",
+    "Case",
+    "Enumeration",
+    "Finding",
+    "LinearProgram",
+    "Measured",
+    "Odds",
+    "Scenario",
+    "Trial",
+    "allowed_advantage",
+    "audit",
+    "case_of",
+    "cases",
+    "clopper_pearson",
+    "examine",
+    "forget_case",
+    "gaussian_loss",
+    "learn_event",
+    "linear_case",
+    "lower_bound",
+    "member_odds",
+    "register_case",
+    "select",
+    "to_html",
+    "to_json",
+    "to_markdown",
+]

@@ -1,0 +1,157 @@
+"""What is audited: a case is an algorithm, what it claims, and how the claim is tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from panstream.errors import InvalidParameter
+
+__all__ = [
+    "SLACK",
+    "Case",
+    "Finding",
+    "Kind",
+    "Measure",
+    "Measured",
+    "Trial",
+    "Verdict",
+    "allowed_advantage",
+    "implied_loss",
+    "judge",
+]
+
+Kind = Literal["production", "control"]
+Verdict = Literal["holds", "fails", "caught", "missed"]
+SLACK = 1e-7  # tolerance of the linear program; enumerated losses are exact to more than twelve digits
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """An experiment with real code and real randomness whose outcome is yes or no, fixed before it is run.
+
+    ``happens(True)`` runs it on the stream under which the event is likelier, ``happens(False)`` on its neighbour.
+    """
+
+    event: str
+    happens: Callable[[bool], bool]
+    attack: bool = False  # the event is an intruder's guess "the member is in", so its advantage is reported
+    share: float = 1.0  # how many runs the likelier stream needs, as a part of the other's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The exact loss, the streams and the view that show it, and the same view as a trial."""
+
+    loss: float
+    witness: str = ""
+    trial: Trial | None = None
+
+
+class Measure(Protocol):
+    """Returns the exact loss of one small instance."""
+
+    def __call__(self) -> Measured:
+        """Measure it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One claim to try.
+
+    ``exact`` gives the exact loss, ``trial`` an event fixed beforehand; where there is none, the worst view that
+    ``exact`` found is tried. A production case passes if neither shows more than ``claimed``; a control is a known mistake and passes
+    if at least one does. ``sampled`` cases have their trial run by the quick audit too; ``runs`` is how often, in the full one.
+    """
+
+    name: str
+    kind: Kind
+    claimed: float
+    exact: Measure | None = None
+    trial: Trial | None = None
+    algorithm: Any = None
+    stands_for: str = ""
+    sampled: bool = False
+    runs: int = 20_000
+    quick_runs: int = 2_000
+
+    def __post_init__(self) -> None:
+        if not self.claimed >= 0:
+            raise InvalidParameter(f"claimed must be at least 0, got claimed={self.claimed}")
+        if self.exact is None and self.trial is None:
+            raise InvalidParameter(f"case {self.name!r} has nothing to measure")
+        if self.kind not in ("production", "control"):
+            raise InvalidParameter(f"kind must be production or control, got kind={self.kind!r}")
+
+    def with_claim(self, claimed: float) -> Case:
+        """Return the same measurements held against another claim."""
+        return replace(self, claimed=claimed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What an audit found out about one case."""
+
+    name: str
+    kind: Kind
+    claimed: float
+    exact: float | None
+    lower_bound: float | None
+    verdict: Verdict
+    witness: str
+    event: str = ""
+    advantage: float | None = None
+    runs: int = 0
+    stands_for: str = ""
+
+    @property
+    def expected(self) -> bool:
+        """Return whether sound code was found sound, or a known mistake was found."""
+        return self.verdict in ("holds", "caught")
+
+    @property
+    def largest(self) -> float:
+        """Return the largest loss that was shown."""
+        return max(self.exact or 0.0, self.lower_bound or 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; an infinite loss is the string "inf"."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "claimed": _plain(self.claimed),
+            "exact": _plain(self.exact),
+            "lower_bound": _plain(self.lower_bound),
+            "verdict": self.verdict,
+            "witness": self.witness,
+            "event": self.event,
+            "advantage": _plain(self.advantage),
+            "allowed_advantage": _plain(allowed_advantage(self.claimed)),
+            "runs": self.runs,
+            "stands_for": self.stands_for,
+        }
+
+
+def judge(kind: Kind, claimed: float, exact: float | None, bound: float | None) -> Verdict:
+    """Return the verdict: more than was claimed is a failure of sound code, and the discovery of a mistake."""
+    shown = any(loss is not None and loss > claimed + SLACK * max(1.0, claimed) for loss in (exact, bound))
+    if kind == "production":
+        return "fails" if shown else "holds"
+    return "caught" if shown else "missed"
+
+
+def allowed_advantage(epsilon: float) -> float:
+    """Return (e**epsilon - 1)/(e**epsilon + 1), the most by which a test can beat guessing under a loss of ``epsilon``."""
+    return math.tanh(epsilon / 2)
+
+
+def implied_loss(advantage: float) -> float:
+    """Return the loss that this advantage needs at least."""
+    return 2 * math.atanh(max(0.0, advantage)) if advantage < 1 else math.inf
+
+
+def _plain(number: float | None) -> float | str | None:
+    return number if number is None or math.isfinite(number) else "inf"

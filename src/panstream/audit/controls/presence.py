@@ -1,0 +1,146 @@
+"""Broken copies of the density algorithms. Never use them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.codec import FieldLayout, noised, public
+from panstream.density.optbern import OptBern
+from panstream.density.presence import PresenceState
+from panstream.estimate import Estimate
+from panstream.privacy.claim import Claim
+from panstream.randomness import DiscreteLaplace, Source, symmetric_pair
+from panstream.testing.enumerate import Step, update
+
+__all__ = ["DropWhenFull", "Fill", "ReNoised", "StoredThreshold", "Unnoticed"]
+
+
+class ReNoised(OptBern):
+    """Forgets that it has released: a state restored from before the release draws fresh noise for it."""
+
+    def release(self, state: PresenceState, source: Source) -> Estimate:
+        """Release as if for the first time."""
+        state.released = 0
+        estimate = OptBern.release(self, state, source)
+        state.released = 0
+        return estimate
+
+
+class Unnoticed(OptBern):
+    """A look that nobody notices: the state is seen, and nothing happens."""
+
+    def refresh(self, state: PresenceState, source: Source) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True)
+class ThresholdState(PresenceState):
+    """The bits, and the noisy threshold that is kept for later comparisons."""
+
+    threshold: NDArray[np.int64] = noised()
+
+
+class StoredThreshold(OptBern):
+    """AboveThreshold on the number of ones: answers whether a noisy count reaches a noisy threshold that is kept."""
+
+    state_type: ClassVar[type[Any]] = ThresholdState
+
+    @property
+    def textbook_loss(self) -> float:
+        """Return what the textbook says any number of “no” answers costs, beside the bits: the threshold and one answer."""
+        return self.law.epsilon_state + 2 * self.law.noise.kappa
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the bits and the threshold."""
+        return {**OptBern.layout(self), "threshold": FieldLayout("i8", (1,))}
+
+    def begin(self, source: Source) -> ThresholdState:
+        """Draw bits and threshold."""
+        plain = OptBern.begin(self, source)
+        threshold = np.ones(1, np.int64)
+        source.add_discrete_laplace(threshold, self.law.noise)
+        return ThresholdState(bits=plain.bits, frozen=plain.frozen, released=0, threshold=threshold)
+
+    def release(self, state: Any, source: Source) -> Estimate:
+        """Say whether the noisy count reaches the threshold."""
+        count = np.array([int(state.bits.sum())])
+        source.add_discrete_laplace(count, self.law.noise)
+        above = int(count[0] >= state.threshold[0])
+        return Estimate(value=float(above), standard_error=0.0, claim=self.claim(), released=(above,))
+
+
+@dataclass(slots=True)
+class TableState:
+    """Who is in the table, and a bit for each."""
+
+    users: NDArray[np.int64] = noised()
+    bits: NDArray[np.uint8] = noised()
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    ids: tuple[int, ...]
+
+    def wipe(self) -> None:
+        """Nothing was copied."""
+
+
+def Fill(*ids: int) -> Step:
+    """Return an update of the table."""
+    return update(list(ids))
+
+
+@dataclass(frozen=True)
+class DropWhenFull:
+    """Keeps OptBern's bit for the first ``capacity`` users that come, and ignores everybody else."""
+
+    state_type: ClassVar[type[Any]] = TableState
+
+    capacity: int
+    epsilon: float
+
+    def claim(self) -> Claim:
+        """Return what OptBern would claim."""
+        return Claim(epsilon=self.epsilon, unit="user")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the bytes name."""
+        return {"capacity": self.capacity, "epsilon": self.epsilon}
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the table."""
+        return {
+            "users": FieldLayout("i8", (self.capacity,)),
+            "bits": FieldLayout("bits", (self.capacity,)),
+            "released": FieldLayout("int", at_least=0),
+        }
+
+    def begin(self, source: Source) -> TableState:
+        """Return an empty table."""
+        return TableState(users=np.full(self.capacity, -1), bits=np.zeros(self.capacity, np.uint8), released=0)
+
+    def batch(self, ids: Any) -> _Arrivals:
+        """Return the arrivals."""
+        return _Arrivals(tuple(ids))
+
+    def update(self, state: TableState, batch: _Arrivals, source: Source) -> None:
+        """Enter users while there is room."""
+        for user in batch.ids:
+            known = np.flatnonzero(state.users == user)
+            free = known if known.size else np.flatnonzero(state.users < 0)
+            if free.size:
+                state.users[free[0]] = user
+                state.bits[free[0]] = source.bernoulli(symmetric_pair(self.epsilon / 2)[1], 1)[0]
+
+    def release(self, state: TableState, source: Source) -> Estimate:
+        """Publish the noisy number of ones."""
+        ones = np.array([int(state.bits.sum())])
+        source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / 2))
+        return Estimate(value=float(ones[0]), standard_error=math.nan, claim=self.claim(), released=(int(ones[0]),))

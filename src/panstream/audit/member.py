@@ -1,0 +1,85 @@
+"""What a stolen state file tells an intruder about one id. Asking is an intrusion."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from panstream.algorithm import Monitor
+from panstream.batch import items
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.scratch import Scratch
+
+__all__ = ["Odds", "member_odds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odds:
+    """The factor by which the file changes the odds that the id was in the stream, and where it comes from."""
+
+    factor: float
+    prior: float
+    limit: float  # the largest factor that the claim allows for the state
+    reason: str
+
+    @property
+    def posterior(self) -> float:
+        """Return the probability after the look."""
+        odds = self.factor * self.prior / (1 - self.prior)
+        return 1.0 if math.isinf(odds) else odds / (1 + odds)
+
+
+def member_odds(data: bytes, member: Any, *, prior: float = 0.5) -> Odds:
+    """Return what the bytes of a state say about ``member``, to someone who knows everything else about the stream.
+
+    Every cell that the id can have touched is read; phases that announced intrusions ended count too. For a bitmap the factor
+    is that for an id whose cell nobody else fell into, the most that it can be.
+    """
+    if not 0 < prior < 1:
+        raise InvalidParameter(f"prior must be in (0, 1), got prior={prior}")
+    monitor = Monitor[Any].from_bytes(data)
+    algorithm, state = monitor.algorithm, monitor.state
+    name = type(algorithm).__name__
+    law = getattr(algorithm, "law", None) or getattr(_presence(algorithm), "law", None)
+    if law is None or not hasattr(state, "bits") or not hasattr(state, "frozen"):
+        raise NotSupported(f"the audit cannot read {name} states for one member")
+    cell = _cell(algorithm, member)
+    limit = math.exp(law.epsilon_state * (1 + len(state.frozen)))
+    if cell is None:
+        return Odds(
+            factor=1.0, prior=prior, limit=limit, reason="the id is not in the sample: the file says nothing about it"
+        )
+    p0, p1 = float(law.absent), float(law.present)
+    factor = 1.0
+    for row in (*state.frozen, state.bits):
+        high, low = (p1, p0) if row[cell] else (1 - p1, 1 - p0)
+        factor *= high / low if low else math.inf
+    shown = "".join(str(int(row[cell])) for row in (*state.frozen, state.bits))
+    return Odds(factor=factor, prior=prior, limit=limit, reason=f"its cell shows {shown}")
+
+
+def _presence(algorithm: Any) -> Any:
+    """Return the algorithm that keeps the bits: itself, or the one it wraps."""
+    for inner in ("bits", "edges"):
+        if hasattr(getattr(algorithm, inner, None), "population"):
+            return getattr(algorithm, inner)
+    return algorithm
+
+
+def _cell(algorithm: Any, member: Any) -> int | None:
+    if hasattr(algorithm, "table"):
+        with Scratch() as scratch:
+            return int(next(iter(algorithm.table.rows(items([member]), scratch)))[0])
+    holder = _presence(algorithm)
+    if holder is not algorithm and hasattr(algorithm, "vertices"):
+        number = int(algorithm.batch([member]).cells[0])
+    else:
+        number = int(holder.population.numbers_of([member])[0][0])
+    if not holder.population.permuted:
+        return number
+    place = np.array([number], np.int64)
+    placed = int(holder.population.permute(place, place)[0])
+    return placed if placed < holder.population.sampled else None

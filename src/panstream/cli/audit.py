@@ -1,0 +1,135 @@
+"""``panstream audit``: try every claim and every known mistake; ``panstream audit state``: what a state file says about one id."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panstream.cli.outcome import outcome
+from panstream.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from panstream.audit.case import Case, Finding
+
+__all__ = ["audit"]
+
+_WIDE = 180  # columns, where the table goes to a file
+
+
+def audit(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Cases to audit (all by default), or: state FILE --member ID."),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="Run every trial, many times over; quick runs a few.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with plots to this file.")] = None,
+    member: Annotated[str | None, typer.Option("--member", help="With state: the id to ask about.")] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="With state: the id is text even if it looks like a number.")
+    ] = False,
+    prior: Annotated[float, typer.Option("--prior", help="With state: the probability before the look.")] = 0.5,
+    yes: Annotated[bool, typer.Option("--yes", help="With state: do not ask.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 is one per core.")] = 0,
+) -> None:
+    """Audit claims: exact loss and lower bound of every algorithm and every known mistake, against what is claimed.
+
+    Exits with 1 if a claim fails or a known mistake is not caught.
+    """
+    with outcome():
+        if names and names[0] == "state":
+            _state(names[1:], member, text, prior, yes)
+            return
+        if member is not None:
+            raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")
+        findings = _run(names or [], full, jobs or os.cpu_count() or 1, quiet=as_json)
+        _show(findings, as_json, html)
+        if not all(one.expected for one in findings):
+            raise typer.Exit(1)
+
+
+def _run(names: list[str], full: bool, jobs: int, quiet: bool) -> list[Finding]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from panstream.audit.registry import select
+    from panstream.audit.runner import audit as run
+
+    chosen: list[Case] = select(names)
+    columns = (
+        TextColumn("auditing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(chosen))
+
+        def done(finding: Finding) -> None:
+            progress.update(task, advance=1, description=finding.name)
+
+        return run(chosen, full=full, jobs=min(jobs, max(1, len(chosen) // 4)), done=done)
+
+
+def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
+    from panstream.audit.report import to_html, to_json
+
+    if page is not None:
+        page.write_text(to_html(findings), encoding="utf-8")
+    if as_json:
+        typer.echo(to_json(findings))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from panstream.audit.report import figure
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("case", no_wrap=True)
+    for name, width in (("claimed", 7), ("exact", 6), ("bound", 6)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    table.add_column("verdict", no_wrap=True, min_width=7)
+    table.add_column("witness", overflow="ellipsis", no_wrap=True)
+    for one in findings:
+        colour = "" if one.expected else "bold red"
+        numbers = (figure(one.claimed), figure(one.exact), figure(one.lower_bound))
+        table.add_row(one.name, *numbers, one.verdict, _plain(one.witness), style=colour)
+    console = Console()
+    (console if console.is_terminal else Console(width=_WIDE)).print(table)
+    wrong = [one for one in findings if not one.expected]
+    held = sum(one.verdict == "holds" for one in findings)
+    caught = sum(one.verdict == "caught" for one in findings)
+    typer.echo(f"{held} claims hold, {caught} known mistakes caught, {len(wrong)} wrong")
+
+
+def _plain(words: str) -> Any:
+    from rich.text import Text
+
+    return Text(words)
+
+
+def _state(rest: list[str], member: str | None, text: bool, prior: float, yes: bool) -> None:
+    from panstream.audit.member import member_odds
+
+    if len(rest) != 1 or member is None:
+        raise InvalidParameter("usage: panstream audit state FILE --member ID")
+    path = Path(rest[0])
+    if not path.is_file():
+        raise InvalidParameter(f"there is no file {path.name!r}")
+    if not yes:
+        typer.echo("Reading a state is an intrusion: the claim covers one look, and this is it.", err=True)
+        typer.confirm("Look at it?", abort=True, err=True)
+    odds = member_odds(path.read_bytes(), _identity(member, text), prior=prior)
+    typer.echo(f"odds multiplied by {odds.factor:.4g} (at most {odds.limit:.4g} by the claim): {odds.reason}")
+    typer.echo(f"probability that the id was in the stream: {prior:.4g} before, {odds.posterior:.4g} after the look")
+
+
+def _identity(member: str, text: bool) -> int | str:
+    return member if text or not member.lstrip("-").isdecimal() else int(member)

@@ -1,0 +1,335 @@
+"""More than twenty ways to break shipped code by one line each. Every one must be caught by the audit."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
+from panstream.audit.production.density import presence_scenarios
+from panstream.audit.production.distinct import id_in
+from panstream.audit.streams import several_steps, with_added, with_event, with_events, with_refreshes
+from panstream.continual.binary import BinaryMechanism
+from panstream.continual.histogram import RangeHistogram
+from panstream.continual.hybrid import HybridMechanism
+from panstream.continual.moments import ContinualVariance
+from panstream.continual.sums import ContinualSum
+from panstream.continual.tree import KaryTree
+from panstream.density.cropped_mean import CroppedMean
+from panstream.density.optbern import OptBern
+from panstream.distinct.bitmap import Bitmap
+from panstream.distinct.toggling import TogglingBitmap
+from panstream.privacy.joint import kappa_for
+from panstream.randomness import Coin, DiscreteLaplace
+from panstream.testing.enumerate import refresh, release, update, worlds
+from panstream.turnstile.heavy import HeavyHitterCount
+from panstream.turnstile.legendre import LegendreCounter
+from panstream.turnstile.profile import ProfileSketch
+from panstream.turnstile.residues import ResidueLaw
+
+NOTHING, APPEAR, LEAVE = update([]), update([0]), update(delete=[0])
+SABOTAGES: dict[str, Callable[[], Case]] = {}
+
+
+def sabotage(name: str) -> Callable[[Callable[[], Case]], Callable[[], Case]]:
+    def keep(build: Callable[[], Case]) -> Callable[[], Case]:
+        SABOTAGES[name] = build
+        return build
+
+    return keep
+
+
+def altered(kind: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the class with its law changed."""
+    return type(kind.__name__, (kind,), {"law": property(lambda self: change(kind.law.fget(self)))})
+
+
+def presence(kind: Any, actions: Any = (NOTHING, APPEAR), **more: Any) -> Case:
+    algorithm = kind(universe=1, epsilon=1.0, **more)
+    return Case(
+        name=kind.__name__,
+        kind="production",
+        claimed=1.0,
+        exact=Enumeration(algorithm, (-1, 2), presence_scenarios(list(actions), announced=more.get("announced", 0))),
+    )
+
+
+def noisier(factor: float) -> Callable[[Any], Any]:
+    return lambda law: replace(law, noise=DiscreteLaplace.at_most(factor * law.noise.kappa))
+
+
+@sabotage("noise scale halved")
+def _() -> Case:
+    return presence(altered(OptBern, noisier(2.0)))
+
+
+@sabotage("p1 one percent larger")
+def _() -> Case:
+    return presence(
+        altered(OptBern, lambda law: replace(law, present=Coin.at_most(law.present.probability * Fraction(101, 100))))
+    )
+
+
+@sabotage("start without noise")
+def _() -> Case:
+    return presence(altered(OptBern, lambda law: replace(law, absent=Coin(0))))
+
+
+@sabotage("release without fresh noise")
+def _() -> Case:
+    return presence(altered(OptBern, lambda law: replace(law, noise=DiscreteLaplace(None))))
+
+
+@sabotage("debias before noise")
+def _() -> Case:
+    """Noise for a sensitivity of 1/m on the debiased mean is noise of rate kappa/(p1 - p0) on the count."""
+    return presence(altered(OptBern, lambda law: noisier(1 / (law.p1 - law.p0))(law)))
+
+
+@sabotage("missing refresh")
+def _() -> Case:
+    class Stale(OptBern):
+        def refresh(self, state: Any, source: Any) -> None:
+            state.frozen = np.concatenate([state.frozen, state.bits[np.newaxis]])
+
+    return presence(Stale, announced=1)
+
+
+@sabotage("delete writes a clear zero")
+def _() -> Case:
+    class Clear(OptBern):
+        def update(self, state: Any, batch: Any, source: Any) -> None:
+            OptBern.update(self, state, batch, source)
+            if batch.weights is not None:
+                state.bits[batch.cells[batch.weights < 0]] = 0
+
+    return presence(Clear, (NOTHING, APPEAR, LEAVE), deletions=True)
+
+
+@sabotage("source reused: the release noise is drawn at the start and kept")
+def _() -> Case:
+    class Kept(OptBern):
+        def begin(self, source: Any) -> Any:
+            state = OptBern.begin(self, source)
+            noise = np.zeros(1, np.int64)
+            source.add_discrete_laplace(noise, self.law.noise)
+            state.released = int(noise[0])
+            return state
+
+        def release(self, state: Any, source: Any) -> Any:
+            kept, state.released = state.released, 0
+            with_none = replace(OptBern(universe=1, epsilon=1.0), epsilon=1.0)
+            estimate = OptBern.release(with_none, state, source)
+            return replace(
+                estimate, value=0.0, unbiased=0.0, standard_error=0.0, released=(int(state.bits.sum()) + kept,)
+            )
+
+    return presence(Kept)
+
+
+@sabotage("a release is not counted")
+def _() -> Case:
+    class Forgets(OptBern):
+        def release(self, state: Any, source: Any) -> Any:
+            state.released = 0
+            return OptBern.release(self, state, source)
+
+    streams = worlds([None, None, release(), release()], [NOTHING, APPEAR])
+    return case_of(Forgets(universe=1, epsilon=1.0), streams, window=(0, 1))
+
+
+@sabotage("counters that start at zero")
+def _() -> Case:
+    class FromZero(CroppedMean):
+        def begin(self, source: Any) -> Any:
+            state = CroppedMean.begin(self, source)
+            state.counters[:] = 0
+            return state
+
+    return presence(FromZero, crop=2)
+
+
+def bitmap(kind: Any, cell: int = 0, **size: int) -> Case:
+    algorithm = kind(epsilon=1.0, **{"buckets": 1, "levels": 1, **size})
+    streams = worlds([None, None, release()], [NOTHING, update([id_in(algorithm, cell)])])
+    return case_of(algorithm, streams, window=(-1, 2))
+
+
+@sabotage("noise on the first level only")
+def _() -> Case:
+    class Clear(Bitmap):
+        def release(self, state: Any, source: Any) -> Any:
+            estimate = Bitmap.release(self, state, source)
+            return replace(estimate, released=(estimate.released[0], int(state.bits[1])))
+
+    return bitmap(Clear, 1, levels=2)
+
+
+@sabotage("toggled bits charged like bits drawn afresh")
+def _() -> Case:
+    return bitmap(
+        altered(
+            TogglingBitmap,
+            lambda law: replace(law, noise=DiscreteLaplace.at_most(kappa_for(1.0, law.epsilon_state))),
+        )
+    )
+
+
+@sabotage("a returning user's cell is set, not drawn")
+def _() -> Case:
+    class Set(Bitmap):
+        def update(self, state: Any, batch: Any, source: Any) -> None:
+            if len(batch):
+                state.bits[:] = 1
+
+    return bitmap(Set)
+
+
+def weights(kind: Any, *values: int, window: tuple[int, int], **more: Any) -> Case:
+    algorithm = kind(universe=1, epsilon=1.0, **more)
+    steps = [update(ids=[0], weight=[value]) for value in values]
+    return case_of(algorithm, worlds([None, None, release()], steps), window=window, claimed=1.0)
+
+
+@sabotage("sensitivity 1 instead of 2 (heavy hitters)")
+def _() -> Case:
+    return weights(altered(HeavyHitterCount, noisier(2.0)), 0, 1, 5, window=(-1, 3), threshold=2, largest=5)
+
+
+@sabotage("sensitivity 1 instead of 2 (histogram of residues)")
+def _() -> Case:
+    return weights(altered(ProfileSketch, noisier(2.0)), 0, 1, window=(0, 1), largest=1)
+
+
+@sabotage("weight of the residues one percent larger")
+def _() -> Case:
+    def wider(law: Any) -> Any:
+        odds = law.start.ratio * Fraction(101, 100) * Fraction(3, 4)
+        return replace(law, start=ResidueLaw(7, Coin.at_most(odds / (1 + odds))))
+
+    return weights(altered(LegendreCounter, wider), 0, 1, 3, window=(-1, 2), prime=7)
+
+
+def tree(algorithm: Any, event: Any = 1, slots: int = 5) -> Case:
+    world = several_steps(slots)
+    return linear_case(algorithm, world, with_events(world, event), claimed=1.0)
+
+
+def cheaper(kind: Any, factor: Callable[[Any], float]) -> Any:
+    def engine(self: Any) -> Any:
+        sound = kind.engine.fget(self)
+        return replace(sound, epsilon=sound.epsilon * factor(sound))
+
+    return type(kind.__name__, (kind,), {"engine": property(engine)})
+
+
+@sabotage("level count off by one (tree)")
+def _() -> Case:
+    kind = cheaper(KaryTree, lambda engine: engine.shape(0).rows / (engine.shape(0).rows - 1))
+    return tree(kind(epsilon=1.0, horizon=5, levels=2))
+
+
+@sabotage("level count off by one (binary)")
+def _() -> Case:
+    short = type("Short", (BinaryMechanism,), {"memberships": property(lambda self: 2)})
+    return tree(short(epsilon=1.0, horizon=5))
+
+
+@sabotage("both halves of the hybrid get the whole budget")
+def _() -> Case:
+    class Whole(HybridMechanism):
+        @property
+        def logarithmic(self) -> Any:
+            return HybridMechanism.logarithmic.fget(replace(self, epsilon=2 * self.epsilon))  # type: ignore[attr-defined]
+
+        def epoch(self, number: int) -> Any:
+            return HybridMechanism.epoch(replace(self, epsilon=2 * self.epsilon), number)
+
+    return tree(Whole(epsilon=1.0))
+
+
+@sabotage("contributions forgotten")
+def _() -> Case:
+    kind = cheaper(KaryTree, lambda engine: float(engine.contributions))
+    world = several_steps(5)
+    twice = [with_event(with_event(world, a, 1), b, 1) for a in (0, 2) for b in (4, 8)]
+    return linear_case(kind(epsilon=1.0, horizon=5, levels=2, contributions=2), world, twice)
+
+
+@sabotage("values enter unclipped")
+def _() -> Case:
+    class Unclipped(ContinualSum):
+        def read(self, values: Any) -> Any:
+            return ContinualSum.read(replace(self, lower=-100.0, upper=100.0, resolution=1.0), values)
+
+    return tree(Unclipped(epsilon=1.0, horizon=5, levels=2, lower=0.0, upper=3.0, resolution=1.0), 50.0)
+
+
+@sabotage("noise before clipping")
+def _() -> Case:
+    """Accumulators are noised and then moved to zero from below: an untouched one shows itself."""
+
+    class Clipped(KaryTree):
+        def begin(self, source: Any) -> Any:
+            state = KaryTree.begin(self, source)
+            np.maximum(state.open, 0, out=state.open)
+            return state
+
+    return case_of(Clipped(epsilon=1.0, horizon=1, levels=1), [(update([0]),), (update([1]),)], window=(-2, 2))
+
+
+@sabotage("depth of the histogram forgotten")
+def _() -> Case:
+    kind = cheaper(RangeHistogram, lambda engine: float(engine.sensitivity))
+    algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=4.0, branching=2, depth=2)
+    world = several_steps(3, nothing=0.5)
+    return linear_case(algorithm, world, with_added(world, 0.5, 3.5))
+
+
+@sabotage("the budget of two sums for three")
+def _() -> Case:
+    kind = cheaper(ContinualVariance, lambda engine: 1.5)
+    algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=8.0, resolution=2.0)
+    world = several_steps(3, nothing=4.0)
+    return linear_case(algorithm, world, with_added(world, 4.0, 0.0, 8.0))
+
+
+@sabotage("refresh of the leaves only")
+def _() -> Case:
+    class Leaves(KaryTree):
+        def refresh(self, state: Any, source: Any) -> None:
+            source.add_discrete_laplace(state.open[0], self.engine.law(0))
+            state.draws[0] += 1
+
+    world, looks = with_refreshes(several_steps(5), 3)
+    return Case(
+        name="leaves only",
+        kind="production",
+        claimed=1.0,
+        exact=LinearProgram(Leaves(epsilon=1.0, horizon=5, levels=2), world, with_events(world, 1), looks),
+    )
+
+
+@sabotage("two looks in one phase")
+def _() -> Case:
+    class Unnoticed(OptBern):
+        def refresh(self, state: Any, source: Any) -> None:
+            """Nothing."""
+
+    scenario = Scenario(worlds([refresh(), None], [NOTHING, APPEAR]), (2,))
+    return Case(
+        name="two looks",
+        kind="production",
+        claimed=1.0,
+        exact=Enumeration(Unnoticed(universe=1, epsilon=1.0), (-1, 2), [scenario]),
+    )
+
+
+@sabotage("seed kept")
+def _() -> Case:
+    from panstream.audit.controls.generators import generator_controls
+
+    case = next(case for case in generator_controls() if case.name == "Seed kept in the state")
+    return replace(case, kind="production")

@@ -1,0 +1,85 @@
+"""The command ``panstream audit``: table, JSON, page, exit codes, and the odds of one member."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from panstream import Bitmap, OptBern
+from panstream.audit import Case, Measured, forget_case, register_case
+from panstream.cli.audit import audit
+
+APP = typer.Typer()
+APP.command()(audit)
+RUNNER = CliRunner()
+
+
+def run(*arguments: Any, **options: Any) -> Any:
+    return RUNNER.invoke(APP, [str(argument) for argument in arguments], **options)
+
+
+def test_table_json_and_page(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    shown = run("DworkPair", "Mir's Algorithm 1", "--quick", "--jobs", 1, "--html", page)
+    assert shown.exit_code == 0, shown.output
+    for words in (
+        "DworkPair, deletions",
+        "1.000",
+        "∞",
+        "holds",
+        "caught",
+        "claims hold, 1 known mistakes caught, 0 wrong",
+    ):
+        assert words in shown.output
+    assert "<svg" in page.read_text()
+    rows = json.loads(run("DworkPair", "--json", "--jobs", 1).output)
+    assert {row["kind"] for row in rows} == {"production"}
+    assert {"name", "kind", "claimed", "exact", "lower_bound", "verdict"} <= set(rows[0])
+    assert all(row["verdict"] == "holds" for row in rows)
+
+
+@pytest.mark.parametrize(("kind", "loss", "code"), [("production", 2.0, 1), ("control", 0.5, 1), ("control", 2.0, 0)])
+def test_exit_codes(kind: Any, loss: float, code: int) -> None:
+    register_case(Case(name="made up", kind=kind, claimed=1.0, exact=lambda: Measured(loss=loss)))
+    try:
+        assert run("made up").exit_code == code
+    finally:
+        forget_case("made up")
+
+
+def test_wrong_names_and_options() -> None:
+    unknown = run("no such thing")
+    assert unknown.exit_code == 2
+    assert "no case is named 'no such thing'" in unknown.output
+    assert run("DworkPair", "--member", "7").exit_code == 2
+    assert run("state").exit_code == 2
+    assert run("state", "nowhere.bin", "--member", "7").exit_code == 2
+
+
+def test_state_asks_first(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    monitor = OptBern(universe=50, epsilon=1.0).start()
+    path.write_bytes(monitor.to_bytes())
+    refused = run("state", path, "--member", 7, input="n\n")
+    assert refused.exit_code == 1
+    assert "is an intrusion" in refused.output
+    assert "odds" not in refused.output
+    for answer in (run("state", path, "--member", 7, input="y\n"), run("state", path, "--member", 7, "--yes")):
+        assert answer.exit_code == 0
+        assert "odds multiplied by" in answer.output
+        assert "0.5 before" in answer.output
+    assert run("state", path, "--member", 70, "--yes").exit_code == 1
+
+
+def test_state_of_a_bitmap_tells_numbers_from_text(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    monitor = Bitmap(epsilon=float("inf"), buckets=512, levels=8).start()
+    monitor.update([17])
+    path.write_bytes(monitor.to_bytes())
+    assert "1 after the look" in run("state", path, "--member", 17, "--yes").output
+    assert "0 after the look" in run("state", path, "--member", 17, "--text", "--yes").output
+    path.write_bytes(b"junk")
+    assert run("state", path, "--member", 17, "--yes").exit_code == 1

@@ -1,0 +1,191 @@
+"""Growing files: appended, replaced, cut, gone and back, and found again after a restart. Time is the test's."""
+
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from panstream.engine.rows import MicroBatch, RowSchema, SourceError
+from panstream.engine.sources import FollowSource
+
+SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
+
+
+class Player:
+    """Plays a script: one action every time that the source sleeps, and the end after the last."""
+
+    def __init__(self, *actions: Callable[[], object]) -> None:
+        self.actions, self.now, self.slept = list(actions), 0.0, []
+        self.source: FollowSource | None = None
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += 1.0
+        if self.actions:
+            self.actions.pop(0)()
+        elif len(self.slept) > 3 and len(set(self.slept[-3:])) == 1:  # nothing waits any more
+            assert self.source is not None
+            self.source.close()
+
+    def play(self, *inputs: str, applied: dict[str, int] | None = None, **settings: object) -> list[MicroBatch]:
+        self.source = FollowSource(
+            inputs,
+            SCHEMA,
+            clock=lambda: self.now,
+            sleep=self.sleep,
+            **settings,  # type: ignore[arg-type]
+        )
+        self.source.resume(applied or {})
+        return [batch for batch in self.source.batches() if batch is not None]
+
+
+def append(path: Path, text: str) -> Callable[[], object]:
+    def act() -> None:
+        with path.open("a") as file:
+            file.write(text)
+
+    return act
+
+
+def numbers(batches: list[MicroBatch]) -> list[int]:
+    return [n for batch in batches for n in batch.columns.column("n").to_pylist()]
+
+
+def applied_by(batches: list[MicroBatch]) -> dict[str, int]:
+    return {batch.producer or "": batch.sequence or 0 for batch in batches}
+
+
+def test_growth(tmp_path: Path) -> None:
+    path = tmp_path / "v.csv"
+    path.write_text("ip,n\na,1\n")
+    player = Player(
+        append(path, "b,2\nc,"), append(path, "3\n"), lambda: None, append(path, 'd,"x\n'), append(path, 'y"\ne,5\n')
+    )
+    batches = player.play(str(path))
+    assert numbers(batches) == [1, 2, 3, 5]
+    assert [batch.sequence for batch in batches] == [2, 3, 5]
+    assert [bad.row for batch in batches for bad in batch.bad_rows] == [4]
+    assert len({batch.producer for batch in batches}) == 1
+
+
+def test_a_batch_waits_no_longer_than_it_must(tmp_path: Path) -> None:
+    path = tmp_path / "v.csv"
+    path.write_text("ip,n\na,1\n")
+    player = Player()
+    batches = player.play(str(path), batch_time=0.02, poll=0.5)
+    assert numbers(batches) == [1]
+    assert player.slept[0] == pytest.approx(0.02)
+    assert set(player.slept[1:]) == {0.5}
+
+
+def test_many_rows_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    player = Player(append(path, "".join(f'{{"ip":"a","n":{n}}}\n' for n in range(10))))
+    batches = player.play(str(path), batch_rows=4)
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert numbers(batches) == list(range(10))
+
+
+def test_a_file_that_is_replaced(tmp_path: Path) -> None:
+    """The old file is read to its end, the new one from its head: log rotation by renaming."""
+    path = tmp_path / "v.csv"
+    path.write_text("ip,n\na,1\n")
+
+    def rotate() -> None:
+        append(path, "b,2\nlast,3")()
+        path.rename(tmp_path / "old")
+        path.write_text("n,ip\n4,c\n")
+
+    batches = Player(rotate, append(path, "5,d\n")).play(str(path))
+    assert numbers(batches) == [1, 2, 3, 4, 5]
+    assert [batch.sequence for batch in batches] == [3, 2]
+    first, second = dict.fromkeys(batch.producer or "" for batch in batches)
+    assert first.startswith("v.csv@0-")
+    assert second.startswith("v.csv@1-")
+
+
+def test_a_file_that_is_cut(tmp_path: Path) -> None:
+    """Rotation by copying and cutting: half a line at the end of what was there is lost, nothing else."""
+    path = tmp_path / "v.csv"
+    path.write_text("ip,n\na,1\nb,2\nhalf,")
+    batches = Player(lambda: None, lambda: path.write_text("ip,n\nc,3\n"), append(path, "d,4\n")).play(str(path))
+    assert numbers(batches) == [1, 2, 3, 4]
+    assert [bad for batch in batches for bad in batch.bad_rows] == []
+    assert len({batch.producer for batch in batches}) == 2
+
+
+def test_a_file_that_goes_and_comes(tmp_path: Path) -> None:
+    path = tmp_path / "v.csv"
+    batches = Player(
+        lambda: None,
+        lambda: path.write_text("ip,n\na,1\n"),
+        lambda: None,
+        path.unlink,
+        lambda: None,
+        lambda: path.write_text("ip,n\nb,2\n"),
+    ).play(str(path))
+    assert numbers(batches) == [1, 2]
+    assert len({batch.producer for batch in batches}) == 2
+
+
+def test_new_files_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ip,n\na,1\n")
+    more = tmp_path / "b.csv"
+    batches = Player(lambda: more.write_text("ip,n\nb,2\n"), append(tmp_path / "a.csv", "c,3\n")).play(str(tmp_path))
+    assert sorted(numbers(batches)) == [1, 2, 3]
+    assert {(batch.producer or "").partition("@")[0] for batch in batches} == {"a.csv", "b.csv"}
+
+
+def test_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "v.csv"
+    path.write_text("ip,n\na,1\nb,2\n")
+    applied = applied_by(Player().play(str(path)))
+    assert list(applied.values()) == [2]
+    assert Player().play(str(path), applied=applied) == []
+    append(path, "c,3\n")()
+    again = Player(append(path, "d,4\n")).play(str(path), applied=applied)
+    assert numbers(again) == [3, 4]
+    assert [batch.sequence for batch in again] == [4]
+    applied |= applied_by(again)
+    path.write_text("ip,n\ne,5\n")  # cut while nobody watched
+    fresh = Player(append(path, "f,6\n")).play(str(path), applied=applied)
+    assert numbers(fresh) == [5, 6]
+    assert not set(applied) & set(applied_by(fresh))
+    applied |= applied_by(fresh)
+    path.rename(tmp_path / "old")
+    path.write_text("ip,n\n" + "g,7\n" * 9)  # replaced while nobody watched, by a longer one
+    assert numbers(Player().play(str(path), applied=applied)) == [7] * 9
+
+
+def test_an_inode_that_is_used_again(tmp_path: Path) -> None:
+    """The file system gave a new file the inode of one that was read long ago: it is new all the same."""
+    path = tmp_path / "v.csv"
+    path.write_text("ip,n\na,1\nb,2\n")
+    inode = path.stat().st_ino
+    batches = Player().play(str(path), applied={f"v.csv@0-{inode:x}": 9, "v.csv@1-abc": 3, "w.csv@7-abc": 1})
+    assert numbers(batches) == [1, 2]
+    assert applied_by(batches) == {f"v.csv@2-{inode:x}": 2}
+
+
+def test_what_cannot_be_followed(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").touch()
+    (tmp_path / "y.csv").write_bytes(gzip.compress(b"ip,n\n"))
+    with pytest.raises(SourceError, match="only CSV and JSON lines can be followed, got parquet"):
+        Player().play(str(tmp_path / "x.parquet"))
+    with pytest.raises(SourceError, match=r"y.csv: a compressed file cannot be followed"):
+        Player().play(str(tmp_path / "y.csv"))
+    with pytest.raises(SourceError, match="standard input is followed anyway"):
+        FollowSource(["-"], SCHEMA)
+
+
+def test_the_iterator_can_be_left(tmp_path: Path) -> None:
+    path = tmp_path / "v.csv"
+    path.write_text("ip,n\na,1\n")
+    source = FollowSource([str(path)], SCHEMA, sleep=lambda seconds: None)
+    stream: Iterator[MicroBatch | None] = source.batches()
+    assert next(stream) is None
+    stream.close()  # type: ignore[attr-defined]
+    assert source._tails == {}
+    assert source.progress() is None
+    source.acknowledge(None)
