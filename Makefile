@@ -6,14 +6,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench install clean
+.PHONY: help run test check bench mutants install clean
 
 help:
-	@echo "make run    install into .venv and show the main job on the bundled sample"
-	@echo "make test   install everything the tests need and run all of them"
-	@echo "make check  lint, types, import contracts, quick tests (under two minutes)"
-	@echo "make bench  measure speed and accuracy against peers"
-	@echo "make clean  remove what make created"
+	@echo "make run      install into .venv and show the main job on the bundled sample"
+	@echo "make test     install everything the tests need and run all of them"
+	@echo "make check    lint, types, import contracts, quick tests (under two minutes)"
+	@echo "make bench    measure speed and accuracy against peers"
+	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
+	@echo "make clean    remove what make created"
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -49,7 +50,10 @@ check: $(STAMP) system
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches duckdb
-	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in $(filter-out benchmarks/mutants.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+mutants: $(STAMP)
+	$(BIN)/python benchmarks/mutants.py
 
 clean:
 	find src -name '*.nb[ic]' -delete
