@@ -35,7 +35,9 @@ class Intrusions:
         many = "any number of" if self.announced < 0 else str(self.announced)
         parts = [f"{self.unannounced} unannounced"] if self.unannounced else []
         parts += [f"{many} announced"] if self.announced else []
-        where = " in every phase" if self.per_phase and self.announced else ""
+        where = ""
+        if self.announced and self.unannounced:
+            where = " in every phase" if self.per_phase else " (the unannounced one after the last refresh)"
         return " and ".join(parts) + where + ", before or after any release"
 
 
