@@ -1,8 +1,15 @@
 """Which files take long as a whole: `make check` leaves them out, `make test` runs everything."""
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Elsewhere hypothesis looks for new counterexamples in every run; a landing should not depend on its luck.
+settings.register_profile("landing", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("landing")
 
 TESTS = Path(__file__).parent
 LONG = {  # exhaustive searches, long statistics, real processes
