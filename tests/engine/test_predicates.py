@@ -189,6 +189,23 @@ def test_plain_conditions_stay_in_pyarrow() -> None:
     assert evaluator.duck_columns == ("symptom", "age", "weight", "region")
 
 
+def test_dictionaries() -> None:
+    """Few words or many, codes of any width, words that no row has, and none at all."""
+    words = [f"w{number:02d}" for number in range(30)]
+    rows = [*words, None, *reversed(words)]
+    for coded in (
+        pa.array(rows).dictionary_encode(),
+        pa.array(rows).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
+        pa.array(rows).dictionary_encode().slice(3, 40),
+    ):
+        batch = batch_of(len(coded)).set_column(2, "symptom", coded)
+        for condition in ("symptom >= 'w02'", "symptom = 'w05'", "symptom IN ('w01', 'w29')", "NOT symptom < 'w20'"):
+            assert masks(batch, condition) == masks(batch, condition, plain=False)
+            assert masks(batch, condition) == masks(batch_of(symptom=coded.to_pylist()), condition)
+    empty = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), pa.array([], pa.string()))
+    assert masks(batch_of(2).set_column(2, "symptom", empty), "symptom = 'x'", "NOT symptom = 'x'") == [[False] * 2] * 2
+
+
 # --- values -----------------------------------------------------------------------------------------------------------
 
 

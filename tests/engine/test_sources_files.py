@@ -249,6 +249,8 @@ def test_front_door(tmp_path: Path) -> None:
     for wrong in (["redis://localhost"], ["redis://localhost#a", "b.csv"]):
         with pytest.raises(SourceError, match="a Redis stream is given alone"):
             open_source(wrong, SCHEMA)
+    with pytest.raises(SourceError, match="and no format"):
+        open_source(["redis://localhost#a"], SCHEMA, format="csv")
 
 
 def test_files_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

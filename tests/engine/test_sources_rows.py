@@ -2,6 +2,8 @@
 
 import datetime
 import sys
+import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from panstream.engine.config import StreamConfig
 from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, SourceError, arrow_type, wipe_array
 from panstream.engine.sources import TableSource
+from panstream.engine.sources.ahead import read_ahead
 from panstream.engine.sources.coalesce import Coalescer
 from panstream.engine.sources.typed import Piece, check_types, from_arrow, from_text
 from panstream.errors import InvalidParameter, MissingExtra
@@ -93,6 +96,47 @@ def test_pieces_of_different_encoding() -> None:
         list(coalescer.add(Piece(pa.record_batch({"s": coded}), len(words), [])))
     (batch,) = coalescer.flush()
     assert batch.columns.column("s").to_pylist() == ["a", "b", "c", None, "a"]
+
+
+# --- reading ahead ----------------------------------------------------------------------------------------------------
+
+
+def test_reading_ahead() -> None:
+    pieces = [piece_of([n]) for n in range(50)]
+    assert [piece.columns.column("n")[0].as_py() for piece in read_ahead(iter(pieces))] == list(range(50))
+    assert list(read_ahead(iter([]))) == []
+
+
+def test_reading_ahead_of_an_error() -> None:
+    def failing() -> Iterator[Piece]:
+        yield piece_of([1])
+        raise SourceError("damaged")
+
+    ahead = read_ahead(failing())
+    assert next(ahead).rows == 1
+    with pytest.raises(SourceError, match="damaged"):
+        next(ahead)
+
+
+def test_leaving_a_reader_that_is_ahead() -> None:
+    """The thread ends, and what it had read is overwritten."""
+    pieces = [piece_of([n + 1]) for n in range(5)]
+    threads, second = threading.active_count(), threading.Event()
+
+    def read() -> Iterator[Piece]:
+        yield pieces[0]
+        second.set()
+        yield from pieces[1:]
+
+    ahead = read_ahead(read())
+    first = next(ahead)
+    assert second.wait(60)
+    ahead.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == threads
+    left = [piece.columns.column("n")[0].as_py() for piece in pieces]
+    assert first.columns.column("n")[0].as_py() == 1
+    assert left[1] == 0  # was read, or about to be
+    assert left[-1] == 5  # was never read
 
 
 # --- wiping -----------------------------------------------------------------------------------------------------------

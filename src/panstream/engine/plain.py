@@ -66,6 +66,7 @@ _OF_STRINGS = {
 _MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
 _ORDERINGS = ("GT", "GTE", "LT", "LTE")
 _KNOWN_PARTS = ("this", "expression", "expressions", "low", "high", "negate")
+_FEW_WORDS = 8  # of a dictionary, for which comparing codes beats looking them up
 _EXACT_DIGITS = 15  # a decimal literal with more digits may be rounded in two ways
 _MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32}
 
@@ -121,6 +122,8 @@ class PlainCompiler:
                 return None
             return lambda batch: _compared_columns(kind, form, batch.column(name), batch.column(other))
         value = self._value(right, form)
+        if value is not None and form == "string":
+            value = pa.scalar(value)
         return None if value is None else lambda batch: _compared(kind, form, batch.column(name), value)
 
     def _is(self, node: Any) -> Condition | None:
@@ -215,7 +218,8 @@ def _inverted(inner: Condition | None) -> Condition | None:
 
 
 def _bits(array: Any) -> Bits:
-    return np.asarray(array.to_numpy(zero_copy_only=False), bool)
+    """Return a boolean array as bytes, false where it is null."""
+    return np.asarray((array.fill_null(False) if array.null_count else array).to_numpy(zero_copy_only=False), bool)
 
 
 def _known(yes: Bits, *arrays: Any) -> Truth:
@@ -238,10 +242,15 @@ def _memory(array: Any, kind: str) -> NDArray[Any]:
 def _of_words(array: Any, test: Callable[[Any], Any]) -> Truth:
     """Apply a test to strings: to the words of a dictionary once, then to the rows by their codes."""
     if not pa.types.is_dictionary(array.type):
-        return _known(_bits(test(array).fill_null(False)), array)
-    words = np.append(_bits(test(array.dictionary).fill_null(False)), False)  # also if there are no words at all
-    codes = _memory(array.indices, "date")
-    return _known(words[codes if not array.null_count else np.where(_bits(array.is_valid()), codes, -1)], array)
+        return _known(_bits(test(array)), array)
+    right = np.flatnonzero(_bits(test(array.dictionary))).tolist()
+    codes = _memory(array.indices if array.indices.type == pa.int32() else array.indices.cast(pa.int32()), "date")
+    if len(right) > _FEW_WORDS:
+        return _known(np.isin(codes, right), array)
+    yes = codes == right[0] if right else np.zeros(codes.size, bool)
+    for code in right[1:]:
+        yes |= codes == code
+    return _known(yes, array)
 
 
 def _compared(kind: str, form: str, array: Any, value: Any) -> Truth:
@@ -249,7 +258,7 @@ def _compared(kind: str, form: str, array: Any, value: Any) -> Truth:
         return _of_words(array, lambda words: _OF_STRINGS[kind](words, value))
     compare = _COMPARISONS[kind]
     if form == "bool":
-        return _known(compare(_bits(array.fill_null(False)), value), array)
+        return _known(compare(_bits(array), value), array)
     memory = _memory(array, form)
     if memory.dtype == np.uint64 and value < 0:  # no unsigned id is below zero
         return _known(np.full(memory.size, kind in ("NEQ", "GT", "GTE")), array)
@@ -260,4 +269,4 @@ def _compared_columns(kind: str, form: str, left: Any, right: Any) -> Truth:
     if form in _MEMORY:
         return _known(_COMPARISONS[kind](_memory(left, form), _memory(right, form)), left, right)
     left, right = (a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in (left, right))
-    return _known(_bits(_OF_STRINGS[kind](left, right).fill_null(False)), left, right)
+    return _known(_bits(_OF_STRINGS[kind](left, right)), left, right)

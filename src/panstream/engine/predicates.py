@@ -18,7 +18,7 @@ from panstream.engine.duck import Duck, EvaluationFailed, Kind
 from panstream.engine.plain import PlainCompiler
 from panstream.engine.sql import SqlRefused
 
-__all__ = ["EvaluationFailed", "Evaluator", "Expression", "Mask", "Values", "compile_masks"]
+__all__ = ["EvaluationFailed", "Evaluator", "Expression", "Mask", "Result", "Values", "compile_masks"]
 
 Mask: TypeAlias = NDArray[np.bool_]
 

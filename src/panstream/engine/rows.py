@@ -33,25 +33,26 @@ class BadRowError(SourceError):
         self.row = row
 
 
+_TYPES = {
+    "int": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("us"),
+    "date": pa.date32(),
+}
+
+
 def arrow_type(kind: str) -> Any:
     """Return the Arrow type in which a column declared as ``kind`` travels.
 
     >>> arrow_type("int")
     DataType(int64)
     """
-    types = {
-        "int": pa.int64,
-        "double": pa.float64,
-        "string": pa.string,
-        "binary": pa.binary,
-        "bool": pa.bool_,
-        "date": pa.date32,
-    }
-    if kind == "timestamp":
-        return pa.timestamp("us")
-    if kind not in types:
-        raise InvalidParameter(f"the type of a column must be one of {', '.join([*types, 'timestamp'])}, got {kind!r}")
-    return types[kind]()
+    if kind not in _TYPES:
+        raise InvalidParameter(f"the type of a column must be one of {', '.join(_TYPES)}, got {kind!r}")
+    return _TYPES[kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

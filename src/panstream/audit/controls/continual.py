@@ -32,7 +32,7 @@ def _case(
         algorithm=algorithm,
         stands_for=f"{_PAPER}, {stands_for}",
         quick_runs=300,
-        runs=3_000,
+        runs=1_000,
         **more,
     )
 

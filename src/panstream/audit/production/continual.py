@@ -49,7 +49,7 @@ def _case(
         exact=LinearProgram(algorithm, world, neighbours, **options),
         algorithm=algorithm,
         sampled=sampled,
-        runs=3_000,
+        runs=1_000,
         quick_runs=500,
     )
 

@@ -38,7 +38,7 @@ def _case(name: str, algorithm: Any, scenarios: list[Scenario], *, reach: int = 
         algorithm=algorithm,
         sampled=sampled,
         quick_runs=500,
-        runs=5_000,  # a release fits a likelihood
+        runs=3_000,  # a release fits a likelihood
     )
 
 

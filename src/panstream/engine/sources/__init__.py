@@ -70,4 +70,6 @@ def open_source(inputs: Sequence[str], schema: RowSchema, *, follow: bool = Fals
     url, _, stream = addresses[0].partition("#")
     if len(inputs) > 1 or not stream:
         raise SourceError("a Redis stream is given alone, as redis://host:port/db#stream")
+    if settings.keys() & {"format", "options"}:
+        raise SourceError("the entries of a Redis stream have fields, and no format")
     return RedisSource(url, stream, schema, **settings)

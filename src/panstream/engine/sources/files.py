@@ -7,6 +7,7 @@ pipe also end when ``batch_time`` has passed, so that rows do not wait in memory
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from panstream.engine.rows import MicroBatch, RowSchema, SourceError
+from panstream.engine.sources.ahead import read_ahead
 from panstream.engine.sources.arrow_ipc import ArrowInput
 from panstream.engine.sources.coalesce import Coalescer
 from panstream.engine.sources.csv import CsvParser
@@ -23,6 +25,7 @@ from panstream.engine.sources.json_lines import JsonParser
 from panstream.engine.sources.parquet import ParquetFile
 from panstream.engine.sources.streams import PipeBytes, open_file, text_bytes, unpacked
 from panstream.engine.sources.text import RecordParser, TextReader
+from panstream.engine.sources.typed import Piece
 
 __all__ = ["FileSource", "TextOptions"]
 
@@ -118,7 +121,7 @@ class FileSource:
         total = max(1, reader.total_rows)
         coalescer = self._coalescer(file, start=reader.skip(self._applied.get(file.name, 0)))
         self._position = lambda: size * coalescer.rows_seen / total
-        yield from _coalesced(reader, coalescer)
+        yield from _coalesced(reader, read_ahead(reader.pieces()), coalescer)
 
     def _arrow(self, file: InputFile) -> Iterator[MicroBatch | None]:
         if file.path is None:
@@ -131,7 +134,7 @@ class FileSource:
             self._position = lambda: _tell(raw)
             handle, seekable = unpacked(raw, codec), codec is None
         reader = ArrowInput(handle, self._schema, place=file.name, seekable=seekable)
-        yield from _coalesced(reader, self._coalescer(file))
+        yield from _coalesced(reader, reader.pieces(), self._coalescer(file))
 
     def _text(self, file: InputFile) -> Iterator[MicroBatch | None]:
         raw: io.FileIO | PipeBytes
@@ -157,10 +160,13 @@ class FileSource:
             reader.close()
 
 
-def _coalesced(reader: ArrowInput | ParquetFile, coalescer: Coalescer) -> Iterator[MicroBatch | None]:
+def _coalesced(
+    reader: ArrowInput | ParquetFile, pieces: Iterator[Piece], coalescer: Coalescer
+) -> Iterator[MicroBatch | None]:
     try:
-        for piece in reader.pieces():
-            yield from coalescer.add(piece)
+        with contextlib.closing(pieces):  # type: ignore[type-var]
+            for piece in pieces:
+                yield from coalescer.add(piece)
         yield from coalescer.flush()
     finally:
         coalescer.close()

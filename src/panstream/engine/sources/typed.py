@@ -166,7 +166,8 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> tuple[Any, NDArray[np.i
     if hasattr(array, "storage"):
         array = array.storage
     if is_.is_dictionary(array.type):
-        if len(array) and not 0 <= _lowest(array.indices) <= _highest(array.indices) < max(1, len(array.dictionary)):
+        ends = compute.min_max(array.indices).as_py()
+        if (ends["min"] or 0) < 0 or (ends["max"] or 0) >= max(1, len(array.dictionary)):
             raise SourceError("a dictionary-encoded column points outside its dictionary: the input is damaged")
         if kind == "string" and not is_user:
             return _dictionary(array)
@@ -188,24 +189,17 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> tuple[Any, NDArray[np.i
     return _valid(cast[0]) if kind == "string" else cast
 
 
-def _lowest(codes: Any) -> int:
-    return int(compute.min(codes).as_py() or 0)
-
-
-def _highest(codes: Any) -> int:
-    return int(compute.max(codes).as_py() or 0)
-
-
 def _dictionary(array: Any) -> tuple[Any, NDArray[np.int64]]:
-    words = array.dictionary if array.dictionary.type == pa.string() else compute.cast(array.dictionary, pa.string())
-    words, broken = _valid(words)
-    codes = array.indices if array.indices.type == pa.int32() else compute.cast(array.indices, pa.int32())
-    bad = _NONE
-    if broken.size or words.null_count:
-        missing = compute.is_in(codes, pa.array(_positions(words.is_null()), pa.int32()))
-        bad = _positions(compute.is_in(codes, pa.array(broken, pa.int32()))) if broken.size else bad
-        codes = compute.if_else(missing, pa.scalar(None, pa.int32()), codes)
-    return pa.DictionaryArray.from_arrays(codes, words), bad
+    words, codes = array.dictionary, array.indices
+    plain = words.type == pa.string() and codes.type == pa.int32()
+    words, broken = _valid(words if words.type == pa.string() else compute.cast(words, pa.string()))
+    if plain and not words.null_count:
+        return array, _NONE
+    codes = compute.cast(codes, pa.int32())
+    bad = _positions(compute.is_in(codes, pa.array(broken, pa.int32()))) if broken.size else _NONE
+    missing = compute.is_in(codes, pa.array(_positions(words.is_null()), pa.int32()))
+    codes = compute.if_else(missing, pa.scalar(None, pa.int32()), codes)
+    return pa.DictionaryArray.from_arrays(codes, words, safe=False), bad
 
 
 def _valid(array: Any) -> tuple[Any, NDArray[np.int64]]:
