@@ -1,0 +1,1 @@
+"""The engine over HTTP: events in, private answers out. See ``panstream.server.openapi`` for the whole interface."""

@@ -1,0 +1,171 @@
+"""The JSON shapes of the HTTP interface, as JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["SCHEMAS"]
+
+
+def _object(properties: dict[str, Any], optional: tuple[str, ...] = (), text: str = "") -> dict[str, Any]:
+    return {
+        "type": "object",
+        **({"description": text} if text else {}),
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+def _list(items: dict[str, Any], text: str = "") -> dict[str, Any]:
+    return {"type": "array", "items": items, **({"description": text} if text else {})}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _maybe(kind: str) -> dict[str, Any]:
+    return {"type": [kind, "null"]}
+
+
+_TEXT = {"type": "string"}
+_WHOLE = {"type": "integer"}
+_NUMBER = {"type": "number"}
+_FLAG = {"type": "boolean"}
+_TIME = {"type": "string", "format": "date-time"}
+_EPSILON = {"oneOf": [{"type": "number"}, {"const": "inf"}], "description": 'A number, or "inf": no privacy.'}
+_MANY = {"oneOf": [{"type": "integer"}, {"const": "any"}]}
+
+_RELEASE = {
+    "query": {**_TEXT, "description": "The query's name."},
+    "series": {**_TEXT, "description": "The query's name and the group: `visits [region=north]`."},
+    "number": {**_WHOLE, "description": "1, 2, ... within its series."},
+    "time": {**_TIME, "description": "When it was published."},
+    "value": _maybe("number"),
+    "standard_error": _maybe("number"),
+    "interval": {**_list(_maybe("number"), "Low and high end; null is open."), "minItems": 2, "maxItems": 2},
+    "level": {**_NUMBER, "description": "Of the interval: 0.95."},
+    "epsilon": _EPSILON,
+    "unit": {**_TEXT, "description": "Whom it protects: user, event, user-window ..."},
+    "group": {"type": "object", "description": "Values of the GROUP BY columns."},
+    "window": {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
+    "until": {**_TIME, "description": "End of the slot that it is about."},
+}
+
+_CLAIM = {
+    "epsilon": _EPSILON,
+    "delta": _NUMBER,
+    "unit": _TEXT,
+    "adjacency": _TEXT,
+    "parts": {"type": "object", "additionalProperties": _EPSILON},
+    "intrusions": _object({"unannounced": _WHOLE, "announced": _MANY, "per_phase": _FLAG}),
+    "places": _list(_TEXT, "Which copies are covered: memory, disk."),
+    "releases": _MANY,
+    "horizon": _maybe("integer"),
+    "public": _list(_TEXT, "Facts that are not protected."),
+    "note": _TEXT,
+}
+
+_QUERY = {
+    "name": _TEXT,
+    "sql": _TEXT,
+    "algorithm": _TEXT,
+    "why": {**_TEXT, "description": "Why this algorithm was chosen."},
+    "claim": _ref("Claim"),
+    "state_bytes": _WHOLE,
+    "series": _list(_TEXT, "One per group; the query's name if there are none."),
+    "releases": _object(
+        {
+            "planned": {**_maybe("integer"), "description": "Per series; null for windows, which never end."},
+            "made": _WHOLE,
+        }
+    ),
+    "every": {**_maybe("number"), "description": "Seconds between releases, if by schedule."},
+    "window": {**_maybe("number"), "description": "Seconds of a window, if there are windows."},
+    "on_demand": {**_FLAG, "description": "Whether POST .../release answers it."},
+    "finished": {**_FLAG, "description": "Whether all releases were made."},
+    "refreshable": {**_FLAG, "description": "Whether an announced intrusion can be made good."},
+}
+
+_KIND = {"unit": _TEXT, "adjacency": _TEXT}
+
+SCHEMAS: dict[str, Any] = {
+    "Error": _object(
+        {
+            "error": _object(
+                {
+                    "code": {**_TEXT, "description": "One of the documented codes."},
+                    "message": {**_TEXT, "description": "What to do; never holds a value of a row."},
+                    "row": {**_WHOLE, "description": "The first row that could not be used, counted from 1."},
+                },
+                optional=("row",),
+            )
+        }
+    ),
+    "Applied": _object(
+        {
+            "new": {**_FLAG, "description": "False if this batch was applied before."},
+            "rows": {**_WHOLE, "description": "Rows read, bad ones included."},
+            "skipped": _ref("RowNumbers"),
+            "late": _ref("RowNumbers"),
+        },
+        text="What became of a batch, for its sender alone.",
+    ),
+    "RowNumbers": _object(
+        {"count": _WHOLE, "rows": _list(_WHOLE, "The first 1,000 row numbers, counted from 1.")},
+    ),
+    "Claim": _object(_CLAIM, text="What is promised, to whom, against whom."),
+    "Query": _object(_QUERY),
+    "Queries": _object(
+        {
+            "stream": _object(
+                {
+                    "name": _TEXT,
+                    "columns": {"type": "object", "additionalProperties": _TEXT, "description": "Declared types."},
+                    "user": _maybe("string"),
+                    "time": _maybe("string"),
+                    "durability": {"enum": ["batch", "interval", "none"]},
+                    "on_disk": _FLAG,
+                }
+            ),
+            "queries": _list(_ref("Query")),
+        }
+    ),
+    "Release": _object(_RELEASE, optional=("group", "window", "until")),
+    "Releases": _object({"releases": _list(_ref("Release"))}),
+    "LedgerState": _object(
+        {
+            "totals": _list(
+                _object(
+                    {
+                        **_KIND,
+                        "epsilon": _EPSILON,
+                        "delta": _NUMBER,
+                        "limit": {**_maybe("number"), "description": "The declared budget; null if there is none."},
+                    }
+                )
+            ),
+            "entries": _list(_object({"name": _TEXT, **_KIND, "epsilon": _EPSILON, "delta": _NUMBER})),
+            "intrusions": _list(_TIME, "When intrusions were announced."),
+        }
+    ),
+    "Announcement": _object({"confirm": {**_FLAG, "description": "True to do it."}}),
+    "Intrusions": _object(
+        {
+            "done": {**_FLAG, "description": "Whether this request announced one."},
+            "announced": _list(_TIME),
+            "price": _list(
+                _object(
+                    {
+                        "query": _TEXT,
+                        "refreshable": _FLAG,
+                        "epsilon": {**_maybe("number"), "description": "What a refresh adds; null: no finite price."},
+                        "text": _TEXT,
+                    }
+                )
+            ),
+        }
+    ),
+    "Health": _object({"status": {"enum": ["ok", "failed", "stopping"]}, "version": _TEXT}),
+}
