@@ -1,0 +1,172 @@
+"""Variable elimination over factors: sums and maxima of products of small tables, one variable at a time.
+
+The order is chosen by min-fill: next goes the variable whose removal joins the fewest pairs of neighbours that were
+apart, ties by the smaller table. A table above the limit is refused before it is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import NotSupported
+
+__all__ = ["LARGEST_FACTOR", "Factor", "Traced", "elimination_order", "maximise", "sum_product"]
+
+LARGEST_FACTOR = 1 << 24  # cells; 128 MB of floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """A table with one axis per variable; ``variables`` increase."""
+
+    variables: tuple[int, ...]
+    values: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, variables: Sequence[int], values: NDArray[np.float64]) -> Factor:
+        """Return the factor with its axes sorted."""
+        order = sorted(range(len(variables)), key=lambda axis: variables[axis])
+        return cls(tuple(variables[axis] for axis in order), np.transpose(values, order))
+
+    def reduced(self, evidence: Mapping[int, int]) -> Factor:
+        """Return the factor where the observed variables hold their value."""
+        index = tuple(evidence.get(variable, slice(None)) for variable in self.variables)
+        return Factor(tuple(each for each in self.variables if each not in evidence), np.asarray(self.values[index]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """The best value of an eliminated variable for every setting of the variables that came after it."""
+
+    variable: int
+    given: tuple[int, ...]
+    best: NDArray[np.int64]
+
+
+def elimination_order(
+    scopes: Sequence[tuple[int, ...]], sizes: Sequence[int], eliminate: Collection[int], *, limit: int = LARGEST_FACTOR
+) -> list[int]:
+    """Return the variables of ``eliminate`` in min-fill order; refuse if any table on the way is above ``limit``."""
+    neighbours: dict[int, set[int]] = {variable: set() for variable in eliminate}
+    for scope in scopes:
+        for variable in scope:
+            neighbours.setdefault(variable, set()).update(scope)
+    for variable, around in neighbours.items():
+        around.discard(variable)
+    order: list[int] = []
+    remaining = set(eliminate)
+    costs = {variable: _fill(variable, neighbours, sizes) for variable in remaining}
+    while remaining:
+        variable = min(remaining, key=lambda each: (costs[each], each))
+        around = neighbours.pop(variable)
+        _check(math.prod(sizes[each] for each in around) * sizes[variable], limit)
+        for one in around:
+            neighbours[one] |= around
+            neighbours[one] -= {variable, one}
+        remaining.discard(variable)
+        order.append(variable)
+        touched = around.union(*(neighbours[one] for one in around)) if around else set()
+        costs.update({each: _fill(each, neighbours, sizes) for each in touched & remaining})
+    return order
+
+
+def _fill(variable: int, neighbours: Mapping[int, set[int]], sizes: Sequence[int]) -> tuple[int, int]:
+    around = neighbours[variable]
+    missing = sum(len(around - neighbours[one]) - 1 for one in around)
+    return missing, math.prod(sizes[each] for each in around)
+
+
+def _check(cells: int, limit: int) -> None:
+    if cells > limit:
+        raise NotSupported(
+            f"exact inference would need a table of {cells} cells, above the limit of {limit}; "
+            "ask for fewer attributes at once, use a network of lower degree, or sample from it instead"
+        )
+
+
+def sum_product(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Sequence[int], *, limit: int = LARGEST_FACTOR
+) -> tuple[NDArray[np.float64], float]:
+    """Return the sum of the product over all variables but ``keep``, as (table with one axis per kept one, log2 scale).
+
+    The table times ``2**scale`` is the sum; scaling on the way keeps long products from vanishing.
+    """
+    _check(math.prod(sizes[each] for each in keep), limit)
+    scopes = [factor.variables for factor in factors]
+    others = {variable for scope in scopes for variable in scope} - set(keep)
+    pool, scale = list(factors), 0.0
+    for variable in elimination_order([*scopes, tuple(keep)], sizes, others, limit=limit):
+        involved = [factor for factor in pool if variable in factor.variables]
+        pool = [factor for factor in pool if variable not in factor.variables]
+        joined = _product(involved, sizes)
+        axis = joined.variables.index(variable)
+        rest = tuple(each for each in joined.variables if each != variable)
+        message, shift = _scaled(Factor(rest, joined.values.sum(axis=axis)))
+        pool.append(message)
+        scale += shift
+    kept = tuple(sorted(keep))
+    full = np.ones(tuple(sizes[each] for each in kept))
+    result, shift = _scaled(_product([*pool, Factor(kept, full)], sizes))
+    order = [kept.index(each) for each in keep]
+    return np.transpose(result.values, order), scale + shift
+
+
+def maximise(
+    factors: Sequence[Factor], sizes: Sequence[int], *, limit: int = LARGEST_FACTOR
+) -> tuple[dict[int, int], float]:
+    """Return the assignment with the largest product of the factors and log2 of that product."""
+    scopes = [factor.variables for factor in factors]
+    everything = {variable for scope in scopes for variable in scope}
+    with np.errstate(divide="ignore"):
+        pool = [Factor(factor.variables, np.log2(factor.values)) for factor in factors]
+    traces: list[Traced] = []
+    for variable in elimination_order(scopes, sizes, everything, limit=limit):
+        involved = [factor for factor in pool if variable in factor.variables]
+        pool = [factor for factor in pool if variable not in factor.variables]
+        joined = _sum(involved, sizes)
+        axis = joined.variables.index(variable)
+        rest = tuple(each for each in joined.variables if each != variable)
+        traces.append(Traced(variable, rest, np.asarray(joined.values.argmax(axis=axis))))
+        pool.append(Factor(rest, np.asarray(joined.values.max(axis=axis))))
+    best: dict[int, int] = {}
+    for trace in reversed(traces):
+        best[trace.variable] = int(trace.best[tuple(best[each] for each in trace.given)])
+    return best, float(sum(float(factor.values) for factor in pool))
+
+
+def _aligned(factor: Factor, variables: tuple[int, ...], sizes: Sequence[int]) -> NDArray[np.float64]:
+    return factor.values.reshape(tuple(sizes[each] if each in factor.variables else 1 for each in variables))
+
+
+def _union(factors: Sequence[Factor]) -> tuple[int, ...]:
+    return tuple(sorted({variable for factor in factors for variable in factor.variables}))
+
+
+def _product(factors: Sequence[Factor], sizes: Sequence[int]) -> Factor:
+    variables = _union(factors)
+    result = np.ones((1,) * len(variables))
+    for factor in sorted(factors, key=lambda each: each.values.size):
+        result = result * _aligned(factor, variables, sizes)
+    return Factor(variables, result)
+
+
+def _sum(factors: Sequence[Factor], sizes: Sequence[int]) -> Factor:
+    variables = _union(factors)
+    result = np.zeros((1,) * len(variables))
+    for factor in sorted(factors, key=lambda each: each.values.size):
+        result = result + _aligned(factor, variables, sizes)
+    return Factor(variables, result)
+
+
+def _scaled(factor: Factor) -> tuple[Factor, float]:
+    """Divide by a power of two near the largest entry, which changes no digit."""
+    largest = float(factor.values.max()) if factor.values.size else 0.0
+    if largest == 0.0:
+        return factor, 0.0
+    shift = math.frexp(largest)[1]
+    return Factor(factor.variables, np.ldexp(factor.values, -shift)), float(shift)

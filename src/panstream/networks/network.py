@@ -1,0 +1,202 @@
+"""A Bayesian network: a distribution over records as a product of small conditional tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.networks.domain import Domain
+from panstream.networks.elimination import Factor, sum_product
+from panstream.networks.records import Records
+
+__all__ = ["BayesianNetwork", "conditional", "topological_order"]
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BayesianNetwork:
+    """A domain, the parents of each attribute and its table: ``tables[i][parents' codes..., code]``.
+
+    ``tables[i]`` has the shape ``(*sizes of parents[i], size of i)`` and its last axis sums to 1 (within 1e-9; it is
+    then normalised). Parents are positions in the domain; the arrows must not form a cycle. Tables are read-only.
+
+    >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+    >>> network = BayesianNetwork(domain, ((), (0,)), (np.array([0.5, 0.5]), np.array([[1.0, 0.0], [0.5, 0.5]])))
+    >>> network.entropy()
+    1.5
+    """
+
+    domain: Domain
+    parents: tuple[tuple[int, ...], ...]
+    tables: tuple[NDArray[np.float64], ...]
+
+    def __post_init__(self) -> None:
+        parents = tuple(tuple(int(each) for each in family) for family in self.parents)
+        if len(parents) != len(self.domain) or len(self.tables) != len(self.domain):
+            raise InvalidParameter(f"parents and tables must have one entry for each of {len(self.domain)} attributes")
+        topological_order(parents)
+        object.__setattr__(self, "parents", parents)
+        object.__setattr__(self, "tables", tuple(self._checked(at, table) for at, table in enumerate(self.tables)))
+
+    def _checked(self, position: int, table: NDArray[Any]) -> NDArray[np.float64]:
+        name, sizes = self.domain.names[position], self.domain.sizes
+        shape = tuple(sizes[each] for each in (*self.parents[position], position))
+        values = np.array(table, np.float64, order="C")
+        if values.shape != shape:
+            raise InvalidParameter(f"the table of {name!r} must have shape {shape}, got {values.shape}")
+        if not (values.min() >= 0 and values.max() <= 1 + _ROUNDING):
+            raise InvalidParameter(f"the table of {name!r} must hold probabilities")
+        totals = values.sum(axis=-1, keepdims=True)
+        if np.abs(totals - 1).max() > _ROUNDING:
+            raise InvalidParameter(f"the table of {name!r} must sum to 1 over its last axis")
+        values /= totals
+        values.flags.writeable = False
+        return values
+
+    def __repr__(self) -> str:
+        return f"BayesianNetwork({len(self.domain)} attributes, degree {self.degree}, {self.parameters} parameters)"
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Return the attributes so that parents come before children."""
+        return topological_order(self.parents)
+
+    @property
+    def degree(self) -> int:
+        """Return the largest number of parents of an attribute."""
+        return max(len(family) for family in self.parents)
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """Return the arrows as (parent, child)."""
+        return tuple((parent, child) for child, family in enumerate(self.parents) for parent in family)
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of free probabilities."""
+        return sum(table.size - table.size // table.shape[-1] for table in self.tables)
+
+    def family(self, position: int) -> tuple[int, ...]:
+        """Return the parents of an attribute and then the attribute itself: the axes of its table."""
+        return (*self.parents[position], position)
+
+    def factors(self, positions: Collection[int] | None = None) -> list[Factor]:
+        """Return the tables as factors, of all attributes or of some."""
+        chosen = range(len(self.domain)) if positions is None else sorted(positions)
+        return [Factor.of(self.family(each), self.tables[each]) for each in chosen]
+
+    def ancestors(self, positions: Collection[int]) -> set[int]:
+        """Return the attributes themselves and everything from which arrows lead to them."""
+        found: set[int] = set()
+        waiting = list(positions)
+        while waiting:
+            each = waiting.pop()
+            if each not in found:
+                found.add(each)
+                waiting.extend(self.parents[each])
+        return found
+
+    def marginal(self, attributes: Sequence[int]) -> NDArray[np.float64]:
+        """Return the exact joint distribution of some attributes, one axis each, by variable elimination."""
+        relevant = self.factors(self.ancestors(attributes))
+        table, scale = sum_product(relevant, self.domain.sizes, tuple(attributes))
+        return np.ldexp(table, int(scale))
+
+    def log_likelihoods(self, records: Records) -> NDArray[np.float64]:
+        """Return log2 of the probability of each record; -inf for one that cannot occur."""
+        from panstream._kernels.contingency import add_looked_up
+
+        self._same_domain(records.domain)
+        totals = np.zeros(len(records))
+        sizes = self.domain.sizes
+        for position, table in enumerate(self.tables):
+            family = self.family(position)
+            with np.errstate(divide="ignore"):
+                logs = np.log2(table).reshape(-1)
+            shape = np.array([sizes[each] for each in family], np.int64)
+            add_looked_up(records.codes, np.array(family, np.int64), shape, logs, totals)
+        return totals
+
+    def log_likelihood(self, records: Records) -> float:
+        """Return log2 of the probability of all records together."""
+        return float(self.log_likelihoods(records).sum())
+
+    def cross_entropy(self, records: Records) -> float:
+        """Return the mean of -log2 probability over the records: bits per record under this network's code."""
+        if not len(records):
+            raise InvalidParameter("cross entropy needs at least one record")
+        return -self.log_likelihood(records) / len(records)
+
+    def cross_entropy_from(self, truth: BayesianNetwork) -> float:
+        """Return the exact expectation of -log2 probability under ``truth``: its entropy plus the divergence from it."""
+        self._same_domain(truth.domain)
+        total = 0.0
+        for position, table in enumerate(self.tables):
+            weights = truth.marginal(self.family(position))
+            possible = weights > 0
+            with np.errstate(divide="ignore"):
+                total -= float((weights[possible] * np.log2(table[possible])).sum())
+        return total
+
+    def entropy(self) -> float:
+        """Return the exact entropy of the network's distribution, in bits."""
+        total = 0.0
+        for position, table in enumerate(self.tables):
+            weights = self.marginal(self.parents[position]) if self.parents[position] else np.ones(())
+            logs = np.log2(table, where=table > 0, out=np.zeros_like(table))
+            total -= float((weights * (table * logs).sum(axis=-1)).sum())
+        return total
+
+    def joint(self) -> NDArray[np.float64]:
+        """Return the whole distribution, one axis per attribute; only for small domains."""
+        if self.domain.cells > 1 << 22:
+            raise NotSupported(f"the joint table would have {self.domain.cells} cells; ask for marginals instead")
+        return self.marginal(range(len(self.domain)))
+
+    def _same_domain(self, domain: Domain) -> None:
+        if domain != self.domain:
+            raise InvalidParameter("the records or the other network must have the same domain")
+
+
+def conditional(counts: NDArray[Any], pseudocount: float = 1.0) -> NDArray[np.float64]:
+    """Return the last axis given the others from (noisy) counts: clamp at 0, add ``pseudocount`` per cell, normalise.
+
+    ``pseudocount = 1`` is the usual ``(c + 1) / (sum(c) + d)``; noisy counts want one that matches the noise. A row
+    without any weight becomes uniform.
+
+    >>> conditional(np.array([[3, 1], [0, 0]])).tolist()
+    [[0.6666666666666666, 0.3333333333333333], [0.5, 0.5]]
+    """
+    if not pseudocount >= 0:
+        raise InvalidParameter(f"pseudocount must be nonnegative, got pseudocount={pseudocount}")
+    weights = np.maximum(np.asarray(counts, np.float64), 0.0) + pseudocount
+    totals = weights.sum(axis=-1, keepdims=True)
+    empty = totals == 0
+    return np.where(empty, 1.0 / weights.shape[-1], weights / np.where(empty, 1.0, totals))
+
+
+def topological_order(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return the attributes so that parents come first, smaller positions first among equals; refuse a cycle."""
+    count = len(parents)
+    for child, family in enumerate(parents):
+        if len(set(family)) != len(family) or child in family or not all(0 <= each < count for each in family):
+            raise InvalidParameter(
+                f"the parents of attribute {child} must be other attributes, each once, below {count}"
+            )
+    placed: list[int] = []
+    done: set[int] = set()
+    waiting = list(range(count))
+    while waiting:
+        ready = [each for each in waiting if done.issuperset(parents[each])]
+        if not ready:
+            raise InvalidParameter("the arrows must not form a cycle")
+        placed.extend(ready)
+        done.update(ready)
+        waiting = [each for each in waiting if each not in done]
+    return tuple(placed)
