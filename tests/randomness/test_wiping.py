@@ -23,7 +23,7 @@ PAD_BYTES = 1 << 22
 CHILD = """
 import os
 import numpy as np
-from panstream.randomness import Coin, DiscreteLaplace, Source, source
+from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Preference, Source, source
 from panstream.testing.memory import permit_scan, plant_control
 
 permit_scan()
@@ -65,12 +65,17 @@ def stream(self, buffer):
 
 half = Coin.at_most(0.5)
 noise = DiscreteLaplace.at_most(0.01)
+normal = DiscreteGaussian.at_least(100.0)
+weak = Preference.at_most(0.001)
 
 def large():
     with Source() as step:
         capture(COINS, step.bernoulli(half, 100_000))
         capture(UNIFORM, step.uniform_below(1 << 62, 2000))
         step.add_discrete_laplace(np.zeros(1000, np.int64), noise)
+        step.add_discrete_gaussian(np.zeros(1000, np.int64), normal)
+        step.permute_and_flip(np.arange(1000), weak)
+        step.exponential(np.arange(1000), weak)
 
 def unwatched():
     with Source() as step:
@@ -87,6 +92,7 @@ def small():
     for _ in range(30):
         with Source() as step:
             step.add_discrete_laplace(np.zeros(1, np.int64), noise)
+            step.add_discrete_gaussian(np.zeros(1, np.int64), normal)
 
 def failing():
     try:

@@ -98,46 +98,110 @@ def _bernoulli_exp(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64],
 
 
 @njit(cache=True, nogil=True)
-def add_discrete_laplace(
-    values: NDArray[np.int64], done: int, numerator: np.uint64, bits: np.uint64, words: NDArray[np.uint64]
-) -> tuple[int, int]:
-    """Add to ``values[done:]`` noise with P(y) ∝ exp(-|y|·numerator/2**bits); return (complete, words used).
+def bernoulli_exp_any(gamma: np.uint64, bits: np.uint64, words: NDArray[np.uint64], at: int) -> tuple[int, int]:
+    """Draw Bernoulli(exp(-gamma / 2**bits)) for any gamma; return (outcome, next word) or (-1, at)."""
+    one = np.uint64(1) << bits
+    while gamma > one:
+        going, at = _bernoulli_exp(one, bits, words, at)
+        if going != 1:
+            return going, at
+        gamma -= one
+    return _bernoulli_exp(gamma, bits, words, at)
+
+
+@njit(cache=True, nogil=True)
+def discrete_laplace(
+    numerator: np.uint64, bits: np.uint64, words: NDArray[np.uint64], at: int
+) -> tuple[bool, np.int64, int]:
+    """Draw y with P(y) ∝ exp(-|y|·numerator/2**bits); return (complete, y, next word).
 
     Canonne, Kamath, Steinke (2020), Algorithm 2, with t = 2**bits and s = numerator. t·V stays below 2**63 for
     V < 2**11, and P(V >= 2**11) = exp(-2048), below the chance that the machine computes anything at all.
     """
     shift = np.uint64(64) - bits
     one = np.uint64(1) << bits
+    nothing = np.int64(0)
+    while True:  # until a signed magnitude is accepted
+        while True:  # U uniform below t, accepted with probability exp(-U/t)
+            if at >= words.size:
+                return False, nothing, at
+            low = words[at] >> shift
+            at += 1
+            accepted, at = _bernoulli_exp(low, bits, words, at)
+            if accepted < 0:
+                return False, nothing, at
+            if accepted == 1:
+                break
+        high = np.uint64(0)
+        while high < np.uint64(2047):  # V geometric: P(V >= v) = exp(-v)
+            again, at = _bernoulli_exp(one, bits, words, at)
+            if again < 0:
+                return False, nothing, at
+            if again == 0:
+                break
+            high += np.uint64(1)
+        magnitude = np.int64((low + (high << bits)) // numerator)
+        if at >= words.size:
+            return False, nothing, at
+        negative = (words[at] & np.uint64(1)) == np.uint64(1)
+        at += 1
+        if not (negative and magnitude == 0):
+            return True, -magnitude if negative else magnitude, at
+
+
+@njit(cache=True, nogil=True)
+def add_discrete_laplace(
+    values: NDArray[np.int64], done: int, numerator: np.uint64, bits: np.uint64, words: NDArray[np.uint64]
+) -> tuple[int, int]:
+    """Add to ``values[done:]`` noise with P(y) ∝ exp(-|y|·numerator/2**bits); return (complete, words used)."""
+    start = 0
+    while done < values.size:
+        complete, noise, at = discrete_laplace(numerator, bits, words, start)
+        if not complete:
+            return done, start
+        values[done] += noise
+        done += 1
+        start = at
+    return done, start
+
+
+@njit(cache=True, nogil=True)
+def add_discrete_gaussian(
+    values: NDArray[np.int64],
+    done: int,
+    curvature: np.uint64,
+    slope: np.uint64,
+    bits: np.uint64,
+    words: NDArray[np.uint64],
+) -> tuple[int, int]:
+    """Add to ``values[done:]`` noise with P(y) ∝ exp(-y²·curvature/2**bits); return (complete, words used).
+
+    With a = curvature/2**bits and c = slope/2**bits, where c² <= 2a: a discrete Laplace draw of rate c is accepted
+    with probability exp(-(a·y² - c·|y| + 1/2)), whose exponent is never negative and is a multiple of 2**-bits. A draw
+    whose exponent is above 1,024 is refused without looking: it had a chance below exp(-1024).
+    """
+    half = np.int64(1) << np.int64(bits - np.uint64(1))
+    unit = float(np.uint64(1) << bits)
     start = 0
     while done < values.size:
         at = start
-        while True:  # until a signed magnitude is accepted
-            while True:  # U uniform below t, accepted with probability exp(-U/t)
-                if at >= words.size:
-                    return done, start
-                low = words[at] >> shift
-                at += 1
-                accepted, at = _bernoulli_exp(low, bits, words, at)
-                if accepted < 0:
-                    return done, start
-                if accepted == 1:
-                    break
-            high = np.uint64(0)
-            while high < np.uint64(2047):  # V geometric: P(V >= v) = exp(-v)
-                again, at = _bernoulli_exp(one, bits, words, at)
-                if again < 0:
-                    return done, start
-                if again == 0:
-                    break
-                high += np.uint64(1)
-            magnitude = np.int64((low + (high << bits)) // numerator)
-            if at >= words.size:
+        while True:
+            complete, noise, at = discrete_laplace(slope, bits, words, at)
+            if not complete:
                 return done, start
-            negative = (words[at] & np.uint64(1)) == np.uint64(1)
-            at += 1
-            if not (negative and magnitude == 0):
+            magnitude = abs(noise)
+            size = float(magnitude)
+            if (float(curvature) * size - float(slope)) * size > 1024.0 * unit or size * size > 2.0**62:
+                continue
+            # c² <= 2a gives a·y² < 1,100 and c·y < 47 here, so both products stay below 2**63.
+            square = np.int64(curvature) * (magnitude * magnitude)
+            exponent = np.uint64(square - np.int64(slope) * magnitude + half)
+            accepted, at = bernoulli_exp_any(exponent, bits, words, at)
+            if accepted < 0:
+                return done, start
+            if accepted == 1:
                 break
-        values[done] += -magnitude if negative else magnitude
+        values[done] += noise
         done += 1
         start = at
     return done, start

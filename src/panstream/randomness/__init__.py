@@ -4,8 +4,8 @@
 ``seeded`` is for tests and experiments only and says so.
 """
 
-from panstream.randomness.laws import Coin, DiscreteLaplace, symmetric_pair
+from panstream.randomness.laws import Coin, DiscreteGaussian, DiscreteLaplace, Preference, symmetric_pair
 from panstream.randomness.seeded import SeededSource
 from panstream.randomness.source import Source
 
-__all__ = ["Coin", "DiscreteLaplace", "SeededSource", "Source", "symmetric_pair"]
+__all__ = ["Coin", "DiscreteGaussian", "DiscreteLaplace", "Preference", "SeededSource", "Source", "symmetric_pair"]

@@ -1,6 +1,6 @@
 """What is drawn, exactly: laws are values with rational parameters, so that a test can enumerate them.
 
-A probability is a multiple of 2^-64; a discrete Laplace decay rate is a multiple of 2^-52. Both are rounded to the
+A probability is a multiple of 2^-64; the rates of noise and of selection are multiples of 2^-52. All are rounded to the
 side that loses less privacy, and the closed forms in ``panstream.privacy`` are upper bounds for what is drawn.
 """
 
@@ -13,10 +13,21 @@ from fractions import Fraction
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["COIN_BITS", "LAPLACE_BITS", "Coin", "DiscreteLaplace", "exp_fraction", "symmetric_pair"]
+__all__ = [
+    "COIN_BITS",
+    "LAPLACE_BITS",
+    "RATE_BITS",
+    "Coin",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Preference",
+    "exp_fraction",
+    "symmetric_pair",
+]
 
 COIN_BITS = 64
 LAPLACE_BITS = 52
+RATE_BITS = 52
 _CONTEXT = Context(prec=80)
 
 
@@ -109,6 +120,78 @@ class DiscreteLaplace:
     def decay(self) -> Fraction:
         """Return ``exp(-kappa)`` as a rational with more than 70 correct digits."""
         return Fraction(0) if self.numerator is None else exp_fraction(Fraction(-self.numerator, 1 << LAPLACE_BITS))
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian:
+    """Integer noise with P(k) proportional to ``exp(-k**2 * numerator / 2**52)``, that is 1/(2·sigma²) of it.
+
+    ``numerator = None`` is the law of no noise at all (sigma = 0), which belongs to claims of epsilon = inf.
+
+    >>> law = DiscreteGaussian.at_least(3.0)
+    >>> law.sigma >= 3.0, round(law.variance, 6)
+    (True, 9.0)
+    """
+
+    numerator: int | None
+
+    @classmethod
+    def at_least(cls, sigma: float | Fraction) -> DiscreteGaussian:
+        """Return the law with the smallest representable sigma not below ``sigma`` (never less noise)."""
+        if not sigma >= 0:
+            raise InvalidParameter(f"sigma must be at least 0, got sigma={sigma}")
+        if sigma == 0:
+            return cls(None)
+        if isinstance(sigma, float) and math.isinf(sigma):
+            raise InvalidParameter("sigma must be finite, got sigma=inf")
+        numerator = math.floor(Fraction(1 << (RATE_BITS - 1)) / Fraction(sigma) ** 2)
+        if not 1 << 10 <= numerator < 1 << 62:
+            raise InvalidParameter(f"sigma must be in [2**-5, 2**20], got sigma={float(sigma):g}")
+        return cls(numerator)
+
+    @property
+    def sigma(self) -> float:
+        """Return the scale: the standard deviation of the continuous law, an upper bound for this one's."""
+        return 0.0 if self.numerator is None else math.sqrt((1 << (RATE_BITS - 1)) / self.numerator)
+
+    @property
+    def slope(self) -> int:
+        """Return the rate of the discrete Laplace draws that are thinned out, at most sqrt(2·rate), over 2**52."""
+        return math.isqrt((self.numerator or 0) << (RATE_BITS + 1))
+
+    @property
+    def variance(self) -> float:
+        """Return the variance, summed where it differs visibly from sigma²."""
+        if self.numerator is None:
+            return 0.0
+        if self.sigma > 3.0:  # the difference is below 4·pi²·sigma⁴·exp(-2·pi²·sigma²), less than 1e-70
+            return self.sigma**2
+        weights = [math.exp(-(k**2) * self.numerator / (1 << RATE_BITS)) for k in range(1, 64)]
+        return 2.0 * math.fsum(k**2 * w for k, w in enumerate(weights, 1)) / (1.0 + 2.0 * math.fsum(weights))
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """How strongly a choice prefers larger utilities: a factor ``exp(numerator / 2**52)`` for each unit of utility.
+
+    ``numerator = None`` always chooses a largest one, which belongs to claims of epsilon = inf.
+    """
+
+    numerator: int | None
+
+    @classmethod
+    def at_most(cls, rate: float | Fraction) -> Preference:
+        """Return the preference with the largest representable rate not above ``rate`` (never more revealing)."""
+        if not rate >= 0:
+            raise InvalidParameter(f"rate must be at least 0, got rate={rate}")
+        if isinstance(rate, float) and math.isinf(rate):
+            return cls(None)
+        return cls(min(math.floor(Fraction(rate) * (1 << RATE_BITS)), 1 << 62))
+
+    @property
+    def rate(self) -> float:
+        """Return the exponent for each unit of utility."""
+        return math.inf if self.numerator is None else self.numerator / (1 << RATE_BITS)
 
 
 def exp_fraction(exponent: Fraction) -> Fraction:

@@ -7,6 +7,7 @@ it handed out are overwritten.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,15 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 from panstream.randomness.entropy import system_entropy
-from panstream.randomness.laws import COIN_BITS, LAPLACE_BITS, Coin, DiscreteLaplace
+from panstream.randomness.laws import (
+    COIN_BITS,
+    LAPLACE_BITS,
+    RATE_BITS,
+    Coin,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Preference,
+)
 from panstream.scratch import Scratch, wipe
 
 __all__ = ["Source"]
@@ -25,6 +34,8 @@ _DIRECT = 256  # bytes; below this getrandom is cheaper than setting up a cipher
 _CHUNK = 1 << 20
 _ZEROS = np.zeros(_CHUNK, np.uint8)
 _WORDS_PER_LAPLACE = 12
+_WORDS_PER_GAUSSIAN = 20
+_LARGEST_EXPONENT = 1 << (RATE_BITS + 10)  # utilities so far below the best are raised to this, see docs/proofs
 
 
 class Source:
@@ -98,13 +109,78 @@ class Source:
             return
         from panstream._kernels.draws import add_discrete_laplace
 
+        numerator, bits = np.uint64(law.numerator), np.uint64(LAPLACE_BITS)
+        self._refill(
+            values.size,
+            _WORDS_PER_LAPLACE,
+            lambda done, words: add_discrete_laplace(values, done, numerator, bits, words),
+        )
+
+    def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
+        """Add independent noise of ``law`` to every element of ``values``, in place."""
+        if law.numerator is None:
+            return
+        from panstream._kernels.draws import add_discrete_gaussian
+
+        curvature, slope, bits = np.uint64(law.numerator), np.uint64(law.slope), np.uint64(RATE_BITS)
+        self._refill(
+            values.size,
+            _WORDS_PER_GAUSSIAN,
+            lambda done, words: add_discrete_gaussian(values, done, curvature, slope, bits, words),
+        )
+
+    def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+        """Return an index i with probability proportional to exp(rate · utilities[i]): the exponential mechanism."""
+        return self._choose(utilities, preference, again=True)
+
+    def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+        """Return an index near the largest utility by permute-and-flip (McKenna, Sheldon 2020).
+
+        For the same pure epsilon it is never worse than :meth:`exponential`; its zCDP loss is larger.
+        """
+        return self._choose(utilities, preference, again=False)
+
+    def _choose(self, utilities: NDArray[np.int64], preference: Preference, again: bool) -> int:
+        if utilities.size == 0:
+            raise InvalidParameter("utilities must not be empty")
+        exponents = self._exponents(utilities, preference)
+        from panstream._kernels.selection import accept_uniform, permute_and_flip
+
+        bits = np.uint64(RATE_BITS)
+        state: NDArray[np.int64] = self.scratch.array(2, np.int64)
+        state[:] = 0
+        order: NDArray[np.int64] = self.scratch.array(utilities.size, np.int64)
+        order[:] = np.arange(utilities.size)
+        if again:
+            self._refill(1, 4 * utilities.size, lambda _, words: accept_uniform(exponents, state, bits, words))
+        else:
+            self._refill(1, 4 * utilities.size, lambda _, words: permute_and_flip(exponents, order, state, bits, words))
+        return int(state[0])
+
+    def _exponents(self, utilities: NDArray[np.int64], preference: Preference) -> NDArray[np.uint64]:
+        """Return rate · (largest utility - utility) over 2**52, none above 1,024, without overflow."""
+        gaps: NDArray[np.uint64] = self.scratch.array(utilities.size, np.uint64)
+        # Wrapping around is right: the true difference of two int64 fits in uint64.
+        np.subtract(utilities.max().astype(np.int64).view(np.uint64), utilities.view(np.uint64), out=gaps)
+        if preference.numerator is None:
+            gaps[gaps > 0] = _LARGEST_EXPONENT << 1  # marks "never"
+            return gaps
+        if preference.numerator == 0:
+            gaps[:] = 0
+            return gaps
+        np.minimum(gaps, np.uint64(_LARGEST_EXPONENT // preference.numerator), out=gaps)
+        gaps *= np.uint64(preference.numerator)
+        return gaps
+
+    def _refill(self, size: int, each: int, draw: Callable[[int, NDArray[np.uint64]], tuple[int, int]]) -> None:
+        """Call ``draw(complete, words)`` until ``size`` outcomes are complete; unused words go into the next call."""
         done, kept = 0, self._words(0)
-        while done < values.size:
-            need = (values.size - done) * _WORDS_PER_LAPLACE + 32
+        while done < size:
+            need = (size - done) * each + 32
             words: NDArray[np.uint64] = self.scratch.array(min(need, _CHUNK // 8) + kept.size, np.uint64)
             words[: kept.size] = kept
             self._fill(words[kept.size :].view(np.uint8))
-            done, used = add_discrete_laplace(values, done, np.uint64(law.numerator), np.uint64(LAPLACE_BITS), words)
+            done, used = draw(done, words)
             kept = words[used:]
 
     def _words(self, count: int) -> NDArray[np.uint64]:
