@@ -103,6 +103,10 @@ class Source:
             done, _ = uniform_below(out, done, np.uint64(bound), words)
         return out
 
+    def fill_words(self, words: NDArray[np.uint64]) -> None:
+        """Fill a contiguous array with uniform 64-bit words; whoever owns the array wipes it."""
+        self._fill(words.view(np.uint8))
+
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         """Add independent noise of ``law`` to every element of ``values``, in place."""
         if law.numerator is None:

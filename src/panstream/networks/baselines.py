@@ -1,0 +1,162 @@
+"""Structures learned from tables without adding any noise, and the parameters that go with them.
+
+Everything here reads *tables*: a function that gives the (possibly noisy) counts of a few attributes. With
+``tables_of(records)`` the result is not private; with tables that were released privately it is post-processing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.networks.counting import contingency
+from panstream.networks.domain import Domain
+from panstream.networks.information import mutual_information
+from panstream.networks.network import BayesianNetwork, conditional, topological_order
+from panstream.networks.records import Records
+
+__all__ = [
+    "Parents",
+    "Tables",
+    "chow_liu",
+    "fit_tables",
+    "greedy",
+    "independent",
+    "information_score",
+    "naive_bayes",
+    "tables_from",
+    "tables_of",
+]
+
+Parents: TypeAlias = tuple[tuple[int, ...], ...]
+Tables: TypeAlias = Callable[[tuple[int, ...]], NDArray[Any]]
+"""Counts of some attributes, one axis each in the order asked for; noisy counts may be negative."""
+
+
+def tables_of(records: Records) -> Tables:
+    """Return the exact tables of the records. Not private."""
+    return lambda attributes: contingency(records, attributes)
+
+
+def tables_from(known: Mapping[Sequence[int], NDArray[Any]]) -> Tables:
+    """Return tables that are summed from the smallest known table holding all attributes asked for.
+
+    >>> tables = tables_from({(0, 1): np.array([[1, 2], [3, 4]])})
+    >>> tables((1,)).tolist(), tables((1, 0)).tolist()
+    ([4, 6], [[1, 3], [2, 4]])
+    """
+    entries = sorted(((tuple(axes), np.asarray(table)) for axes, table in known.items()), key=lambda each: each[1].size)
+
+    def tables(attributes: tuple[int, ...]) -> NDArray[Any]:
+        for axes, table in entries:
+            if set(attributes) <= set(axes):
+                rest = tuple(at for at, each in enumerate(axes) if each not in attributes)
+                kept = [each for each in axes if each in attributes]
+                return np.transpose(table.sum(axis=rest), [kept.index(each) for each in attributes])
+        raise InvalidParameter(f"no table holds the attributes {attributes}")
+
+    return tables
+
+
+def information_score(tables: Tables) -> Callable[[int, tuple[int, ...]], float]:
+    """Return the score I(child; parents) in bits, with negative counts taken as 0, each family computed once."""
+    found: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def score(child: int, parents: tuple[int, ...]) -> float:
+        key = (child, parents)
+        if key not in found:
+            found[key] = mutual_information(np.maximum(tables((*parents, child)), 0))
+        return found[key]
+
+    return score
+
+
+def independent(domain: Domain) -> Parents:
+    """Return the structure without arrows. (The thesis calls this baseline "naive Bayes".)"""
+    return ((),) * len(domain)
+
+
+def naive_bayes(domain: Domain, target: int) -> Parents:
+    """Return the structure in which ``target`` is the only parent of every other attribute."""
+    if not 0 <= target < len(domain):
+        raise InvalidParameter(f"target must be in 0..{len(domain) - 1}, got target={target}")
+    return tuple(() if each == target else (target,) for each in range(len(domain)))
+
+
+def chow_liu(domain: Domain, tables: Tables, root: int = 0) -> Parents:
+    """Return the tree that maximises the sum of mutual informations, directed away from ``root`` (Chow, Liu 1968).
+
+    With exact tables no tree has a larger likelihood.
+    """
+    if not 0 <= root < len(domain):
+        raise InvalidParameter(f"root must be in 0..{len(domain) - 1}, got root={root}")
+    score = information_score(tables)
+    parents: list[tuple[int, ...]] = [()] * len(domain)
+    best = {each: (score(max(root, each), (min(root, each),)), root) for each in range(len(domain)) if each != root}
+    while best:  # Prim's algorithm
+        child = max(best, key=lambda each: (best[each][0], -each))
+        parents[child] = (best.pop(child)[1],)
+        for each, (reached, _) in best.items():
+            weight = score(max(child, each), (min(child, each),))
+            if weight > reached:
+                best[each] = (weight, child)
+    return tuple(parents)
+
+
+def greedy(
+    domain: Domain,
+    tables: Tables,
+    degree: int,
+    *,
+    root: int = 0,
+    score: Callable[[int, tuple[int, ...]], float] | None = None,
+) -> Parents:
+    """Return the structure that adds, one at a time, the attribute with the parents that score highest.
+
+    The parents are ``min(degree, number placed)`` attributes that were placed before (002, Algorithm 3.2 without noise).
+    ``score(child, parents)`` is the mutual information unless given. ``degree = 1`` is Chow–Liu's tree.
+    """
+    if degree < 1:
+        raise InvalidParameter(f"degree must be at least 1, got degree={degree}")
+    score = score or information_score(tables)
+    placed = [root]
+    parents: list[tuple[int, ...]] = [()] * len(domain)
+    best: dict[int, tuple[float, tuple[int, ...]]] = {}
+    while len(placed) < len(domain):
+        size = min(degree, len(placed))
+        fresh = _parent_sets(placed, size)
+        if size == len(placed):
+            best.clear()  # the sets have grown; those of before are too small
+        for child in set(range(len(domain))) - set(placed):
+            for family in fresh:
+                value = score(child, family)
+                if child not in best or value > best[child][0]:
+                    best[child] = (value, family)
+        child = max(best, key=lambda each: (best[each][0], -each))
+        parents[child] = best.pop(child)[1]
+        placed.append(child)
+    return tuple(parents)
+
+
+def _parent_sets(placed: Sequence[int], size: int) -> Iterable[tuple[int, ...]]:
+    """Return the sets of this size that contain the attribute placed last: the others were scored before."""
+    *before, last = placed
+    return [tuple(sorted((*chosen, last))) for chosen in itertools.combinations(before, size - 1)]
+
+
+def fit_tables(domain: Domain, parents: Parents, tables: Tables, *, pseudocount: float = 1.0) -> BayesianNetwork:
+    """Return the network whose tables are those of the counts, smoothed by ``pseudocount`` per cell.
+
+    >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+    >>> counts = tables_from({(0, 1): np.array([[5, 1], [0, 4]])})
+    >>> fit_tables(domain, ((), (0,)), counts, pseudocount=0).tables[1].tolist()
+    [[0.8333333333333334, 0.16666666666666666], [0.0, 1.0]]
+    """
+    topological_order(parents)
+    conditionals = [conditional(tables((*family, child)), pseudocount) for child, family in enumerate(parents)]
+    return BayesianNetwork(domain, parents, tuple(conditionals))
