@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.config import Config
+from panstream.engine.holding import Holder, InThisProcess, Slot
 from panstream.engine.kept import Kept, open_store
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.results import record
@@ -48,7 +49,7 @@ class Engine:
     ``clock`` tells the time of arrival in seconds; ``publish`` is called with every answer when it is durable and in the
     log. ``ahead`` refuses rows whose event time is further ahead of the clock than so many seconds, which a live
     stream should set: a row from the future would close everybody's windows. ``source`` and ``zero_noise`` are
-    for tests, and every claim then says that there is no privacy.
+    for tests, and every claim then says that there is no privacy. ``holder`` puts states elsewhere than in this process.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Engine:
         ahead: float | None = None,
         source: Source | None = None,
         zero_noise: bool = False,
+        holder: Holder | None = None,
     ) -> None:
         self.config = config
         self.plans: tuple[QueryPlan, ...] = plan_all(config, zero_noise=zero_noise)
@@ -69,7 +71,8 @@ class Engine:
                 replace(plan, claim=plan.claim.without_privacy("drawn from a test source")) for plan in self.plans
             )
         self._clock, self._publish, self._ahead = clock, publish, ahead
-        self._queries = {plan.config.name: RunningQuery(plan, source) for plan in self.plans}
+        self._holder: Holder = InThisProcess(source) if holder is None else holder
+        self._queries = {plan.config.name: RunningQuery(plan, self._holder) for plan in self.plans}
         self._stream_clock = StreamClock(config.stream.lateness if config.stream.time is not None else 0.0)
         self._drawn: list[Release] = []
         self._broken = False
@@ -77,11 +80,11 @@ class Engine:
         self._store = open_store(config, operator_key)
         self.log = self._open_log()
         try:
-            self._kept = Kept.restore(config, self._store, self._queries, self.log, source)
+            self._kept = Kept.restore(config, self._store, self._queries, self.log)
             self._stream_clock.newest = self._kept.newest
             self._drawn = self._kept.drawn
             self._start_clocks()
-            self._committed = clock()
+            self._committed, self._slots = clock(), self._held()
             self.commit()
         except BaseException:
             self.close()
@@ -128,6 +131,16 @@ class Engine:
         """Return whether a query has made all its releases."""
         return self._queries[self.config.query(name).name].finished
 
+    def made(self, name: str) -> int:
+        """Return how many releases a query has made, over all windows and restarts."""
+        query = self._queries[self.config.query(name).name]
+        return query.before + query.made
+
+    @property
+    def broken(self) -> bool:
+        """Return whether a step failed half-way, so that the engine must be opened again."""
+        return self._broken
+
     def seen(self, producer: str | None, sequence: int) -> bool:
         """Return whether a batch was applied already."""
         return producer is not None and self._kept.seen.get(producer, -1) >= sequence
@@ -141,12 +154,22 @@ class Engine:
         """Return how far every producer was applied."""
         return dict(self._kept.seen)
 
+    def forget_producers(self, most: int) -> None:
+        """Remember only the ``most`` producers that sent last: a batch of another one, sent again, would count again."""
+        seen = self._kept.seen
+        for producer in list(seen)[: max(0, len(seen) - most)]:
+            del seen[producer]
+
     def last_sequence(self, producer: str) -> int:
         """Return the number of the last batch that was applied of a producer, -1 if there was none."""
         return self._kept.seen.get(producer, -1)
 
-    def apply(self, rows: Rows) -> Applied:
-        """Take a micro-batch: all of it, or none of it and an error. With durability "batch" it is on disk afterwards."""
+    def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
+        """Take a micro-batch: all of it, or none of it and an error. With durability "batch" it is on disk afterwards.
+
+        With ``commit=False`` it is not, and answers that became due are not published, until ``commit`` is called: so
+        several batches can share the cost of one.
+        """
         self._check_whole()
         if self.seen(rows.producer, rows.sequence):
             return Applied(new=False)
@@ -154,14 +177,18 @@ class Engine:
         marks = None if times is None else self._stream_clock.marks(times)
         work, skipped, late = self._prepare(rows, known, times, marks)
         with self._all_or_nothing():
+            self._holder.begin(rows.producer, rows.sequence)
             for query, prepared in work:
                 query.apply(prepared, self._drawer(query))
+            self._holder.settle()
             if times is not None:
                 self._stream_clock.reach(times)
             if rows.producer is not None:
+                self._kept.seen.pop(rows.producer, None)  # whoever sent last stands last
                 self._kept.seen[rows.producer] = rows.sequence
             self._kept.dirty = self._uncommitted = True
-            self._commit_as_configured()
+            if commit:
+                self._commit_as_configured()
         return Applied(new=True, skipped=_numbers(rows, skipped), late=_numbers(rows, late))
 
     def _times(self, rows: Rows) -> tuple[Mask | None, NDArray[np.float64] | None]:
@@ -249,13 +276,19 @@ class Engine:
     def commit(self) -> None:
         """Make states, seen batches, ledger and drawn releases durable in one go, then publish."""
         self._kept.newest = self._stream_clock.newest
+        self._holder.settle()
         if self._store is not None:
             self._store.commit(self._kept.parts(self._queries, self._drawn))
+        before, self._slots = self._slots, self._held()
+        self._holder.drop(before - self._slots)
         self._committed, self._uncommitted = self._clock(), False
         drawn, self._drawn = self._drawn, []
         for release in drawn:
             if self._append(release):
                 self._publish(release)
+
+    def _held(self) -> set[tuple[str, Slot]]:
+        return {(name, slot) for name, query in self._queries.items() for slot in query.monitors}
 
     def _append(self, release: Release) -> bool:
         try:

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from panstream.algorithm import Monitor
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
 from panstream.engine.running import RunningQuery
 from panstream.errors import StoreDamaged, StoreError
 from panstream.privacy.ledger import Kind, Ledger
-from panstream.randomness import Source
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
 
@@ -52,7 +50,6 @@ class Kept:
         store: SnapshotStore | None,
         queries: Mapping[str, RunningQuery],
         log: ReleaseLog,
-        source: Source | None,
     ) -> Kept:
         """Load what is stored into ``queries``, start what is new, and charge for it."""
         parts = store.load() if store is not None else None
@@ -68,7 +65,7 @@ class Kept:
             if label.startswith("state/") and label.split("/", 3)[3] in kept.parked:
                 kept.parked_states[label] = data
         for name, query in queries.items():
-            _restore_query(query, config.stream, stored.get(name), parts or {}, source)
+            _restore_query(query, config.stream, stored.get(name), parts or {})
             charge = name if query.starts == 1 else f"{name} (start {query.starts})"
             if charge not in {entry.name for entry in kept.ledger}:
                 kept.ledger.charge(charge, query.plan.claim)
@@ -148,7 +145,6 @@ def _restore_query(
     stream: StreamConfig,
     meta: dict[str, Any] | None,
     parts: Mapping[str, bytes],
-    source: Source | None,
 ) -> None:
     if meta is None:
         query.start()
@@ -165,7 +161,7 @@ def _restore_query(
     for label, data in parts.items():
         if label.startswith("state/") and label.split("/", 3)[3] == name:
             window, group = map(int, label.split("/", 3)[1:3])
-            monitor = Monitor[Any].from_bytes(data, source=source)
+            monitor = query.holder.restore(name, (window, group), data)
             if monitor.algorithm != query.plan.algorithm:
                 raise _changed(name, "its algorithm")
             query.monitors[window, group] = monitor

@@ -10,21 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.algorithm import Monitor
 from panstream.engine.badrows import IdCheck, unusable_values, unusable_weights
+from panstream.engine.holding import Held, Holder, InThisProcess, Slot
 from panstream.engine.plan import QueryPlan
 from panstream.engine.schedule import UNKNOWN, Schedule
 from panstream.engine.selection import Chosen, Rows, Taken, take_ids
 from panstream.engine.sql import Aggregate
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate
-from panstream.randomness import Source
 from panstream.scratch import wipe
 
 __all__ = ["Drawn", "Prepared", "RunningQuery"]
 
 Mask = NDArray[np.bool_]
-Slot = tuple[int, int]  # window, group
 
 _USERS = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY, Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
 
@@ -66,8 +64,8 @@ class RunningQuery:
     """
 
     plan: QueryPlan
-    source: Source | None = None
-    monitors: dict[Slot, Monitor[Any]] = field(default_factory=dict)
+    holder: Holder = field(default_factory=InThisProcess)
+    monitors: dict[Slot, Held] = field(default_factory=dict)
     schedule: Schedule | None = None
     made: int = 0  # releases so far, over all windows
     before: int = 0  # releases of earlier starts whose state was not kept
@@ -99,7 +97,8 @@ class RunningQuery:
     def _open(self, window: int) -> None:
         for group in range(len(self.plan.groups)):
             if (window, group) not in self.monitors:
-                self.monitors[window, group] = Monitor(self.plan.algorithm, source=self.source)
+                started = self.holder.start(self.plan.config.name, (window, group), self.plan.algorithm)
+                self.monitors[window, group] = started
 
     # Checking: nothing is touched yet.
 

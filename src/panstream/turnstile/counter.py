@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,7 +24,8 @@ from panstream.estimate import Estimate
 from panstream.privacy.claim import Adjacency, Claim
 from panstream.privacy.turnstile import counter_loss
 from panstream.randomness import DiscreteLaplace, Source
-from panstream.turnstile.placement import Placement
+from panstream.scratch import Scratch
+from panstream.turnstile.placement import Piece, Placement
 from panstream.turnstile.residues import ResidueLaw
 
 __all__ = ["CounterBatch", "CounterLaw", "CounterState", "ModularCounter"]
@@ -206,8 +207,12 @@ class ModularCounter(Algorithm[CounterState]):
         }
 
     def begin(self, source: Source) -> CounterState:
-        """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
-        counters = np.zeros(self.cells, np.int64)
+        """Return counters at random."""
+        return CounterState(counters=self.fresh(self.cells, source), released=0)
+
+    def fresh(self, count: int, source: Source) -> NDArray[np.int64]:
+        """Return ``count`` start values: a coin for the class, a uniform block of the class, a uniform offset in it."""
+        counters = np.zeros(count, np.int64)
         start = self.law.start
         if start is not None:
             from panstream._kernels.modular import draw_start
@@ -219,7 +224,7 @@ class ModularCounter(Algorithm[CounterState]):
             minus = source.uniform_below(half + 1, counters.size - squares)
             offsets = source.uniform_below(self.width, counters.size if self.width > 1 else 0)
             draw_start(counters, coins, plus, minus, offsets, self.prime, self.width)
-        return CounterState(counters=counters, released=0)
+        return counters
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids and their weights, any integers from -max_weight to max_weight; one integer is for all rows."""
@@ -241,17 +246,31 @@ class ModularCounter(Algorithm[CounterState]):
 
     def update(self, state: CounterState, batch: CounterBatch, source: Source) -> None:
         """Add every weight to its user's counter, modulo the modulus."""
+        single = batch.weights.size == 1
+        for rows, cells, factors in self.pieces(batch, source.scratch):
+            self.add(state, cells, batch.weights if single else batch.weights[rows], factors)
+
+    def pieces(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Piece]:
+        """Yield rows, their cells and public factors, piece by piece; cells beyond the last are outside the sample."""
+        multipliers = self.prime if self.placement.open and self._multiplied else 0
+        return self.placement.pieces(batch.ids, scratch, multipliers=multipliers)
+
+    def add(
+        self,
+        state: CounterState,
+        cells: NDArray[np.int64],
+        weights: NDArray[np.int64],
+        factors: NDArray[np.uint64] | None,
+    ) -> None:
+        """Add weights, times their factors, to counters."""
         from panstream._kernels.modular import add, add_multiples
 
-        multipliers = self.prime if self.placement.open and self._multiplied else 0
-        modulus, single = self.modulus, batch.weights.size == 1
+        modulus = self.modulus
         inverse = np.uint64((1 << 64) // modulus if self.max_weight >= modulus else 0)
-        for rows, cells, factors in self.placement.pieces(batch.ids, source.scratch, multipliers=multipliers):
-            weights = batch.weights if single else batch.weights[rows]
-            if factors is None:
-                add(state.counters, cells, weights, modulus, inverse)
-            else:
-                add_multiples(state.counters, cells, weights, factors, modulus, inverse)
+        if factors is None:
+            add(state.counters, cells, weights, modulus, inverse)
+        else:
+            add_multiples(state.counters, cells, weights, factors, modulus, inverse)
 
     @property
     def _multiplied(self) -> bool:

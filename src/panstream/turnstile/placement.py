@@ -28,7 +28,7 @@ from panstream.hashing import (
 )
 from panstream.scratch import Scratch
 
-__all__ = ["CHUNK", "Placement"]
+__all__ = ["CHUNK", "Piece", "Placement"]
 
 CHUNK = 1 << 14
 _WISE_LEVELS = 29  # a value of 61 bits gives a bucket of 32 bits and this many levels from other bits

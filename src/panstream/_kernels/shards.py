@@ -1,0 +1,64 @@
+"""Sorting the rows of a batch by the shard that owns their cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["count_owners", "rotation", "sort_rows"]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MORE = np.uint64(0xBF58476D1CE4E5B9)
+_32 = np.uint64(32)
+
+
+@njit(cache=True, nogil=True)
+def rotation(block: np.uint64, key: np.uint64) -> Any:
+    """Return 32 mixed bits of a block's number."""
+    word = (block + key) * _GOLDEN
+    word = (word ^ (word >> _32)) * _MORE
+    return word >> _32
+
+
+@njit(cache=True, nogil=True)
+def count_owners(
+    cells: NDArray[Any],
+    limit: int,
+    shards: int,
+    key: np.uint64,
+    owners: NDArray[np.int32],
+    counts: NDArray[np.int64],
+) -> None:
+    """Write the owner of every row's cell, -1 where the cell is not below ``limit``, and count each owner's rows."""
+    size = np.uint64(shards)
+    for i in range(cells.size):
+        cell = np.uint64(cells[i])
+        if cell >= np.uint64(limit):
+            owners[i] = -1
+            continue
+        block = cell // size
+        owner = (cell - block * size + rotation(block, key)) % size
+        owners[i] = np.int32(owner)
+        counts[owner] += 1
+
+
+@njit(cache=True, nogil=True)
+def sort_rows(
+    cells: NDArray[Any],
+    owners: NDArray[np.int32],
+    shards: int,
+    starts: NDArray[np.int64],
+    places: NDArray[Any],
+    rows: NDArray[np.int64],
+) -> None:
+    """Write every owner's local places and row numbers one behind the other, in order; ``starts`` moves along."""
+    for i in range(cells.size):
+        owner = owners[i]
+        if owner >= 0:
+            at = starts[owner]
+            places[at] = cells[i] // shards
+            rows[at] = i
+            starts[owner] = at + 1

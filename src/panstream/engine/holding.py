@@ -1,0 +1,91 @@
+"""Where the states of running queries are held: in this process, or wherever a holder puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from panstream.algorithm import Monitor
+from panstream.estimate import Estimate
+from panstream.randomness import Source
+
+__all__ = ["Held", "Holder", "InThisProcess", "Slot"]
+
+Slot = tuple[int, int]  # window, group
+
+
+class Held(Protocol):
+    """A running state as the engine sees it; :class:`panstream.algorithm.Monitor` is one."""
+
+    @property
+    def algorithm(self) -> Any:
+        """Return the algorithm whose state it is."""
+        ...
+
+    def apply(self, batch: Any) -> None:
+        """Take a checked batch, and wipe it."""
+        ...
+
+    def release(self) -> Estimate:
+        """Publish an estimate."""
+        ...
+
+    def tick(self) -> Estimate:
+        """Close the current slot of a continual algorithm and publish."""
+        ...
+
+    def refresh(self) -> None:
+        """Make the state safe again after an announced intrusion."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """Return what the engine must store to go on with it."""
+        ...
+
+
+class Holder(Protocol):
+    """Starts and restores states, and is told what the engine is about to do with them."""
+
+    def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
+        """Return a fresh state."""
+        ...
+
+    def restore(self, query: str, slot: Slot, data: bytes) -> Held:
+        """Return the state that ``to_bytes`` described."""
+        ...
+
+    def begin(self, producer: str | None, sequence: int) -> None:
+        """Hear that a micro-batch is about to be applied."""
+        ...
+
+    def settle(self) -> None:
+        """Take in what was applied; afterwards it must be as durable as the configuration promises."""
+        ...
+
+    def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
+        """Hear that states are no longer needed and that this is durable."""
+        ...
+
+
+class InThisProcess:
+    """The usual place: a monitor each, in this process, stored with everything else."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self._source = source
+
+    def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
+        """Return a monitor."""
+        return Monitor[Any](algorithm, source=self._source)
+
+    def restore(self, query: str, slot: Slot, data: bytes) -> Held:
+        """Return the stored monitor."""
+        return Monitor[Any].from_bytes(data, source=self._source)
+
+    def begin(self, producer: str | None, sequence: int) -> None:
+        """Do nothing."""
+
+    def settle(self) -> None:
+        """Do nothing: states are stored by the commit."""
+
+    def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
+        """Do nothing: they are gone already."""
