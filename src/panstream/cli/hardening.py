@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["ENVIRONMENT", "harden"]
+__all__ = ["ENVIRONMENT", "harden", "lock_memory"]
 
 ENVIRONMENT = {
     "PYTHONMALLOC": "malloc",
@@ -21,6 +21,8 @@ ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 _MARK = "PANSTREAM_HARDENED"
+_CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
+_CAP_IPC_LOCK = 14
 
 
 def harden() -> None:
@@ -32,6 +34,27 @@ def harden() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if os.environ.get(_MARK) != "1":
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, _MARK: "1"})
+
+
+def lock_memory() -> bool:
+    """Keep all memory of this process, now and later, out of swap; False where that is not permitted."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit != resource.RLIM_INFINITY and not _may_lock():
+        return False  # a limit would make later allocations fail
+    return ctypes.CDLL(None, use_errno=True).mlockall(_CURRENT_AND_FUTURE) == 0
+
+
+def _may_lock() -> bool:
+    """Return whether the process has the capability to lock memory without limit."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
+    return False
 
 
 def _is_command() -> bool:

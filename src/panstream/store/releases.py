@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -95,6 +95,17 @@ class ReleaseLog:
         if query is None:
             return self._select("WHERE number > ? ORDER BY time, query, number", (after,))
         return self._select("WHERE query = ? AND number > ? ORDER BY number", (query, after))
+
+    def latest(
+        self, queries: Sequence[str] | None = None, *, since: str | None = None, limit: int = 1_000
+    ) -> list[Release]:
+        """Return the last ``limit`` releases, oldest first, of some queries or of all, published at ``since`` or later."""
+        conditions, values = ["time >= ?"], [since or ""]
+        if queries is not None:
+            conditions.append(f"query IN ({', '.join('?' * len(queries))})")
+            values += queries
+        where = f"WHERE {' AND '.join(conditions)} ORDER BY time DESC, query DESC, number DESC LIMIT {int(limit)}"
+        return list(self._select(where, tuple(values)))[::-1]
 
     def _select(self, where: str, values: tuple[Any, ...]) -> Iterator[Release]:
         for query, number, time, record in self._connection.execute(

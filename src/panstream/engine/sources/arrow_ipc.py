@@ -10,7 +10,7 @@ from panstream.engine.rows import RowSchema, SourceError
 from panstream.engine.sources.guard import guarded
 from panstream.engine.sources.typed import Piece, check_types, from_arrow
 
-__all__ = ["ArrowInput"]
+__all__ = ["ArrowInput", "check_offsets"]
 
 _MAGIC = b"ARROW1"
 
@@ -65,14 +65,14 @@ class ArrowInput:
         if batch is not None:
             batch.validate()
             for name in self._schema.columns:
-                _check_offsets(batch.column(name))
+                check_offsets(batch.column(name))
         return batch
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         return guarded(call, place=self._place, what="Arrow IPC")
 
 
-def _check_offsets(array: Any) -> None:
+def check_offsets(array: Any) -> None:
     """Check that strings stay within their data, whatever their letters: such input can be made by anyone."""
     plain = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(array.type)
     if plain is not None or "binary" in str(array.type):

@@ -1,0 +1,91 @@
+"""``panstream serve`` and ``panstream token``: the engine over HTTP, and who may talk to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panstream.cli.explain import ConfigFile
+from panstream.cli.hardening import harden, lock_memory
+from panstream.cli.inspect import KeyFile
+from panstream.cli.outcome import operator_key, outcome
+
+__all__ = ["serve", "token"]
+
+_LOST = (
+    "warning: not hardened. What is lost: bytes of past requests, and ids in them, may stay readable in freed memory "
+    "until it is used again, so a copy of this process's memory can hold them. The claims about the state still hold."
+)
+
+
+def serve(
+    config: ConfigFile,
+    host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs --tokens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 lets the system choose.")] = 8080,
+    tokens: Annotated[Path | None, typer.Option(help="File of tokens, made by: panstream token.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate chain, PEM.")] = None,
+    private_key: Annotated[Path | None, typer.Option(help="TLS private key, PEM.")] = None,
+    key_file: KeyFile = None,
+    max_body: Annotated[int, typer.Option(min=1024, help="Bytes of one request's body.")] = 16 << 20,
+    rate: Annotated[float, typer.Option(min=0.001, help="Requests a second of one token.")] = 2000.0,
+    at_once: Annotated[int, typer.Option(min=1, help="Requests of one token at a time.")] = 64,
+    connections: Annotated[int, typer.Option(min=1, help="Connections of all together.")] = 512,
+    no_hardening: Annotated[
+        bool,
+        typer.Option(
+            "--no-hardening",
+            help="Do not start again with a wiping allocator (Linux): ids of past requests may then linger in freed memory.",
+        ),
+    ] = False,
+) -> None:
+    """Serve the queries of CONFIG over HTTP: events in, private answers and a dashboard out.
+
+    Stops on SIGTERM or Ctrl-C, after what is under way is finished and stored. /openapi.json describes the interface.
+    """
+    if not no_hardening:
+        harden()
+    with outcome():
+        from panstream.engine.config import load_config
+        from panstream.server.limits import Limits
+        from panstream.server.serve import Settings
+        from panstream.server.serve import serve as run
+
+        loaded = load_config(config)
+        if no_hardening:
+            typer.echo(_LOST, err=True)
+        elif not lock_memory():
+            typer.echo(
+                "note: memory is not locked (no permission), so it may be swapped; encrypt or disable swap", err=True
+            )
+        if loaded.directory is None:
+            typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
+        limits = Limits(
+            body=max_body,
+            unpacked=4 * max_body,
+            memory=max(256 << 20, 16 * max_body),
+            rate=rate,
+            at_once=at_once,
+            connections=connections,
+        )
+        settings = Settings(
+            host=host, port=port, tokens=tokens, certificate=certificate, private_key=private_key, limits=limits
+        )
+
+        def started(address: str) -> None:
+            typer.echo(f"serving {loaded.stream.name} on {address}")
+
+        run(loaded, settings, operator_key=operator_key(key_file), started=started)
+
+
+def token(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens; made if it is not there.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the token is for: names a system, not a person.")],
+    scope: Annotated[list[str], typer.Option(help="ingest, read or admin; may be given several times.")] = ["ingest"],  # noqa: B006
+) -> None:
+    """Make a token and print it once; FILE keeps only its hash."""
+    with outcome():
+        from panstream.server.tokens import create_token
+
+        typer.echo(create_token(file, name, scope))

@@ -1,0 +1,218 @@
+"""The application: routes, and what is done before and after every one of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from panstream.engine.config import ConfigError
+from panstream.errors import BudgetExhausted, NotSupported, PanstreamError
+from panstream.server import metrics, views
+from panstream.server.access import Access
+from panstream.server.bodies import receive
+from panstream.server.feed import event
+from panstream.server.limits import Gate
+from panstream.server.openapi import MAX_SEQUENCE, PRODUCER_PATTERN, describe
+from panstream.server.refusals import Refusal, json_response, refuse
+from panstream.server.service import Service
+from panstream.server.small_bodies import read_announcement
+from panstream.server.worker import Taken
+
+__all__ = ["application"]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Handler = Callable[[Request], Awaitable[Response]]
+
+_SHOWN = 1_000  # row numbers told to the sender
+_PRODUCER = re.compile(PRODUCER_PATTERN)
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
+_STATUS_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def application(service: Service, access: Access, gate: Gate, pages: Sequence[BaseRoute]) -> Any:
+    """Return the ASGI application; ``pages`` are served besides the interface."""
+
+    def route(path: str, **handlers: tuple[str | None, Handler]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            scope, handler = handlers["GET" if request.method == "HEAD" else request.method]
+            holder = access.check(request, scope)
+            request.state.holder = holder.name
+            with gate.request(holder.name):
+                return await handler(request)
+
+        return Route(path, endpoint, methods=list(handlers))
+
+    calls = _Calls(service, gate)
+    routes: list[BaseRoute] = [
+        route("/v1/streams/{name}/events", POST=("ingest", calls.events)),
+        route("/v1/queries", GET=("read", calls.queries)),
+        route("/v1/queries/{name}/release", POST=("admin", calls.release)),
+        route("/v1/releases", GET=("read", calls.releases)),
+        route("/v1/ledger", GET=("read", calls.ledger)),
+        route("/v1/intrusions", GET=("read", calls.intrusions), POST=("admin", calls.announce)),
+        route("/healthz", GET=(None, calls.health)),
+        route("/metrics", GET=("read", calls.metrics)),
+        route("/openapi.json", GET=(None, calls.description)),
+        *pages,
+    ]
+    handlers: Any = {HTTPException: _http_error, Refusal: _refused, PanstreamError: _failed, Exception: _internal}
+    return _Outermost(Starlette(routes=routes, exception_handlers=handlers))
+
+
+class _Calls:
+    """One method a call of the interface."""
+
+    def __init__(self, service: Service, gate: Gate) -> None:
+        self._service, self._worker, self._gate = service, service.worker, gate
+        self._description = describe()
+
+    async def events(self, request: Request) -> Response:
+        if request.path_params["name"] != self._service.config.stream.name:
+            raise Refusal("not_found", "there is no stream of this name")
+        self._service.check_running()
+        producer, sequence = _origin(request)
+        body = await receive(request, self._gate)
+        taken = await self._worker.take(body, producer, sequence)
+        return json_response(_applied(taken))
+
+    async def queries(self, request: Request) -> Response:
+        return json_response(await self._worker.call(views.queries))
+
+    async def release(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        drawn = await self._worker.call(lambda engine: engine.release(name))
+        return json_response({"releases": [views.release(each) for each in drawn]})
+
+    async def releases(self, request: Request) -> Response:
+        query, since, limit = request.query_params.get("query"), request.query_params.get("since"), _limit(request)
+        if since is not None and _TIME.fullmatch(since) is None:
+            raise Refusal("bad_request", "since must be a time in UTC such as 2026-01-31T23:59:59Z")
+        streamed = "text/event-stream" in request.headers.get("accept", "") and request.method == "GET"
+        seen = request.headers.get("last-event-id", "")
+        if streamed and since is None and _TIME.fullmatch(seen):
+            since = seen
+        listener = self._service.feed.listen(request.state.holder, self._gate.limits.at_once) if streamed else None
+        try:
+            past = await self._service.past(query, since, limit)
+        except BaseException:
+            if listener is not None:
+                self._service.feed.leave(listener)
+            raise
+        if listener is None:
+            return json_response({"releases": past})
+        old = [event("release", each, each["time"]) for each in past]
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        stream = self._service.feed.stream(listener, old, query)
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    async def ledger(self, request: Request) -> Response:
+        return json_response(await self._worker.call(views.ledger))
+
+    async def intrusions(self, request: Request) -> Response:
+        return json_response(await self._worker.call(views.intrusions))
+
+    async def announce(self, request: Request) -> Response:
+        if not await read_announcement(request, self._gate.limits):
+            return await self.intrusions(request)
+        found, ledger = await self._worker.call(self._announce)
+        self._service.feed.publish(event("ledger", ledger))
+        return json_response(found)
+
+    @staticmethod
+    def _announce(engine: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        engine.announce_intrusion()
+        return views.intrusions(engine, done=True), views.ledger(engine)
+
+    async def health(self, request: Request) -> Response:
+        status = views.health(failed=self._worker.failed, stopping=self._service.stopping)
+        return json_response(status, 200 if status["status"] == "ok" else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        text = await self._worker.call(lambda engine: metrics.exposition(engine, self._worker))
+        return Response(text, media_type=metrics.MEDIA_TYPE)
+
+    async def description(self, request: Request) -> Response:
+        return json_response(self._description)
+
+
+def _limit(request: Request) -> int:
+    given = request.query_params.get("limit", "1000")
+    if not (given.isascii() and given.isdecimal() and len(given) <= 5 and 1 <= int(given) <= 10_000):
+        raise Refusal("bad_request", "limit must be a whole number in 1..10000")
+    return int(given)
+
+
+def _origin(request: Request) -> tuple[str | None, int]:
+    """Return producer and sequence from the headers."""
+    producer, sequence = request.headers.get("panstream-producer"), request.headers.get("panstream-sequence")
+    if producer is None and sequence is None:
+        return None, 0
+    if producer is None or sequence is None:
+        raise Refusal("bad_request", "Panstream-Producer and Panstream-Sequence are given together or not at all")
+    if _PRODUCER.fullmatch(producer) is None:
+        raise Refusal("bad_request", f"Panstream-Producer must fit {PRODUCER_PATTERN}")
+    if not (sequence.isascii() and sequence.isdecimal() and len(sequence) < 20 and int(sequence) <= MAX_SEQUENCE):
+        raise Refusal("bad_request", f"Panstream-Sequence must be a whole number in 0..{MAX_SEQUENCE}")
+    return producer, int(sequence)
+
+
+def _applied(taken: Taken) -> dict[str, Any]:
+    applied = taken.applied
+    skipped = sorted({*taken.bad, *applied.skipped}) if applied.new else []
+    late = list(applied.late)
+    return {
+        "new": applied.new,
+        "rows": taken.rows,
+        "skipped": {"count": len(skipped), "rows": skipped[:_SHOWN]},
+        "late": {"count": len(late), "rows": late[:_SHOWN]},
+    }
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return refuse(error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    response = refuse(Refusal(_STATUS_CODES.get(error.status_code, "bad_request")))
+    for name, value in (error.headers or {}).items():
+        response.headers[name] = value
+    return response
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, BudgetExhausted):
+        return refuse(Refusal("budget_exhausted", str(error)))
+    if isinstance(error, ConfigError):
+        return refuse(Refusal("not_found", "there is no query of this name"))
+    if isinstance(error, NotSupported):
+        return refuse(Refusal("conflict", str(error)))
+    return refuse(Refusal("unavailable"))
+
+
+async def _internal(request: Request, error: Exception) -> Response:
+    return refuse(Refusal("internal"))
+
+
+class _Outermost:
+    """Lets no error out: its traceback would be logged, and errors can quote what they stumbled over."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            print(f"panstream: internal error ({type(error).__name__})", file=sys.stderr)

@@ -1,0 +1,204 @@
+"""A request's body: received within limits, decompressed within limits, parsed, and overwritten."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+
+from panstream.engine.arrow import pa
+from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, SourceError
+from panstream.engine.sources.csv import CsvParser
+from panstream.engine.sources.json_lines import JsonParser
+from panstream.engine.sources.text import SPARE_BYTES
+from panstream.engine.sources.typed import Piece
+from panstream.scratch import wipe
+from panstream.server.arrow_body import read_arrow
+from panstream.server.limits import Gate, Limits
+from panstream.server.openapi import FORMATS
+from panstream.server.refusals import Refusal
+
+__all__ = ["Body", "parse", "receive"]
+
+_PLACE = "the body"
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """The bytes of a request, in memory of our own; ``size`` of them count."""
+
+    gate: Gate
+    kind: str
+    encoding: str
+    data: bytearray = field(default_factory=bytearray, repr=False)
+    size: int = 0
+    reserved: int = 0
+
+    def make_room(self, size: int) -> None:
+        """Have room for ``size`` bytes and some to spare."""
+        needed = size + SPARE_BYTES
+        if needed > len(self.data):
+            capacity = max(needed, min(2 * len(self.data), self.gate.limits.unpacked + SPARE_BYTES))
+            self.gate.reserve(capacity - self.reserved)
+            self.reserved = capacity
+            old, self.data = self.data, bytearray(capacity)
+            with memoryview(old) as view:
+                self.data[: self.size] = view[: self.size]
+            _overwrite(old)
+
+    def overwrite(self) -> None:
+        """Overwrite everything; from any thread."""
+        _overwrite(self.data)
+        self.data, self.size = bytearray(), 0
+
+    def give_back(self) -> None:
+        """Give the memory back to the gate; on the event loop."""
+        self.gate.give_back(self.reserved)
+        self.reserved = 0
+
+    def wipe(self) -> None:
+        """Do both."""
+        self.overwrite()
+        self.give_back()
+
+
+def media_type(request: Request) -> tuple[str, str]:
+    """Return format and compression, or refuse."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if kind not in FORMATS:
+        raise Refusal("unsupported_media_type", f"Content-Type must be one of {', '.join(FORMATS)}")
+    if encoding not in ("identity", "gzip", "zstd"):
+        raise Refusal("unsupported_media_type", "Content-Encoding must be identity, gzip or zstd")
+    return FORMATS[kind], encoding
+
+
+async def receive(request: Request, gate: Gate) -> Body:
+    """Return the whole body; it must come within the limits of size and time."""
+    limits = gate.limits
+    kind, encoding = media_type(request)
+    declared = request.headers.get("content-length", "")
+    length = int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 19 else 0
+    if length > limits.body:
+        raise _too_large(limits.body)
+    body = Body(gate, kind, encoding)
+    refusal: Refusal | None = None
+    try:
+        body.make_room(length)
+        async with asyncio.timeout(limits.body_time):
+            more = True
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    refusal = Refusal("bad_request", "the sender went away")
+                    break
+                chunk: bytes = message.get("body", b"")
+                more = message.get("more_body", False)
+                end = body.size + len(chunk)
+                if end > limits.body:
+                    refusal = _too_large(limits.body)
+                    break
+                body.make_room(end)
+                body.data[body.size : end] = chunk
+                body.size = end
+    except TimeoutError:
+        refusal = Refusal("request_timeout")
+    except BaseException:
+        body.wipe()
+        raise
+    if refusal is not None:
+        body.wipe()
+        raise refusal
+    return body
+
+
+def parse(body: Body, schema: RowSchema, producer: str | None, sequence: int) -> MicroBatch:
+    """Return the rows of a body. They are copies, or the body's own memory: wipe both after use."""
+    refusal: Refusal | None = None
+    try:
+        if body.encoding != "identity":
+            _unpack(body)
+        return _batch(_rows(body, schema), schema, producer, sequence)
+    except BadRowError as error:
+        refusal = Refusal("bad_row", str(error), row=error.row)
+    except SourceError as error:
+        refusal = Refusal("bad_body", str(error))
+    raise refusal
+
+
+def _batch(piece: Piece, schema: RowSchema, producer: str | None, sequence: int) -> MicroBatch:
+    bad = tuple(BadRow(row=position + 1, reason=reason) for position, reason in piece.bad)
+    batch = MicroBatch(columns=piece.columns, rows_read=piece.rows, bad_rows=bad, producer=producer, sequence=sequence)
+    if bad and schema.on_bad_row == "stop":
+        batch.wipe()
+        raise BadRowError(f"row {bad[0].row}: {bad[0].reason}; nothing of the body was taken", row=bad[0].row)
+    return batch
+
+
+def _rows(body: Body, schema: RowSchema) -> Piece:
+    limits, data = body.gate.limits, body.data
+    if body.kind == "arrow":
+        return read_arrow(memoryview(data)[: body.size], schema, rows=limits.rows)
+    if body.size and data[body.size - 1] != 0x0A:
+        data[body.size] = 0x0A
+        body.size += 1
+    if data.count(b"\n", 0, body.size) > limits.rows + 1:
+        raise _too_many(limits)
+    parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_PLACE)
+    begin = parser.start(data, body.size, final=True)
+    if begin is None or begin >= body.size:
+        return Piece(pa.RecordBatch.from_pylist([], schema.arrow()), 0, [])
+    if begin:
+        with memoryview(data) as view:
+            view[: body.size - begin] = view[begin : body.size]
+        body.size -= begin
+    piece: Piece
+    piece, end = parser.parse(data, body.size)
+    if end < body.size:
+        raise SourceError(f"{_PLACE} ends within a quoted field")
+    return piece
+
+
+def _unpack(body: Body) -> None:
+    """Decompress, never further than the limit."""
+    packed = Body(body.gate, body.kind, "identity", body.data, body.size, body.reserved)
+    body.data, body.size, body.reserved = bytearray(), 0, 0
+    limit, failed = body.gate.limits.unpacked, False
+    try:
+        with memoryview(packed.data) as view, view[: packed.size] as part:
+            stream = pa.CompressedInputStream(pa.BufferReader(part), body.encoding)
+            body.make_room(min(4 * packed.size, limit))
+            while True:
+                body.make_room(min(body.size + (1 << 20), limit + 1))
+                with memoryview(body.data) as room:
+                    count = int(stream.readinto(room[body.size : len(body.data) - SPARE_BYTES]))
+                if not count:
+                    break
+                body.size += count
+                if body.size > limit:
+                    raise _too_large(limit)
+            stream.close()
+            del stream
+    except (pa.ArrowException, OSError):
+        failed = True
+    finally:
+        packed.overwrite()
+        body.reserved += packed.reserved
+    if failed:
+        raise SourceError(f"{_PLACE} is not compressed as Content-Encoding says")
+
+
+def _overwrite(data: bytearray) -> None:
+    if data:
+        wipe(np.frombuffer(data, np.uint8))
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal("too_large", f"a body may have {limit:,} bytes")
+
+
+def _too_many(limits: Limits) -> Refusal:
+    return Refusal("too_large", f"a body may have {limits.rows:,} rows")

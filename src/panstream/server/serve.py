@@ -1,0 +1,126 @@
+"""Running the server: one process, one event loop, one engine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from panstream.engine.config import Config
+from panstream.engine.engine import Engine
+from panstream.engine.run import LIVE_AHEAD
+from panstream.errors import InvalidParameter, MissingExtra
+from panstream.server.limits import Gate, Limits
+
+__all__ = ["Settings", "serve"]
+
+_GRACE = 20  # seconds for requests under way when the server stops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where and for whom to serve. ``port=0`` lets the system choose."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tokens: Path | None = None
+    certificate: Path | None = None
+    private_key: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+def serve(
+    config: Config,
+    settings: Settings,
+    *,
+    operator_key: bytes | None = None,
+    started: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then finish what is under way and commit. ``started`` is told the address."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+    except ImportError:
+        uvicorn = None  # type: ignore[assignment]
+    if uvicorn is None:
+        raise MissingExtra("the server", "server")
+    from panstream.server.access import Access, is_loopback
+    from panstream.server.app import application
+    from panstream.server.dashboard import routes
+    from panstream.server.protocol import protocol_with
+    from panstream.server.service import Service
+    from panstream.server.tokens import Tokens
+
+    if settings.tokens is None and not is_loopback(settings.host):
+        raise InvalidParameter("tokens are needed unless host is a loopback address, got no file of tokens")
+    if (settings.certificate is None) != (settings.private_key is None):
+        raise InvalidParameter("certificate and private key are given together")
+    tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
+    listening = _listen(settings)
+    service = Service(
+        config,
+        lambda publish: Engine(config, operator_key=operator_key, ahead=LIVE_AHEAD, publish=publish),
+        producers=settings.limits.producers,
+    )
+    app = application(service, Access(tokens), Gate(settings.limits), routes())
+    logging.getLogger("uvicorn").addHandler(logging.NullHandler())
+    logging.getLogger("uvicorn").propagate = False
+    web = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http=protocol_with(settings.limits),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+        h11_max_incomplete_event_size=settings.limits.head,
+        **_tls(settings),
+    )
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            service.start()
+            await super().startup(sockets)
+            host, port = listening.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            started(f"{'https' if settings.certificate else 'http'}://{shown}:{port}")
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            service.begin_stop()
+            await super().shutdown(sockets)
+            await service.stop()
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+    with contextlib.closing(listening):
+        Server(web).run([listening])
+
+
+def _tls(settings: Settings) -> dict[str, Any]:
+    if settings.certificate is None:
+        return {}
+    return {"ssl_certfile": str(settings.certificate), "ssl_keyfile": str(settings.private_key)}
+
+
+def _listen(settings: Settings) -> socket.socket:
+    refused: str | None = None
+    try:
+        kind = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(kind[0], socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(kind[4])
+        listening.set_inheritable(False)
+        return listening
+    except OSError as error:
+        refused = f"cannot listen on host and port given: {error.strerror or 'unknown name'}"
+    raise InvalidParameter(refused)

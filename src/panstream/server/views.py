@@ -1,0 +1,132 @@
+"""What the engine publishes, in the shapes of the interface. Everything here is public."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from panstream import __version__
+from panstream.engine.engine import Engine
+from panstream.engine.plan import QueryPlan
+from panstream.engine.results import series_name
+from panstream.store.releases import Release
+
+__all__ = ["health", "intrusions", "ledger", "queries", "release", "series_of"]
+
+_FREE = "is refreshed, which costs no epsilon but more error from here on"
+_USED = "cannot be refreshed: this is the one look that its claim covers; a further one has no finite price"
+
+
+def queries(engine: Engine) -> dict[str, Any]:
+    """Return the stream and its questions."""
+    config, stream = engine.config, engine.config.stream
+    return {
+        "stream": {
+            "name": stream.name,
+            "columns": dict(stream.columns),
+            "user": stream.user,
+            "time": stream.time,
+            "durability": config.durability,
+            "on_disk": config.directory is not None,
+        },
+        "queries": [_query(engine, plan) for plan in engine.plans],
+    }
+
+
+def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
+    query = plan.config
+    scheduled = query.every is not None or query.window is not None
+    return {
+        "name": query.name,
+        "sql": query.sql,
+        "algorithm": type(plan.algorithm).__name__,
+        "why": plan.why,
+        "claim": plan.claim.to_json(),
+        "state_bytes": plan.state_bytes,
+        "series": series_of(plan),
+        "releases": {"planned": None if query.window is not None else plan.releases, "made": engine.made(query.name)},
+        "every": query.every,
+        "window": query.window,
+        "on_demand": not scheduled,
+        "finished": engine.finished(query.name),
+        "refreshable": _refreshable(plan),
+    }
+
+
+def series_of(plan: QueryPlan) -> list[str]:
+    """Return the names under which a query's groups are published."""
+    return [series_name(plan, group) for group in range(len(plan.groups))]
+
+
+def release(published: Release) -> dict[str, Any]:
+    """Return one published answer."""
+    record = published.record
+    extra: dict[str, Any] = {key: record[key] for key in ("group", "window", "until") if key in record}
+    name = published.query.partition(" [")[0] if "group" in extra else published.query
+    return {
+        "query": name,
+        "series": published.query,
+        "number": published.number,
+        "time": published.time,
+        **{key: record[key] for key in ("value", "standard_error", "interval", "level", "epsilon")},
+        "unit": record["claim"]["unit"],
+        **extra,
+    }
+
+
+def ledger(engine: Engine) -> dict[str, Any]:
+    """Return what was spent."""
+    book = engine.ledger
+    return {
+        "totals": [
+            {
+                "unit": unit,
+                "adjacency": adjacency,
+                "epsilon": _epsilon(epsilon),
+                "delta": delta,
+                "limit": book.limit(unit, adjacency),
+            }
+            for (unit, adjacency), (epsilon, delta) in book.totals().items()
+        ],
+        "entries": [
+            {
+                "name": entry.name,
+                "unit": entry.unit,
+                "adjacency": entry.adjacency,
+                "epsilon": _epsilon(entry.epsilon),
+                "delta": entry.delta,
+            }
+            for entry in book
+        ],
+        "intrusions": list(engine.intrusions),
+    }
+
+
+def intrusions(engine: Engine, *, done: bool = False) -> dict[str, Any]:
+    """Return the intrusions announced, and the price of another announcement."""
+    return {
+        "done": done,
+        "announced": list(engine.intrusions),
+        "price": [
+            {
+                "query": plan.config.name,
+                "refreshable": _refreshable(plan),
+                "epsilon": 0.0 if _refreshable(plan) else None,
+                "text": _FREE if _refreshable(plan) else _USED,
+            }
+            for plan in engine.plans
+        ],
+    }
+
+
+def health(*, failed: bool, stopping: bool) -> dict[str, Any]:
+    """Return whether events are taken."""
+    return {"status": "failed" if failed else "stopping" if stopping else "ok", "version": __version__}
+
+
+def _refreshable(plan: QueryPlan) -> bool:
+    return bool(plan.claim.intrusions.announced)
+
+
+def _epsilon(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"

@@ -1,0 +1,227 @@
+"""The engine's own thread: the state has one owner, and batches that wait together share one durable commit.
+
+Bodies are parsed by other threads meanwhile. Whatever becomes of a body, it is overwritten here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from panstream.engine.engine import Applied, Engine
+from panstream.engine.plan import needed_columns
+from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
+from panstream.engine.select import Selector
+from panstream.errors import PanstreamError
+from panstream.server.bodies import Body, parse
+from panstream.server.refusals import Refusal
+
+__all__ = ["Taken", "Worker"]
+
+_PULSE = 1.0  # seconds between looks at the clock
+_GROUP = 256  # batches that share a commit at most
+_PARSERS = 2
+_FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What became of a body, for its sender alone."""
+
+    applied: Applied
+    rows: int
+    bad: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    work: MicroBatch | Callable[[Engine], Any] | None
+    future: asyncio.Future[Any]
+    body: Body | None = None
+    result: Any = None
+    refusal: BaseException | None = None
+
+
+class Worker:
+    """Runs an engine. Everything that touches it goes through here, one after the other.
+
+    ``start`` opens the engine, and opens it again from the store after a step failed half-way.
+    """
+
+    def __init__(self, start: Callable[[], Engine], *, producers: int) -> None:
+        self._start, self._producers = start, producers
+        self.engine = start()
+        config = self.engine.config
+        self._select = Selector(config)
+        self._schema = RowSchema.of(config.stream, needed_columns(config))
+        self._parsers = ThreadPoolExecutor(_PARSERS, "parse")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self.batches = self.rows = 0  # since the start: how many there are is public
+        self.failed = False
+
+    def run(self) -> None:
+        """Start the thread; call it from the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Finish what waits, commit, and close the engine."""
+        await asyncio.to_thread(self._parsers.shutdown)
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def take(self, body: Body, producer: str | None, sequence: int) -> Taken:
+        """Take a body's rows; when this returns they are durable, as configured. The body is overwritten in any case."""
+        assert self._loop is not None
+        job = _Job(None, self._loop.create_future(), body)
+        self._parsers.submit(self._parse, job, body, producer, sequence)
+        taken: Taken = await job.future
+        return taken
+
+    async def call(self, work: Callable[[Engine], Any]) -> Any:
+        """Return ``work(engine)``."""
+        assert self._loop is not None
+        job = _Job(work, self._loop.create_future())
+        self._jobs.put(job)
+        return await job.future
+
+    def _parse(self, job: _Job, body: Body, producer: str | None, sequence: int) -> None:
+        try:
+            job.work = parse(body, self._schema, producer, sequence)
+        except Refusal as refusal:
+            job.refusal = Refusal(refusal.code, refusal.message, row=refusal.row, retry_after=refusal.retry_after)
+        except Exception as error:
+            job.refusal = Refusal("internal", f"a body could not be read ({type(error).__name__})")
+        if job.refusal is None:
+            self._jobs.put(job)
+        else:
+            self._answer([job])
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        running = True
+        while running:
+            jobs, running = self._gather(max(0.0, last + _PULSE - time.monotonic()))
+            if self.failed:
+                self._reopen()
+            self._take([job for job in jobs if isinstance(job.work, MicroBatch)])
+            for job in jobs:
+                if callable(job.work):
+                    self._call(job, job.work)
+            self._answer(jobs)
+            if time.monotonic() - last >= _PULSE:
+                last = time.monotonic()
+                self._guard(self.engine.advance)
+        self._guard(self.engine.commit)
+        self._select.__exit__(None, None, None)
+        self.engine.close()
+
+    def _gather(self, wait: float) -> tuple[list[_Job], bool]:
+        """Return all jobs that wait, after waiting for one."""
+        jobs: list[_Job] = []
+        try:
+            while len(jobs) < _GROUP:
+                job = self._jobs.get(timeout=wait) if not jobs else self._jobs.get_nowait()
+                if job is None:
+                    return jobs, False
+                jobs.append(job)
+        except queue.Empty:
+            return jobs, True
+        return jobs, True
+
+    def _take(self, jobs: list[_Job]) -> None:
+        """Apply batches one by one, then commit them all."""
+        if not jobs:
+            return
+        for job in jobs:
+            assert isinstance(job.work, MicroBatch)
+            self._apply(job, job.work)
+        self.engine.forget_producers(self._producers)
+        durable = self.engine.config.durability == "batch"
+        if not self._guard(self.engine.commit if durable else self.engine.advance):
+            for job in jobs:
+                job.refusal = job.refusal or Refusal("unavailable", _FAILED, retry_after=1)
+
+    def _apply(self, job: _Job, batch: MicroBatch) -> None:
+        try:
+            if self.failed:
+                job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
+                return
+            applied = self.engine.apply(self._select(batch), commit=False)
+            job.result = Taken(applied=applied, rows=batch.rows_read, bad=tuple(bad.row for bad in batch.bad_rows))
+            if applied.new:
+                self.batches += 1
+                self.rows += batch.rows_read
+        except BadRowError as error:
+            job.refusal = Refusal("bad_row", str(error), row=error.row)
+        except PanstreamError as error:
+            job.refusal = Refusal("bad_body", str(error))
+        except Exception as error:
+            job.refusal = Refusal("internal", f"a batch could not be taken ({type(error).__name__})")
+        finally:
+            self._select.wipe()
+            batch.wipe()
+            self.failed = self.failed or self.engine.broken
+
+    def _call(self, job: _Job, work: Callable[[Engine], Any]) -> None:
+        if self.failed:
+            job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
+            return
+        try:
+            job.result = work(self.engine)
+        except (Refusal, PanstreamError) as error:
+            job.refusal = error
+        except Exception as error:
+            job.refusal = Refusal("internal", f"the engine failed ({type(error).__name__})")
+        self.failed = self.failed or self.engine.broken
+
+    def _guard(self, step: Callable[[], None]) -> bool:
+        """Do a step of the engine; False if it failed, after which the engine is opened again."""
+        if self.failed:
+            return False
+        try:
+            step()
+        except Exception:
+            self.failed = True
+        self.failed = self.failed or self.engine.broken
+        return not self.failed
+
+    def _reopen(self) -> None:
+        try:
+            self.engine.close()
+            self.engine = self._start()
+        except Exception:
+            return
+        self.failed = False
+
+    def _answer(self, jobs: list[_Job]) -> None:
+        assert self._loop is not None
+
+        for job in jobs:
+            if job.body is not None:
+                job.body.overwrite()
+
+        def tell() -> None:
+            for job in jobs:
+                if job.body is not None:
+                    job.body.give_back()
+                if job.future.cancelled():
+                    continue
+                if job.refusal is not None:
+                    job.future.set_exception(job.refusal)
+                else:
+                    job.future.set_result(job.result)
+
+        if jobs:
+            try:
+                self._loop.call_soon_threadsafe(tell)
+            except RuntimeError:  # the loop is closed: nobody waits
+                return
