@@ -1,0 +1,73 @@
+"""The dashboard: a static page of this package, served with a policy that lets nothing else in.
+
+The files hold no data: what they show they ask the HTTP interface for, with the reader's own token.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+__all__ = ["HEADERS", "assets", "routes"]
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-cache",
+}
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+    "woff2": "font/woff2",
+}
+
+
+def assets() -> dict[str, tuple[str, bytes]]:
+    """Return every file of the page by the path it is served under, with its type. Nothing else is ever served."""
+    found: dict[str, tuple[str, bytes]] = {}
+    _collect(files(__name__) / "static", "/dashboard/", found)
+    found["/"] = found.pop("/dashboard/index.html")
+    return found
+
+
+def _collect(folder: Traversable, prefix: str, found: dict[str, tuple[str, bytes]]) -> None:
+    for each in folder.iterdir():
+        if each.is_dir():
+            _collect(each, f"{prefix}{each.name}/", found)
+        else:
+            found[f"{prefix}{each.name}"] = _TYPES[each.name.rpartition(".")[2]], each.read_bytes()
+
+
+def routes() -> list[Route]:
+    """Return one route for every file: a path that is not in the list does not exist."""
+    return [Route(path, _Asset(kind, body), methods=["GET"]) for path, (kind, body) in assets().items()]
+
+
+class _Asset:
+    """One file as an endpoint; it is read from memory, and asked for again only if it changed."""
+
+    def __init__(self, kind: str, body: bytes) -> None:
+        self._body = body
+        self._headers = {**HEADERS, "Content-Type": kind, "ETag": f'"{sha256(body).hexdigest()[:16]}"'}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        known = self._headers["ETag"] in request.headers.get("if-none-match", "")
+        response = Response(b"" if known else self._body, 304 if known else 200, self._headers)
+        await response(scope, receive, send)

@@ -1,0 +1,41 @@
+// Numbers and times as people read them.
+
+/** A number with as many digits as matter. */
+export function number(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (value === Infinity || value === "inf") return "∞";
+  const size = Math.abs(value);
+  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
+}
+
+/** A privacy loss: short, and honest about infinity. */
+export function loss(value) {
+  if (value === "inf" || value === Infinity) return "∞";
+  if (value === null || value === undefined) return "–";
+  return Number(value).toLocaleString("en", { maximumSignificantDigits: 3 });
+}
+
+/** A time of day if it was today, else the date too. */
+export function moment(iso) {
+  const at = new Date(iso);
+  if (Number.isNaN(at.getTime())) return String(iso);
+  const today = new Date().toDateString() === at.toDateString();
+  const clock = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  return today ? clock : `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" })}, ${clock}`;
+}
+
+/** Odds as "2.7 : 1" or "1 : 2.7". */
+export function odds(value) {
+  if (value === Infinity) return "certain";
+  if (value === 0) return "impossible";
+  return value >= 1 ? `${short(value)} : 1` : `1 : ${short(1 / value)}`;
+}
+
+/** Odds as a chance in percent. */
+export const chance = (value) => `${(value === Infinity ? 100 : (100 * value) / (1 + value)).toLocaleString("en", { maximumFractionDigits: 1 })}%`;
+
+const short = (value) => value.toLocaleString("en", { maximumFractionDigits: value >= 100 ? 0 : value >= 10 ? 1 : 2 });
+
+/** "1 answer", "2 answers". */
+export const many = (count, one, several = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : several}`;
