@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench mutants install clean
+.PHONY: help run test check bench docs mutants install clean
 
 help:
 	@echo "make run      install into .venv and show the main job on the bundled sample"
 	@echo "make test     install everything the tests need and run all of them"
 	@echo "make check    lint, types, import contracts, quick tests (under two minutes)"
 	@echo "make bench    measure speed and accuracy against peers"
+	@echo "make docs     build the documentation into build/site"
 	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
 	@echo "make clean    remove what make created"
 
@@ -48,9 +49,13 @@ check: $(STAMP) system
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
-bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches duckdb
-	@for script in $(filter-out benchmarks/mutants.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: $(STAMP) system
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches python-dp
+	$(BIN)/python benchmarks/bench.py $(PARTS)
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 mutants: $(STAMP)
 	$(BIN)/python benchmarks/mutants.py

@@ -13,7 +13,7 @@ from panstream.batch import items
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.scratch import Scratch
 
-__all__ = ["Odds", "member_odds"]
+__all__ = ["Odds", "member_odds", "odds_in"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,11 @@ def member_odds(data: bytes, member: Any, *, prior: float = 0.5) -> Odds:
     """
     if not 0 < prior < 1:
         raise InvalidParameter(f"prior must be in (0, 1), got prior={prior}")
-    monitor = Monitor[Any].from_bytes(data)
+    return odds_in(Monitor[Any].from_bytes(data), member, prior=prior)
+
+
+def odds_in(monitor: Monitor[Any], member: Any, *, prior: float = 0.5) -> Odds:
+    """Return the same for a state that is loaded already."""
     algorithm, state = monitor.algorithm, monitor.state
     name = type(algorithm).__name__
     law = getattr(algorithm, "law", None) or getattr(_presence(algorithm), "law", None)
