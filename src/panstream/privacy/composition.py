@@ -9,7 +9,7 @@ from dataclasses import replace
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Claim
 
-__all__ = ["gaussian_rho", "group", "parallel", "repeated", "sequential", "zcdp_delta", "zcdp_epsilon"]
+__all__ = ["gaussian_rho", "group", "parallel", "repeated", "sequential", "zcdp_delta", "zcdp_epsilon", "zcdp_rho"]
 
 
 def sequential(claims: Sequence[Claim]) -> Claim:
@@ -112,6 +112,28 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         middle = (low + high) / 2.0
         low, high = (low, middle) if zcdp_delta(rho, middle) <= delta else (middle, high)
     return high
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """Return the largest rho whose zCDP gives (``epsilon``, ``delta``): the inverse of :func:`zcdp_epsilon`.
+
+    >>> rho = zcdp_rho(1.0, 1e-9)
+    >>> round(rho, 6), zcdp_delta(rho, 1.0) <= 1e-9
+    (0.014973, True)
+    """
+    if not epsilon > 0:
+        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    if not 0.0 < delta < 1.0:
+        raise InvalidParameter(f"delta must be in (0, 1), got delta={delta}")
+    if math.isinf(epsilon):
+        return math.inf
+    low, high = 0.0, epsilon
+    while zcdp_delta(high, epsilon) <= delta:
+        low, high = high, 2.0 * high
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if zcdp_delta(middle, epsilon) <= delta else (low, middle)
+    return low
 
 
 def _same_kind(claims: Sequence[Claim]) -> Claim:

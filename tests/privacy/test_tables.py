@@ -1,0 +1,82 @@
+"""Noise for tables and choices: inverse pairs, and the losses themselves recomputed from the laws."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import opendp.prelude as dp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from panstream.errors import InvalidParameter
+from panstream.privacy import tables
+from panstream.privacy.composition import zcdp_delta, zcdp_epsilon, zcdp_rho
+
+LOSSES = st.floats(1e-4, 20.0)
+
+
+@given(LOSSES)
+def test_noise_is_the_inverse_of_loss_and_never_too_small(loss: float) -> None:
+    assert tables.table_epsilon(float(tables.table_kappa(loss))) == pytest.approx(loss)
+    assert tables.table_kappa(loss) * 2 == Fraction(loss)
+    assert tables.table_rho(tables.table_sigma(loss)) <= loss * (1 + 1e-15)
+    assert tables.choice_rho(tables.choice_epsilon(loss)) <= loss
+    assert tables.choice_rho(tables.choice_epsilon(loss)) == pytest.approx(loss)
+
+
+@given(st.floats(0.01, 8.0), st.floats(1e-12, 0.01))
+def test_rho_for_epsilon_and_delta_is_the_largest(epsilon: float, delta: float) -> None:
+    rho = zcdp_rho(epsilon, delta)
+    assert zcdp_delta(rho, epsilon) <= delta < zcdp_delta(rho * (1 + 1e-6), epsilon)
+    assert zcdp_epsilon(rho, delta) == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_conversion_agrees_with_opendp() -> None:
+    dp.enable_features("contrib")
+    space = dp.atom_domain(T=dp.i64), dp.absolute_distance(T=dp.i64)
+    for sigma in (3.0, 10.0):
+        curve = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, sigma)).map(1)
+        for delta in (1e-9, 1e-5):
+            assert zcdp_epsilon(1 / (2 * sigma**2), delta) == pytest.approx(curve.epsilon(delta), rel=1e-6)
+
+
+def test_exponential_mechanism_loses_epsilon_squared_over_eight() -> None:
+    """Worst Rényi divergence over pairs of utilities that move by one; a little less noise would cost more."""
+    rng = np.random.default_rng(4)
+    epsilon, worst = 1.0, 0.0
+    rate = float(tables.choice_rate(epsilon, 1))
+    for _ in range(3000):
+        size = int(rng.integers(2, 5))
+        before = rng.normal(0, 3, size)
+        after = before + rng.choice([-1.0, 0.0, 1.0], size)
+        p, q = np.exp(rate * before), np.exp(rate * after)
+        p, q = p / p.sum(), q / q.sum()
+        for alpha in (1.0001, 2.0, 8.0):
+            worst = max(worst, math.log((p**alpha * q ** (1 - alpha)).sum()) / (alpha - 1) / alpha)
+    assert 0.97 * tables.choice_rho(epsilon) < worst <= tables.choice_rho(epsilon)
+
+
+def test_discrete_gaussian_tables_lose_what_is_said() -> None:
+    """Two cells move by one in opposite directions: Rényi divergence alpha·rho, exactly, from the law itself."""
+    for sigma in (0.5, 2.0, 7.0):
+        k = np.arange(-400, 401)
+        total = np.exp(-(k**2) / (2 * sigma**2)).sum()  # the same for both, as the shift is whole
+        for alpha in (2, 3):
+            exponent = -(alpha * k**2 + (1 - alpha) * (k - 1) ** 2) / (2 * sigma**2)
+            one = math.log(np.exp(exponent).sum() / total)
+            assert 2 * one / (alpha - 1) == pytest.approx(alpha * tables.table_rho(sigma), rel=1e-6)
+
+
+def test_no_noise_and_bad_parameters() -> None:
+    assert tables.table_kappa(math.inf) == tables.choice_rate(math.inf, 2) == math.inf
+    assert tables.table_sigma(math.inf) == 0.0
+    assert zcdp_rho(math.inf, 1e-9) == math.inf
+    with pytest.raises(InvalidParameter, match="epsilon must be positive, got epsilon=0"):
+        tables.table_kappa(0.0)
+    with pytest.raises(InvalidParameter, match="rho must be positive"):
+        tables.table_sigma(-1.0)
+    with pytest.raises(InvalidParameter, match="records must be at least 1"):
+        tables.r_sensitivity(0)
+    with pytest.raises(InvalidParameter, match="delta must be in"):
+        zcdp_rho(1.0, 0.0)
