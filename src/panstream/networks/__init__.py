@@ -10,6 +10,7 @@ _NAMES = {
     "BayesianNetwork": "network",
     "Bins": "domain",
     "Domain": "domain",
+    "Explanation": "inference",
     "Records": "records",
     "chow_liu": "baselines",
     "conditional": "network",
@@ -22,10 +23,16 @@ _NAMES = {
     "greedy": "baselines",
     "independent": "baselines",
     "load": "files",
-    "local_search": "local_search",
+    "local_search": "hill_climbing",
+    "log_probability": "inference",
+    "most_probable": "inference",
     "mutual_information": "information",
     "naive_bayes": "baselines",
+    "noisy_entropy_bias": "entropy_error",
+    "noisy_entropy_error": "entropy_error",
     "pairwise": "counting",
+    "posterior": "inference",
+    "probability": "inference",
     "propose_domain": "domain",
     "sample": "sampling",
     "save": "files",
@@ -34,6 +41,7 @@ _NAMES = {
     "tables_of": "baselines",
     "to_bif": "bif",
     "to_json": "files",
+    "to_svg": "picture",
 }
 
 __all__ = sorted(_NAMES)
