@@ -13,7 +13,9 @@ from panstream.catalogue import ALGORITHMS
 __version__ = "0.1.0"
 
 _OTHERS = {
+    "AsyncClient": "panstream.client_async",
     "Claim": "panstream.privacy.claim",
+    "Client": "panstream.client",
     "DistinctCount": "panstream.statistics",
     "Estimate": "panstream.estimate",
     "Ledger": "panstream.privacy.ledger",

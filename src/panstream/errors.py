@@ -13,6 +13,8 @@
     ├── StoreError            the state could not be read or written; the old state is intact
     │   ├── StoreLocked       another process has the store open
     │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
+    ├── RequestRefused        a server refused a request; ``code`` says why
+    ├── ServerUnreachable     a server did not answer, or was busy, however often it was asked
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
 
 A message names the parameter, the rule and the public value. It never contains an item, a key or a state.
@@ -30,6 +32,8 @@ __all__ = [
     "MissingExtra",
     "NotSupported",
     "PanstreamError",
+    "RequestRefused",
+    "ServerUnreachable",
     "StoreDamaged",
     "StoreError",
     "StoreLocked",
@@ -74,6 +78,18 @@ class MergeRefused(PanstreamError):
 
 class InsecureSource(PanstreamError):
     """A test source was used where real privacy is promised."""
+
+
+class RequestRefused(PanstreamError):
+    """A server refused a request; sending it again would not help."""
+
+    def __init__(self, message: str, *, code: str, status: int) -> None:
+        super().__init__(message)
+        self.code, self.status = code, status
+
+
+class ServerUnreachable(PanstreamError):
+    """A server did not answer, or was busy, however often it was asked."""
 
 
 class StoreError(PanstreamError):

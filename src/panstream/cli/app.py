@@ -14,6 +14,7 @@ from panstream.cli.figures import figures
 from panstream.cli.init import init
 from panstream.cli.inspect import inspect
 from panstream.cli.run import run
+from panstream.cli.send import send
 from panstream.cli.serve import serve, token
 
 __all__ = ["app"]
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (init, check, explain, run, inspect, serve, token):
+for _command in (init, check, explain, run, inspect, serve, token, send):
     app.command()(_command)
 app.add_typer(intrusion.app, name="intrusion")
 app.add_typer(plan.app, name="plan")

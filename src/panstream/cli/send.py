@@ -1,0 +1,130 @@
+"""``panstream send``: pipe events to a server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panstream.cli.outcome import outcome
+from panstream.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from panstream.client import Client
+
+__all__ = ["send"]
+
+_BLOCK = 1 << 20
+_TYPES = {"csv": "text/csv", "json": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}
+
+
+def send(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server: https://host:port.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")],
+    input: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Standard input by default.")] = None,
+    format: Annotated[str, typer.Option(help="csv (with a header line), json (lines) or arrow (IPC stream).")] = "json",
+    token_file: Annotated[Path | None, typer.Option(help="File with the token; or set PANSTREAM_TOKEN.")] = None,
+    producer: Annotated[
+        str | None, typer.Option(help="Name of this sender, never of a person; random by default.")
+    ] = None,
+    lanes: Annotated[int, typer.Option(min=1, max=64, help="Batches under way at a time.")] = 2,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
+) -> None:
+    """Send events to a server and wait until they are durable there."""
+    with outcome():
+        from panstream.client import Client
+
+        if format not in _TYPES:
+            raise InvalidParameter(f"format must be one of {', '.join(_TYPES)}, got {format!r}")
+        certificates = None if ca_file is None else str(ca_file)
+        settings: dict[str, Any] = {"producer": producer, "lanes": lanes, "ca_file": certificates}
+        with Client(url, stream=stream, token=_token(token_file), **settings) as client:
+            source = sys.stdin.buffer if input is None or str(input) == "-" else _opened(input)
+            with source:
+                _pump(client, source, format)
+            sent = client.flush()
+        typer.echo(f"{sent.rows:,} rows in {sent.batches:,} batches are durable on the server", err=True)
+        if sent.skipped or sent.late:
+            typer.echo(f"{sent.skipped:,} of them were skipped as bad, {sent.late:,} were late", err=True)
+
+
+def _pump(client: Client, source: IO[bytes], format: str) -> None:
+    if format == "arrow":
+        import pyarrow as pa
+
+        damaged = False
+        try:
+            with pa.ipc.open_stream(source) as reader:
+                for batch in reader:
+                    client.send(batch)
+        except pa.ArrowException:
+            damaged = True
+        if damaged:
+            raise InvalidParameter("the input is not an Arrow IPC stream, or is cut short")
+        return
+    blocks = _csv_blocks(source) if format == "csv" else _line_blocks(source)
+    for block in blocks:
+        client.send_body(block, _TYPES[format])
+
+
+def _line_blocks(source: IO[bytes]) -> Iterator[bytes]:
+    """Yield whole lines, about a block at a time; what has arrived does not wait for more."""
+    rest = b""
+    while data := _some(source):
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield rest + data[:end]
+            rest = data[end:]
+        else:
+            rest += data
+    if rest:
+        yield rest
+
+
+def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
+    """Yield whole records, each time under the header."""
+    from panstream.engine.sources.csv_records import Dialect
+
+    dialect, data, head = Dialect(), bytearray(), b""
+    while piece := _some(source):
+        data += piece
+        if not head:
+            stop = dialect.first_end(data, 0, len(data))
+            if stop is None:
+                continue
+            head = bytes(data[:stop])
+            del data[:stop]
+        end = dialect.likely_end(data, len(data))
+        if end:
+            yield head + bytes(data[:end])
+            del data[:end]
+    if data and head:
+        yield head + bytes(data)
+
+
+def _some(source: IO[bytes]) -> bytes:
+    read = getattr(source, "read1", source.read)
+    data: bytes = read(_BLOCK)
+    return data
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        reason = error.strerror
+    raise InvalidParameter(f"{path.name} cannot be read: {reason}")
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get("PANSTREAM_TOKEN")
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        reason = error.strerror
+    raise InvalidParameter(f"the token file cannot be read: {reason}")
