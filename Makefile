@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs mutants install clean
+.PHONY: help run test check bench docs mutants soak install clean
 
 help:
 	@echo "make run      install into .venv and show the main job on the bundled sample"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench    measure speed and accuracy against peers"
 	@echo "make docs     build the documentation into build/site"
 	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
+	@echo "make soak     30 minutes of load on a server that is killed every 20 seconds"
 	@echo "make clean    remove what make created"
 
 $(VENV)/.core: pyproject.toml constraints.txt
@@ -23,13 +24,14 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@touch $@
 
 $(STAMP): $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,audit,engine,cli,plots,redis,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,audit,engine,cli,server,plots,redis,dev]'
 	@touch $@
 
 # Debian packages that the tests talk to; installed only where they are missing.
 .PHONY: system
 system:
 	@command -v redis-server >/dev/null || { apt-get update -qq && apt-get install -y -qq redis-server; }
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 install: $(STAMP)
 
@@ -59,6 +61,9 @@ docs: $(STAMP)
 
 mutants: $(STAMP)
 	$(BIN)/python benchmarks/mutants.py
+
+soak: $(STAMP)
+	$(BIN)/python benchmarks/soak.py
 
 clean:
 	find src -name '*.nb[ic]' -delete
