@@ -275,6 +275,15 @@ def test_init_check_explain(here: Path) -> None:
     assert "did you mean 'epsilon'" in run("check", "bad.toml", code=2).stderr
 
 
+def test_init_with_a_user_counts_users(here: Path) -> None:
+    run("init", "visits.csv", "--user", "visitor", "--out", "new.toml")
+    assert "Bitmap" in run("explain", "new.toml").stdout
+    assert "must be one of the columns" in run("init", "visits.csv", "--user", "x", "--out", "other.toml", code=2).stderr
+    Path("odd.csv").write_text('the "user",n\na,1\n')
+    run("init", "odd.csv", "--user", 'the "user"', "--out", "odd.toml")
+    assert "Bitmap" in run("explain", "odd.toml").stdout
+
+
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "arrow"])
 def test_init_reads_other_headers(here: Path, ending: str) -> None:
     import pyarrow as pa

@@ -27,6 +27,7 @@ _TYPES |= {"bool": "bool", "timestamp": "timestamp", "date": "date", "binary": "
 
 def init(
     sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A CSV, JSON lines, Parquet or Arrow file.")],
+    user: Annotated[str | None, typer.Option(help="The column that says whom a row belongs to.")] = None,
     out: Annotated[Path, typer.Option(help="Where to write the configuration.")] = Path("panstream.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
@@ -37,7 +38,10 @@ def init(
         if not sample.exists():
             raise InvalidParameter(f"there is no file {sample.name!r}")
         stream = re.sub(r"\W+", "_", sample.name.split(".")[0].lower()).strip("_") or "stream"
-        out.write_text(template(stream, sample_columns(sample)))
+        columns = sample_columns(sample)
+        if user is not None and user not in columns:
+            raise InvalidParameter(f"--user must be one of the columns {', '.join(columns)}, got {user!r}")
+        out.write_text(template(stream, columns, user))
         typer.echo(f"wrote {out}: read it through, then: panstream check {out}")
 
 
@@ -92,14 +96,22 @@ def _type(arrow_type: str) -> str:
     return _TYPES.get(re.sub(r"[\d\[(].*", "", arrow_type), "string")
 
 
-def template(stream: str, columns: dict[str, str]) -> str:
+def template(stream: str, columns: dict[str, str], user: str | None = None) -> str:
     """Return a configuration with these columns and a first question, with comments."""
     declared = "\n".join(f"{_key(name)} = {json.dumps(kind)}" for name, kind in columns.items())
     numeric = next((name for name, kind in columns.items() if kind == "double"), None)
     extra = ""
     if numeric is not None:
         extra = _SUM.format(stream=stream, column=numeric)
-    return _TEMPLATE.format(stream=stream, columns=declared, extra=extra)
+    line, question = _NO_USER, _ROWS.format(stream=stream)
+    if user is not None:
+        line, question = f"user = {json.dumps(user)}", _USERS.format(stream=stream, user=_quoted(user))
+    return _TEMPLATE.format(stream=stream, user=line, columns=declared, question=question, extra=extra)
+
+
+def _quoted(name: str) -> str:
+    """Write a column's name as SQL takes it, inside a TOML string."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps('"' + name.replace('"', '""') + '"')[1:-1]
 
 
 def _key(name: str) -> str:
@@ -109,7 +121,7 @@ def _key(name: str) -> str:
 _TEMPLATE = """\
 [stream]
 name = "{stream}"
-# user = "..."           # column that says whom a row belongs to; needed for COUNT(DISTINCT ...)
+{user}
 # time = "..."           # column of event time; without it the time of arrival counts
 # lateness = "5 minutes" # how late a row may come
 # on_bad_row = "skip"    # or "stop"
@@ -122,8 +134,7 @@ name = "{stream}"
 # event = 3.0
 
 [[query]]
-name = "rows"
-sql = "SELECT COUNT(*) FROM {stream}"
+{question}
 epsilon = 1.0            # total privacy loss, for a copy of the state and all answers together
 # every = "1 hour"       # answer on the clock ...
 # horizon = 720          # ... so many times
@@ -133,6 +144,17 @@ epsilon = 1.0            # total privacy loss, for a copy of the state and all a
 directory = "state"      # keep it out of backups: every copy of it is an intrusion
 # durability = "batch"   # "interval" and "none" are faster and promise less
 """
+
+_NO_USER = '# user = "..."           # column that says whom a row belongs to; needed for COUNT(DISTINCT ...)'
+
+_ROWS = """\
+name = "rows"
+sql = "SELECT COUNT(*) FROM {stream}\""""
+
+_USERS = """\
+name = "users"
+sql = "SELECT COUNT(DISTINCT {user}) FROM {stream}"
+# expected = 10000       # roughly how many; makes the estimate better if it is about right"""
 
 _SUM = """
 # [[query]]
