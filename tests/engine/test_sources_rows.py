@@ -3,7 +3,7 @@
 import datetime
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 import pyarrow as pa
@@ -101,42 +101,56 @@ def test_pieces_of_different_encoding() -> None:
 # --- reading ahead ----------------------------------------------------------------------------------------------------
 
 
+def batch_of(number: int) -> MicroBatch:
+    return MicroBatch(columns=pa.record_batch({"n": pa.array([number], pa.int64())}), rows_read=1)
+
+
+def value_of(batch: MicroBatch | None) -> object:
+    return None if batch is None else batch.columns.column("n")[0].as_py()
+
+
 def test_reading_ahead() -> None:
-    pieces = [piece_of([n]) for n in range(50)]
-    assert [piece.columns.column("n")[0].as_py() for piece in read_ahead(iter(pieces))] == list(range(50))
-    assert list(read_ahead(iter([]))) == []
+    def read() -> Generator[MicroBatch | None, None, None]:
+        for number in range(50):
+            yield batch_of(number)
+            yield None  # nothing to read just then: only of interest to who waits
+
+    assert [value_of(batch) for batch in read_ahead(read())] == list(range(50))
 
 
 def test_reading_ahead_of_an_error() -> None:
-    def failing() -> Iterator[Piece]:
-        yield piece_of([1])
+    def failing() -> Generator[MicroBatch | None, None, None]:
+        yield batch_of(1)
         raise SourceError("damaged")
 
     ahead = read_ahead(failing())
-    assert next(ahead).rows == 1
+    assert value_of(next(ahead)) == 1
     with pytest.raises(SourceError, match="damaged"):
         next(ahead)
 
 
 def test_leaving_a_reader_that_is_ahead() -> None:
-    """The thread ends, and what it had read is overwritten."""
-    pieces = [piece_of([n + 1]) for n in range(5)]
-    threads, second = threading.active_count(), threading.Event()
+    """The thread ends and closes what it read from, and what it had read is overwritten."""
+    batches = [batch_of(number + 1) for number in range(5)]
+    threads, second, closed = threading.active_count(), threading.Event(), threading.Event()
 
-    def read() -> Iterator[Piece]:
-        yield pieces[0]
-        second.set()
-        yield from pieces[1:]
+    def read() -> Generator[MicroBatch | None, None, None]:
+        try:
+            yield batches[0]
+            second.set()
+            yield from batches[1:]
+        finally:
+            closed.set()
 
     ahead = read_ahead(read())
     first = next(ahead)
     assert second.wait(60)
-    ahead.close()  # type: ignore[attr-defined]
+    ahead.close()
     assert threading.active_count() == threads
-    left = [piece.columns.column("n")[0].as_py() for piece in pieces]
-    assert first.columns.column("n")[0].as_py() == 1
-    assert left[1] == 0  # was read, or about to be
-    assert left[-1] == 5  # was never read
+    assert closed.is_set()
+    assert value_of(first) == 1
+    assert value_of(batches[1]) == 0  # was read, or about to be
+    assert value_of(batches[-1]) == 5  # was never read
 
 
 # --- wiping -----------------------------------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ class Config:
     interval: float = 1.0
     batch_rows: int = 50_000
     batch_time: float = 0.020
+    commit_rows: int = 5_000_000  # of files: they can be read again, so nobody waits for the disk
 
     def query(self, name: str) -> QueryConfig:
         """Return the query called ``name``."""
@@ -132,7 +133,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     store = _Section(
         "[store]",
         top.optional("store", dict) or {},
-        {"directory", "durability", "interval", "batch_rows", "batch_time"},
+        {"directory", "durability", "interval", "batch_rows", "batch_time", "commit_rows"},
     )
     directory = store.optional("directory", str)
     return Config(
@@ -143,6 +144,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         interval=store.duration("interval") or 1.0,
         batch_rows=store.whole("batch_rows", 1, 10_000_000) or 50_000,
         batch_time=store.duration("batch_time") or 0.020,
+        commit_rows=store.whole("commit_rows", 1, 1 << 40) or 5_000_000,
     )
 
 

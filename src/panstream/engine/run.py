@@ -70,20 +70,26 @@ def feed(
 
 
 def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick | None = None) -> Fed:
-    """Feed a source to an engine; what was applied before is passed over, and batches are acknowledged when durable."""
+    """Feed a source to an engine; what was applied before is passed over, and batches are acknowledged when durable.
+
+    Files can be read again, so that many of their micro-batches share a commit; rows of other sources wait for theirs.
+    """
     fed = Fed()
     source.resume(engine.positions())
+    share = engine.config.commit_rows if source.progress() is not None else 1
     waiting: list[object] = []
-    looked = time.monotonic()
+    looked, pending = time.monotonic(), 0
     try:
         with _Interruptible() as guard:
             for batch in source.batches():
                 if batch is not None:
+                    pending += batch.rows_read
                     with guard:
-                        _take(engine, select, batch, fed)
+                        _take(engine, select, batch, fed, commit=pending >= share)
+                    pending = 0 if pending >= share else pending
                     waiting.append(batch.token)
                 if batch is None or time.monotonic() - looked > _PULSE:
-                    looked = time.monotonic()
+                    looked, pending = time.monotonic(), 0
                     with guard:
                         engine.advance()
                 if engine.durable:
@@ -96,12 +102,14 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
         fed.interrupted = True
     finally:
         source.close()
+        if pending and not engine.broken:
+            engine.advance()
     return fed
 
 
-def _take(engine: Engine, select: Selector, batch: MicroBatch, fed: Fed) -> None:
+def _take(engine: Engine, select: Selector, batch: MicroBatch, fed: Fed, *, commit: bool) -> None:
     try:
-        applied = engine.apply(select(batch))
+        applied = engine.apply(select(batch), commit=commit)
         if applied.new:
             fed.note([*(bad.row for bad in batch.bad_rows), *applied.skipped], applied.late)
         fed.rows += batch.rows_read

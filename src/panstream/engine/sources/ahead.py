@@ -1,31 +1,34 @@
-"""Reading the next piece while the engine works on the last: decoders run without Python's lock."""
+"""Reading the next micro-batch while the engine works on the last: decoders run without Python's lock."""
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 
-from panstream.engine.rows import wipe_array
-from panstream.engine.sources.typed import Piece
+from panstream.engine.rows import MicroBatch
 
 __all__ = ["read_ahead"]
 
 
-def read_ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Yield ``pieces`` as they are, read by a thread that keeps one ready and works on the next.
+def read_ahead(batches: Generator[MicroBatch | None, None, None]) -> Generator[MicroBatch | None, None, None]:
+    """Yield ``batches`` as they are, read by a thread that keeps one ready and works on the next.
 
-    So two more pieces than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read.
+    So two more than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read.
     """
-    ready: queue.Queue[Piece | BaseException | None] = queue.Queue(maxsize=1)
+    ready: queue.Queue[MicroBatch | BaseException | None] = queue.Queue(maxsize=1)
     left = threading.Event()
 
     def read() -> None:
         try:
-            for piece in pieces:
-                ready.put(piece)
-                if left.is_set():
-                    return
+            with contextlib.closing(batches):
+                for batch in batches:
+                    if batch is not None:
+                        ready.put(batch)
+                    batch = None  # what was handed over is the engine's alone
+                    if left.is_set():
+                        return
             ready.put(None)
         except BaseException as error:
             ready.put(error)
@@ -44,12 +47,11 @@ def read_ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
             thread.join(0.001)
 
 
-def _drop(ready: queue.Queue[Piece | BaseException | None]) -> None:
-    """Make room for a thread that waits to put its last piece."""
+def _drop(ready: queue.Queue[MicroBatch | BaseException | None]) -> None:
+    """Make room for a thread that waits to put its last batch."""
     try:
         found = ready.get_nowait()
     except queue.Empty:
         return
-    if isinstance(found, Piece):
-        for column in found.columns.columns:
-            wipe_array(column)
+    if isinstance(found, MicroBatch):
+        found.wipe()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,14 +78,19 @@ class FileSource:
     def batches(self) -> Iterator[MicroBatch | None]:
         """Yield all rows; ``None`` whenever standard input keeps us waiting."""
         for file, size in zip(self._files, self._sizes, strict=True):
-            if file.format == "parquet":
-                yield from self._parquet(file, size)
-            elif file.format == "arrow":
-                yield from self._arrow(file)
-            else:
-                yield from self._text(file)
+            found = self._found(file, size)
+            with contextlib.closing(found if file.path is None else read_ahead(found)) as batches:
+                yield from batches
             self._position = lambda: 0.0
             self._finished += size
+
+    def _found(self, file: InputFile, size: int) -> Generator[MicroBatch | None, None, None]:
+        if file.format == "parquet":
+            yield from self._parquet(file, size)
+        elif file.format == "arrow":
+            yield from self._arrow(file, size)
+        else:
+            yield from self._text(file, size)
 
     def acknowledge(self, token: object) -> None:
         """Do nothing: files stay where they are."""
@@ -121,9 +126,9 @@ class FileSource:
         total = max(1, reader.total_rows)
         coalescer = self._coalescer(file, start=reader.skip(self._applied.get(file.name, 0)))
         self._position = lambda: size * coalescer.rows_seen / total
-        yield from _coalesced(reader, read_ahead(reader.pieces()), coalescer)
+        yield from _coalesced(reader, reader.pieces(), coalescer)
 
-    def _arrow(self, file: InputFile) -> Iterator[MicroBatch | None]:
+    def _arrow(self, file: InputFile, size: int) -> Iterator[MicroBatch | None]:
         if file.path is None:
             pipe = PipeBytes(self._fd)
             while not pipe.wait(self._poll):
@@ -131,12 +136,12 @@ class FileSource:
             handle, seekable = unpacked(pipe, pipe.compression()), False
         else:
             raw, codec = open_file(file.path)
-            self._position = lambda: _tell(raw)
+            self._position = lambda: _tell(raw, size)
             handle, seekable = unpacked(raw, codec), codec is None
         reader = ArrowInput(handle, self._schema, place=file.name, seekable=seekable)
         yield from _coalesced(reader, reader.pieces(), self._coalescer(file))
 
-    def _text(self, file: InputFile) -> Iterator[MicroBatch | None]:
+    def _text(self, file: InputFile, size: int) -> Iterator[MicroBatch | None]:
         raw: io.FileIO | PipeBytes
         if file.path is None:
             raw = PipeBytes(self._fd)
@@ -146,7 +151,7 @@ class FileSource:
         else:
             raw, codec = open_file(file.path)
             opened = raw
-            self._position = lambda: _tell(opened)
+            self._position = lambda: _tell(opened, size)
         stream = text_bytes(raw, codec, file.name)
         reader = TextReader(stream, self._options.parser(file, self._schema), self._coalescer(file))
         try:
@@ -164,14 +169,16 @@ def _coalesced(
     reader: ArrowInput | ParquetFile, pieces: Iterator[Piece], coalescer: Coalescer
 ) -> Iterator[MicroBatch | None]:
     try:
-        with contextlib.closing(pieces):  # type: ignore[type-var]
-            for piece in pieces:
-                yield from coalescer.add(piece)
+        for piece in pieces:
+            yield from coalescer.add(piece)
         yield from coalescer.flush()
     finally:
         coalescer.close()
         reader.close()
 
 
-def _tell(raw: Any) -> float:
-    return 0.0 if raw.closed else float(raw.tell())
+def _tell(raw: Any, size: int) -> float:
+    """Return how far a file was read; the reading thread may have closed it."""
+    with contextlib.suppress(ValueError):
+        return float(raw.tell())
+    return float(size)
