@@ -152,10 +152,11 @@ class RunningQuery:
         if not self.windowed or self.schedule is None:
             return None
         steps = self.schedule.steps(marks)
-        return np.isfinite(times) & (self.windows_of(times) < steps // self._ticks)
+        return np.isfinite(times) & (self.windows_of(times) < steps // self.ticks_per_window)
 
     @property
-    def _ticks(self) -> int:
+    def ticks_per_window(self) -> int:
+        """Return how many slots of the schedule make a window."""
         query = self.plan.config
         return 1 if query.every is None or query.window is None else round(query.window / query.every)
 
@@ -164,7 +165,7 @@ class RunningQuery:
     ) -> Prepared:
         opened: tuple[int, ...] = ()
         if windows is not None and step is not None:
-            alive = windows >= step // self._ticks
+            alive = windows >= step // self.ticks_per_window
             opened = tuple(int(window) for window in np.unique(windows[alive]))
             keep = _both(keep, alive)
         prepared = Prepared(step, opened, [], [])
@@ -207,7 +208,7 @@ class RunningQuery:
             self.reach(prepared.step, draw)
         for window in prepared.windows:
             self._open(window)
-            first = 0 if prepared.step is None else prepared.step - window * self._ticks
+            first = 0 if prepared.step is None else prepared.step - window * self.ticks_per_window
             self.ticked.setdefault(window, max(first, 0))
         for slot, batch in prepared.batches:
             answered = self.windowed and self.ticked[slot[0]] >= self.plan.releases
@@ -227,12 +228,12 @@ class RunningQuery:
                 self._draw(0, draw, until=(closed + 1) * self.schedule.length)
             return
         for window in sorted(self.ticked):
-            first = window * self._ticks
-            while self.ticked[window] < min(step - first, self._ticks):
+            first = window * self.ticks_per_window
+            while self.ticked[window] < min(step - first, self.ticks_per_window):
                 self.ticked[window] += 1
                 if self.ticked[window] <= self.plan.releases:
                     self._draw(window, draw, until=(first + self.ticked[window]) * self.schedule.length)
-            if step >= first + self._ticks:
+            if step >= first + self.ticks_per_window:
                 self._drop(window)
 
     def finish(self, draw: Callable[[Drawn], None], newest: float | None) -> None:
@@ -246,7 +247,7 @@ class RunningQuery:
         open_step = self.schedule.step if newest is None else max(self.schedule.step, self.schedule.at(newest))
         self.reach(open_step + 1, draw)
         if self.ticked:
-            self.schedule.reach((max(self.ticked) + 1) * self._ticks)
+            self.schedule.reach((max(self.ticked) + 1) * self.ticks_per_window)
             for window in list(self.ticked):
                 self._drop(window)
 

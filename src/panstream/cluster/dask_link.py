@@ -1,0 +1,216 @@
+"""Shards on the workers of a Dask cluster, one actor each, opened again elsewhere when their worker is lost.
+
+Dask does not move or restart actors: a call to one whose worker is gone raises at once, or when the connection times out. We
+then open the shard from its snapshot on a worker that can, and make the same call again. The calls' arguments go straight from
+here to the worker: the scheduler learns when a shard is opened and where, and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from asyncio import CancelledError
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from panstream.cluster.actor import Answer, ShardActor
+from panstream.cluster.links import Call, ClusterError, Opening, shard_directory
+from panstream.errors import MissingExtra, StoreError
+
+try:
+    from distributed import Client
+except ImportError:
+    raise MissingExtra("a cluster", "dask") from None
+
+__all__ = ["DaskLink"]
+
+_LOST = (OSError, RuntimeError, TimeoutError, CancelledError, KeyError, ValueError)
+_RETRIED = ("StoreError", "StoreLocked")  # a full disk, a directory that another process still holds
+_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class DaskLink:
+    """The way to shards that are Dask actors.
+
+    ``connect`` returns a client with ``direct_to_workers=True``; it is called again when the scheduler was lost. ``tell`` hears
+    in words when the stream has to wait. After ``patience`` seconds of waiting for one answer, ClusterError is raised.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        shards: int,
+        *,
+        patience: float = 600.0,
+        tell: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self._connect, self._count, self._patience, self._tell = connect, shards, patience, tell
+        self._client: Client | None = None
+        self._opening: Opening | None = None
+        self._actors: dict[int, Any] = {}
+        self._least = [0] * shards
+        self.places: dict[int, tuple[str, int]] = {}  # address and process of every shard's worker
+        self.revivals = 0
+
+    @property
+    def shards(self) -> int:
+        """Return how many shards there are."""
+        return self._count
+
+    @property
+    def client(self) -> Client:
+        """Return a client that is connected."""
+        if self._client is not None and self._client.status != "running":
+            self._let_go()
+        if self._client is None:
+            self._client = self._connect()
+            if not self._client.direct_to_workers:
+                raise ClusterError("the client must talk to workers directly: Client(..., direct_to_workers=True)")
+        return self._client
+
+    @property
+    def actors(self) -> dict[int, Any]:
+        """Return the live actors, for workers that send rows to shards themselves."""
+        for shard in range(self._count):
+            self._until(lambda shard=shard: self._actor(shard), f"shard {shard}")  # type: ignore[misc]
+        return dict(self._actors)
+
+    def open(self, opening: Opening) -> None:
+        """Open every shard."""
+        self._opening = opening
+        _ = self.actors
+
+    def send(self, calls: Sequence[Call]) -> list[Any]:
+        """Make all calls at once; repeat each until it is answered."""
+        started = [self._start(call) for call in calls]
+        return [self._finish(call, future) for call, future in zip(calls, started, strict=True)]
+
+    def close(self) -> None:
+        """Let the shards go."""
+        for actor in self._actors.values():
+            try:
+                actor.close().result(timeout=5)
+            except _LOST:
+                continue
+        self._actors.clear()
+        self._let_go()
+
+    def forget(self, shard: int) -> None:
+        """Take a shard's worker for lost."""
+        self._actors.pop(shard, None)
+
+    def _start(self, call: Call) -> Any:
+        try:
+            return self._actors[call.shard].call(call.method, call.arguments) if call.shard in self._actors else None
+        except _LOST:
+            return None
+
+    def _finish(self, call: Call, future: Any) -> Any:
+        answer = self._result(call, future)
+
+        def again() -> Answer | None:
+            self._actor(call.shard)
+            return self._result(call, self._start(call))
+
+        if answer is None:
+            answer = self._until(again, f"shard {call.shard}")
+        if call.method != "status" and call.arguments and isinstance(call.arguments[0], int):
+            self._least[call.shard] = max(self._least[call.shard], call.arguments[0])
+        return answer[1]
+
+    def _result(self, call: Call, future: Any) -> Answer | None:
+        """Return the answer, or None if the call must be made again."""
+        if future is None:
+            self.forget(call.shard)
+            return None
+        try:
+            word, value = future.result()
+        except _LOST:
+            self.forget(call.shard)
+            return None
+        if word in _RETRIED and self._durable:
+            self._waiting = f"shard {call.shard}: {value}"
+            self.forget(call.shard)
+            return None
+        if word != "ok":
+            raise ClusterError(f"shard {call.shard} cannot go on: {value}")
+        return word, value
+
+    @property
+    def _durable(self) -> bool:
+        return self._opening is not None and self._opening.directory is not None
+
+    def _until(self, work: Callable[[], Any], what: str) -> Any:
+        """Repeat ``work`` until it returns something."""
+        start, told, attempt = time.monotonic(), False, 0
+        self._waiting = f"{what} cannot be reached"
+        while True:
+            try:
+                found = work()
+                if found is not None:
+                    return found
+            except _LOST:
+                self._let_go_if_lost()
+            except StoreError as error:
+                self._waiting = str(error)
+            waited = time.monotonic() - start
+            if waited > self._patience:
+                raise ClusterError(f"gave up after {waited:.0f} s: {self._waiting}")
+            if waited > 2.0 and not told:
+                told = True
+                self._tell(f"waiting: {self._waiting}")
+            time.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+            attempt += 1
+
+    def _actor(self, shard: int) -> Any:
+        """Return the shard's actor, opened on a worker that has its directory; None if there is none."""
+        if shard in self._actors:
+            return self._actors[shard]
+        opening = self._opening
+        assert opening is not None
+        if not self._durable and self._least[shard] > 0:
+            raise ClusterError(
+                f"shard {shard} was lost with its worker, and there is no [store] directory to restore it from"
+            )
+        base = opening.directory
+        settings = {
+            "number": shard,
+            "shards": self._count,
+            "algorithms": opening.algorithms,
+            "directory": None if base is None else str(shard_directory(base.absolute(), self._count, shard)),
+            "operator_key": opening.operator_key,
+            "least": self._least[shard],
+        }
+        workers = sorted(self.client.ncores())  # type: ignore[no-untyped-call]
+        refused = ""
+        for turn in range(len(workers)):
+            address = workers[(shard + turn) % len(workers)]
+            key = f"panstream-shard-{shard}-{uuid.uuid4().hex[:8]}"
+            actor: Any = self.client.submit(ShardActor, actor=True, workers=[address], key=key, pure=False).result(
+                timeout=30
+            )
+            word, value = actor.open(settings).result(timeout=60)
+            if word == "ok":
+                self.revivals += self._least[shard] > 0
+                self.places[shard] = (address, value[0])
+                self._actors[shard] = actor
+                return actor
+            refused = str(value)
+            if word not in _RETRIED:
+                raise ClusterError(f"shard {shard} cannot be opened: {value}")
+        if refused:
+            raise StoreError(refused)
+        return None
+
+    def _let_go_if_lost(self) -> None:
+        if self._client is not None and self._client.status != "running":
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._actors.clear()
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                client.close(timeout=2)  # type: ignore[no-untyped-call]
+            except _LOST:
+                return

@@ -1,0 +1,288 @@
+"""A cluster's engine answers as one machine does, whatever the queries; shards may be ahead of it after a crash."""
+
+import math
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.streams import config, question
+from panstream.cluster.coordinator import ClusterEngine, stored_shards
+from panstream.cluster.links import Call, LocalLink
+from panstream.engine.config import ConfigError
+from panstream.engine.engine import Engine
+from panstream.engine.rows import BadRowError
+from panstream.engine.selection import Chosen, Rows
+from panstream.errors import BudgetExhausted, StoreError, StoreLocked
+from panstream.testing.sources import ZeroNoiseSource
+
+HOUR = 3600.0
+USERS = 500
+QUERIES: dict[str, dict[str, Any]] = {
+    "bits": question("bits", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
+    "sampled": question("sampled", "SELECT DENSITY(user) FROM s", universe=USERS),
+    "bitmap": question("bitmap", "SELECT COUNT(DISTINCT user) FROM s", expected=1000, memory=20_000, releases=3),
+    "grouped": question(
+        "grouped",
+        "SELECT region, COUNT(DISTINCT user) FROM s GROUP BY region",
+        universe=USERS,
+        groups={"region": ["a", "b"]},
+    ),
+    "cropped": question("cropped", "SELECT CROPPED_SUM(user, w, 3) FROM s", universe=USERS),
+    "heavy": question("heavy", "SELECT HEAVY_HITTERS(user, w, 3) FROM s", universe=USERS),
+    "count": question("count", "SELECT COUNT(*) FROM s"),
+    "mean": question("mean", "SELECT AVG(value) FROM s", lower=0, upper=8),
+    "hourly": question("hourly", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, window="1 hour"),
+    "running": question("running", "SELECT COUNT(*) FROM s", every="1 hour", horizon=100),
+    "often": question("often", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, every="2 hours", horizon=20),
+}
+
+
+def batches(names: list[str], producer: str | None = "p", size: int = 200) -> list[Rows]:
+    """Return micro-batches over five hours in which slots end, with some rows late and out of order."""
+    draw = np.random.default_rng(3)
+    found = []
+    for number in range(6):
+        ids = draw.integers(0, USERS, size)
+        times = np.sort(draw.uniform(number * 0.8, number * 0.8 + 1.6, size)) * HOUR
+        times[::17] -= 0.3 * HOUR
+        first = number * size
+        chosen = {
+            name: Chosen(
+                values=draw.uniform(0, 8, size) if name == "mean" else None,
+                weights=np.ones(size, np.int64) if name in ("cropped", "heavy") else None,
+                groups=draw.integers(0, 2, size) if name == "grouped" else None,
+            )
+            for name in names
+        }
+        numbers = np.arange(first + 1, first + size + 1)
+        found.append(
+            Rows(
+                count=size,
+                queries=chosen,
+                ids=ids,
+                times=times,
+                producer=producer,
+                sequence=first + size,
+                numbers=lambda numbers=numbers: numbers,
+            )
+        )
+    return found
+
+
+def answers(engine: Engine) -> dict[tuple[str, int], Any]:
+    return {(r.query, r.number): (r.record["value"], r.record.get("window")) for r in engine.log.history()}
+
+
+def settings(*names: str, directory: Path | None = None, **more: Any) -> Any:
+    return config(*(QUERIES[name] for name in names), directory=directory, time="at", lateness="10 minutes", **more)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_answers_without_noise_are_those_of_one_machine(shards: int, tmp_path: Path) -> None:
+    names = list(QUERIES)
+    found = []
+    for kind in ("one", "many"):
+        stream = settings(*names, directory=tmp_path / kind)
+        if kind == "one":
+            engine = Engine(stream, zero_noise=True)
+        else:
+            engine = ClusterEngine(stream, LocalLink(shards), zero_noise=True, positions=True)
+        with engine:
+            for rows in batches(names):
+                assert engine.apply(rows).new
+                assert not engine.apply(rows).new
+            engine.finish()
+            found.append(answers(engine))
+    assert found[0] == found[1]
+    assert len(found[0]) > 20
+
+
+def interrupted(link: LocalLink, after: int) -> None:
+    """Let the coordinator die after so many messages that reached only the first shard."""
+    real, left = link.send, [after]
+
+    def send(calls: Any) -> list[Any]:
+        if calls[0].method == "apply":
+            left[0] -= 1
+            if left[0] < 0:
+                real(calls[:1])
+                raise KeyboardInterrupt
+        return real(calls)
+
+    link.send = send  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("size", [200, 150, 1200])
+@pytest.mark.parametrize("after", range(1, 12, 2))
+def test_a_coordinator_that_died_goes_on_whatever_the_borders_of_batches(size: int, after: int, tmp_path: Path) -> None:
+    names = ["cropped", "hourly", "running", "often", "count"]
+    with Engine(settings(*names), zero_noise=True) as engine:
+        for rows in batches(names):
+            engine.apply(rows)
+        engine.finish()
+        expected = answers(engine)
+    link = LocalLink(3)
+    engine = ClusterEngine(settings(*names, directory=tmp_path), link, zero_noise=True, positions=True)
+    interrupted(link, after)
+    with pytest.raises(KeyboardInterrupt):
+        for rows in batches(names):
+            engine.apply(rows)
+    engine.close()
+    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(3), zero_noise=True, positions=True) as engine:
+        start = engine.last_sequence("p") if engine.positions() else 0
+        for rows in regrouped(batches(names), size, start):
+            assert engine.apply(rows).new
+        engine.finish()
+        assert answers(engine) == expected
+
+
+def regrouped(found: list[Rows], size: int, start: int) -> list[Rows]:
+    """Return the rows behind ``start`` in batches of another size."""
+    names = list(found[0].queries)
+    ids = np.concatenate([rows.ids for rows in found])[start:]
+    times = np.concatenate([rows.times for rows in found])[start:]
+    again = []
+    for at in range(0, ids.size, size):
+        numbers = np.arange(start + at + 1, min(start + at + size, start + ids.size) + 1)
+        weights = np.ones(numbers.size, np.int64)
+        again.append(
+            Rows(
+                count=numbers.size,
+                queries={name: Chosen(weights=weights if name == "cropped" else None) for name in names},
+                ids=ids[at : at + size],
+                times=times[at : at + size],
+                producer="p",
+                sequence=int(numbers[-1]),
+                numbers=lambda numbers=numbers: numbers,
+            )
+        )
+    return again
+
+
+def test_the_same_sequence_is_the_same_rows_where_positions_are_not_row_numbers(tmp_path: Path) -> None:
+    names = ["cropped", "hourly", "running", "count"]
+    numbered = [replace(rows, sequence=number, numbers=None) for number, rows in enumerate(batches(names))]
+    with Engine(settings(*names), zero_noise=True) as engine:
+        for rows in numbered:
+            engine.apply(rows)
+        engine.finish()
+        expected = answers(engine)
+    for after in (2, 4, 6):
+        directory = tmp_path / str(after)
+        link = LocalLink(2)
+        engine = ClusterEngine(settings(*names, directory=directory), link, zero_noise=True)
+        interrupted(link, after)
+        with pytest.raises(KeyboardInterrupt):
+            for rows in numbered:
+                engine.apply(rows)
+        engine.close()
+        with ClusterEngine(settings(*names, directory=directory), LocalLink(2), zero_noise=True) as engine:
+            for rows in numbered:
+                engine.apply(rows)
+            engine.finish()
+            assert answers(engine) == expected
+
+
+def test_cells_are_dealt_out_anew_and_no_copy_stays(tmp_path: Path) -> None:
+    names = ["bits", "cropped"]
+    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
+        for rows in batches(names)[:3]:
+            engine.apply(rows)
+    for shards in (5, 3):
+        with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(shards), zero_noise=True) as engine:
+            assert stored_shards(tmp_path) == shards
+            assert [path.name for path in tmp_path.glob("shards-*")] == [f"shards-{shards}"]
+            assert not engine.apply(batches(names)[2]).new
+    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(3), zero_noise=True) as engine:
+        for rows in batches(names)[3:]:
+            engine.apply(rows)
+        engine.finish()
+        found = answers(engine)
+    with Engine(settings(*names), zero_noise=True) as engine:
+        for rows in batches(names):
+            engine.apply(rows)
+        engine.finish()
+        assert found == answers(engine)
+
+
+def test_a_move_that_was_cut_short_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["cropped"]
+    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
+        engine.apply(batches(names)[0])
+    with monkeypatch.context() as patch:
+        patch.setattr("panstream.cluster.coordinator._note_shards", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            ClusterEngine(settings(*names, directory=tmp_path), LocalLink(4), zero_noise=True)
+    assert stored_shards(tmp_path) == 2
+    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(4), zero_noise=True) as engine:
+        assert not engine.apply(batches(names)[0]).new
+        assert engine.release("cropped")[0].record["value"] > 0
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_two_who_ask_at_once_share_one_budget(tmp_path: Path) -> None:
+    stream = settings("bitmap", directory=tmp_path)
+    got: list[Any] = []
+    with ClusterEngine(stream, LocalLink(2)) as engine:
+
+        def ask() -> None:
+            try:
+                got.append(engine.release("bitmap")[0].number)
+            except BudgetExhausted:
+                got.append(None)
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(number for number in got if number is not None) == [1, 2, 3]
+        with pytest.raises(StoreLocked):
+            ClusterEngine(stream, LocalLink(2))
+    with ClusterEngine(stream, LocalLink(2)) as engine, pytest.raises(BudgetExhausted):
+        engine.release("bitmap")
+
+
+def test_a_shard_that_lost_its_directory_is_not_started_afresh(tmp_path: Path) -> None:
+    stream = settings("bits", directory=tmp_path)
+    with ClusterEngine(stream, LocalLink(2)) as engine:
+        engine.apply(batches(["bits"])[0])
+    for file in (tmp_path / "shards-2" / "shard-1").iterdir():
+        file.unlink()
+    with ClusterEngine(stream, LocalLink(2)) as engine, pytest.raises(StoreError, match="rolled back"):
+        engine.apply(batches(["bits"])[1])
+
+
+def test_a_bad_row_stops_the_whole_batch(tmp_path: Path) -> None:
+    rows = batches(["bits", "running"])[0]
+    rows.ids[150] = USERS + 7
+    stream = settings("bits", "running", directory=tmp_path, on_bad_row="stop")
+    link = LocalLink(2)
+    with ClusterEngine(stream, link, positions=True) as engine:
+        before = link.send([Call(shard, "status") for shard in range(2)])
+        with pytest.raises(BadRowError):
+            engine.apply(rows)
+        assert link.send([Call(shard, "status") for shard in range(2)]) == before
+
+
+def test_what_cannot_be_promised_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="shards commit every batch"):
+        ClusterEngine(settings("bits", directory=tmp_path, durability="interval"), LocalLink(2))
+
+
+def test_the_claim_is_that_of_one_machine_and_tests_say_so(tmp_path: Path) -> None:
+    one, many = Engine(settings("bits")), ClusterEngine(settings("bits"), LocalLink(2))
+    assert [plan.claim for plan in one.plans] == [plan.claim for plan in many.plans]
+    quiet = ClusterEngine(settings("bits"), LocalLink(2), zero_noise=True)
+    assert math.isinf(quiet.plans[0].claim.epsilon)
+    seeded = ClusterEngine(settings("bits"), LocalLink(2), source=ZeroNoiseSource())
+    assert "test source" in seeded.plans[0].claim.note
+    for engine in (one, many, quiet, seeded):
+        engine.close()
