@@ -116,8 +116,8 @@ def interrupted(link: LocalLink, after: int) -> None:
     link.send = send  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("size", [200, 150, 1200])
-@pytest.mark.parametrize("after", range(1, 12, 2))
+@pytest.mark.parametrize("size", [150, 1200])
+@pytest.mark.parametrize("after", [1, 5, 9])
 def test_a_coordinator_that_died_goes_on_whatever_the_borders_of_batches(size: int, after: int, tmp_path: Path) -> None:
     names = ["cropped", "hourly", "running", "often", "count"]
     with Engine(settings(*names), zero_noise=True) as engine:
@@ -171,7 +171,7 @@ def test_the_same_sequence_is_the_same_rows_where_positions_are_not_row_numbers(
             engine.apply(rows)
         engine.finish()
         expected = answers(engine)
-    for after in (2, 4, 6):
+    for after in (2, 5):
         directory = tmp_path / str(after)
         link = LocalLink(2)
         engine = ClusterEngine(settings(*names, directory=directory), link, zero_noise=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ class ClusterEngine(Engine):
         return self.positions().get(producer, -1)
 
     def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
-        """Take a micro-batch; when this returns, every shard that owns some of it has it durable."""
+        """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""
         with self._lock:
             self._check_whole()
             if self.seen(rows.producer, rows.sequence):
@@ -202,10 +202,10 @@ class ClusterEngine(Engine):
         with self._lock:
             return super().announce_intrusion()
 
-    def commit(self) -> None:
-        """Commit and publish."""
+    def commit(self, *, durable: Callable[[], None] = lambda: None) -> None:
+        """Commit on all shards, then here, and publish."""
         with self._lock:
-            super().commit()
+            super().commit(durable=durable)
 
 
 def _whole(sequence: int) -> int:

@@ -16,7 +16,7 @@ from panstream.cluster import division
 from panstream.cluster.division import Piece
 from panstream.cluster.links import Call, Link
 from panstream.cluster.ownership import Ownership
-from panstream.cluster.shard import label, wipe_pieces
+from panstream.cluster.shard import Part, label, wipe_pieces
 from panstream.codec import FieldLayout, public
 from panstream.engine.holding import Held, InThisProcess, Slot
 from panstream.errors import NotSupported, StoreError
@@ -45,6 +45,7 @@ class ClusterHolder:
         self._home = InThisProcess(source)
         self._opened: list[str] = []
         self._work: list[dict[str, list[Piece]]] = [{} for _ in range(link.shards)]
+        self._parts: list[list[Part]] = [[] for _ in range(link.shards)]
         self._batch: tuple[str | None, int] = (None, 0)
         self.step, self.least, self.lowest = 0, 0, 0
         self.positions: dict[str, list[int]] = {}  # of producers whose batches some shards have and we do not
@@ -90,22 +91,30 @@ class ClusterHolder:
         self._batch = (producer, sequence)
 
     def settle(self) -> None:
+        """Close the batch; it waits to be sent."""
+        if self._opened or any(self._work):
+            for parts, work in zip(self._parts, self._work, strict=True):
+                parts.append((*self._batch, tuple(self._opened), [*work.items()]))
+            self._opened, self._batch, self._work = [], (None, 0), [{} for _ in self._work]
+
+    def flush(self) -> None:
         """Send what waits to all shards, and return when every one of them has it durable."""
-        if not self._opened and not any(self._work):
+        self.settle()
+        if not any(self._parts):
             return
         self.check_reached()
-        producer, sequence = self._batch
+        parts, self._parts = self._parts, [[] for _ in self._parts]
         try:
-            self.everywhere_own("apply", [(producer, sequence, self._opened, [*work.items()]) for work in self._work])
+            self.everywhere_own("apply", [(own,) for own in parts])
         finally:
-            for work in self._work:
-                for pieces in work.values():
-                    wipe_pieces(pieces)
-                work.clear()
-        self._opened, self._batch = [], (None, 0)
+            for own in parts:
+                for _, _, _, work in own:
+                    for _, pieces in work:
+                        wipe_pieces(pieces)
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
         """Tell all shards to give up states that are over."""
+        self.flush()
         names = [label(query, slot) for query, slot in gone]
         if names:
             self.everywhere("drop", names)
@@ -127,7 +136,8 @@ class ClusterHolder:
             self._work[shard].setdefault(name, []).extend(pieces)
 
     def gather(self, name: str, algorithm: Any, released: int) -> Any:
-        """Return the whole noisy state."""
+        """Return the whole noisy state, with all rows in it that were applied."""
+        self.flush()
         ownership = self.ownership(algorithm)
         parts = self._link.send([Call(shard, "gather", (name,)) for shard in range(self._link.shards)])
         states = [division.decode_part(algorithm, data, ownership.count(shard)) for shard, data in enumerate(parts)]
@@ -189,6 +199,7 @@ class DividedState:
                 self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
         finally:
             division.wipe_state(state)
+        self._holder.flush()
         self._holder.everywhere("refresh", [self._name])
 
     def to_bytes(self) -> bytes:

@@ -21,11 +21,12 @@ from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness import Source
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Shard", "Work", "destroy", "label", "wipe_pieces"]
+__all__ = ["Part", "Shard", "Work", "destroy", "label", "wipe_pieces"]
 
 _FORMAT = 1
 
 Work = Sequence[tuple[str, Sequence[Piece]]]  # which state, and what happens to it
+Part = tuple[str | None, int, Sequence[str], Work]  # a batch: its producer and number, states to start, work
 
 
 def label(query: str, slot: tuple[int, int]) -> str:
@@ -90,25 +91,27 @@ class Shard:
         self._check_whole()
         return self.step, dict(self.seen), [*self._states]
 
-    def apply(self, step: int, producer: str | None, sequence: int, opened: Iterable[str], work: Work) -> None:
-        """Start the states in ``opened`` that are missing, and take in a batch, once."""
+    def apply(self, step: int, parts: Sequence[Part]) -> None:
+        """Take batches in, each once, after starting those of its states that are missing; durable when this returns."""
         self._check_whole()
         try:
             if step <= self.step:
                 return
             with self._all_or_nothing():
-                for name in opened:
-                    self._open(name)
-                if producer is None or self.seen.get(producer, -1) < sequence:
-                    for name, pieces in work:
-                        with self._random() as source:
-                            division.take(self._algorithms[query_of(name)], self._states[name], pieces, source)
-                if producer is not None:
-                    self.seen[producer] = max(sequence, self.seen.get(producer, -1))
+                for producer, sequence, opened, work in parts:
+                    for name in opened:
+                        self._open(name)
+                    if producer is None or self.seen.get(producer, -1) < sequence:
+                        for name, pieces in work:
+                            with self._random() as source:
+                                division.take(self._algorithms[query_of(name)], self._states[name], pieces, source)
+                    if producer is not None:
+                        self.seen[producer] = max(sequence, self.seen.get(producer, -1))
                 self._commit(step)
         finally:
-            for _, pieces in work:
-                wipe_pieces(pieces)
+            for _, _, _, work in parts:
+                for _, pieces in work:
+                    wipe_pieces(pieces)
 
     def gather(self, name: str) -> bytes:
         """Return this shard's part of a state: for one who is about to release it, and nobody else."""

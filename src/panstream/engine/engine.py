@@ -276,7 +276,7 @@ class Engine:
     def commit(self) -> None:
         """Make states, seen batches, ledger and drawn releases durable in one go, then publish."""
         self._kept.newest = self._stream_clock.newest
-        self._holder.settle()
+        self._holder.flush()
         if self._store is not None:
             self._store.commit(self._kept.parts(self._queries, self._drawn))
         before, self._slots = self._slots, self._held()

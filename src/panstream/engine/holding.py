@@ -59,7 +59,11 @@ class Holder(Protocol):
         ...
 
     def settle(self) -> None:
-        """Take in what was applied; afterwards it must be as durable as the configuration promises."""
+        """Hear that the micro-batch is complete."""
+        ...
+
+    def flush(self) -> None:
+        """Make durable what was applied, wherever it is held: the engine is about to commit."""
         ...
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
@@ -85,6 +89,9 @@ class InThisProcess:
         """Do nothing."""
 
     def settle(self) -> None:
+        """Do nothing."""
+
+    def flush(self) -> None:
         """Do nothing: states are stored by the commit."""
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
