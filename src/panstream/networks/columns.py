@@ -96,7 +96,7 @@ def _factorised_arrow(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
         column = column.dictionary_encode()
     column = column.unify_dictionaries()
     entries = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
-    chunks = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    chunks = [chunk.indices.cast("int64").fill_null(-1).to_numpy(zero_copy_only=False) for chunk in column.chunks]
     return np.concatenate([np.empty(0, np.int64), *chunks]).astype(np.int64), entries
 
 

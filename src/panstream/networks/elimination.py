@@ -18,6 +18,7 @@ from panstream.errors import NotSupported
 __all__ = ["LARGEST_FACTOR", "Factor", "Traced", "elimination_order", "maximise", "sum_product"]
 
 LARGEST_FACTOR = 1 << 24  # cells; 128 MB of floats
+_SMALL = 2.0**-100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,15 +104,14 @@ def sum_product(
     for variable in elimination_order([*scopes, tuple(keep)], sizes, others, limit=limit):
         involved = [factor for factor in pool if variable in factor.variables]
         pool = [factor for factor in pool if variable not in factor.variables]
-        joined = _product(involved, sizes)
+        joined, shift = _product(involved, sizes)
         axis = joined.variables.index(variable)
         rest = tuple(each for each in joined.variables if each != variable)
-        message, shift = _scaled(Factor(rest, joined.values.sum(axis=axis)))
-        pool.append(message)
+        pool.append(Factor(rest, np.asarray(joined.values.sum(axis=axis))))
         scale += shift
     kept = tuple(sorted(keep))
     full = np.ones(tuple(sizes[each] for each in kept))
-    result, shift = _scaled(_product([*pool, Factor(kept, full)], sizes))
+    result, shift = _product([*pool, Factor(kept, full)], sizes)
     order = [kept.index(each) for each in keep]
     return np.transpose(result.values, order), scale + shift
 
@@ -147,12 +147,17 @@ def _union(factors: Sequence[Factor]) -> tuple[int, ...]:
     return tuple(sorted({variable for factor in factors for variable in factor.variables}))
 
 
-def _product(factors: Sequence[Factor], sizes: Sequence[int]) -> Factor:
+def _product(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[Factor, float]:
+    """Return the product and the log2 of what it was divided by on the way, so that it does not vanish."""
     variables = _union(factors)
-    result = np.ones((1,) * len(variables))
+    result, scale = np.ones((1,) * len(variables)), 0.0
     for factor in sorted(factors, key=lambda each: each.values.size):
         result = result * _aligned(factor, variables, sizes)
-    return Factor(variables, result)
+        largest = float(result.max())
+        if 0.0 < largest < _SMALL:
+            shift = math.frexp(largest)[1]
+            result, scale = np.ldexp(result, -shift), scale + shift  # a power of two changes no digit
+    return Factor(variables, result), scale
 
 
 def _sum(factors: Sequence[Factor], sizes: Sequence[int]) -> Factor:
@@ -161,12 +166,3 @@ def _sum(factors: Sequence[Factor], sizes: Sequence[int]) -> Factor:
     for factor in sorted(factors, key=lambda each: each.values.size):
         result = result + _aligned(factor, variables, sizes)
     return Factor(variables, result)
-
-
-def _scaled(factor: Factor) -> tuple[Factor, float]:
-    """Divide by a power of two near the largest entry, which changes no digit."""
-    largest = float(factor.values.max()) if factor.values.size else 0.0
-    if largest == 0.0:
-        return factor, 0.0
-    shift = math.frexp(largest)[1]
-    return Factor(factor.variables, np.ldexp(factor.values, -shift)), float(shift)

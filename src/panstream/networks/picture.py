@@ -11,8 +11,8 @@ from panstream.networks.network import BayesianNetwork
 
 __all__ = ["to_svg"]
 
-_ROW, _BOX, _MARGIN, _GAP = 34, 24, 18, 70
-_LETTER = 7.2  # width of a letter at 13 px, on the safe side
+_ROW, _BOX, _MARGIN, _GAP = 34, 24, 18, 54
+_LETTER = 7.7  # width of a letter at 13 px, on the safe side
 _STYLE = """
 .ground{fill:#ffffff}.box{fill:#eef3fb;stroke:#5b7db1}.root{fill:#fdf1dc;stroke:#b98a2f}
 text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1c2430}.size{font-size:10px;fill:#5a6675}
@@ -51,7 +51,7 @@ def _columns(network: BayesianNetwork, layout: Layout) -> tuple[list[float], lis
     """Return where each layer begins and how wide its boxes are."""
     widths = [60.0] * layout.depth
     for attribute, layer in zip(network.domain.attributes, layout.layers, strict=True):
-        letters = len(_short(attribute.name)) * _LETTER + len(str(attribute.size)) * 6 + 24
+        letters = len(_short(attribute.name)) * _LETTER + len(str(attribute.size)) * 6.5 + 28
         widths[layer] = max(widths[layer], letters)
     lefts, left = [], float(_MARGIN)
     for width in widths:

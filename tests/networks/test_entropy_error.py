@@ -1,0 +1,107 @@
+"""Bias and error of noisy entropies: exact moments by enumeration, totals by simulation with the product's own noise."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from panstream.errors import InvalidParameter
+from panstream.networks import noisy_entropy_bias, noisy_entropy_error, seven_attributes
+from panstream.networks.entropy_error import _checked, _pair_moments
+from panstream.randomness import DiscreteLaplace, SeededSource
+from statistical import assert_mean
+
+P = np.array([0.5, 0.3, 0.2])
+
+
+def enumerated(n: int, kappa: float, holders: int) -> tuple[np.ndarray, ...]:  # type: ignore[type-arg]
+    """Return E[δ_i δ_j²], E[δ_i² δ_j²], E[δ_i δ_j³] by summing over all samples and (truncated) noises of two cells."""
+    reach = 60
+    one = np.exp(-kappa * np.abs(np.arange(-reach, reach + 1)))
+    law = one / one.sum()
+    for _ in range(holders - 1):
+        law = np.convolve(law, one / one.sum())
+    values = np.arange(law.size) - law.size // 2
+    raw = [float((law * values**k).sum()) for k in range(5)]
+    shape = (P.size, P.size)
+    result = [np.zeros(shape) for _ in range(3)]
+    for sampled in itertools.product(range(P.size), repeat=n):
+        x = np.bincount(sampled, minlength=P.size) - n * P
+        weight = math.prod(P[each] for each in sampled)
+        moments = [
+            [sum(math.comb(k, r) * x[i] ** (k - r) * raw[r] for r in range(k + 1)) for k in range(5)] for i in range(3)
+        ]
+        for i, j in itertools.product(range(3), repeat=2):
+            for at, (a, b) in enumerate([(1, 2), (2, 2), (1, 3)]):
+                value = moments[i][a + b] if i == j else moments[i][a] * moments[j][b]
+                result[at][i, j] += weight * value
+    return result[0] / n**3, result[1] / n**4, result[2] / n**4
+
+
+@pytest.mark.parametrize(("n", "scale", "holders"), [(1, 0.5, 1), (4, 0.8, 1), (5, 1.0, 3)])
+def test_moments_by_enumeration(n: int, scale: float, holders: int) -> None:
+    expected = enumerated(n, 1 / scale, holders)
+    p, records, variance, fourth = _checked(P, n, holders, scale)
+    moments = _pair_moments(p, records, variance, fourth)
+    for ours, theirs in zip((moments.one_two, moments.two_two, moments.one_three), expected, strict=True):
+        assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_variance_is_that_of_the_law_that_is_drawn() -> None:
+    for scale in (0.5, 3.0, 40.0):
+        assert _checked(P, 10, 7, scale)[2] == pytest.approx(7 * DiscreteLaplace.at_most(1 / scale).variance, rel=1e-9)
+    assert _checked(P, 10, 1, 1000.0)[2] == pytest.approx(2e6, rel=1e-5)  # 2b², as in the thesis
+    assert _checked(P, 10, 1, 1000.0)[3] == pytest.approx(12e12, rel=1e-5)
+
+
+def test_leading_terms_are_the_theorems() -> None:
+    n, m, b = 40_000, 3, 30.0
+    bias = noisy_entropy_bias(P, records=n, holders=m, scale=b)
+    assert bias.sampling == pytest.approx(-(P.size - 1) / (2 * n) / math.log(2))
+    assert bias.noise == pytest.approx(-m * b**2 / n**2 * (1 / P).sum() / math.log(2), rel=1e-3)
+    error = noisy_entropy_error(P, records=n, holders=m, scale=b)
+    entropy = -(P * np.log(P)).sum()
+    assert error.sampling == pytest.approx(((P * np.log(P) ** 2).sum() - entropy**2) / n / math.log(2) ** 2)
+    assert error.noise == pytest.approx(2 * m * b**2 / n**2 * ((1 + np.log(P)) ** 2).sum() / math.log(2) ** 2, rel=1e-3)
+    assert error.total == pytest.approx(error.sampling + error.noise + error.higher)
+
+
+@pytest.mark.parametrize(("records", "holders", "scale"), [(40_000, 1, 0.0), (40_000, 3, 20.0), (20_000, 4, 8.0)])
+def test_simulation_agrees(records: int, holders: int, scale: float) -> None:
+    """A wrong term of the noise would be seen: the bias it adds is many standard errors."""
+    p = seven_attributes().marginal((0, 1, 6)).ravel()
+    runs = 40_000
+    counts = np.random.default_rng(5).multinomial(records, p, runs)
+    if scale:
+        with SeededSource(6) as source:
+            for _ in range(holders):
+                source.add_discrete_laplace(counts.reshape(-1), DiscreteLaplace.at_most(1 / scale))
+    shares = np.maximum(counts / records, 0)
+    logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
+    gaps = -(shares * logs).sum(axis=1) + float((p * np.log2(p)).sum())
+    if scale:  # the first-order term has mean 0 and hides the bias: take it out
+        gaps_without = gaps + ((counts / records - p) * (np.log2(p) + 1 / math.log(2))).sum(axis=1)
+        bias = noisy_entropy_bias(p, records=records, holders=holders, scale=scale)
+        assert_mean(gaps_without, bias.total, "bias")
+        assert abs(bias.noise) > 20 * gaps_without.std() / math.sqrt(runs)
+    error = noisy_entropy_error(p, records=records, holders=holders, scale=scale)
+    assert_mean(gaps**2, error.total, "mean squared error")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"records": 0},
+        {"holders": 0},
+        {"scale": -1.0},
+        {"scale": math.inf},
+        {"probabilities": [0.5, 0.6]},
+        {"probabilities": [1.0, 0.0]},
+    ],
+    ids=str,
+)
+def test_parameters_are_checked(changes: dict[str, object]) -> None:
+    given: dict[str, object] = {"probabilities": P, "records": 10, "holders": 1, "scale": 1.0, **changes}
+    with pytest.raises(InvalidParameter):
+        noisy_entropy_bias(given.pop("probabilities"), **given)  # type: ignore[arg-type]
