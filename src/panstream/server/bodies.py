@@ -168,20 +168,19 @@ def _unpack(body: Body) -> None:
     body.data, body.size, body.reserved = bytearray(), 0, 0
     limit, failed = body.gate.limits.unpacked, False
     try:
-        with memoryview(packed.data) as view, view[: packed.size] as part:
-            stream = pa.CompressedInputStream(pa.BufferReader(part), body.encoding)
-            body.make_room(min(4 * packed.size, limit))
-            while True:
-                body.make_room(min(body.size + (1 << 20), limit + 1))
-                with memoryview(body.data) as room:
-                    count = int(stream.readinto(room[body.size : len(body.data) - SPARE_BYTES]))
-                if not count:
-                    break
-                body.size += count
-                if body.size > limit:
-                    raise _too_large(limit)
-            stream.close()
-            del stream
+        # Not released by hand: after an error the reader still holds it, and releasing would raise.
+        part = memoryview(packed.data)[: packed.size]
+        stream = pa.CompressedInputStream(pa.BufferReader(part), body.encoding)
+        body.make_room(min(4 * packed.size, limit))
+        while True:
+            body.make_room(min(body.size + (1 << 20), limit + 1))
+            with memoryview(body.data) as room:
+                count = int(stream.readinto(room[body.size : len(body.data) - SPARE_BYTES]))
+            if not count:
+                break
+            body.size += count
+            if body.size > limit:
+                raise _too_large(limit)
     except (pa.ArrowException, OSError):
         failed = True
     finally:
