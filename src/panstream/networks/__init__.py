@@ -17,6 +17,8 @@ _NAMES = {
     "conditional_entropy": "information",
     "contingency": "counting",
     "entropy": "information",
+    "NoisyTable": "forest",
+    "fit_forest": "forest",
     "fit_tables": "baselines",
     "from_bif": "bif",
     "from_json": "files",

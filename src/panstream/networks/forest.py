@@ -1,0 +1,168 @@
+"""The forest network closest to noisy tables of one and two attributes, by mirror descent with belief propagation.
+
+On a forest every set of locally consistent marginals belongs to a distribution, so all noisy tables are fitted
+together and help each other: a one-way table sharpens the margins of all edges at its attribute. Only noisy tables are
+read, never records, so this is post-processing and works on sums over several holders as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.networks.domain import Domain
+from panstream.networks.network import BayesianNetwork
+from panstream.networks.propagation import Forest, Table, spanning
+from panstream.networks.simplex import expected
+
+__all__ = ["NoisyTable", "fit_forest"]
+
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyTable:
+    """Released counts: the positions of its attributes, one axis each, and the standard deviation of a cell's noise."""
+
+    attributes: tuple[int, ...]
+    counts: NDArray[Any]
+    sigma: float
+
+    def __post_init__(self) -> None:
+        if not (self.sigma >= 0 and math.isfinite(self.sigma)):
+            raise InvalidParameter(f"sigma must be finite and at least 0, got sigma={self.sigma}")
+        if np.asarray(self.counts).ndim != len(self.attributes):
+            raise InvalidParameter("a noisy table must have one axis for each of its attributes")
+
+
+def fit_forest(
+    domain: Domain,
+    records: int,
+    tables: Sequence[NoisyTable],
+    *,
+    shrinkage: float = 1.0,
+    smoothing: float = 0.02,
+    iterations: int = 250,
+) -> BayesianNetwork:
+    """Return the network whose edges are the two-way tables and whose marginals are closest to all tables.
+
+    Minimises Σ ‖n·μ - counts‖²/(2·sigma²) + shrinkage·Σ (r-1)(c-1)·I(edge), the second sum over edges with r times c
+    cells and I in nats: where the noise leaves nothing to see, an edge fades into independence. One-way counts enter as
+    their expectations given the noise. Each conditional row is then mixed with ``smoothing`` noise standard deviations'
+    worth of the child's own distribution, so no probability is 0.
+
+    ``records`` is the public number of records. Tables of the same attributes are averaged with weights 1/sigma².
+    """
+    if records < 1:
+        raise InvalidParameter(f"records must be at least 1, got records={records}")
+    merged = _merged(domain, records, tables)
+    edges = tuple(key for key in merged if len(key) == 2)
+    forest = spanning(domain.sizes, [(one, other) for one, other in edges])
+    nodes, pairs = _descend(forest, merged, shrinkage, iterations)
+    return _network(domain, forest, merged, nodes, pairs, smoothing)
+
+
+def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> dict[tuple[int, ...], tuple[Table, float]]:
+    """Return (probabilities, sd) by sorted attributes, same attributes averaged."""
+    found: dict[tuple[int, ...], tuple[Table, float]] = {}
+    for table in tables:
+        key = tuple(sorted(table.attributes))
+        if len(key) not in (1, 2) or len(set(key)) != len(key):
+            raise InvalidParameter(f"a table must be of one or two attributes, got {table.attributes}")
+        values = np.asarray(table.counts, np.float64) / records
+        values = values if key == table.attributes else values.T
+        if values.shape != tuple(domain.sizes[each] for each in key):
+            raise InvalidParameter(f"the table of attributes {table.attributes} does not have the domain's shape")
+        sd = max(table.sigma, 0.5) / records  # exact counts are no better than to half a record
+        if key in found:
+            other, spread = found[key]
+            weight = spread**2 / (spread**2 + sd**2)
+            values, sd = weight * values + (1 - weight) * other, sd * spread / math.hypot(sd, spread)
+        found[key] = values, sd
+    return found
+
+
+def _descend(
+    forest: Forest, merged: dict[tuple[int, ...], tuple[Table, float]], shrinkage: float, iterations: int
+) -> tuple[list[Table], list[Table]]:
+    """Run mirror descent on log potentials with a step that grows while the objective falls."""
+    blank = [(np.full(size, 1.0 / size), math.inf) for size in forest.sizes]
+    ones = [merged.get((at,), blank[at]) for at in range(len(forest.sizes))]
+    twos = [merged[edge] for edge in forest.edges]
+    finest = min([sd for _, sd in (*ones, *twos)], default=1.0)
+    scale = finest**2 if math.isfinite(finest) else 1.0
+    one_weights = [scale / sd**2 for _, sd in ones]
+    two_weights = [scale / sd**2 for _, sd in twos]
+    prices = [shrinkage * scale * math.prod(forest.sizes[each] - 1 for each in edge) for edge in forest.edges]
+
+    def evaluate(nodes: list[Table], pairs: list[Table]) -> tuple[float, list[Table], list[Table]]:
+        gaps = [got - want for got, (want, _) in zip(nodes, ones, strict=True)]
+        slopes = [weight * gap for weight, gap in zip(one_weights, gaps, strict=True)]
+        total = 0.5 * sum(float((slope * gap).sum()) for slope, gap in zip(slopes, gaps, strict=True))
+        steeps = []
+        for edge, got, (want, _), weight, price in zip(forest.edges, pairs, twos, two_weights, prices, strict=True):
+            gap = got - want
+            tie = np.log(np.maximum(got, _TINY) / np.maximum(np.outer(nodes[edge[0]], nodes[edge[1]]), _TINY))
+            total += 0.5 * weight * float((gap * gap).sum()) + price * float((got * tie).sum())
+            steeps.append(weight * gap + price * tie)
+        return total, slopes, steeps
+
+    singles = [_start(probabilities, sd) for probabilities, sd in ones]
+    doubles = [np.zeros_like(want) for want, _ in twos]
+    nodes, pairs = forest.marginals(singles, doubles)
+    best, slopes, steeps = evaluate(nodes, pairs)
+    step, calm = 1.0, 0
+    for _ in range(iterations):
+        while step > 1e-9:
+            next_singles = [at - step * slope for at, slope in zip(singles, slopes, strict=True)]
+            next_doubles = [at - step * steep for at, steep in zip(doubles, steeps, strict=True)]
+            nodes, pairs = forest.marginals(next_singles, next_doubles)
+            value, next_slopes, next_steeps = evaluate(nodes, pairs)
+            if value <= best:
+                break
+            step /= 2.0
+        else:
+            break
+        calm = calm + 1 if best - value < 1e-6 * best else 0
+        singles, doubles, slopes, steeps, best = next_singles, next_doubles, next_slopes, next_steeps, value
+        if calm >= 5:
+            break
+        step *= 1.5
+    return forest.marginals(singles, doubles)
+
+
+def _start(probabilities: Table, sd: float) -> Table:
+    """Return log potentials of the projected table, with cells that noise hides set to its size."""
+    if math.isinf(sd):
+        return np.zeros_like(probabilities)
+    return np.log(np.maximum(expected(probabilities, sd), _TINY))
+
+
+def _network(
+    domain: Domain,
+    forest: Forest,
+    merged: dict[tuple[int, ...], tuple[Table, float]],
+    nodes: list[Table],
+    pairs: list[Table],
+    smoothing: float,
+) -> BayesianNetwork:
+    margins = [(node + _TINY) / (node + _TINY).sum() for node in nodes]
+    parents: list[tuple[int, ...]] = []
+    tables: list[Table] = []
+    for at, above in enumerate(forest.parents):
+        if above is None:
+            parents.append(())
+            tables.append(margins[at])
+            continue
+        parent, edge = above
+        joint = pairs[edge] if forest.edges[edge][0] == parent else pairs[edge].T
+        weights = joint + (smoothing * merged[forest.edges[edge]][1] * domain.sizes[at] + _TINY) * margins[at]
+        parents.append((parent,))
+        tables.append(weights / weights.sum(axis=1, keepdims=True))
+    return BayesianNetwork(domain, tuple(parents), tuple(tables))
