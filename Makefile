@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs mutants soak install clean
+.PHONY: help run test check bench docs release mutants soak install clean
 
 help:
 	@echo "make run      install into .venv and show the main job on the bundled sample"
@@ -14,6 +14,7 @@ help:
 	@echo "make check    lint, types, import contracts, quick tests (under two minutes)"
 	@echo "make bench    measure speed and accuracy against peers"
 	@echo "make docs     build the documentation into build/site"
+	@echo "make release  build wheel and sdist, install and use them in empty environments"
 	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
 	@echo "make soak     30 minutes of load on a server that is killed every 20 seconds"
 	@echo "make clean    remove what make created"
@@ -58,6 +59,9 @@ bench: $(STAMP) system
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
+
+release: $(STAMP)
+	$(BIN)/python benchmarks/release.py
 
 mutants: $(STAMP)
 	$(BIN)/python benchmarks/mutants.py

@@ -55,3 +55,9 @@ def test_calculator_is_up_to_date() -> None:
 
     names = runpy.run_path(str(ROOT / "docs" / "reference" / "calculator.py"))
     assert (ROOT / "docs" / "reference" / "calculator.md").read_text() == names["page"]()
+
+
+def test_every_example_is_shown() -> None:
+    """Run ``python docs/reference/examples.py`` after adding one."""
+    shown = set(re.findall(r"^## (\w+\.py)$", (ROOT / "docs" / "examples.md").read_text(), re.MULTILINE))
+    assert shown == {path.name for path in (ROOT / "examples").glob("*.py")} - {"picture.py"}
