@@ -273,12 +273,17 @@ class Engine:
             self.commit()
         return done
 
-    def commit(self) -> None:
-        """Make states, seen batches, ledger and drawn releases durable in one go, then publish."""
+    def commit(self, *, durable: Callable[[], None] = lambda: None) -> None:
+        """Make states, seen batches, ledger and drawn releases durable in one go, then publish.
+
+        ``durable`` is called as soon as they are, before the old state is made unreadable.
+        """
         self._kept.newest = self._stream_clock.newest
         self._holder.flush()
         if self._store is not None:
-            self._store.commit(self._kept.parts(self._queries, self._drawn))
+            self._store.commit(self._kept.parts(self._queries, self._drawn), durable=durable)
+        else:
+            durable()
         before, self._slots = self._slots, self._held()
         self._holder.drop(before - self._slots)
         self._committed, self._uncommitted = self._clock(), False

@@ -81,7 +81,11 @@ class _Calls:
             raise Refusal("not_found", "there is no stream of this name")
         self._service.check_running()
         producer, sequence = _origin(request)
-        body = await receive(request, self._gate)
+        self._worker.arriving.add(1)
+        try:
+            body = await receive(request, self._gate)
+        finally:
+            self._worker.arriving.add(-1)
         taken = await self._worker.take(body, producer, sequence)
         return json_response(_applied(taken))
 

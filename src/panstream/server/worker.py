@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from panstream.engine.engine import Applied, Engine
@@ -27,6 +27,7 @@ __all__ = ["Taken", "Worker"]
 _PULSE = 1.0  # seconds between looks at the clock
 _GROUP = 256  # batches that share a commit at most
 _PARSERS = 2
+_LINGER = 0.010  # seconds that a commit waits at most for bodies that are arriving
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 
 
@@ -46,6 +47,23 @@ class _Job:
     body: Body | None = None
     result: Any = None
     refusal: BaseException | None = None
+    answered: bool = False
+
+
+_NOBODY = _Job(None, None)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class _Count:
+    """How many bodies are being received or parsed: worth waiting a moment for before a commit."""
+
+    count: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, change: int) -> None:
+        """Count up or down, from any thread."""
+        with self.lock:
+            self.count += change
 
 
 class Worker:
@@ -66,6 +84,8 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.batches = self.rows = 0  # since the start: how many there are is public
         self.failed = False
+        self.arriving = _Count()
+        self._linger = 0.0
 
     def run(self) -> None:
         """Start the thread; call it from the event loop."""
@@ -82,6 +102,7 @@ class Worker:
         """Take a body's rows; when this returns they are durable, as configured. The body is overwritten in any case."""
         assert self._loop is not None
         job = _Job(None, self._loop.create_future(), body)
+        self.arriving.add(1)
         self._parsers.submit(self._parse, job, body, producer, sequence)
         taken: Taken = await job.future
         return taken
@@ -103,20 +124,20 @@ class Worker:
         if job.refusal is None:
             self._jobs.put(job)
         else:
+            self.arriving.add(-1)
             self._answer([job])
 
     def _run(self) -> None:
         last = time.monotonic()
         running = True
         while running:
-            jobs, running = self._gather(max(0.0, last + _PULSE - time.monotonic()))
+            first = self._next(max(0.0, last + _PULSE - time.monotonic()))
             if self.failed:
                 self._reopen()
-            self._take([job for job in jobs if isinstance(job.work, MicroBatch)])
-            for job in jobs:
-                if callable(job.work):
-                    self._call(job, job.work)
-            self._answer(jobs)
+            if first is None:
+                running = False
+            elif first is not _NOBODY:
+                running = self._group(first)
             if time.monotonic() - last >= _PULSE:
                 last = time.monotonic()
                 self._guard(self.engine.advance)
@@ -124,31 +145,52 @@ class Worker:
         self._select.__exit__(None, None, None)
         self.engine.close()
 
-    def _gather(self, wait: float) -> tuple[list[_Job], bool]:
-        """Return all jobs that wait, after waiting for one."""
-        jobs: list[_Job] = []
+    def _next(self, wait: float) -> _Job | None:
+        """Return the next job, ``_NOBODY`` if none comes in time, ``None`` at the end."""
         try:
-            while len(jobs) < _GROUP:
-                job = self._jobs.get(timeout=wait) if not jobs else self._jobs.get_nowait()
-                if job is None:
-                    return jobs, False
-                jobs.append(job)
+            return self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()
         except queue.Empty:
-            return jobs, True
-        return jobs, True
+            return _NOBODY
 
-    def _take(self, jobs: list[_Job]) -> None:
-        """Apply batches one by one, then commit them all."""
+    def _group(self, first: _Job) -> bool:
+        """Apply batches as they come while more are arriving, then commit them all; False at the end."""
+        begin = time.monotonic()
+        batches: list[_Job] = []
+        calls: list[_Job] = []
+        job: _Job | None = first
+        while job is not None and job is not _NOBODY and len(batches) < _GROUP:
+            if isinstance(job.work, MicroBatch):
+                self._apply(job, job.work)
+                batches.append(job)
+                self.arriving.add(-1)
+            else:
+                calls.append(job)
+            patience = begin + self._linger - time.monotonic() if self.arriving.count > 0 else 0.0
+            job = self._next(patience)
+        if job is not None and job is not _NOBODY:
+            self._jobs.put(job)
+        self._commit(batches)
+        for call in calls:
+            self._call(call)
+            self._answer([call])
+        return job is not None
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        """Make batches durable together, and say so."""
         if not jobs:
             return
-        for job in jobs:
-            assert isinstance(job.work, MicroBatch)
-            self._apply(job, job.work)
-        self.engine.forget_producers(self._producers)
-        durable = self.engine.config.durability == "batch"
-        if not self._guard(self.engine.commit if durable else self.engine.advance):
+        begin = time.monotonic()
+        if not self.failed:
+            self.engine.forget_producers(self._producers)
+        if self.engine.config.durability == "batch":
+            done = self._guard(lambda: self.engine.commit(durable=lambda: self._answer(jobs)))
+        else:
+            done = self._guard(self.engine.advance)
+        if not done:
             for job in jobs:
                 job.refusal = job.refusal or Refusal("unavailable", _FAILED, retry_after=1)
+        self._answer(jobs)
+        self._linger = min(_LINGER, (time.monotonic() - begin) / 2)
 
     def _apply(self, job: _Job, batch: MicroBatch) -> None:
         try:
@@ -171,12 +213,12 @@ class Worker:
             batch.wipe()
             self.failed = self.failed or self.engine.broken
 
-    def _call(self, job: _Job, work: Callable[[Engine], Any]) -> None:
-        if self.failed:
+    def _call(self, job: _Job) -> None:
+        if self.failed or not callable(job.work):
             job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
             return
         try:
-            job.result = work(self.engine)
+            job.result = job.work(self.engine)
         except (Refusal, PanstreamError) as error:
             job.refusal = error
         except Exception as error:
@@ -203,9 +245,11 @@ class Worker:
         self.failed = False
 
     def _answer(self, jobs: list[_Job]) -> None:
+        """Tell whoever waits, once; and overwrite the bodies."""
         assert self._loop is not None
-
+        jobs = [job for job in jobs if not job.answered]
         for job in jobs:
+            job.answered = True
             if job.body is not None:
                 job.body.overwrite()
 

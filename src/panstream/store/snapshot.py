@@ -21,7 +21,8 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Self
 
@@ -56,6 +57,7 @@ class SnapshotStore:
         if operator_key is not None and len(operator_key) != KEY_BYTES:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
+        self._syncer: ThreadPoolExecutor | None = None
         self._operator = None if operator_key is None else np.frombuffer(bytearray(operator_key), np.uint8)
         with _explained(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -77,6 +79,9 @@ class SnapshotStore:
 
     def close(self) -> None:
         """Give up the lock; the state stays on disk."""
+        if self._syncer is not None:
+            self._syncer.shutdown()
+            self._syncer = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -98,8 +103,11 @@ class SnapshotStore:
         finally:
             wipe_key(key)
 
-    def commit(self, parts: Mapping[str, bytes]) -> None:
-        """Replace the stored state by ``parts``; when this returns, they are durable and the old ones unreadable."""
+    def commit(self, parts: Mapping[str, bytes], *, durable: Callable[[], None] = lambda: None) -> None:
+        """Replace the stored state by ``parts``; when this returns, they are durable and the old ones unreadable.
+
+        ``durable`` is called between the two, so that whoever waits for durability alone need not wait longer.
+        """
         if self._lock < 0:
             raise StoreError("the store is closed")
         generation, key = self._generation + 1, fresh_key()
@@ -107,12 +115,12 @@ class SnapshotStore:
         try:
             with _explained(self._directory):
                 sealed = seal(pack(parts), key, _LABEL + struct.pack("<Q", generation))
-                _write_durably(target, sealed)
-                _write_durably(new_key_file, self._key_record(generation, key, digest(sealed)))
+                self._write_durably((target, sealed), (new_key_file, self._key_record(generation, key, digest(sealed))))
                 with _opened(key_file) as old:
                     os.replace(new_key_file, key_file)  # the commit point: from here on only the new state counts
                     self._generation = generation
                     _sync_directory(self._directory)
+                    durable()
                     _overwrite(old)
                 self._sealed(generation - 1).unlink(missing_ok=True)
         except BaseException:
@@ -123,6 +131,20 @@ class SnapshotStore:
             raise
         finally:
             wipe_key(key)
+
+    def _write_durably(self, *files: tuple[Path, bytes]) -> None:
+        """Write files and wait for the disk once, not once for each."""
+        with contextlib.ExitStack() as opened:
+            written = [opened.enter_context(_written(path, data)) for path, data in files]
+            if self._syncer is None:
+                self._syncer = ThreadPoolExecutor(1, "sync")
+            others = [self._syncer.submit(os.fsync, descriptor) for descriptor in written[1:]]
+            try:
+                os.fsync(written[0])
+            finally:
+                wait(others)
+            for other in others:
+                other.result()
 
     def _key_record(self, generation: int, key: NDArray[np.uint8], expected: bytes) -> bytes:
         record = bytearray(_RECORD.pack(_MAGIC, generation, key.tobytes(), expected))
@@ -195,13 +217,15 @@ def _lock(path: Path) -> int:
     raise StoreLocked("another process has this store open")
 
 
-def _write_durably(path: Path, data: bytes) -> None:
+@contextlib.contextmanager
+def _written(path: Path, data: bytes) -> Iterator[int]:
+    """Write a file and hold it open, not yet on disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
