@@ -11,16 +11,10 @@ import os
 import sys
 from pathlib import Path
 
+from panstream.hardened import ENVIRONMENT, MARK
+
 __all__ = ["ENVIRONMENT", "harden", "lock_memory"]
 
-ENVIRONMENT = {
-    "PYTHONMALLOC": "malloc",
-    "MALLOC_PERTURB_": "165",
-    "MALLOC_ARENA_MAX": "1",
-    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-}
-_MARK = "PANSTREAM_HARDENED"
 _CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
 _CAP_IPC_LOCK = 14
 
@@ -32,8 +26,8 @@ def harden() -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if os.environ.get(_MARK) != "1":
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, _MARK: "1"})
+    if os.environ.get(MARK) != "1":
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
 
 
 def lock_memory() -> bool:

@@ -2,3 +2,20 @@
 
 Needs ``panstream[dask]``. See docs/howto/cluster.md; the claims are proved in docs/proofs/cluster.md.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from panstream.cluster.lakes import distinct, run
+
+__all__ = ["distinct", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from panstream.cluster import lakes
+
+    return getattr(lakes, name)

@@ -21,11 +21,15 @@ from numpy.typing import NDArray
 from panstream.cluster import division
 from panstream.cluster.holder import ClusterHolder
 from panstream.cluster.links import Call, Link, LocalLink, Opening
+from panstream.cluster.reading import Totals
 from panstream.cluster.shard import destroy, label, query_of
+from panstream.continual.tree_base import TreeBatch
 from panstream.engine.config import Config, ConfigError
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.plan import QueryPlan, plan_all
+from panstream.engine.running import Drawn
 from panstream.engine.selection import Chosen, Rows
+from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.store.releases import Release
 
@@ -159,6 +163,33 @@ class ClusterEngine(Engine):
             _slice(rows, start, stop, name)
             for start, stop, name in zip([0, *cuts], ends, [*names, _whole(rows.sequence)], strict=True)
         ]
+
+    def seen_apart(self, producer: str) -> bool:
+        """Return whether a partition that workers read was taken in."""
+        return super().seen(producer, 0)
+
+    def absorbed(self, producer: str, totals: Totals) -> None:
+        """Note that every shard has a partition, and take in what it adds to states that are here."""
+        with self._lock:
+            self._check_whole()
+            if self.seen_apart(producer):
+                return
+            with self._all_or_nothing():
+                for name, slot, total, events in totals:
+                    query = self._queries[name]
+                    if not query.finished:
+                        query.monitors[slot].apply(TreeBatch(total, events))
+                self._kept.seen[producer] = 0
+                self._kept.dirty = self._uncommitted = True
+
+    def estimate(self, name: str) -> Estimate:
+        """Release a query that is asked once, and return the estimate itself; not logged twice."""
+        with self._lock:
+            query = self._queries[self.config.query(name).name]
+            found: list[Drawn] = []
+            with self._all_or_nothing():
+                query.draw_now(found.append)
+            return found[0].estimate
 
     def _check_all(self, rows: Rows) -> None:
         known, times = self._times(rows)

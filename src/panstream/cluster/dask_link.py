@@ -51,6 +51,7 @@ class DaskLink:
         self._least = [0] * shards
         self.places: dict[int, tuple[str, int]] = {}  # address and process of every shard's worker
         self.revivals = 0
+        self.borrowed = False  # whether the client is somebody else's, to be left open
 
     @property
     def shards(self) -> int:
@@ -94,6 +95,10 @@ class DaskLink:
                 continue
         self._actors.clear()
         self._let_go()
+
+    def check(self, shard: int) -> None:
+        """Ask a shard that a worker could not reach whether it is there; if not, it is opened again."""
+        self.send([Call(shard, "status")])
 
     def forget(self, shard: int) -> None:
         """Take a shard's worker for lost."""
@@ -209,7 +214,7 @@ class DaskLink:
     def _let_go(self) -> None:
         self._actors.clear()
         client, self._client = self._client, None
-        if client is not None:
+        if client is not None and not self.borrowed:
             try:
                 client.close(timeout=2)  # type: ignore[no-untyped-call]
             except _LOST:

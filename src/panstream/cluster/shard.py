@@ -93,9 +93,18 @@ class Shard:
 
     def apply(self, step: int, parts: Sequence[Part]) -> None:
         """Take batches in, each once, after starting those of its states that are missing; durable when this returns."""
+        self._take(step, parts)
+
+    def absorb(self, parts: Sequence[Part]) -> None:
+        """Take in batches of producers, in whatever order they come: they count once by their producers alone."""
+        self._take(None, parts)
+
+    def _take(self, step: int | None, parts: Sequence[Part]) -> None:
         self._check_whole()
         try:
-            if step <= self.step:
+            if step is not None and step <= self.step:
+                return
+            if step is None and all(self.seen.get(producer or "", -1) >= number for producer, number, _, _ in parts):
                 return
             with self._all_or_nothing():
                 for producer, sequence, opened, work in parts:
@@ -107,7 +116,7 @@ class Shard:
                                 division.take(self._algorithms[query_of(name)], self._states[name], pieces, source)
                     if producer is not None:
                         self.seen[producer] = max(sequence, self.seen.get(producer, -1))
-                self._commit(step)
+                self._commit(self.step if step is None else step)
         finally:
             for _, _, _, work in parts:
                 for _, pieces in work:
