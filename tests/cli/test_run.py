@@ -252,6 +252,20 @@ def test_announce_an_intrusion(here: Path) -> None:
     assert answers("visits.csv")["visits"]["value"] == pytest.approx(6000, abs=400)
 
 
+def test_announced_intrusions_are_priced(here: Path) -> None:
+    Path("panstream.toml").write_text(
+        Path("panstream.toml").read_text().replace("[[query]]", "[[query]]\nannounced = 1")
+    )
+    explained = run("explain", "panstream.toml").stdout
+    assert "1 paid for in advance; without, the error would be" in explained
+    assert "any number is covered, so announced need not be declared" in explained
+    run("run", "panstream.toml", "visits.csv", "--leave-open")
+    for word, fate in (("refreshed", "paid for in advance"), ("not refreshed", "used up")):
+        result = run("intrusion", "announce", "panstream.toml", "--yes")
+        assert f"visitors: {word}" in result.stdout
+        assert fate in result.stderr
+
+
 def test_operator_key(here: Path) -> None:
     Path("key.txt").write_text("ab" * 32)
     run("run", "panstream.toml", "visits.csv", "--key-file", "key.txt")
@@ -278,7 +292,9 @@ def test_init_check_explain(here: Path) -> None:
 def test_init_with_a_user_counts_users(here: Path) -> None:
     run("init", "visits.csv", "--user", "visitor", "--out", "new.toml")
     assert "Bitmap" in run("explain", "new.toml").stdout
-    assert "must be one of the columns" in run("init", "visits.csv", "--user", "x", "--out", "other.toml", code=2).stderr
+    assert (
+        "must be one of the columns" in run("init", "visits.csv", "--user", "x", "--out", "other.toml", code=2).stderr
+    )
     Path("odd.csv").write_text('the "user",n\na,1\n')
     run("init", "odd.csv", "--user", 'the "user"', "--out", "odd.toml")
     assert "Bitmap" in run("explain", "odd.toml").stdout

@@ -5,6 +5,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,6 +122,72 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
         assert engine.last_sequence("p") == 1
         engine.finish()
         assert engine.log.last("count").record["value"] == 5  # type: ignore[union-attr]
+
+
+MOUNTED = """
+import subprocess, sys
+from pathlib import Path
+from engine.streams import COUNT, config, rows
+from panstream.engine.engine import Engine
+from panstream.errors import PanstreamError
+
+def attempt(step, call):
+    try:
+        call()
+    except PanstreamError as error:
+        print(step, "refused:", error, flush=True)
+    else:
+        print(step, "done", flush=True)
+
+place = Path(sys.argv[1])
+mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(place)]
+subprocess.run(mount, check=True)  # seen by this process and its children alone
+settings = config(COUNT, directory=place / "state")
+with Engine(settings, zero_noise=True) as engine:
+    attempt("first", lambda: engine.apply(rows(["count"], count=5, producer="p", sequence=1)))
+    with (place / "filler").open("wb", buffering=0) as filler:
+        try:
+            while filler.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+    attempt("full", lambda: engine.apply(rows(["count"], count=7, producer="p", sequence=2)))
+subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+attempt("read-only", lambda: Engine(settings, zero_noise=True))
+subprocess.run(["mount", "-o", "remount,rw", str(place)], check=True)
+(place / "filler").unlink()
+with Engine(settings, zero_noise=True) as engine:
+    attempt("two", lambda: Engine(settings, zero_noise=True))
+    engine.finish()
+    print("after", engine.last_sequence("p"), engine.log.last("count").record["value"])
+"""
+
+
+def test_a_full_and_a_read_only_file_system(tmp_path: Path) -> None:
+    """A small file system of its own; where none may be mounted, a directory without permission to write."""
+    unshare = shutil.which("unshare")
+    trial = ["-rm", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
+    if unshare is None or subprocess.run([unshare, *trial], capture_output=True).returncode:
+        tmp_path.chmod(0o500)
+        if not os.access(tmp_path, os.W_OK):  # root writes everywhere
+            with pytest.raises(StoreError, match="Permission denied"):
+                Engine(config(COUNT, directory=tmp_path / "state"))
+        tmp_path.chmod(0o700)
+        return
+    done = subprocess.run(
+        [unshare, "-rm", sys.executable, "-c", MOUNTED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert said["first"] == "done"
+    assert "No space left" in said["full"], said
+    assert "what was stored before is intact" in said["full"], said
+    assert "Read-only file system" in said["read-only"], said
+    assert "another process has this store open" in said["two"], said
+    assert said["after"] == "1 5.0", said
 
 
 def test_a_directory_that_cannot_be_written_is_explained(tmp_path: Path) -> None:

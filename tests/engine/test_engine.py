@@ -434,6 +434,27 @@ def test_announced_intrusions_are_recorded(tmp_path: Path) -> None:
         assert len(engine.intrusions) == 1
 
 
+def test_announced_intrusions_that_were_paid_for(tmp_path: Path) -> None:
+    """Bits and cells are frozen and start afresh, and users from before and after are counted together."""
+    bits = question("bits", "SELECT DENSITY(user) FROM s", universe=4000, announced=1, epsilon=40.0)
+    cells = question("cells", "SELECT COUNT(DISTINCT user) FROM s", expected=1000, announced=1, epsilon=40.0)
+    settings = config(bits, cells, directory=tmp_path)
+    names = ["bits", "cells"]
+    with Engine(settings) as engine:
+        for plan in engine.plans:
+            assert plan.claim.epsilon <= 40.0
+            assert plan.claim.intrusions.announced == 1
+        engine.apply(rows(names, np.arange(600)))
+        assert engine.announce_intrusion() == {"bits": True, "cells": True}
+    with Engine(settings) as engine:
+        engine.apply(rows(names, np.arange(400, 1000)))
+        assert engine.announce_intrusion() == {"bits": False, "cells": False}, "one was paid for"
+        engine.finish()
+        found = {name: engine.log.last(name).record for name in names}  # type: ignore[union-attr]
+    assert found["bits"]["value"] == pytest.approx(0.25, abs=0.02)
+    assert found["cells"]["value"] == pytest.approx(1000, abs=6 * found["cells"]["standard_error"])
+
+
 def test_claims_and_records(tmp_path: Path) -> None:
     with Engine(config(COUNT, directory=tmp_path)) as engine:
         engine.apply(rows(["count"], count=10_000))

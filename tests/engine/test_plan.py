@@ -51,6 +51,30 @@ def test_weights_make_a_question_turnstile() -> None:
         plan_all(config(COUNT, weight="w"))
 
 
+def test_announced_intrusions_are_paid_for_at_the_same_epsilon() -> None:
+    for sql, settings in (("COUNT(DISTINCT user)", {"expected": 9999}), ("DENSITY(user)", {"universe": 9999})):
+        plain, paid = plan_all(
+            config(
+                question("plain", f"SELECT {sql} FROM s", **settings),
+                question("paid", f"SELECT {sql} FROM s", announced=2, **settings),
+            )
+        )
+        assert plain.claim.epsilon == pytest.approx(paid.claim.epsilon)
+        assert (plain.claim.intrusions.announced, paid.claim.intrusions.announced) == (0, 2)
+        assert expected_errors(paid)[-1][1] > 2 * expected_errors(plain)[-1][1]
+    with pytest.raises(ConfigError, match="cannot be refreshed"):
+        plan_all(config({**DISTINCT, "announced": 1}, weight="w"))
+    with pytest.raises(ConfigError, match=r"announced must be in 0\.\.7"):
+        config({**DISTINCT, "announced": 8})
+
+
+def test_groups_are_public_where_there_are_some() -> None:
+    grouped = question("g", "SELECT region, COUNT(*) FROM s GROUP BY region", groups={"region": ["a"]})
+    with_groups, without = plan_all(config(grouped, COUNT))
+    assert "the declared groups" in with_groups.claim.public
+    assert "the declared groups" not in without.claim.public
+
+
 def test_groups_cost_what_one_user_can_touch() -> None:
     groups: dict[str, Any] = {"groups": {"region": ["a", "b", "c"]}}
     users = "SELECT COUNT(DISTINCT user) FROM s GROUP BY region"

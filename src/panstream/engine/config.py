@@ -18,6 +18,7 @@ from panstream.engine.durations import parse_duration
 from panstream.engine.sql import ParsedQuery, SqlRefused, parse
 from panstream.errors import InvalidParameter, PanstreamError
 from panstream.privacy.claim import Unit
+from panstream.refresh import MAX_PHASES
 
 __all__ = [
     "COLUMN_TYPES",
@@ -73,6 +74,7 @@ class QueryConfig:
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     groups_per_user: int | None = None  # how many groups one user can touch; all of them if unknown
     contributions: int | None = None  # rows of one user that are protected together
+    announced: int = 0  # intrusions that will be told of and are paid for in advance
     key: int = 0
 
 
@@ -216,6 +218,7 @@ def _query(table: Any, stream: StreamConfig, number: int) -> QueryConfig:
         groups=groups,
         groups_per_user=section.whole("groups_per_user", 1, 1 << 20),
         contributions=section.whole("contributions", 1, 1 << 40),
+        announced=section.whole("announced", 0, MAX_PHASES) or 0,
         key=section.whole("key", 0, (1 << 128) - 1) or 0,
     )
 

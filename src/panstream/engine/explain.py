@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from panstream.continual.histogram import RangeHistogram
@@ -12,7 +12,7 @@ from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.engine.config import Config
 from panstream.engine.durations import say_duration
-from panstream.engine.plan import QueryPlan, plan_all, planned_ledger
+from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.statistics import UserBits
 
 __all__ = ["Explained", "expected_errors", "explain"]
@@ -35,6 +35,17 @@ class Explained:
             {"unit": unit, "adjacency": adjacency, "epsilon": epsilon, "limit": ledger.limit(unit, adjacency)}
             for (unit, adjacency), (epsilon, _) in ledger.totals().items()
         ]
+
+    def _announced(self, plan: QueryPlan) -> str | None:
+        """Return what paying for announced intrusions in advance costs, in error at the same epsilon."""
+        many = plan.config.announced
+        if not many:
+            return None
+        if plan.claim.intrusions.announced < 0:
+            return "any number is covered, so announced need not be declared"
+        without = plan_query(replace(plan.config, announced=0), self.config.stream, plan.claim.places)
+        (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, without))
+        return f"{many} paid for in advance; without, the error would be {_figure(before)}, not {_figure(error)}, {at}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -69,6 +80,7 @@ class Explained:
                 ("answers", when(plan)),
                 ("state", f"{plan.state_bytes:,} bytes" + _groups(plan)),
                 *[("error, 95%", f"{_figure(error)} {at}") for at, error in expected_errors(plan)],
+                *[("announced", text) for text in [self._announced(plan)] if text],
                 *plan.claim.rows(),
             ]
             lines += ["", plan.config.name, *(_row(name, text) for name, text in rows)]

@@ -36,7 +36,7 @@ __all__ = [
     "ticks_per_window",
 ]
 
-PUBLIC_FACTS = ("the number and the times of batches and rows", "the schedule of releases", "the declared groups")
+PUBLIC_FACTS = ("the number and the times of batches and rows", "the schedule of releases")
 _BUCKETS = 1 << 14
 
 
@@ -172,7 +172,7 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
         parts={name: loss * touched for name, loss in base.parts.items()},
         unit=unit,
         places=places,
-        public=(*base.public, *PUBLIC_FACTS),
+        public=(*base.public, *PUBLIC_FACTS, *(("the declared groups",) if query.groups else ())),
         note="; ".join(notes),
     )
 
@@ -235,6 +235,7 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
             epsilon=query.epsilon,
             releases=releases,
             deletions=stream.weight is not None,
+            announced=query.announced,
             key=query.key,
         )
         return bits, "one noisy bit per user, the optimal pair of coins and split of the budget"
@@ -245,9 +246,14 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
             expected=query.expected,
             memory=query.memory,
             releases=releases,
+            announced=query.announced,
             key=query.key,
         )
         return question.algorithm, question.why()
+    if query.announced:
+        raise InvalidParameter(
+            "announced intrusions cannot be paid for where rows add and take away: counters modulo a prime cannot be refreshed"
+        )
     place = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}
     common: dict[str, Any] = {"epsilon": query.epsilon, "releases": releases, "key": query.key, **place}
     if query.max_weight is not None:

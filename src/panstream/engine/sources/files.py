@@ -24,10 +24,13 @@ from panstream.engine.sources.inputs import Format, InputFile, expand
 from panstream.engine.sources.json_lines import JsonParser
 from panstream.engine.sources.parquet import ParquetFile
 from panstream.engine.sources.streams import PipeBytes, open_file, text_bytes, unpacked
-from panstream.engine.sources.text import RecordParser, TextReader
+from panstream.engine.sources.text import BLOCK_BYTES, RecordParser, TextReader
 from panstream.engine.sources.typed import Piece
 
 __all__ = ["FileSource", "TextOptions"]
+
+_ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks, so that few rows are in memory
+_LEAST_BLOCK_BYTES = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +156,8 @@ class FileSource:
             opened = raw
             self._position = lambda: _tell(opened, size)
         stream = text_bytes(raw, codec, file.name)
-        reader = TextReader(stream, self._options.parser(file, self._schema), self._coalescer(file))
+        block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, _ROW_BYTES * self._rows))
+        reader = TextReader(stream, self._options.parser(file, self._schema), self._coalescer(file), block_bytes=block)
         try:
             while not reader.ended:
                 remaining = reader.remaining()

@@ -1,4 +1,8 @@
-"""Parquet files: only the declared columns are read, a page at a time, whatever the size of the row groups."""
+"""Parquet files: only the declared columns are read, a page at a time, whatever the size of the row groups.
+
+pyarrow holds the page it decodes, and the dictionary of the row group where a column has one: the ids in them are in memory until
+the next. Most writers end pages and dictionaries at 1 MB.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from panstream.engine.sources.typed import Piece, check_types, from_arrow
 
 __all__ = ["ParquetFile"]
 
-_BUFFER_BYTES = 1 << 18
+_BUFFER_BYTES = (1 << 15, 1 << 18)  # least and most of a column that is read from the file at once
+_ROW_BYTES = 16
 _PLAIN_BYTES = 4  # a string stored plainly takes four bytes for its length alone
 
 
@@ -30,7 +35,7 @@ class ParquetFile:
             lambda: parquet.ParquetFile(
                 path,
                 metadata=metadata,
-                buffer_size=_BUFFER_BYTES,
+                buffer_size=min(max(_BUFFER_BYTES[0], _ROW_BYTES * rows), _BUFFER_BYTES[1]),
                 pre_buffer=False,
                 read_dictionary=_repetitive(metadata, schema),
             )
