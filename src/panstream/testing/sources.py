@@ -41,13 +41,13 @@ class InstrumentedSource(Source):
         p = coin.probability
         sides = [(side, weight) for side, weight in ((0, 1 - p), (1, p)) if weight]
         for i in range(size):
-            coins[i] = self._choose(sides)
+            coins[i] = self._branch(sides)
         return coins
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Draw uniform integers as the script says."""
         choices = [(value, Fraction(1, bound)) for value in range(bound)]
-        return np.array([self._choose(choices) for _ in range(size)], np.int64)
+        return np.array([self._branch(choices) for _ in range(size)], np.int64)
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         """Replace each value by a sum in the window, with the probability of the noise in between."""
@@ -58,9 +58,9 @@ class InstrumentedSource(Source):
             x = int(flat[i])
             if law.numerator is not None:
                 low, high = self.window
-                flat[i] = self._choose([(y, scale * q ** abs(y - x)) for y in range(low, high + 1)])
+                flat[i] = self._branch([(y, scale * q ** abs(y - x)) for y in range(low, high + 1)])
 
-    def _choose(self, choices: list[tuple[int, Fraction]]) -> int:
+    def _branch(self, choices: list[tuple[int, Fraction]]) -> int:
         depth = len(self.options)
         if depth == len(self.path):
             self.path.append(0)
