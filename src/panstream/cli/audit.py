@@ -22,7 +22,7 @@ _WIDE = 180  # columns, where the table goes to a file
 def audit(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Cases to audit (all by default), or: state FILE --member ID."),
+        typer.Argument(metavar="[NAME]...", help="Cases to audit (all by default), or: state FILE --member ID, or: memory."),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full/--quick", help="Run every trial, many times over; quick runs a few.")
@@ -44,6 +44,11 @@ def audit(
     with outcome():
         if names and names[0] == "state":
             _state(names[1:], member, text, prior, yes)
+            return
+        if names and names[0] == "memory":
+            from panstream.cli.drill import memory_drill
+
+            memory_drill(names[1:], full=full, as_json=as_json)
             return
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")

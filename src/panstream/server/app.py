@@ -210,7 +210,10 @@ async def _internal(request: Request, error: Exception) -> Response:
 
 
 class _Outermost:
-    """Lets no error out: its traceback would be logged, and errors can quote what they stumbled over."""
+    """Lets no error out: its traceback would be logged, and errors can quote what they stumbled over.
+
+    Afterwards the head of the request is forgotten, which the connection would keep until its next request.
+    """
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -220,3 +223,6 @@ class _Outermost:
             await self._app(scope, receive, send)
         except Exception as error:
             print(f"panstream: internal error ({type(error).__name__})", file=sys.stderr)
+        finally:
+            scope.get("headers", []).clear()
+            scope.clear()

@@ -9,8 +9,10 @@ import asyncio
 from typing import Any
 
 import h11
+import numpy as np
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from panstream.scratch import wipe
 from panstream.server.limits import Limits
 from panstream.server.refusals import Refusal, refuse
 
@@ -36,6 +38,8 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
             super().connection_lost(exc)
+            self._forget()
+            _overwrite(getattr(getattr(self.conn, "_receive_buffer", None), "_data", None))
 
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing():
@@ -47,6 +51,7 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
                 self._stop_timer()
 
         def on_response_complete(self) -> None:
+            self._forget()
             super().on_response_complete()
             if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
                 # The rest of a body that was refused is not waited for.
@@ -56,6 +61,12 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
             """Answer what is not HTTP, or has too long a head."""
             event = self.conn.trailing_data[0]
             self._answer(Refusal("header_too_large" if len(event) > limits.head else "bad_request"))
+
+        def _forget(self) -> None:
+            """Overwrite what was received of a body and never asked for: these objects live on until collected."""
+            self.headers = []
+            if self.cycle is not None:
+                _overwrite(self.cycle.body)
 
         def _should_upgrade(self) -> bool:
             return False
@@ -86,3 +97,9 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
             self.transport.close()
 
     return Protocol
+
+
+def _overwrite(data: object) -> None:
+    if isinstance(data, bytearray) and data:
+        wipe(np.frombuffer(data, np.uint8))
+        data.clear()
