@@ -16,6 +16,7 @@ from panstream.cli.inspect import inspect
 from panstream.cli.run import run
 from panstream.cli.send import send
 from panstream.cli.serve import serve, token
+from panstream.cli.worker import worker
 
 __all__ = ["app"]
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (init, check, explain, run, inspect, serve, token, send):
+for _command in (init, check, explain, run, inspect, serve, token, send, worker):
     app.command()(_command)
 app.add_typer(intrusion.app, name="intrusion")
 app.add_typer(plan.app, name="plan")

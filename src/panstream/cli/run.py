@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -46,6 +47,12 @@ def run(
     leave_open: Annotated[
         bool, typer.Option("--leave-open", help="At the end of the input answer nothing and close nothing.")
     ] = False,
+    cluster: Annotated[
+        str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Run on so many processes of this machine; with --cluster, wait for as many.")
+    ] = None,
     key_file: KeyFile = None,
     no_hardening: Annotated[
         bool,
@@ -73,8 +80,27 @@ def run(
         source = source_of(loaded, given, follow=follow, format=format)
         live = follow or source.progress() is None
         key, ahead = operator_key(key_file), LIVE_AHEAD if live else None
-        with Selector(loaded) as select, Engine(loaded, operator_key=key, ahead=ahead) as engine:
-            fed = _watched(engine, lambda tick: feed_source(engine, source, select, tick=tick))
+        with contextlib.ExitStack() as stack:
+            if cluster is None and workers is None:
+                select = stack.enter_context(Selector(loaded))
+                engine = stack.enter_context(Engine(loaded, operator_key=key, ahead=ahead))
+                fed = _watched(engine, lambda tick: feed_source(engine, source, select, tick=tick))
+            else:
+                from panstream.cluster.session import opened
+
+                source.close()
+                session = stack.enter_context(
+                    opened(
+                        loaded,
+                        address=cluster,
+                        workers=workers,
+                        operator_key=key,
+                        ahead=ahead,
+                        tell=lambda text: typer.echo(text, err=True),
+                    )
+                )
+                engine = session.engine
+                fed = _watched(engine, lambda tick: session.feed(given, follow=follow, format=format, tick=tick))
             _report(fed)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)

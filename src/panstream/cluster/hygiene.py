@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 from panstream.errors import MissingExtra
 from panstream.hardened import ENVIRONMENT, MARK
 
-__all__ = ["SETTINGS", "local_cluster", "quieten"]
+__all__ = ["SETTINGS", "local_cluster", "quieten", "serve_worker"]
 
 SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.target": False,
@@ -36,6 +37,20 @@ def quieten() -> None:
     dask.config.set(SETTINGS)
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None, listen: str | None) -> None:
+    """Be a worker until the scheduler is gone."""
+    quieten()
+    from distributed import Security, Worker
+
+    options: dict[str, Any] = {} if listen is None else {"contact_address": None, "host": listen}
+    if scheduler.startswith("tls://"):
+        options["security"] = Security()  # type: ignore[no-untyped-call]
+    if scratch is not None:
+        options["local_directory"] = str(scratch)
+    async with Worker(scheduler, nthreads=1, name=name, memory_limit=0, dashboard=False, **options) as worker:
+        await worker.finished()
 
 
 def local_cluster(workers: int, *, security: bool = True, **options: Any) -> Any:

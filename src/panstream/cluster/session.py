@@ -1,0 +1,106 @@
+"""A stream on a cluster from start to end: connect, open the engine, feed it, let go."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from panstream.cluster.coordinator import ClusterEngine, stored_shards
+from panstream.cluster.dask_link import DaskLink
+from panstream.cluster.hygiene import local_cluster, quieten
+from panstream.cluster.lakes import feed_files
+from panstream.cluster.reading import Job, can_read_apart, partitions_of
+from panstream.engine.config import Config
+from panstream.engine.run import Fed, Tick, feed_source, source_of
+from panstream.engine.select import Selector
+from panstream.errors import InvalidParameter, NotSupported
+
+__all__ = ["Session", "is_private", "opened"]
+
+_PARTITION_ROWS = 1_000_000
+
+
+class Session:
+    """An open engine on a cluster, and the way to feed it files."""
+
+    def __init__(self, engine: ClusterEngine, link: DaskLink) -> None:
+        self.engine, self.link = engine, link
+
+    def feed(
+        self, inputs: Sequence[str], *, follow: bool = False, format: str | None = None, tick: Tick | None = None
+    ) -> Fed:
+        """Feed files: by the workers where no query needs the rows in order, else from here."""
+        config = self.engine.config
+        if any(given.startswith("redis://") for given in inputs):
+            raise NotSupported(
+                "a cluster reads files and standard input; run Redis streams on one machine, or serve them"
+            )
+        source = source_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
+        apart = (
+            [] if follow or not can_read_apart(config) else partitions_of(inputs, rows=_PARTITION_ROWS, format=format)
+        )
+        if apart:
+            source.close()
+            job = Job(name=uuid.uuid4().hex, config=config, shards=self.link.shards)
+            return feed_files(self.engine, self.link, job, apart, tick)
+        with Selector(config) as select:
+            return feed_source(self.engine, source, select, tick=tick)
+
+
+@contextlib.contextmanager
+def opened(
+    config: Config,
+    *,
+    address: str | None = None,
+    workers: int | None = None,
+    shards: int | None = None,
+    tell: Callable[[str], None] = lambda message: None,
+    **options: Any,
+) -> Iterator[Session]:
+    """Open a configuration on the cluster at ``address``, or on ``workers`` processes of this machine.
+
+    There are as many shards as the directory has, or else as there are workers, unless ``shards`` says otherwise.
+    """
+    quieten()
+    from distributed import Client, Security
+
+    with contextlib.ExitStack() as stack:
+        if address is None:
+            if workers is None or not 1 <= workers <= 256:
+                raise InvalidParameter(f"workers must be in 1..256, got workers={workers}")
+            cluster = stack.enter_context(local_cluster(workers))
+
+            def connect() -> Any:
+                return Client(cluster, direct_to_workers=True)  # type: ignore[no-untyped-call]
+        else:
+            if not is_private(address):
+                tell("warning: tcp:// to other machines is not encrypted; use tls:// (docs/howto/cluster.md)")
+
+            def connect() -> Any:
+                secure = {"security": Security()} if address.startswith("tls://") else {}  # type: ignore[no-untyped-call]
+                return Client(address, direct_to_workers=True, timeout=10, **secure)  # type: ignore[no-untyped-call]
+
+        with connect() as first:
+            if address is not None:
+                first.wait_for_workers(workers or 1, timeout=60)
+            count = len(first.ncores())
+        known = None if config.directory is None else stored_shards(config.directory)
+        link = DaskLink(connect, shards or known or count, tell=tell)
+        with ClusterEngine(config, link, positions=True, **options) as engine:
+            yield Session(engine, link)
+
+
+def is_private(address: str) -> bool:
+    """Return whether what is said to an address is encrypted, or stays on this machine."""
+    parts = urlsplit(address)
+    if parts.scheme == "tls":
+        return True
+    host = parts.hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
