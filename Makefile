@@ -32,6 +32,7 @@ $(STAMP): $(VENV)/.core
 .PHONY: system
 system:
 	@command -v redis-server >/dev/null || { apt-get update -qq && apt-get install -y -qq redis-server; }
+	@command -v systemd-analyze >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends systemd; }
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 install: $(STAMP)

@@ -67,7 +67,8 @@ class Card {
     this.value.classList.toggle("none", !last);
     say(this.range, last ? `95%: ${number(last.interval[0])} to ${number(last.interval[1])}` : "");
     say(this.when, last ? `${about(last)}answer ${last.number}, ${moment(last.time)}` : "");
-    const { planned, made } = query.releases;
+    const { planned } = query.releases;
+    const made = Math.max(query.releases.made, last?.number ?? 0); // an answer may be here before its count
     say(this.left, planned === null ? `${many(made, "answer")} so far` : query.finished ? `All ${many(planned, "paid answer")} were given. They stay published; nothing more can be asked of this data.` : `${made.toLocaleString("en")} of ${many(planned, "answer")} given`);
     this.left.classList.toggle("spent", query.finished);
     this.button.hidden = !query.on_demand || query.finished;

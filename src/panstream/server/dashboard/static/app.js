@@ -33,7 +33,7 @@ function route() {
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#/${wanted}`) {
       link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+      link.parentElement.scrollLeft = link.offsetLeft - link.parentElement.offsetLeft - 24; // scrollIntoView would move where Tab starts
     } else link.removeAttribute("aria-current");
   }
   update();

@@ -21,7 +21,7 @@ function options(width, numbered, readout) {
   const accent = colour("--accent"), band = colour("--band");
   const edge = { stroke: "transparent", points: { show: false }, width: 0 };
   return {
-    width, height: HEIGHT, padding: [12, 8, 0, 0], legend: { show: false },
+    width, height: HEIGHT, padding: [12, 28, 0, 0], legend: { show: false },
     scales: { x: { time: !numbered }, y: { range: (_, low, high) => reach(low, high) } },
     axes: [
       { ...axis, grid: { show: false }, size: 30, gap: 8, space: 70, ...(numbered ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], values: (_, at) => at.map((n) => `#${n}`) } : { values: clock }) },

@@ -21,8 +21,8 @@ class Simulation {
     this.came = select("came", { no: "did not come", yes: "came" }, "yes", () => this.draw());
     this.when = select("when", DAYS, "morning", () => this.draw());
     this.epsilon = select("epsilon", Object.fromEntries([...model.SPLITS.keys()].map((value) => [value, `ε = ${value}`])), "1", () => this.draw());
-    this.people = h("input", { id: "people", type: "range", min: "0", max: "600", step: "20", value: "200", oninput: () => (say(this.crowd, many(+this.people.value, "other visitor")), this.draw()) });
-    this.crowd = h("output", { for: "people" }, "200 other visitors");
+    this.people = h("input", { id: "people", type: "range", "aria-describedby": "crowd", min: "0", max: "600", step: "20", value: "200", oninput: () => (say(this.crowd, many(+this.people.value, "other visitor")), this.draw()) });
+    this.crowd = h("span", { class: "count", id: "crowd" }, "200 other visitors");
     this.ours = h("canvas", { role: "img", class: "cells" });
     this.plain = h("canvas", { role: "img", class: "cells" });
     this.said = h("div", { class: "verdict" });

@@ -77,9 +77,9 @@ export class Store extends EventTarget {
 
   #add(release) {
     const known = this.series.get(release.series) ?? [];
-    if (known.some((other) => other.number === release.number)) return false;
-    known.push(release);
-    known.sort((a, b) => a.number - b.number);
+    if (release.number > (known.at(-1)?.number ?? 0)) known.push(release);
+    else if (known.some((other) => other.number === release.number)) return false;
+    else known.push(release), known.sort((a, b) => a.number - b.number);
     this.series.set(release.series, known);
     return true;
   }
