@@ -1,0 +1,181 @@
+"""A forest network from one table: noisy one-way tables, edges chosen privately, noisy two-way tables, one joint fit.
+
+The recipe is that of MST (McKenna, Miklau, Sheldon 2021) with four changes, each paid for in the claim: an edge's utility
+is what it would teach beyond the released one-way tables *minus* the noise its table would bring; "no further edge" is a
+candidate too, and what is then left over goes to the tables; larger tables get more budget; an edge fades into
+independence where noise hides it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidParameter
+from panstream.networks.counting import contingency, pairwise
+from panstream.networks.domain import Domain
+from panstream.networks.forest import NoisyTable, fit_forest
+from panstream.networks.learned import LearnedNetwork, Progress, record_claim, silent
+from panstream.networks.records import Records
+from panstream.networks.scores import RESIDUAL_SENSITIVITY, residual_units
+from panstream.networks.simplex import project
+from panstream.networks.spending import Purse, ZcdpPurse, portions
+from panstream.privacy import Claim
+from panstream.randomness import Source
+
+__all__ = ["Split", "TreeNetwork", "grow_forest"]
+
+_NOISE_PRICE = 0.7  # of the noise's expected L1 norm: projection removes part of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How the budget is shared: one-way ``marginals``, choosing the ``structure``, and the ``tables`` of its families."""
+
+    marginals: float = 0.3
+    structure: float = 0.1
+    tables: float = 0.6
+
+    def __post_init__(self) -> None:
+        parts = (self.marginals, self.structure, self.tables)
+        if not all(part >= 0 for part in parts) or not self.tables > 0 or abs(sum(parts) - 1) > 1e-9:
+            raise InvalidParameter(f"split must be three shares that add up to 1, got split={parts}")
+
+    def fractions(self) -> tuple[Fraction, Fraction, Fraction]:
+        """Return the shares as exact fractions whose sum is at most 1."""
+        first, second, third = portions(Fraction(1), [self.marginals, self.structure, self.tables])
+        return first, second, third
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeNetwork:
+    """Learn a forest network at (epsilon, delta).
+
+    **Privacy**: record level, replace-one, (epsilon, delta)-DP by zCDP composition of discrete Gaussian tables and
+    exponential mechanisms. The number of records and the domain are public. The holder keeps the rows.
+
+    **Error**: a cell of a two-way table has noise sigma = 1/sqrt(rho·share).
+
+    >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+    >>> records = Records.read({"rain": ["no", "yes"] * 400, "wet": ["no", "yes"] * 400}, domain)
+    >>> learned = TreeNetwork(epsilon=1.0, delta=1e-6).fit(records)
+    >>> learned.network.edges, learned.claim.epsilon
+    (((0, 1),), 1.0)
+    """
+
+    epsilon: float
+    delta: float = 1e-9
+    split: Split = Split()
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        if not 0 < self.delta < 1:
+            raise InvalidParameter(f"delta must be in (0, 1), got delta={self.delta}")
+
+    def claim(self) -> Claim:
+        """Return what is promised before anything is looked at."""
+        return record_claim(self.epsilon, self.delta, {})
+
+    def fit(self, records: Records, source: Source | None = None, progress: Progress = silent) -> LearnedNetwork:
+        """Learn from the records; all noise is drawn afresh from the operating system unless a test source is given."""
+        if source is None:
+            with Source() as fresh:
+                return self.fit(records, fresh, progress)
+        purse = ZcdpPurse(self.epsilon, self.delta)
+        tables = grow_forest(records, purse, self.split, source, progress)
+        progress("fitting the network", 0.6)
+        network = fit_forest(records.domain, len(records), tables)
+        progress("done", 1.0)
+        return LearnedNetwork(
+            network, record_claim(self.epsilon, self.delta, purse.parts(), source), len(records), tuple(tables)
+        )
+
+
+def grow_forest(
+    records: Records, purse: Purse, split: Split, source: Source, progress: Progress = silent
+) -> list[NoisyTable]:
+    """Spend the whole purse on one-way tables, private choices of edges, and the tables of the chosen edges."""
+    if len(records) < 1:
+        raise InvalidParameter("records must not be empty")
+    domain = records.domain
+    first, second, third = split.fractions()
+    positions = range(len(domain))
+    weights = [math.sqrt(size) for size in domain.sizes]
+    progress("one-way tables", 0.0)
+    counts = [contingency(records, (at,)) for at in positions]
+    shares = portions(first if len(domain) > 1 else first + second + third, weights)
+    ones = [
+        purse.measure("marginals", (at,), counts[at], share, source)
+        for at, share in zip(positions, shares, strict=True)
+    ]
+    if len(domain) == 1:
+        return ones
+    progress("counting all pairs", 0.1)
+    pairs = pairwise(records)
+    rounds = len(domain) - 1
+    utilities = _gains(domain, len(records), ones, pairs, purse.size(third / rounds))
+    progress("choosing edges", 0.4)
+    each = portions(second, [1.0] * rounds)
+    edges = _choose_edges(domain, utilities, purse, each, source)
+    progress("two-way tables", 0.5)
+    left = third + sum(each[min(len(edges) + 1, rounds) :], Fraction(0))
+    if not edges:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
+        again = portions(left, weights)
+        return ones + [
+            purse.measure("tables", (at,), counts[at], share, source)
+            for at, share in zip(positions, again, strict=True)
+        ]
+    shares = portions(left, [math.sqrt(pairs[edge].size) for edge in edges])
+    return ones + [
+        purse.measure("tables", edge, pairs[edge], share, source) for edge, share in zip(edges, shares, strict=True)
+    ]
+
+
+def _gains(
+    domain: Domain,
+    records: int,
+    ones: Sequence[NoisyTable],
+    pairs: Mapping[tuple[int, int], NDArray[np.int64]],
+    noise: float,
+) -> dict[tuple[int, int], int]:
+    """Return what each edge would teach, ‖counts - independent‖₁, minus what its noise would cost (public)."""
+    shapes = [project(np.asarray(table.counts) / records) for table in ones]
+    gains = {}
+    for (one, other), table in pairs.items():
+        expectation = np.rint(records * np.outer(shapes[one], shapes[other])).astype(np.int64)
+        gains[one, other] = residual_units(table, expectation) - round(_NOISE_PRICE * noise * table.size)
+    return gains
+
+
+def _choose_edges(
+    domain: Domain,
+    utilities: Mapping[tuple[int, int], int],
+    purse: Purse,
+    shares: Sequence[Fraction],
+    source: Source,
+) -> list[tuple[int, int]]:
+    """Join components one by one; the last candidate of each round, of utility 0, ends the search."""
+    component = list(range(len(domain)))
+    edges: list[tuple[int, int]] = []
+    for share in shares:
+        open_pairs = [edge for edge in itertools.combinations(range(len(domain)), 2) if _apart(component, edge)]
+        values = np.array([*(utilities[edge] for edge in open_pairs), 0], np.int64)
+        chosen = purse.choose("structure", values, RESIDUAL_SENSITIVITY, share, source)
+        if chosen == len(open_pairs):
+            break
+        edge = open_pairs[chosen]
+        edges.append(edge)
+        kept, gone = component[edge[0]], component[edge[1]]
+        component = [kept if each == gone else each for each in component]
+    return edges
+
+
+def _apart(component: Sequence[int], edge: tuple[int, int]) -> bool:
+    return component[edge[0]] != component[edge[1]]

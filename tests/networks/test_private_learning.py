@@ -1,0 +1,283 @@
+"""Claims of the learners by enumeration on a tiny domain, and by the sum of what was really drawn."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from panstream.errors import BudgetExhausted, InvalidParameter
+from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency, tree
+from panstream.networks.learned import LearnedNetwork
+from panstream.networks.spending import PurePurse, ZcdpPurse, portions
+from panstream.networks.structure import Families, largest_families, useful_cells
+from panstream.privacy.composition import zcdp_rho
+from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source
+
+TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
+CELLS = list(itertools.product((0, 1), repeat=2))
+
+
+class Scripted(Source):
+    """Puts prescribed outcomes in place of noise and choices, and keeps the log probability of each."""
+
+    __slots__ = ("choices", "log", "outcomes", "seen")
+
+    is_secure = False
+
+    def __init__(self, outcomes: Sequence[NDArray[np.int64]] = (), choices: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.outcomes, self.choices, self.log = list(outcomes), list(choices), 0.0
+        self.seen: list[NDArray[np.int64]] = []
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        self.seen.append(values.copy())
+        wanted = self.outcomes.pop(0) if self.outcomes else values.copy()
+        self.log -= law.kappa * float(np.abs(wanted - values).sum())  # what does not depend on the data cancels
+        values[:] = wanted
+
+    def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+        chosen = self.choices.pop(0)
+        heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
+        law = 0.0
+        for order in itertools.permutations(range(utilities.size)):
+            ahead = order[: order.index(chosen)]
+            law += math.prod(1.0 - heads[each] for each in ahead) * heads[chosen]
+        self.log += math.log(law / math.factorial(utilities.size)) if law > 0 else -math.inf
+        return chosen
+
+
+def data_sets(n: int) -> Iterator[Records]:
+    for rows in itertools.combinations_with_replacement(CELLS, n):
+        yield Records(TINY, np.array(rows, np.uint16).T)
+
+
+def are_neighbours(one: Records, other: Records) -> bool:
+    return int(np.abs(contingency(one, (0, 1)) - contingency(other, (0, 1))).sum()) == 2
+
+
+def worst_loss(learner: PrivBayes, n: int, grid: Sequence[int]) -> float:
+    """Largest log ratio over neighbouring data sets and views: one-way tables, choice, last tables.
+
+    One-way tables range over ``grid``; among last tables the largest ratio is at the first data set's own counts.
+    """
+    every = list(data_sets(n))
+    worst = 0.0
+    for one in every:
+        margins = [contingency(one, (at,)) for at in (0, 1)]
+        views = [np.array([each, n - each], np.int64) for each in grid]
+        firsts = [*itertools.product(views, repeat=2), tuple(margins)]
+        others = [other for other in every if are_neighbours(one, other)]
+        for first, choice in itertools.product(firsts, (0, 1)):
+            here = Scripted(first, [choice])
+            learner.fit(one, here)
+            for other in others:
+                there = Scripted((*first, *here.seen[2:]), [choice])
+                learner.fit(other, there)
+                worst = max(worst, here.log - there.log)
+    return worst
+
+
+@pytest.fixture(autouse=True)
+def no_fit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Fitting is post-processing: enumeration leaves it out for speed."""
+    if "enumeration" in request.node.name:
+        monkeypatch.setattr("panstream.networks.privbayes.fit_forest", lambda *args: None)
+
+
+@pytest.mark.parametrize(("n", "grid"), [(1, (-1, 1)), (2, (-1, 1)), (3, (0, 2)), (4, (2,))], ids=str)
+def test_the_claim_of_privbayes_holds_by_enumeration_and_is_nearly_used_up(n: int, grid: tuple[int, ...]) -> None:
+    learner = PrivBayes(epsilon=1.5)
+    loss = worst_loss(learner, n, grid)
+    assert 0.93 * learner.epsilon < loss <= learner.epsilon * (1 + 1e-9)
+
+
+def test_enumeration_would_notice_a_little_less_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = PurePurse._law
+    monkeypatch.setattr(
+        PurePurse, "_law", lambda self, share: DiscreteLaplace.at_most(1.08 * honest(self, share).kappa)
+    )
+    assert worst_loss(PrivBayes(epsilon=1.5), 2, (1,)) > 1.5
+
+
+class Spy(SeededSource):
+    """Draws as usual and adds up what each draw loses when one record is replaced."""
+
+    __slots__ = ("epsilon", "rho")
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.epsilon = self.rho = 0.0
+
+    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        self.epsilon += 2 * law.kappa
+        super().add_discrete_laplace(values, law)
+
+    def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
+        self.rho += 2 / (2 * law.sigma**2)
+        super().add_discrete_gaussian(values, law)
+
+    def _choice(self, preference: Preference, sensitivity: float) -> float:
+        return 2 * sensitivity * preference.rate
+
+    def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+        self.epsilon += self._choice(preference, self.sensitivity)
+        return super().permute_and_flip(utilities, preference)
+
+    def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
+        self.rho += self._choice(preference, 2.0) ** 2 / 8
+        return super().exponential(utilities, preference)
+
+    sensitivity = 2.0  # of the gain; R's is 3n + 2 of its own units
+
+
+class SpyR(Spy):
+    __slots__ = ()
+    sensitivity = 3.0 * 2000 + 2
+
+
+def chain(n: int = 2000, seed: int = 0) -> Records:
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, 3, n)
+    b = np.where(rng.random(n) < 0.8, a, rng.integers(0, 3, n))
+    c = np.where(rng.random(n) < 0.7, b > 0, rng.integers(0, 2, n))
+    e = rng.integers(0, 4, n)
+    domain = Domain({"a": list("xyz"), "b": list("xyz"), "c": ["no", "yes"], "e": list("1234")})
+    return Records(domain, np.array([a, b, c, e], np.uint16))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("epsilon", [0.02, 1.0])
+def test_what_is_drawn_adds_up_to_the_claim_and_no_further(seed: int, epsilon: float) -> None:
+    records = chain()
+    for learner, spy in [
+        (PrivBayes(epsilon=epsilon), Spy(seed)),
+        (PrivBayes(epsilon=epsilon, score="R", degree=2), SpyR(seed)),
+        (PrivBayes(epsilon=epsilon, score="R"), SpyR(seed)),
+    ]:
+        learner.fit(records, spy)
+        assert 0.999 * epsilon < spy.epsilon <= epsilon * (1 + 1e-12)
+    spy, rho = Spy(seed), zcdp_rho(epsilon, 1e-9)
+    TreeNetwork(epsilon=epsilon).fit(records, spy)
+    assert 0.999 * rho < spy.rho <= rho * (1 + 1e-12)
+
+
+def total_variation(learned: LearnedNetwork, records: Records, pair: tuple[int, int]) -> float:
+    truth = contingency(records, pair) / len(records)
+    return 0.5 * float(np.abs(learned.network.marginal(pair) - truth).sum())
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        PrivBayes(epsilon=20.0),
+        PrivBayes(epsilon=20.0, score="R", degree=1),
+        PrivBayes(epsilon=20.0, score="mi", degree=2),
+        PrivBayes(epsilon=20.0, score="R"),
+        TreeNetwork(epsilon=20.0),
+        PrivBayes(epsilon=math.inf),
+        TreeNetwork(epsilon=math.inf),
+    ],
+    ids=str,
+)
+def test_a_large_budget_finds_the_chain(learner: Any) -> None:
+    records = chain(5000)
+    learned = learner.fit(records)
+    assert total_variation(learned, records, (0, 1)) < 0.03
+    assert total_variation(learned, records, (1, 2)) < 0.03
+    assert learned.records == 5000
+    assert learned.claim.epsilon == learner.epsilon
+    assert learned.claim.unit == "record"
+    assert learned.claim.adjacency == "replace"
+
+
+def test_f_serves_two_valued_attributes() -> None:
+    rng = np.random.default_rng(1)
+    a = rng.integers(0, 2, 3000)
+    b = np.where(rng.random(3000) < 0.9, a, 1 - a)
+    c = rng.integers(0, 2, 3000)
+    domain = Domain({name: ["no", "yes"] for name in "abc"})
+    records = Records(domain, np.array([a, b, c], np.uint16))
+    learned = PrivBayes(epsilon=20.0, score="F", degree=1).fit(records)
+    assert total_variation(learned, records, (0, 1)) < 0.03
+    with pytest.raises(InvalidParameter, match="score F"):
+        PrivBayes(epsilon=1.0, score="F").fit(chain())
+
+
+def test_hopeless_budgets_buy_marginals_only() -> None:
+    records = chain(300)
+    with SeededSource(3) as source:
+        learned = PrivBayes(epsilon=0.05).fit(records, source)
+    assert sum(len(table.attributes) == 2 for table in learned.tables) <= 1
+    assert not learned.claim.is_private  # a test source promises nothing
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 3, 7])
+def test_degree_k_needs_n_minus_k_tables(degree: int) -> None:
+    learned = PrivBayes(epsilon=2.0, score="R", degree=degree).fit(chain(500))
+    families = [table for table in learned.tables[4:]]
+    assert learned.network.degree == min(degree, 3)
+    assert len(families) == max(4 - degree, 1)
+
+
+def test_theta_limits_the_size_of_families() -> None:
+    records = chain(400)
+    limit = useful_cells(400, 4, 1.0 * 0.6, 4.0)
+    learned = PrivBayes(epsilon=1.0, score="R").fit(records)
+    sizes = [int(np.asarray(table.counts).size) for table in learned.tables if len(table.attributes) > 1]
+    assert all(size <= limit for size in sizes)
+    assert list(Families(degree=2).parents(records.domain, 3, [0, 1, 2], None)) == [(0, 1), (0, 2), (1, 2)]
+    assert list(Families(cells=12).parents(records.domain, 3, [0, 2], None)) == [(), (0,), (2,)]
+    assert largest_families([(), (0,), (0, 1), (2,)]) == [(0, 1, 2), (2, 3)]
+
+
+def test_one_attribute_spends_all_on_its_table() -> None:
+    records = chain(200).select([0])
+    for learner in (PrivBayes(epsilon=1.0), TreeNetwork(epsilon=1.0), PrivBayes(epsilon=1.0, score="R")):
+        assert learner.fit(records).network.degree == 0
+
+
+def test_a_purse_cannot_be_overdrawn() -> None:
+    from fractions import Fraction
+
+    with Source() as source:
+        for purse in (PurePurse(1.0), ZcdpPurse(1.0, 1e-6)):
+            purse.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
+            with pytest.raises(BudgetExhausted):
+                purse.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
+            with pytest.raises(BudgetExhausted):
+                purse.choose("y", np.zeros(3, np.int64), 1, Fraction(2, 3), source)
+            assert sum(purse.spent.values()) == Fraction(2, 3)
+    shares = portions(Fraction(1), [1.0, math.sqrt(2), math.pi])
+    assert sum(shares) <= 1 < sum(shares) + Fraction(1, 2**40)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: PrivBayes(epsilon=0.0), "epsilon must be positive"),
+        (lambda: PrivBayes(epsilon=1.0, score="BIC"), "score must be one of"),  # type: ignore[arg-type]
+        (lambda: PrivBayes(epsilon=1.0, degree=-1), "degree must be at least 0"),
+        (lambda: PrivBayes(epsilon=1.0, degree=2), "degree must be 1"),
+        (lambda: PrivBayes(epsilon=1.0, theta=0.0), "theta must be positive"),
+        (lambda: TreeNetwork(epsilon=1.0, delta=0.0), "delta must be in"),
+        (lambda: TreeNetwork(epsilon=-1.0), "epsilon must be positive"),
+        (lambda: Split(marginals=0.5, structure=0.5, tables=0.5), "add up to 1"),
+        (lambda: Split(marginals=0.5, structure=0.5, tables=0.0), "add up to 1"),
+    ],
+    ids=range(9),
+)
+def test_bad_parameters_are_named(make: Any, words: str) -> None:
+    with pytest.raises(InvalidParameter, match=words):
+        make()
+
+
+def test_edges_never_close_a_cycle() -> None:
+    with SeededSource(2) as source:
+        tables = tree.grow_forest(chain(3000), PurePurse(50.0), Split(), source)
+    edges = [table.attributes for table in tables if len(table.attributes) == 2]
+    assert len(edges) <= 3
+    assert set(edges) >= {(0, 1)}
