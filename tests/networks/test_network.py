@@ -87,6 +87,8 @@ def test_structures_are_checked() -> None:
         network.cross_entropy_from(random_network(0, (2, 2), 1))
     with pytest.raises(InvalidParameter, match="at least one record"):
         network.cross_entropy(Records(domain, np.zeros((2, 0), np.uint16)))
+    with pytest.raises(InvalidParameter, match="distinct"):
+        network.marginal((0, 0))
     with pytest.raises(NotSupported, match="cells"):
         random_network(0, (8,) * 8, 1).joint()
 

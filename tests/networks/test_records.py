@@ -1,5 +1,6 @@
 """Tables of every library give the same codes; what is not declared is refused by row, without its content."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.errors import InvalidBatch, InvalidParameter, MissingExtra
 from panstream.networks import Bins, Domain, Records
 
 DOMAIN = Domain(
@@ -94,6 +95,13 @@ def test_shapes_are_checked() -> None:
         Records(domain, np.array([[0, 2], [0, 0]]))  # type: ignore[arg-type]
     with pytest.raises(InvalidBatch, match="row 0"):
         Records(domain, np.array([[-1, 1], [0, 0]]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["polars", "arrow"])
+def test_without_pyarrow_the_command_is_told(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'panstream\[arrow\]'"):
+        Records.read(TABLES[kind], DOMAIN)
 
 
 def test_nothing_of_the_records_is_shown() -> None:

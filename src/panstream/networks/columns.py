@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.batch.arrow import pyarrow
 from panstream.batch.frames import library_of
 from panstream.errors import InvalidBatch
 from panstream.networks.domain import Attribute
@@ -72,6 +73,7 @@ def _factorised(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
     """Return codes and the distinct values they stand for; -1 is null."""
     library = library_of(type(column))
     if library == "polars":
+        pyarrow()
         column, library = column.to_arrow(), "pyarrow"
     if library == "pandas":
         codes, entries = column.factorize()
@@ -88,8 +90,7 @@ def _factorised(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
 
 
 def _factorised_arrow(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
-    import pyarrow as arrow
-
+    arrow = pyarrow()
     if isinstance(column, arrow.Array):
         column = arrow.chunked_array([column])
     if not arrow.types.is_dictionary(column.type):

@@ -191,7 +191,7 @@ class Domain:
             raise InvalidBytes(f"domain version {plain.get('version')!r} is not known; this release reads {_VERSION}")
         try:
             return _of(tuple(_rich(each) for each in plain["attributes"]))
-        except (KeyError, TypeError, AttributeError, InvalidParameter) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, InvalidParameter) as error:
             raise InvalidBytes(f"the domain is damaged: {error}") from None
 
     def to_json(self) -> str:

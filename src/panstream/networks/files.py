@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.errors import InvalidBytes
 from panstream.networks.bif import from_bif, to_bif
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork
@@ -55,7 +55,7 @@ def from_json(text: str | bytes) -> BayesianNetwork:
         shapes = [tuple(domain.sizes[each] for each in (*family, at)) for at, family in enumerate(parents)]
         arrays = tuple(np.array(flat, np.float64).reshape(shape) for flat, shape in zip(tables, shapes, strict=True))
         return BayesianNetwork(domain, parents, arrays)
-    except (InvalidParameter, ValueError) as error:
+    except (ValueError, OverflowError) as error:  # InvalidParameter is a ValueError
         raise InvalidBytes(f"the network is damaged: {error}") from None
 
 

@@ -106,6 +106,8 @@ class BayesianNetwork:
 
     def marginal(self, attributes: Sequence[int]) -> NDArray[np.float64]:
         """Return the exact joint distribution of some attributes, one axis each, by variable elimination."""
+        if len(set(attributes)) != len(attributes):
+            raise InvalidParameter("attributes must be distinct positions")
         relevant = self.factors(self.ancestors(attributes))
         table, scale = sum_product(relevant, self.domain.sizes, tuple(attributes))
         return np.ldexp(table, int(scale))
