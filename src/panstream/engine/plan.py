@@ -265,7 +265,13 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
         raise InvalidParameter(f"the last argument of {kind.value} must be a positive whole number, got {last:g}")
     if kind is Aggregate.CROPPED_SUM:
         return BlockCounter(**common, crop=int(last)), "a block counter per user: unbiased for the sum of min(|a|, tau)"
-    return HeavyHitterCount(**common, threshold=int(last)), "a block counter with two readings, exact between them"
+    return HeavyHitterCount(**common, threshold=int(last)), _HEAVY_WHY
+
+
+_HEAVY_WHY = (
+    "a block counter with two readings per user: who reaches the threshold counts, who is between half of it and all of it counts "
+    "in proportion"
+)
 
 
 def _square_root(estimate: Estimate) -> Estimate:
