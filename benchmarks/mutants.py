@@ -1,71 +1,58 @@
-"""Mutants of the lines that privacy depends on: how many does the audit, with the tests of the room, notice?
+"""Mutants of the lines that privacy depends on: how many do the audit and the tests notice?
 
-One operator, comparison or small constant is changed at a time, in memory only, in privacy/, randomness/laws.py and the noise lines of the
-algorithms; each mutant runs in a process of its own. A mutant that is not noticed is listed with its line. Needs [audit,dev].
+One operator, comparison, condition, small constant or statement is changed at a time, in memory only, in privacy/, randomness/ and the
+noise lines of the algorithms. One process collects the tests; each mutant is a fork of it in which the code of one function is
+exchanged and the tests that call the function run until one fails. What cannot be exchanged (changes at import time) and what
+survives is tried once more in a fresh process that imports the changed file. Unchanged functions go through both ways first and
+must not be noticed, or the script stops. Needs [audit,dev].
 
-    python benchmarks/mutants.py --limit 200 [--seed S] [FILE ...]
+    python benchmarks/mutants.py [--limit N] [--seed S] [--save results.json] [FILE ...]
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import copy
+import functools
+import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).parents[1]
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # forks and threads do not mix
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+
+import pytest  # noqa: E402
+from mutation.changes import Mutant, mutants, parsed  # noqa: E402
+from mutation.forking import Broken, Forks, exchange  # noqa: E402
+
 SOURCE = ROOT / "src" / "panstream"
 TARGET = 0.95
-WHOLE = ("privacy", "randomness")  # rooms of which every line is mutated
-NOISE = ("bernoulli", "discrete_laplace", "kappa", "epsilon", "noise", "law", "at_most", "sensitivity")
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
-}  # fmt: skip
-TESTS = {  # what is run against a mutant of a file, quickest first
-    "privacy": ["tests/privacy", "tests/audit/test_cases.py"],
-    "randomness": ["tests/randomness", "tests/audit/test_cases.py"],
-    "density": ["tests/audit/test_cases.py", "tests/density"],
-    "distinct": ["tests/audit/test_cases.py", "tests/distinct"],
-    "turnstile": ["tests/audit/test_cases.py", "tests/turnstile"],
-    "continual": ["tests/audit/test_cases.py", "tests/continual"],
-}
-
-
-def mutants(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, what was changed, new text of the file)."""
-    text = path.read_text()
-    tree, lines = ast.parse(text), text.splitlines()
-    every = path.relative_to(SOURCE).parts[0] in WHOLE
-    for number, node in enumerate(ast.walk(tree)):
-        line = getattr(node, "lineno", 0)
-        if not line or (not every and not any(word in lines[line - 1] for word in NOISE)):
-            continue
-        changed = copy.deepcopy(tree)
-        twin = next(found for place, found in enumerate(ast.walk(changed)) if place == number)
-        if isinstance(twin, ast.BinOp) and type(twin.op) in SWAPS:
-            twin.op = SWAPS[type(twin.op)]()  # type: ignore[assignment]
-        elif isinstance(twin, ast.Compare) and type(twin.ops[0]) in SWAPS:
-            twin.ops[0] = SWAPS[type(twin.ops[0])]()  # type: ignore[call-overload]
-        elif isinstance(twin, ast.Constant) and type(twin.value) in (int, float) and 0 <= twin.value < 64:
-            twin.value = twin.value + 1
-        else:
-            continue
-        yield line, f"{ast.unparse(node)} -> {ast.unparse(twin)}", ast.unparse(ast.fix_missing_locations(changed))
-
+ROOMS = ("privacy", "randomness", "density", "distinct", "turnstile", "continual", "networks")
+TESTS = (*(f"tests/{room}" for room in ROOMS), "tests/audit/test_cases.py", "tests/audit/test_layers.py")
+# Tests that start processes or many threads do not see what is exchanged in a fork.
+ELSEWHERE = ("tests/randomness/test_wiping.py",)
+QUIET = ["-q", "-s", "-p", "no:cacheprovider", "--no-header", "--no-summary", "-p", "no:xdist"]
+CONTROLS = 12  # functions that are exchanged for themselves
+PROCESSES = 1  # files that are imported unchanged by a fresh process
 
 CHILD = """
-import importlib.machinery, importlib.util, pathlib, sys, pytest
-name, path, text, *arguments = sys.argv[1:]
+import importlib.machinery, importlib.util, pathlib, pickle, sys, pytest
+name, path, text, source, *arguments = sys.argv[1:]
+sys.path.insert(0, source)
 
 class Mutant(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname):
-        return compile(pathlib.Path(text).read_text(), path, "exec")
+        return compile(pickle.loads(pathlib.Path(text).read_bytes()), path, "exec")
 
 class Finder:
     @staticmethod
@@ -78,53 +65,178 @@ sys.exit(pytest.main(arguments))
 """
 
 
-def noticed(path: Path, text: str) -> bool:
-    """Return whether some test fails in a process in which the module is the mutant."""
+@dataclass
+class Score:
+    """What became of the mutants."""
+
+    outcomes: dict[Mutant, str] = field(default_factory=dict)
+
+    def put(self, mutant: Mutant, outcome: str) -> None:
+        """Remember one, and show it if nobody noticed."""
+        self.outcomes[mutant] = outcome
+        if outcome == "survives":
+            print(f"survives {told(mutant)}", flush=True)
+
+    def survivors(self) -> list[Mutant]:
+        """Return those that nobody noticed, in order."""
+        found = [mutant for mutant, outcome in self.outcomes.items() if outcome == "survives"]
+        return sorted(found, key=lambda mutant: (str(mutant.path), mutant.line))
+
+
+def told(mutant: Mutant) -> str:
+    return f"{mutant.path.relative_to(SOURCE)}:{mutant.line}: {mutant.change}"
+
+
+def usable(item: pytest.Item) -> bool:
+    """Return whether a test is quick: of the slow files only the audit's cases are used."""
+    if item.nodeid.startswith(ELSEWHERE):
+        return False
+    return "test_cases.py::test_every_claim" in item.nodeid or item.get_closest_marker("slow") is None
+
+
+def room_of(item: pytest.Item) -> str | None:
+    """Return the room of the algorithm if the test is one of the audit's cases."""
+    if "test_cases.py::test_every_claim" not in item.nodeid:
+        return None
+    algorithm = item.callspec.params["case"].algorithm  # type: ignore[attr-defined]
+    return str(type(algorithm).__module__).split(".")[1]
+
+
+def near(path: Path) -> list[str]:
+    """Return where the tests of a file are looked for first."""
+    room = path.relative_to(SOURCE).parts[0]
+    return [f"tests/{room}/test_{path.stem}.py", f"tests/{room}/", "tests/audit/"]
+
+
+def imported(path: Path, tree: ast.Module, tests: list[str]) -> bool:
+    """Return whether a test fails in a fresh process that imports this instead of the file."""
+    import pickle
+
     parts = path.relative_to(SOURCE)
     module = ".".join(("panstream", *parts.with_suffix("").parts))
-    options = ["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--no-header"]
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as changed:
-        changed.write(text)
-        changed.flush()
-        command = [sys.executable, "-c", CHILD, module, str(path), changed.name, *options, *TESTS[parts.parts[0]]]
+    with tempfile.TemporaryDirectory() as folder:
+        text, chosen = Path(folder, "tree"), Path(folder, "tests")
+        text.write_bytes(pickle.dumps(tree))
+        chosen.write_text("\n".join(tests))
+        command = [
+            sys.executable,
+            "-c",
+            CHILD,
+            module,
+            str(path),
+            str(text),
+            str(ROOT / "src"),
+            *QUIET,
+            "-x",
+            f"@{chosen}",
+        ]
         try:
-            return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600, check=False).returncode != 0
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
         except subprocess.TimeoutExpired:
             return True
+    if done.returncode not in (0, 1, 2, 3):  # 2 and 3: the changed file cannot be imported
+        raise Broken(f"pytest ended with {done.returncode}: {done.stdout[-500:]} {done.stderr[-500:]}")
+    return done.returncode != 0
+
+
+def control(forks: Forks, chosen: list[Mutant]) -> None:
+    """Put unchanged code through everything that mutants go through; raise :class:`Broken` if it is noticed."""
+    by_function = {(mutant.path, mutant.function): mutant for mutant in chosen if mutant.function is not None}
+    some = random.Random(0).sample(list(by_function.values()), min(CONTROLS, len(by_function)))
+
+    def same(mutant: Mutant) -> bool:
+        exchange(forks.functions, mutant, unchanged=True)
+        return forks._fails(forks.known.of(f"{mutant.path}:{mutant.function}", near(mutant.path)))
+
+    for at, noticed in forks.forked([functools.partial(same, mutant) for mutant in some], 1800):
+        if noticed:
+            raise Broken(f"{told(some[at])}: the unchanged function is noticed")
+    files = random.Random(0).sample(
+        sorted({mutant.path for mutant in chosen}), 1 + min(PROCESSES, len({m.path for m in chosen}) - 1)
+    )
+    jobs = [
+        functools.partial(imported, file, parsed(file), forks.known.of_file(str(file), near(file))) for file in files
+    ]
+    for at, noticed in forks.forked(jobs, 1800):
+        if noticed:
+            raise Broken(f"{files[at]}: the unchanged file is noticed")
+    print(f"control: {len(some)} unchanged functions and {len(files)} unchanged files, none noticed", flush=True)
+
+
+def trials(forks: Forks, chosen: list[Mutant], score: Score) -> None:
+    """Try every mutant: exchanged in a fork, or imported by a fresh process."""
+    inside = [mutant for mutant in chosen if mutant.function is not None]
+    outside = [mutant for mutant in chosen if mutant.function is None]
+    jobs = [forks.tried(m, forks.known.of(f"{m.path}:{m.function}", near(m.path))) for m in inside]
+    jobs += [
+        functools.partial(imported, m.path, m.tree(), forks.known.of_file(str(m.path), near(m.path))) for m in outside
+    ]
+    begun = time.monotonic()
+    order = random.Random(0).sample(range(len(jobs)), len(jobs))  # what is tried so far is a fair sample of all
+    for number, (at, outcome) in enumerate(forks.forked([jobs[place] for place in order], 1800), start=1):
+        score.put((inside + outside)[order[at]], ("survives", "noticed", "too long")[outcome])
+        if number % 25 == 0:
+            left = len(score.survivors())
+            print(f"{number} of {len(jobs)} tried, {left} survive, {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def main() -> int:
     """Draw mutants, try them, list the survivors."""
     options = argparse.ArgumentParser()
     options.add_argument("files", nargs="*", type=Path)
-    options.add_argument("--limit", type=int, help="mutants drawn at random; 0 for all")
+    options.add_argument("--limit", type=int, default=0, help="mutants drawn at random; 0, the default, for all")
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--save", type=Path, help="write the outcome of each as JSON")
+    options.add_argument(
+        "--known", type=Path, help="keep here what was learned about the tests; for code that has not changed"
+    )
+    options.add_argument("--list", action="store_true", help="only say how many there are")
     given = options.parse_args()
     files = [file.resolve() for file in given.files] or [
-        file for room in TESTS for file in sorted((SOURCE / room).glob("*.py")) if file.name != "__init__.py"
+        file for room in ROOMS for file in sorted((SOURCE / room).glob("*.py")) if file.name != "__init__.py"
     ]
-    found = [(file, *mutant) for file in files for mutant in mutants(file)]
-    if given.limit is None:
-        print(f"{len(found)} mutants; each takes up to two minutes: choose with --limit N, or --limit 0 for all")
+    found = [mutant for file in files for mutant in mutants(file, file.relative_to(SOURCE).parts[0])]
+    print(f"{len(found)} mutants in {len(files)} files", flush=True)
+    if given.list:
+        for file, count in Counter(mutant.path for mutant in found).items():
+            print(f"{count:5} {file.relative_to(SOURCE)}")
         return 0
     if given.limit and given.limit < len(found):
-        found = random.Random(given.seed).sample(found, given.limit)
-    for file in {file for file, *_ in found}:
-        if noticed(file, ast.unparse(ast.parse(file.read_text()))):
-            print(f"{file.relative_to(ROOT)} fails its tests as it is: nothing can be said about its mutants")
-            return 1
-    survivors = []
-    for file, line, change, text in found:
-        if not noticed(file, text):
-            survivors.append(f"{file.relative_to(ROOT)}:{line}: {change}")
-            print("survives", survivors[-1], flush=True)
-    share = 1 - len(survivors) / max(1, len(found))
-    print(
-        f"{'mutants noticed':<20} {len(found) - len(survivors)} of {len(found)} = {share:.1%}  target {TARGET:.0%}  ",
-        end="",
-    )
-    print("pass" if share >= TARGET else "fail")
-    return share < TARGET
+        found = random.Random(given.seed).sample(found, len(found))[: given.limit]  # more is the same and some more
+    score = Score()
+
+    def work(forks: Forks) -> None:
+        begun = time.monotonic()
+        forks.learn(given.known)
+        tests = len(forks.known.seconds)
+        print(f"{tests} of {len(forks.items)} tests can be used, {time.monotonic() - begun:.0f} s", flush=True)
+        control(forks, found)
+        trials(forks, found, score)
+
+    forks = Forks(SOURCE, work, os.cpu_count() or 1, usable, room_of)
+    existing = [name for name in TESTS if (ROOT / name).exists()]
+    os.chdir(ROOT)
+    pytest.main([*QUIET, *existing], plugins=[forks])
+    if forks.failure is not None or not score.outcomes:
+        print(f"nothing can be said: {forks.failure!r}")
+        return 2
+    return summary(score, given.save)
+
+
+def summary(score: Score, save: Path | None) -> int:
+    """Print the share that was noticed; return 1 if it is too small."""
+    left = score.survivors()
+    if save is not None:
+        rows: list[dict[str, Any]] = [
+            {"mutant": told(mutant), "outcome": outcome} for mutant, outcome in score.outcomes.items()
+        ]
+        save.write_text(json.dumps(rows, indent=1))
+    total, share = len(score.outcomes), 1 - len(left) / len(score.outcomes)
+    for mutant in left:
+        print("survivor", told(mutant))
+    verdict = "pass" if share >= TARGET else "fail"
+    print(f"{'mutants noticed':<20} {total - len(left)} of {total} = {share:.1%}  target {TARGET:.0%}  {verdict}")
+    return int(share < TARGET)
 
 
 if __name__ == "__main__":

@@ -327,6 +327,16 @@ def _() -> Case:
     )
 
 
+@sabotage("tables of a network as if a record were in one of them")
+def _() -> Case:
+    from panstream.audit.production.networks import ForestViews
+    from panstream.networks.privbayes import PrivBayes
+
+    # A record is in a table for each attribute and in one for the pair; forgetting one spends more than there is.
+    greedy = PrivBayes(epsilon=1.5 * 4 / 3)
+    return Case(name="network", kind="production", claimed=1.5, exact=ForestViews(greedy, 1, (-1, 3)))
+
+
 @sabotage("seed kept")
 def _() -> Case:
     from panstream.audit.controls.generators import generator_controls

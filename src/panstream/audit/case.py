@@ -75,7 +75,7 @@ class Case:
     algorithm: Any = None
     stands_for: str = ""
     sampled: bool = False
-    runs: int = 6_000
+    runs: int = 4_000
     quick_runs: int = 2_000
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from panstream.audit.case import Finding
+from panstream.audit.case import SLACK, Finding, allowed_advantage
 
 __all__ = ["figure", "to_html", "to_json", "to_markdown"]
 
@@ -44,6 +44,9 @@ def to_html(findings: Sequence[Finding]) -> str:
         chosen = [one for one in findings if one.kind == kind]
         if chosen:
             parts.append(f"<h2>{title}</h2>{_plot(chosen)}{_table(chosen)}")
+    attacks = [one for one in findings if one.advantage is not None]
+    if attacks:
+        parts.append(f"<h2>Attacks</h2><p>{_ATTACKS}</p>{_attacks(attacks)}")
     wrong = [one.name for one in findings if not one.expected]
     verdict = "Every claim held and every known mistake was caught." if not wrong else "Wrong: " + ", ".join(wrong)
     return _PAGE.format(count=len(findings), verdict=html.escape(verdict), body="".join(parts))
@@ -69,7 +72,7 @@ def _plot(findings: Sequence[Finding]) -> str:
             f'<rect x="{_LEFT}" y="{y - 5}" width="{_place(one.claimed) - _LEFT:.1f}" height="10" class="allowed"/>'
         )
         if one.exact is not None:
-            over = "over" if one.exact > one.claimed + 1e-7 else "within"
+            over = "over" if one.exact > one.claimed + SLACK * max(1.0, one.claimed) else "within"
             rows.append(
                 f'<circle cx="{_place(one.exact):.1f}" cy="{y}" r="5" class="{over}"><title>exact {figure(one.exact)}</title></circle>'
             )
@@ -91,17 +94,38 @@ def _table(findings: Sequence[Finding]) -> str:
         f"<td>{html.escape(one.witness)}</td><td>{html.escape(one.stands_for)}</td></tr>"
         for one in findings
     )
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return f"<div><table><tr>{head}</tr>{body}</table></div>"
 
 
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>panstream audit</title>
+def _attacks(findings: Sequence[Finding]) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(one.name)}</td><td>{one.advantage:.3f}</td><td>{allowed_advantage(one.claimed):.3f}</td>"
+        f"<td>{html.escape(one.event)}</td></tr>"
+        for one in findings
+    )
+    head = (
+        "<th>case</th><th>advantage at least</th><th>allowed</th><th>the intruder guesses that the member is in if</th>"
+    )
+    return f"<div><table><tr>{head}</tr>{rows}</table></div>"
+
+
+_ATTACKS = (
+    "How much better than a coin an intruder guesses whether one member is in the stream, and the most that the claimed "
+    "loss ε allows, (e<sup>ε</sup> − 1)/(e<sup>ε</sup> + 1)."
+)
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>panstream audit</title>
 <style>
-body {{ font: 14px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: #1b1f24 }}
-svg {{ width: 100%; font: 11px system-ui, sans-serif }} .grid {{ stroke: #ddd }} .allowed {{ fill: #cfe3d4 }}
-.within {{ fill: #23633a }} .over {{ fill: #b3261e }} .bound {{ fill-opacity: .55 }}
-table {{ border-collapse: collapse; font-size: 12px }} td, th {{ border-top: 1px solid #ddd; padding: .25em .5em; text-align: left; vertical-align: top }}
-.bad td {{ background: #fbe4e2 }}
+:root {{ color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #ddd; --bar: #cfe3d4; --good: #23633a; --bad: #b3261e; --row: #fbe4e2 }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e4e7ea; --paper: #14171a; --line: #3a4046; --bar: #26402f; --good: #7fd29a;
+  --bad: #ff8a80; --row: #4a1f1c }} }}
+body {{ font: 14px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: var(--ink); background: var(--paper) }}
+svg {{ width: 100%; font: 11px system-ui, sans-serif }} text {{ fill: var(--ink) }} .grid {{ stroke: var(--line) }} .allowed {{ fill: var(--bar) }}
+.within {{ fill: var(--good) }} .over {{ fill: var(--bad) }} .bound {{ fill-opacity: .55 }}
+div {{ overflow-x: auto }} table {{ border-collapse: collapse; font-size: 12px }}
+td, th {{ border-top: 1px solid var(--line); padding: .25em .5em; text-align: left; vertical-align: top }}
+td:nth-child(n + 2):nth-child(-n + 4) {{ font-variant-numeric: tabular-nums }} .bad td {{ background: var(--row) }}
 </style>
 <h1>panstream audit</h1><p>{count} cases. {verdict}</p>
-<p>The green bar is the loss that is claimed. A circle is the exact loss of a small instance, a diamond a lower bound from real runs;
-red means more than was claimed.</p>{body}</html>"""
+<p>The bar is the loss that is claimed. A circle is the exact loss of a small instance, a diamond a lower bound from real runs;
+red means more than was claimed. An infinite loss is drawn at the right edge.</p>{body}</html>"""

@@ -1,5 +1,6 @@
 """Negative controls: forms that are known not to keep their promise, each named after the paper or the mistake."""
 
+from panstream.audit.attacks import attack_controls
 from panstream.audit.case import Case
 from panstream.audit.controls.continual import continual_controls
 from panstream.audit.controls.density import density_controls
@@ -18,4 +19,5 @@ def control_cases() -> list[Case]:
         *continual_controls(),
         *mistake_controls(),
         *generator_controls(),
+        *attack_controls(),
     ]

@@ -84,7 +84,7 @@ def _broken_trees() -> list[Case]:
     world = several_steps(7)
     tree: dict[str, Any] = {"epsilon": 1.0, "horizon": 7, "levels": 3}
     seen, looks = with_refreshes(world, 3)
-    kept: dict[str, Any] = {"kind": "control", "claimed": 1.0}
+    kept: dict[str, Any] = {"kind": "control", "claimed": 1.0, "runs": 1_000}
     return [
         Case(
             name="Tree whose leaf starts in the clear",

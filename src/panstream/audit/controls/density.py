@@ -88,7 +88,7 @@ def _output_noise() -> list[Case]:
                     algorithm=algorithm,
                     stands_for=place,
                     sampled=dwork,
-                    runs=500_000 if dwork else 6_000,
+                    runs=800_000 if dwork else 4_000,
                     quick_runs=8_000,
                 )
             )

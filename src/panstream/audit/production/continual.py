@@ -132,7 +132,10 @@ def _sums() -> list[Case]:
     low = one_step(4, nothing=-1.0)
     two = [with_event(with_event(world, a, 3.0), b, 3.0) for a in (0, 2) for b in (4, 6)]
     once = replace(count, one_step_ticks=True, levels=None, capacity=None)
+    seen, looks = with_refreshes(world, 3)
     return [
+        _case("ContinualCount, announced intrusions", count, seen, with_events(seen, 1, -1), looks=looks),
+        _case("ContinualSum, announced intrusions", total, seen, with_events(seen, 3.0, -1.0), looks=looks),
         _case("ContinualCount", count, world, with_events(world, 1, -1)),
         _case("ContinualCount, one-step ticks", once, closed, with_events(closed, 1, -1), published=closed_sums),
         _case("ContinualCount, two contributions", users, world, twice),
@@ -171,7 +174,9 @@ def _moments() -> list[Case]:
         )
         unbounded: Any = kind(epsilon=1.0, lower=0.0, upper=8.0, resolution=2.0)
         two = [with_added(first, 4.0, 8.0)[-1] for first in with_added(world, 4.0, 8.0)[:1]]
+        seen, looks = with_refreshes(world, 3)
         found += [
+            _case(f"{name}, announced intrusions", base, seen, with_added(seen, 4.0, 0.0, 8.0), looks=looks),
             _case(name, base, world, with_added(world, 4.0, 0.0, 2.0, 8.0)),
             _case(f"{name}, replace", replace(base, adjacency="replace"), top, exchanged),
             _case(
@@ -190,8 +195,10 @@ def _moments() -> list[Case]:
     shut = one_step(3, nothing=0.5)
     added = with_added(world, 0.5, 0.5, 3.5)
     pairs = [with_added(first, 0.5, 3.5)[-1] for first in with_added(world, 0.5, 3.5)[:1]]
+    seen, looks = with_refreshes(world, 3)
     return [
         *found,
+        _case("RangeHistogram, announced intrusions", histogram, seen, with_added(seen, 0.5, 3.5), looks=looks),
         _case("RangeHistogram", histogram, world, added),
         _case("RangeHistogram, two contributions", replace(histogram, contributions=2), world, pairs),
         _case("RangeHistogram, unbounded", RangeHistogram(epsilon=1.0, **grid), world, added),

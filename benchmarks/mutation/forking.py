@@ -1,0 +1,255 @@
+"""A pytest plugin that tries mutants without importing anything twice: every mutant is a fork of one process that has
+collected all tests; there the code of one function is exchanged, and the tests that call this function are run until one fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mutation.changes import Mutant, parsed
+
+__all__ = ["Broken", "Forks", "Known", "exchange"]
+
+LONGEST = 10.0  # seconds; tests that take longer are not used
+MOST = 100.0  # seconds of tests for one mutant; one that is not noticed by then counts as not noticed
+MEMORY = 8 << 30
+SHARED = ("privacy", "randomness")  # what every audited case depends on
+
+
+class Broken(Exception):
+    """Unchanged code was noticed: nothing can be said about mutants."""
+
+
+@dataclass
+class Known:
+    """How long every test takes and which functions it calls, as file:line."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, list[str]] = field(default_factory=dict)
+
+    def of(self, function: str, near: Sequence[str]) -> list[str]:
+        """Return the tests that call the function, the quick ones of its own first; audited cases call their whole room."""
+        room = str(Path(function).parent) + "/*"
+        shared = Path(room).parent.name in SHARED
+        chosen = [
+            test
+            for test, called in self.calls.items()
+            if function in called or room in called or (shared and called[:1] and called[0].endswith("/*"))
+        ]
+        return self._ordered(chosen, near)
+
+    def of_file(self, path: str, near: Sequence[str]) -> list[str]:
+        """Return the tests of the room that call anything in the file."""
+        chosen = [test for test, called in self.calls.items() if any(name.startswith(path + ":") for name in called)]
+        return self._ordered([test for test in chosen if test.startswith(tuple(near[:2]))], near)
+
+    def _ordered(self, tests: list[str], near: Sequence[str]) -> list[str]:
+        def rank(test: str) -> tuple[int, float]:
+            place = next((number for number, start in enumerate(near) if test.startswith(start)), len(near))
+            return place, self.seconds[test]
+
+        found, total = [], 0.0
+        for test in sorted(tests, key=rank):
+            total += self.seconds[test]
+            if total > MOST:
+                break
+            found.append(test)
+        return found
+
+
+class Forks:
+    """Runs jobs in forks of the process that has collected the tests."""
+
+    def __init__(
+        self,
+        source: Path,
+        work: Callable[[Forks], None],
+        at_once: int,
+        usable: Callable[[pytest.Item], bool],
+        room: Callable[[pytest.Item], str | None],
+    ) -> None:
+        self.source = source
+        self.usable = usable
+        self.room = room  # of an audited case: it is taken to call everything there
+        self.work = work
+        self.at_once = at_once
+        self.items: dict[str, pytest.Item] = {}
+        self.session: Any = None
+        self.functions: dict[tuple[str, int], list[types.FunctionType]] = {}
+        self.known = Known()
+        self.failure: Exception | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Take the place of the usual loop."""
+        self.session = session
+        self.items = {item.nodeid: item for item in session.items if self.usable(item)}
+        here = str(self.source)
+        for thing in gc.get_objects():
+            if isinstance(thing, types.FunctionType) and thing.__code__.co_filename.startswith(here):
+                self.functions.setdefault((thing.__code__.co_filename, thing.__code__.co_firstlineno), []).append(thing)
+        forget()
+        gc.collect()
+        gc.freeze()
+        try:
+            self.work(self)
+        except Exception as error:  # pytest would only print it
+            self.failure = error
+        return True
+
+    # -- what unchanged code does ---------------------------------------------------------------------------------------
+
+    def learn(self, kept: Path | None = None) -> None:
+        """Run every test once by itself, or read from ``kept`` what was learned; raise :class:`Broken` if one fails."""
+        if kept is not None and kept.exists():
+            self.known = Known(**json.loads(kept.read_text()))
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            names = list(self.items)
+            jobs = [functools.partial(self._watch, name, Path(folder, str(at))) for at, name in enumerate(names)]
+            failed = []
+            for at, noticed in self.forked(jobs, LONGEST * 4):
+                found = Path(folder, str(at))
+                if noticed == 1:
+                    failed.append(names[at])
+                elif noticed == 0 and found.exists():
+                    self.known.seconds[names[at]], self.known.calls[names[at]] = json.loads(found.read_text())
+        if kept is not None:
+            kept.write_text(json.dumps(vars(self.known)))
+        if failed:
+            raise Broken("these tests fail on unchanged code: " + ", ".join(failed[:10]))
+
+    def _watch(self, name: str, found: Path) -> bool:
+        here, called = str(self.source), set[str]()
+
+        def trace(frame: types.FrameType, event: str, argument: object) -> None:
+            code = frame.f_code
+            if code.co_filename.startswith(here):
+                called.add(f"{code.co_filename}:{code.co_firstlineno}")
+
+        room = self.room(self.items[name])
+        if room is None:
+            threading.settrace(trace)
+            sys.settrace(trace)
+        else:
+            called = {f"{self.source / room}/*"}  # much slower if watched
+        begun = time.perf_counter()
+        failed = self._fails([name])
+        sys.settrace(None)
+        taken = time.perf_counter() - begun
+        if taken <= LONGEST:
+            found.write_text(json.dumps([taken, sorted(called)]))
+        return failed
+
+    # -- what changed code does -----------------------------------------------------------------------------------------
+
+    def tried(self, mutant: Mutant, tests: list[str]) -> Callable[[], bool]:
+        """Return the job that tells whether one of the tests fails on the mutant."""
+        return functools.partial(self._try, mutant, tests)
+
+    def _try(self, mutant: Mutant, tests: list[str]) -> bool:
+        exchange(self.functions, mutant)
+        return self._fails(tests)
+
+    def _fails(self, tests: list[str]) -> bool:
+        chosen = [self.items[test] for test in tests]
+        for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+            # Processor time, so that a busy machine does not matter; the signal ends the process.
+            signal.setitimer(signal.ITIMER_PROF, 10.0 + 10.0 * self.known.seconds.get(item.nodeid, LONGEST))
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.session.testsfailed:
+                return True
+        return False
+
+    def forked(self, jobs: Sequence[Callable[[], bool]], seconds: float) -> Iterator[tuple[int, int]]:
+        """Yield (number of the job, 0 not noticed / 1 noticed / 2 took too long) as they come in."""
+        waiting, running = list(enumerate(jobs))[::-1], dict[int, tuple[int, float]]()
+        while waiting or running:
+            while waiting and len(running) < self.at_once:
+                at, job = waiting.pop()
+                running[_fork(job)] = (at, time.monotonic() + seconds)
+            for child, (at, end) in list(running.items()):
+                done, status = os.waitpid(child, os.WNOHANG)
+                if done or time.monotonic() > end:
+                    if not done:
+                        os.killpg(child, signal.SIGKILL)
+                        os.waitpid(child, 0)
+                    del running[child]
+                    late = not done or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF)
+                    yield at, 2 if late else int(status != 0)
+            time.sleep(0.003)
+
+
+def _fork(job: Callable[[], bool]) -> int:
+    child = os.fork()
+    if child:
+        with contextlib.suppress(OSError):  # the child was faster
+            os.setpgid(child, child)
+        return child
+    outcome = 1
+    try:
+        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (1, 2):
+            os.dup2(nothing, stream)
+        outcome = int(job())
+    finally:
+        os._exit(outcome)
+    return 0
+
+
+def exchange(
+    functions: dict[tuple[str, int], list[types.FunctionType]], mutant: Mutant, unchanged: bool = False
+) -> None:
+    """Give every live copy of the mutant's function the changed code."""
+    assert mutant.function is not None
+    path = str(mutant.path)
+    tree = parsed(mutant.path) if unchanged else mutant.tree()
+    code = next(
+        one
+        for one in _codes(compile(tree, path, "exec"))
+        if one.co_firstlineno == mutant.function and one.co_name[0] != "<"
+    )
+    for function in functions[path, mutant.function]:
+        if function.__code__.co_name == code.co_name:
+            function.__code__ = (
+                code.replace(co_freevars=function.__code__.co_freevars) if not code.co_freevars else code
+            )
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield inner
+            yield from _codes(inner)
+
+
+def forget() -> None:
+    """Empty every cache that collecting the tests has filled, so that changed code is asked again."""
+    for thing in gc.get_objects():
+        if isinstance(thing, functools._lru_cache_wrapper) and str(thing.__module__).startswith("panstream"):
+            thing.cache_clear()
+            continue
+        kind = type(thing)
+        if str(kind.__module__).startswith("panstream") and hasattr(thing, "__dict__"):
+            for name in list(vars(thing)):
+                if isinstance(getattr(kind, name, None), functools.cached_property):
+                    del vars(thing)[name]

@@ -1,0 +1,113 @@
+"""Networks: a learner's whole view (noisy tables and private choices) with prescribed outcomes, over all neighbouring tiny tables.
+
+A learner keeps the records, so there is no state to steal: the view is everything it draws. Instead of noise a prescribed
+outcome is put in and its log probability is added up, from the laws that the shipped code asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, permutations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.audit.case import Case, Measured
+from panstream.networks.counting import contingency
+from panstream.networks.domain import Domain
+from panstream.networks.privbayes import PrivBayes
+from panstream.networks.records import Records
+from panstream.networks.spending import PurePurse
+from panstream.networks.tree import grow_forest
+from panstream.randomness import DiscreteLaplace, Preference, Source
+
+__all__ = ["ForestViews", "network_cases"]
+
+_TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
+Table = NDArray[np.int64]
+
+
+class PrescribedSource(Source):
+    """Puts prescribed tables and choices in place of draws and keeps the log probability of each, up to constants."""
+
+    __slots__ = ("choices", "log", "seen", "tables")
+
+    is_secure = False
+
+    def __init__(self, tables: Sequence[Table], choices: Sequence[int]) -> None:
+        super().__init__()
+        self.tables, self.choices, self.log = list(tables), list(choices), 0.0
+        self.seen: list[Table] = []
+
+    def add_discrete_laplace(self, values: Table, law: DiscreteLaplace) -> None:
+        """Put the next table in, or the true one after the last: nowhere is the ratio to a neighbour larger."""
+        self.seen.append(values.copy())
+        wanted = self.tables.pop(0) if self.tables else values.copy()
+        self.log -= law.kappa * float(np.abs(wanted - values).sum())
+        values[:] = wanted
+
+    def permute_and_flip(self, utilities: Table, preference: Preference) -> int:
+        """Make the next choice; its law is summed over all orders in which the coins may be tossed."""
+        chosen = self.choices.pop(0)
+        heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
+        orders = permutations(range(utilities.size))
+        law = sum(math.prod(1.0 - heads[: utilities.size][list(o[: o.index(chosen)])]) for o in orders) * heads[chosen]
+        self.log += math.log(law / math.factorial(utilities.size)) if law > 0 else -math.inf
+        return chosen
+
+
+@dataclass(frozen=True)
+class ForestViews:
+    """The forest learner on all tables of a few records with two binary attributes, one record replaced."""
+
+    learner: PrivBayes
+    records: int
+    grid: tuple[int, ...]
+
+    def __call__(self) -> Measured:
+        """Return the largest loss over neighbouring tables and views; one-way tables range over the grid."""
+        cells = product((0, 1), repeat=2)
+        every = [
+            Records(_TINY, np.array(rows, np.uint16).T) for rows in combinations_with_replacement(cells, self.records)
+        ]
+        views = [np.array(each, np.int64) for each in product(self.grid, repeat=2)]
+        worst, witness = 0.0, ""
+        for one in every:
+            margins = tuple(contingency(one, (at,)) for at in (0, 1))
+            others = [other for other in every if _replaced(one, other)]
+            for first, choice in product([*product(views, repeat=2), margins], (0, 1)):
+                here = self._run(one, first, choice)
+                for other in others:
+                    loss = here.log - self._run(other, (*first, *here.seen[2:]), choice).log
+                    if loss > worst:
+                        worst, witness = loss, f"{_told(one)} against {_told(other)}; outputs only"
+        return Measured(loss=worst, witness=witness)
+
+    def _run(self, records: Records, tables: Sequence[Table], choice: int) -> PrescribedSource:
+        with PrescribedSource(tables, [choice]) as source:
+            grow_forest(records, PurePurse(self.learner.epsilon), self.learner.split, source)
+        return source
+
+
+def _replaced(one: Records, other: Records) -> bool:
+    return int(np.abs(contingency(one, (0, 1)) - contingency(other, (0, 1))).sum()) == 2
+
+
+def _told(records: Records) -> str:
+    return f"counts {contingency(records, (0, 1)).ravel().tolist()}"
+
+
+def network_cases() -> list[Case]:
+    """Return the cases of the networks room."""
+    learner = PrivBayes(epsilon=1.5)
+    return [
+        Case(
+            name="PrivBayes, forest, outputs",
+            kind="production",
+            claimed=learner.claim().epsilon,
+            exact=ForestViews(learner, 2, (-1, 3)),
+            algorithm=learner,
+        )
+    ]
