@@ -15,6 +15,7 @@
     │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
     ├── RequestRefused        a server refused a request; ``code`` says why
     ├── ServerUnreachable     a server did not answer, or was busy, however often it was asked
+    ├── FederationStopped     too few holders are left, or one refused and all are needed
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
 
 A message names the parameter, the rule and the public value. It never contains an item, a key or a state.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 __all__ = [
     "BudgetExhausted",
+    "FederationStopped",
     "InsecureSource",
     "InvalidBatch",
     "InvalidBytes",
@@ -102,6 +104,10 @@ class StoreLocked(StoreError):
 
 class StoreDamaged(StoreError):
     """The files are corrupted, foreign, rolled back, or of a version this release does not know."""
+
+
+class FederationStopped(PanstreamError):
+    """A run over several holders cannot go on; the message says who dropped out and why."""
 
 
 class MissingExtra(PanstreamError, ImportError):

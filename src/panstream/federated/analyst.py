@@ -1,0 +1,247 @@
+"""The analyst's side: asks all holders, checks what comes back, goes on without those that fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import FederationStopped, InvalidBytes, InvalidParameter
+from panstream.federated.answers import Answer, Introduction, Refusal, Tables, read_answer
+from panstream.federated.channels import Channel, LocalChannel, Unreachable
+from panstream.federated.holder import Holder
+from panstream.federated.questions import CountTables, Introduce, Question, Table, digest, write_question
+from panstream.federated.schema import domain_digest
+from panstream.networks.domain import Domain
+from panstream.privacy.holders import gaussian_sigma, laplace_kappa
+from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
+
+__all__ = ["Federation", "Sums"]
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+_FAR = 20.0  # standard deviations: a table further off than this did not come from the law that was asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sums:
+    """Tables added up over the holders that answered; ``deviations`` are the noise's standard deviations per cell."""
+
+    tables: tuple[NDArray[np.int64], ...]
+    deviations: tuple[float, ...]
+    records: int
+    holders: int
+
+
+class Federation:
+    """A run over several holders.
+
+    ``run`` labels the questions: run the same label again and every holder sends its stored answers, free of charge; the
+    default is a new label. A holder that stays unreachable after ``attempts``, refuses, or sends what is not an answer is
+    left out from then on; with fewer than ``minimum`` left the run stops. ``report`` is called with a line of public text
+    for everything that happens.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        channels: Sequence[Channel],
+        *,
+        run: str | None = None,
+        minimum: int = 1,
+        attempts: int = 3,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        if not 1 <= minimum <= len(channels):
+            raise InvalidParameter(f"minimum must be in 1..{len(channels)}, got minimum={minimum}")
+        if attempts < 1:
+            raise InvalidParameter(f"attempts must be at least 1, got attempts={attempts}")
+        self.domain = domain
+        self.schema = domain_digest(domain)
+        self.run = _label() if run is None else run
+        self.minimum = minimum
+        self.dropped: dict[str, str] = {}
+        self.questions = 0
+        self._attempts = attempts
+        self._report = report
+        self._channels = list(channels)
+        self._present: dict[int, Introduction] | None = None
+
+    @classmethod
+    def local(cls, domain: Domain, holders: Iterable[Holder], **options: object) -> Federation:
+        """Return a federation of holders in this process."""
+        return cls(domain, [LocalChannel(holder) for holder in holders], **options)  # type: ignore[arg-type]
+
+    @property
+    def holders(self) -> list[Introduction]:
+        """Return the holders that take part, in the order given; introduces them first where that was not done."""
+        if self._present is None:
+            self._introduce()
+        assert self._present is not None
+        return list(self._present.values())
+
+    @property
+    def records(self) -> int:
+        """Return the number of records of all holders that take part."""
+        return sum(each.records for each in self.holders)
+
+    def report(self, text: str) -> None:
+        """Tell whoever watches."""
+        self._report(text)
+
+    def introductions(self) -> list[Introduction]:
+        """Ask the holders that take part what they have spent by now."""
+        return list(self._ask(Introduce(run=self.run), Introduction, lambda _, __: None).values())
+
+    def ask(
+        self, question: Question, kind: type[AnswerT], check: Callable[[AnswerT, Introduction], None]
+    ) -> list[tuple[Introduction, AnswerT]]:
+        """Ask all holders; return (holder, answer) of those that gave one which ``check`` let pass."""
+        if not self.holders:
+            raise FederationStopped("no holder takes part")
+        assert self._present is not None
+        answers = self._ask(question, kind, check)
+        return [(self._present[at], answer) for at, answer in answers.items()]
+
+    def sums(self, noise: str, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> Sums:
+        """Ask for noisy tables and add them up. ``clip`` cuts every holder's negatives first, which biases the sum.
+
+        A method that may ask for the same tables twice names the ``part`` of the run: the same question would only bring
+        the same answer again.
+        """
+        run = f"{self.run} {part}" if part else self.run
+        question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))  # type: ignore[arg-type]
+        shapes = [_shape(self.domain, table) for table in tables]
+        single = [_deviation(noise, table.budget) for table in tables]
+        answers = self.ask(question, Tables, lambda found, who: _plausible(found, who, shapes, single))
+        totals = [np.zeros(shape, np.int64) for shape in shapes]
+        for _, answer in answers:
+            for total, table in zip(totals, answer.tables, strict=True):
+                total += np.maximum(table, 0) if clip else table
+        return Sums(
+            tables=tuple(totals),
+            deviations=tuple(each * math.sqrt(len(answers)) for each in single),
+            records=sum(who.records for who, _ in answers),
+            holders=len(answers),
+        )
+
+    def _introduce(self) -> None:
+        self._present = {}
+        everybody = dict(enumerate(self._channels))
+
+        def check(found: Introduction, _: Introduction | None) -> None:
+            if found.domain != self.schema:
+                raise InvalidParameter("its domain is not the one that was agreed on")
+            if found.records < 1:
+                raise InvalidParameter("it has no records")
+
+        found = self._gather(everybody, Introduce(run=self.run), Introduction, check)
+        names = [each.holder for each in found.values()]
+        if len(set(names)) != len(names):
+            raise FederationStopped("two holders have the same name")
+        self._present = found
+        self._enough()
+        self._report(
+            f"{len(found)} holders take part: " + ", ".join(f"{who.holder} ({who.records:,})" for who in found.values())
+        )
+
+    def _ask(self, question: Question, kind: type[AnswerT], check: Callable[..., None]) -> dict[int, AnswerT]:
+        assert self._present is not None
+        answers = self._gather({at: self._channels[at] for at in self._present}, question, kind, check)
+        self._present = {at: who for at, who in self._present.items() if at in answers}
+        self._enough()
+        return answers
+
+    def _gather(
+        self, channels: dict[int, Channel], question: Question, kind: type[AnswerT], check: Callable[..., None]
+    ) -> dict[int, AnswerT]:
+        data = write_question(question)
+        name = digest(data)
+        self.questions += 1
+
+        def one(at: int) -> tuple[int, AnswerT | str]:
+            return at, self._one(channels[at], data, name, kind, lambda found: check(found, self._known(at)))
+
+        if any(channel.remote for channel in channels.values()):
+            with ThreadPoolExecutor(min(32, len(channels))) as pool:
+                found = list(pool.map(one, channels))
+        else:
+            found = [one(at) for at in channels]
+        answers: dict[int, AnswerT] = {}
+        for at, answer in found:
+            if isinstance(answer, str):
+                known = self._known(at)
+                who = known.holder if known else channels[at].name
+                self.dropped[who] = answer
+                self._report(f"{who} is left out: {answer}")
+            else:
+                answers[at] = answer
+        return answers
+
+    def _one(
+        self, channel: Channel, data: bytes, name: str, kind: type[AnswerT], check: Callable[[AnswerT], None]
+    ) -> AnswerT | str:
+        """Return the answer, or why there is none. Asking again is free: the holder's ledger knows the question."""
+        reason = "it did not answer"
+        for _ in range(self._attempts):
+            try:
+                answer = read_answer(channel.ask(data), name)
+            except Unreachable as error:
+                reason = str(error)
+                continue
+            except InvalidBytes as error:
+                reason = f"what it sent is not an answer ({error})"
+                continue
+            if isinstance(answer, Refusal):
+                return f"it refused ({answer.reason}): {answer.text}"
+            if not isinstance(answer, kind):
+                return "it answered another kind of question"
+            try:
+                check(answer)
+            except InvalidParameter as error:
+                return str(error)
+            return answer
+        return reason
+
+    def _known(self, at: int) -> Introduction | None:
+        return (self._present or {}).get(at)
+
+    def _enough(self) -> None:
+        left = len(self._present or {})
+        if left < self.minimum:
+            reasons = "; ".join(f"{who}: {why}" for who, why in self.dropped.items())
+            raise FederationStopped(f"{left} holders are left where at least {self.minimum} are needed. {reasons}")
+
+
+def _shape(domain: Domain, table: Table) -> tuple[int, ...]:
+    groups = [table.group(axis) for axis in range(len(table.attributes))]
+    return tuple(
+        domain.sizes[each] if group is None else max(group) + 1
+        for each, group in zip(table.attributes, groups, strict=True)
+    )
+
+
+def _deviation(noise: str, budget: float) -> float:
+    if noise == "laplace":
+        return math.sqrt(DiscreteLaplace.at_most(laplace_kappa(budget)).variance)
+    return math.sqrt(DiscreteGaussian.at_least(gaussian_sigma(budget)).variance)
+
+
+def _plausible(
+    found: Tables, who: Introduction, shapes: Sequence[tuple[int, ...]], deviations: Sequence[float]
+) -> None:
+    if [table.shape for table in found.tables] != list(shapes):
+        raise InvalidParameter("its tables have other shapes than those asked for")
+    for table, deviation in zip(found.tables, deviations, strict=True):
+        off = abs(float(table.sum(dtype=np.float64)) - who.records)
+        if off > _FAR * max(deviation, 1.0) * math.sqrt(table.size):
+            raise InvalidParameter("its tables do not add up to its number of records, even with the noise")
+
+
+def _label() -> str:
+    with Source() as source:
+        return "".join(f"{int(each):08x}" for each in source.uniform_below(1 << 32, 4))

@@ -1,0 +1,145 @@
+"""A holder's own record of what it said and what that cost: SQLite, one row per question, never changed.
+
+The charge and the answer are committed together, before the answer leaves. So after a crash the stored answer is sent
+again: no question is charged twice, and none is answered by a second draw.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, StoreError
+from panstream.privacy.holders import Loss, total_epsilon, zcdp_budget
+
+__all__ = ["Budget", "HolderLedger", "Spent"]
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS answers (
+    number INTEGER PRIMARY KEY,
+    question TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    run TEXT NOT NULL,
+    epsilon REAL NOT NULL,
+    rho REAL NOT NULL,
+    answer BLOB NOT NULL
+);
+"""
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a holder allows in total. At ``delta = 0`` pure epsilons add up; otherwise rho does, see privacy.holders."""
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0:
+            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        if not 0 <= self.delta < 1:
+            raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
+
+    def allows(self, loss: Loss) -> bool:
+        """Return whether a total loss stays within the budget."""
+        if self.delta == 0.0:
+            return loss.epsilon <= self.epsilon * (1.0 + _ROUNDING)
+        return loss.rho <= zcdp_budget(self.epsilon, self.delta) * (1.0 + _ROUNDING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """One row of the ledger, without the answer."""
+
+    kind: str
+    run: str
+    loss: Loss
+
+
+class HolderLedger:
+    """The ledger of one holder's table. ``path`` may be ":memory:" for experiments."""
+
+    def __init__(self, path: str | os.PathLike[str], budget: Budget, *, domain: str, records: int) -> None:
+        self.budget = budget
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+        problem: str | None = None
+        try:
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.executescript(_SCHEMA)
+            problem = self._describe({"version": str(_VERSION), "domain": domain, "records": str(records)})
+            self._total = self._sum()
+        except sqlite3.DatabaseError as error:
+            problem = f"the ledger cannot be used: {error}"
+        if problem is not None:
+            self._connection.close()
+            raise StoreDamaged(problem)
+
+    def _describe(self, facts: dict[str, str]) -> str | None:
+        for name, value in facts.items():
+            self._connection.execute("INSERT OR IGNORE INTO about VALUES (?, ?)", (name, value))
+            stored = self._connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()[0]
+            if stored != value:
+                return f"the ledger was made for another table: its {name} differs"
+        return None
+
+    def _sum(self) -> Loss:
+        epsilon, rho = self._connection.execute("SELECT TOTAL(epsilon), TOTAL(rho) FROM answers").fetchone()
+        return Loss(epsilon=epsilon, rho=rho)
+
+    @property
+    def total(self) -> Loss:
+        """Return everything spent so far."""
+        return self._total
+
+    @property
+    def epsilon(self) -> float:
+        """Return what was spent as epsilon at the budget's delta."""
+        return total_epsilon(self._total, self.budget.delta)
+
+    def rows(self) -> list[Spent]:
+        """Return what was charged, oldest first."""
+        found = self._connection.execute("SELECT kind, run, epsilon, rho FROM answers ORDER BY number")
+        return [Spent(kind=kind, run=run, loss=Loss(epsilon=eps, rho=rho)) for kind, run, eps, rho in found]
+
+    def settle(self, question: str, kind: str, run: str, loss: Loss, draw: Callable[[], bytes]) -> bytes:
+        """Return the stored answer, or charge ``loss``, draw an answer and store both in one commit."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            stored = self._connection.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
+            if stored is not None:
+                answer = bytes(stored[0])
+            else:
+                after = self._sum() + loss
+                if not self.budget.allows(after):
+                    raise BudgetExhausted(
+                        f"the question would bring epsilon to {total_epsilon(after, self.budget.delta):.6g} "
+                        f"of {self.budget.epsilon:g} at delta={self.budget.delta:g}"
+                    )
+                answer = draw()
+                self._connection.execute(
+                    "INSERT INTO answers (question, kind, run, epsilon, rho, answer) VALUES (?, ?, ?, ?, ?, ?)",
+                    (question, kind, run, loss.epsilon, loss.rho, answer),
+                )
+            self._connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            self._roll_back()
+            raise StoreError(f"the ledger could not be written, nothing was answered: {error}") from None
+        except BaseException:
+            self._roll_back()
+            raise
+        self._total = self._sum()
+        return answer
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()

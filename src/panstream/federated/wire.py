@@ -1,0 +1,146 @@
+"""Messages as bytes: a JSON header and raw arrays, versioned, size-limited, decoded strictly. Nothing is executed.
+
+::
+
+    4 bytes  PFED
+    2 bytes  format version
+    4 bytes  length of the header
+    header   JSON object: kind, fields, arrays = [[name, type, shape], ...]
+    arrays   little-endian values, one after the other
+    32 bytes SHA-256 of everything before
+
+The same message has the same bytes everywhere, so its digest names a question for ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import InvalidBytes, InvalidParameter
+
+__all__ = ["LARGEST_MESSAGE", "Message", "decode", "encode"]
+
+LARGEST_MESSAGE = 1 << 28
+LARGEST_HEADER = 1 << 24
+_MAGIC = b"PFED"
+_VERSION = 1
+_START = struct.Struct("<4sHI")
+_DIGEST = 32
+_TYPES: dict[str, np.dtype[Any]] = {"<i8": np.dtype("<i8"), "<f8": np.dtype("<f8"), "<u2": np.dtype("<u2")}
+_DEEPEST = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What travels: a kind, plain JSON fields and named arrays."""
+
+    kind: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def encode(message: Message, limit: int = LARGEST_MESSAGE) -> bytes:
+    """Return the bytes of a message.
+
+    >>> data = encode(Message(kind="hello", fields={"run": "a"}, arrays={"x": np.arange(3)}))
+    >>> decode(data).arrays["x"].tolist()
+    [0, 1, 2]
+    """
+    layout, pieces = [], []
+    for name, array in message.arrays.items():
+        kind = array.dtype.newbyteorder("<").str
+        if kind not in _TYPES:
+            raise InvalidParameter(f"array {name!r} must be of int64, float64 or uint16, got {array.dtype}")
+        layout.append([name, kind, list(array.shape)])
+        pieces.append(np.ascontiguousarray(array, _TYPES[kind]).tobytes())
+    header = json.dumps(
+        {"kind": message.kind, "fields": dict(message.fields), "arrays": layout},
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
+    ).encode()
+    body = b"".join([_START.pack(_MAGIC, _VERSION, len(header)), header, *pieces])
+    if len(body) + _DIGEST > limit or len(header) > LARGEST_HEADER:
+        raise InvalidParameter(f"a message must have at most {limit} bytes")
+    return body + hashlib.sha256(body).digest()
+
+
+def decode(data: bytes, limit: int = LARGEST_MESSAGE) -> Message:
+    """Read a message; raise InvalidBytes for anything that :func:`encode` would not have written."""
+    if len(data) > limit:
+        raise InvalidBytes(f"a message must have at most {limit} bytes")
+    if len(data) < _START.size + _DIGEST:
+        raise InvalidBytes("the message is cut short")
+    magic, version, length = _START.unpack_from(data)
+    if magic != _MAGIC:
+        raise InvalidBytes("this is not a message of panstream")
+    if version != _VERSION:
+        raise InvalidBytes(f"message version {version} is not known; this release reads {_VERSION}")
+    body = memoryview(data)[:-_DIGEST]
+    if hashlib.sha256(body).digest() != data[-_DIGEST:]:
+        raise InvalidBytes("the message is damaged: its checksum does not fit")
+    end = _START.size + length
+    if length > LARGEST_HEADER or end > len(body):
+        raise InvalidBytes("the header of the message is longer than the message")
+    header = _header(bytes(body[_START.size : end]))
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, kind, shape in header["arrays"]:
+        count = math.prod(shape)
+        size = count * _TYPES[kind].itemsize
+        if end + size > len(body):
+            raise InvalidBytes("an array of the message is cut short")
+        arrays[name] = np.frombuffer(body[end : end + size], _TYPES[kind]).reshape(shape)
+        end += size
+    if end != len(body):
+        raise InvalidBytes("the message has bytes that belong to no array")
+    return Message(kind=header["kind"], fields=header["fields"], arrays=arrays)
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text, parse_constant=_refuse, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise InvalidBytes("the header of the message is not valid JSON") from None
+    if not isinstance(header, dict) or set(header) != {"kind", "fields", "arrays"}:
+        raise InvalidBytes("the header of the message must have kind, fields and arrays")
+    if not isinstance(header["kind"], str) or not isinstance(header["fields"], dict):
+        raise InvalidBytes("kind must be a string and fields an object")
+    if not isinstance(header["arrays"], list) or not all(_is_layout(each) for each in header["arrays"]):
+        raise InvalidBytes("arrays must be a list of [name, type, shape]")
+    names = [each[0] for each in header["arrays"]]
+    if len(set(names)) != len(names):
+        raise InvalidBytes("two arrays of the message have the same name")
+    return header
+
+
+def _is_layout(each: Any) -> bool:
+    return (
+        isinstance(each, list)
+        and len(each) == 3
+        and isinstance(each[0], str)
+        and isinstance(each[1], str)
+        and each[1] in _TYPES
+        and isinstance(each[2], list)
+        and len(each[2]) <= _DEEPEST
+        and all(type(size) is int and 0 <= size <= LARGEST_MESSAGE for size in each[2])
+    )
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found

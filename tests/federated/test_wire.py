@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.federated.wire import Message, decode, encode
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+arrays = npst.arrays(st.sampled_from(["<i8", "<u2"]), npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+messages = st.builds(
+    Message,
+    kind=st.text(max_size=10),
+    fields=st.dictionaries(st.text(max_size=5), plain, max_size=4),
+    arrays=st.dictionaries(st.text(max_size=5), arrays, max_size=3),
+)
+
+
+@settings(deadline=None)
+@given(messages)
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
+    found = decode(encode(message))
+    assert (found.kind, found.fields) == (message.kind, message.fields)
+    assert list(found.arrays) == list(message.arrays)
+    for name, array in message.arrays.items():
+        assert found.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(found.arrays[name], array)
+
+
+@settings(deadline=None)
+@given(messages, st.data())
+def test_any_changed_or_missing_byte_is_noticed(message: Message, data: st.DataObject) -> None:
+    good = encode(message)
+    at = data.draw(st.integers(0, len(good) - 1))
+    flipped = bytearray(good)
+    flipped[at] ^= data.draw(st.integers(1, 255))
+    for bad in (bytes(flipped), good[:at], good + b"\0"):
+        with pytest.raises(InvalidBytes):
+            decode(bad)
+
+
+def sealed(header: object, rest: bytes = b"") -> bytes:
+    """Bytes with a right checksum around whatever header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    body = struct.pack("<4sHI", b"PFED", 1, len(text)) + text + rest
+    return body + hashlib.sha256(body).digest()
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_a_right_checksum_does_not_make_garbage_a_message(garbage: bytes) -> None:
+    for bad in (garbage, sealed(garbage)):
+        with pytest.raises(InvalidBytes):
+            decode(bad)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"kind": "a", "fields": {}},
+        {"kind": 1, "fields": {}, "arrays": []},
+        {"kind": "a", "fields": {}, "arrays": [], "more": 1},
+        {"kind": "a", "fields": {}, "arrays": [["x", "|O", [1]]]},
+        {"kind": "a", "fields": {}, "arrays": [["x", "<i8", [-1]]]},
+        {"kind": "a", "fields": {}, "arrays": [["x", "<i8", [2**40]]]},
+        {"kind": "a", "fields": {}, "arrays": [["x", "<i8", [True]]]},
+        {"kind": "a", "fields": {}, "arrays": [["x", "<i8", [0]], ["x", "<i8", [0]]]},
+        b'{"kind":"a","fields":{"x":NaN},"arrays":[]}',
+        b'{"kind":"a","kind":"b","fields":{},"arrays":[]}',
+        b"[" * 100_000,
+    ],
+    ids=range(11),
+)
+def test_headers_that_encode_would_not_write_are_refused(header: object) -> None:
+    with pytest.raises(InvalidBytes):
+        decode(sealed(header))
+
+
+def test_limits_hold_in_both_directions() -> None:
+    message = Message(kind="a", arrays={"x": np.zeros(1000, np.int64)})
+    with pytest.raises(InvalidParameter, match="at most 500 bytes"):
+        encode(message, limit=500)
+    with pytest.raises(InvalidBytes, match="at most 500 bytes"):
+        decode(encode(message), limit=500)
+    with pytest.raises(InvalidBytes, match="version 2"):
+        decode(b"PFED\x02\x00" + encode(message)[6:])
+    with pytest.raises(InvalidParameter, match="int64"):
+        encode(Message(kind="a", arrays={"x": np.zeros(2, np.complex128)}))
+
+
+def test_the_bytes_are_stable_for_ever() -> None:
+    data = encode(Message(kind="vote", fields={"b": 1, "a": [0.5]}, arrays={"x": np.array([1, -2])}))
+    assert hashlib.sha256(data).hexdigest() == "30f106ffedd8c04c873247412b65e6a56276e4799f32c76d2401354390908604"
