@@ -46,7 +46,7 @@ class Card {
     this.groups = h("div", { class: "groups" });
     this.history = new History(`History of ${query.name}`);
     this.table = h("tbody");
-    this.more = h("details", { class: "more" }, h("summary", null, "History as a table"),
+    this.more = h("details", { class: "more", ontoggle: () => this.#rows() }, h("summary", null, "History as a table"),
       h("div", { class: "scroll" }, h("table", null,
         h("thead", null, h("tr", null, h("th", { scope: "col" }, "#"), h("th", { scope: "col" }, "Published"), h("th", { scope: "col" }, "Value"), h("th", { scope: "col" }, "95% from"), h("th", { scope: "col" }, "to"))), this.table)));
     this.node = h("section", { class: "card", "aria-labelledby": id },
@@ -74,9 +74,20 @@ class Card {
     this.button.hidden = !query.on_demand || query.finished;
     this.#groups(query);
     this.history.node.hidden = known.length < 2;
-    if (known.length > 1) this.history.update(known);
+    const drawn = `${this.chosen} ${known.length}`;
+    if (known.length > 1 && drawn !== this.drawn) this.history.update(known);
+    this.drawn = drawn;
     this.more.hidden = known.length < 1;
     this.side.hidden = query.series.length < 2 && known.length < 2;
+    this.#rows();
+  }
+
+  /** Fill the table, if it is open and something is new: building it is the dearest part of a page. */
+  #rows() {
+    const known = this.store.series.get(this.chosen) ?? [];
+    const wanted = `${this.chosen} ${known.length}`;
+    if (!this.more.open || wanted === this.tabled) return;
+    this.tabled = wanted;
     show(this.table, known.slice(-500).reverse().map((release) => h("tr", null, h("td", null, String(release.number)), h("td", null, moment(release.time)), h("td", null, number(release.value)), h("td", null, number(release.interval[0])), h("td", null, number(release.interval[1])))));
   }
 

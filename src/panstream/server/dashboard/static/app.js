@@ -102,8 +102,17 @@ find("theme").addEventListener("click", () => {
 });
 dark.addEventListener("change", themed);
 
+let due = 0;
+function updateSoon() {
+  due ||= requestAnimationFrame(() => {
+    due = 0;
+    update();
+  });
+}
+
 store.addEventListener("change", ({ detail: { kind, detail } }) => {
-  update();
+  if (kind === "release") updateSoon(); // many may come at once
+  else update();
   if (kind === "release") speak(`New answer: ${detail.series}, ${number(detail.value)}, between ${number(detail.interval[0])} and ${number(detail.interval[1])}.`);
   if (kind === "status" && store.status === "denied") openToken();
 });

@@ -21,8 +21,8 @@ class Simulation {
     this.came = select("came", { no: "did not come", yes: "came" }, "yes", () => this.draw());
     this.when = select("when", DAYS, "morning", () => this.draw());
     this.epsilon = select("epsilon", Object.fromEntries([...model.SPLITS.keys()].map((value) => [value, `ε = ${value}`])), "1", () => this.draw());
-    this.people = h("input", { id: "people", type: "range", "aria-describedby": "crowd", min: "0", max: "600", step: "20", value: "200", oninput: () => (say(this.crowd, many(+this.people.value, "other visitor")), this.draw()) });
-    this.crowd = h("span", { class: "count", id: "crowd" }, "200 other visitors");
+    this.people = h("input", { id: "people", type: "range", "aria-describedby": "crowd", min: "0", max: "600", step: "20", value: "200", oninput: () => (say(this.count, many(+this.people.value, "other visitor")), this.draw()) });
+    this.count = h("span", { class: "count", id: "crowd" }, "200 other visitors");
     this.ours = h("canvas", { role: "img", class: "cells" });
     this.plain = h("canvas", { role: "img", class: "cells" });
     this.said = h("div", { class: "verdict" });
@@ -34,7 +34,7 @@ class Simulation {
         h("p", null, h("label", { for: "came" }, "In truth"), this.came),
         h("p", { class: "grow" }, h("label", { for: "when" }, "The visit in question"), this.when),
         h("p", null, h("label", { for: "epsilon" }, "Privacy"), this.epsilon),
-        h("p", null, h("label", { for: "people" }, "Others"), this.people, this.crowd),
+        h("p", null, h("label", { for: "people" }, "Others"), this.people, this.count),
         h("p", null, h("button", { class: "quiet", type: "button", onclick: () => this.draw() }, "Draw the day again"))),
       h("div", { class: "pictures" },
         h("figure", null, h("figcaption", null, h("b", null, "panstream’s memory at noon"), h("span", null, "A filled cell says almost nothing: empty cells are often filled, and full ones often empty.")), this.ours),
@@ -51,7 +51,7 @@ class Simulation {
     const crowd = Array.from({ length: +this.people.value }, (_, i) => `visitor ${i}`);
     const half = crowd.length / 2;
     const day = { morning: crowd.slice(0, half), afternoon: crowd.slice(half) };
-    this.others = { morning: new Set(day.morning.map(model.cellOf)), afternoon: new Set(day.afternoon.map(model.cellOf)) };
+    this.crowd = { morning: [...day.morning], afternoon: [...day.afternoon] };
     if (this.came.value === "yes") for (const part of ["morning", "afternoon"]) if (this.when.value === part || this.when.value === "both") day[part].push(this.id.value);
     this.drawnFor = this.id.value;
     this.truth = new Set([...day.morning, ...day.afternoon]).size;
@@ -62,6 +62,8 @@ class Simulation {
   look() {
     if (this.came.value === "yes" && this.id.value !== this.drawnFor) return this.draw();
     this.cell = model.cellOf(this.id.value);
+    const others = (part) => new Set(this.crowd[part].filter((id) => id !== this.id.value).map(model.cellOf));
+    this.others = { morning: others("morning"), afternoon: others("afternoon") };
     const { rules, run } = this;
     const { memory, both } = model.factors({ cell: this.cell, when: this.when.value, others: this.others, seen: run.seen, published: run.published, rules });
     const bound = Math.exp(rules.epsilon);

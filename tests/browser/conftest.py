@@ -1,0 +1,74 @@
+"""One browser for all tests of this folder; a page collects what goes wrong in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from browser.serving import Serving, serving
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+PATIENCE = 60_000  # milliseconds: an upper bound for a busy machine, not a wait
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path="/usr/bin/chromium", headless=True, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server without tokens, on loopback, with 20,000 visitors."""
+    with serving(tmp_path_factory.mktemp("served")) as running:
+        running.send(20_000)
+        yield running
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Open]:
+    """Open a page in a fresh profile; at the end, nothing may have been blocked, thrown or asked of another host."""
+    contexts, problems = [], []
+
+    def start(server: Serving, path: str = "/", *, noisy: bool = False, **settings: Any) -> Page:
+        context = browser.new_context(viewport={"width": 1200, "height": 900}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        if not noisy:
+            page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda sent: None if sent.url.startswith(server.address) else problems.append(sent.url))
+        page.goto(server.address + path)
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert not problems
+
+
+def photograph(page: Page, name: str) -> None:
+    """Keep a picture of the whole page for people to look at."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.evaluate("document.fonts.ready")
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)

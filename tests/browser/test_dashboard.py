@@ -1,0 +1,286 @@
+"""The dashboard in a real browser, on a real server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Open, photograph
+from browser.serving import Serving, serving
+
+pytestmark = pytest.mark.slow
+PAGES = ("answers", "budget", "intrusions", "intruder")
+
+
+def card(page: Page, name: str) -> Any:
+    return page.get_by_role("region", name=name, exact=True)
+
+
+def live(page: Page) -> None:
+    expect(page.locator("#status")).to_have_text("Live")
+
+
+def figure(page: Page, name: str) -> float:
+    return float(re.sub(r"[^\d.]", "", card(page, name).locator(".figure").inner_text()) or "nan")
+
+
+def test_rows_that_come_in_show_without_reloading(server: Serving, visit: Open) -> None:
+    page = visit(server)
+    live(page)
+    expect(page.locator(".uplot canvas").nth(1)).to_be_visible()
+    page.evaluate("() => { window.sameDocument = true; }")
+    expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(19|20),\d{3}$"))
+    server.send(30_000, first=20_000)
+    # Noise of one answer is some dozens; 30,000 more rows can be told from it.
+    expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(49|50),\d{3}$"))
+    assert page.evaluate("window.sameDocument")
+    expect(page.locator("#spoken")).to_contain_text("New answer")
+    expect(card(page, "visits by region").get_by_role("button")).to_have_count(4)
+    card(page, "visits by region").get_by_role("button", name="south").click()
+    expect(card(page, "visits by region").get_by_role("button", name="south")).to_have_attribute("aria-pressed", "true")
+    photograph(page, "answers")
+
+
+def test_release_until_the_budget_is_exhausted(server: Serving, visit: Open) -> None:
+    page = visit(server)
+    live(page)
+    asked = card(page, "waiting time")
+    expect(asked).to_contain_text("No answer yet")
+    asked.get_by_role("button", name="Answer now").click()
+    expect(asked).to_contain_text("1 of 2 answers given")
+    assert 0 <= figure(page, "waiting time") <= 120
+    expect(asked).to_contain_text("95%:")
+    asked.get_by_role("button", name="Answer now").press("Enter")
+    expect(asked).to_contain_text("All 2 paid answers were given")
+    expect(asked.get_by_role("button", name="Answer now")).to_be_hidden()
+    expect(asked.locator(".left")).to_be_focused()
+    photograph(page, "exhausted")
+
+
+def test_a_refusal_is_shown_in_the_server_s_words(server: Serving, visit: Open) -> None:
+    """The page still offers a release that somebody else has used up."""
+    page = visit(server, noisy=True)  # the browser itself notes the 409
+    live(page)
+    refusal = '{"error": {"code": "budget_exhausted", "message": "all 3 release(s) were made"}}'
+    page.route("**/v1/queries/visitors/release", lambda route: route.fulfill(status=409, body=refusal))
+    card(page, "visitors").get_by_role("button", name="Answer now").click()
+    expect(card(page, "visitors").get_by_role("alert")).to_have_text("all 3 release(s) were made")
+
+
+def test_budget_gauge_per_unit(server: Serving, visit: Open) -> None:
+    page = visit(server, "/#/budget")
+    live(page)
+    gauge = card(page, "Per user").get_by_role("meter")
+    expect(gauge).to_have_attribute("aria-valuetext", "ε 3 of 4 spent")
+    expect(card(page, "Per event").get_by_role("meter")).to_have_attribute("aria-valuetext", "ε 13 of 16 spent")
+    expect(card(page, "Per event").get_by_role("row", name="waiting time")).to_contain_text("6.3%")
+    photograph(page, "budget")
+
+
+def test_announced_intrusion_tells_its_price_first(server: Serving, visit: Open) -> None:
+    page = visit(server, "/#/intrusions")
+    live(page)
+    expect(card(page, "Announced so far")).to_contain_text("None")
+    page.get_by_role("button", name="Announce an intrusion").click()
+    dialog = page.get_by_role("dialog", name="Announce an intrusion")
+    expect(dialog.get_by_role("row", name="visitors")).to_contain_text("no finite price")
+    expect(dialog.get_by_role("row", name=re.compile("^visits by region"))).to_contain_text("refreshed")
+    confirm = dialog.get_by_role("button", name="Announce now")
+    expect(confirm).to_be_disabled()
+    photograph(page, "announce")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Announce an intrusion")).to_be_focused()
+    assert server.ask("GET", "/v1/intrusions")["announced"] == []
+    page.get_by_role("button", name="Announce an intrusion").click()
+    dialog.get_by_label("I have read the price").check()
+    confirm.click()
+    expect(card(page, "Announced so far").get_by_role("listitem")).to_have_count(1)
+    expect(page.locator("#spoken")).to_contain_text("Intrusion announced")
+    assert len(server.ask("GET", "/v1/intrusions")["announced"]) == 1
+    photograph(page, "intrusions")
+
+
+def test_reconnects_after_a_restart(tmp_path: Path, visit: Open) -> None:
+    with serving(tmp_path) as own:
+        own.send(10_000)
+        page = visit(own, noisy=True)  # the browser itself notes refused connections
+        live(page)
+        expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(9|10),\d{3}$"))
+        own.kill()
+        expect(page.locator("#status")).to_have_text("Reconnecting")
+        expect(page.get_by_role("alert").first).to_contain_text("stays true")
+        assert figure(page, "visits") > 5_000, "what was published stays on the page"
+        photograph(page, "reconnecting")
+        own.start()
+        page.get_by_role("button", name="Try now").click()
+        live(page)
+        expect(page.locator("#banner")).to_be_hidden()
+        own.send(40_000, first=10_000)
+        expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(49|50),\d{3}$"))
+        assert own.stop()[0] == 0, "a page that listens does not hold up the end"
+        expect(page.locator("#status")).to_have_text("Reconnecting")
+
+
+def test_offline_is_told_apart(server: Serving, visit: Open) -> None:
+    page = visit(server, noisy=True)
+    live(page)
+    page.evaluate("Object.defineProperty(navigator, 'onLine', {get: () => false, configurable: true})")
+    page.route("**/v1/**", lambda route: route.abort())
+    page.reload()
+    expect(page.locator("#status")).to_have_text("Reconnecting")
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Try now").click()
+    expect(page.locator("#status")).to_have_text("Offline")
+    expect(page.get_by_role("alert").first).to_contain_text("This device is offline")
+
+
+def test_an_empty_stream_explains_itself(tmp_path: Path, visit: Open) -> None:
+    quiet = """
+[stream]
+name = "quiet"
+columns = { user = "int" }
+user = "user"
+[[query]]
+name = "visitors"
+sql = "SELECT COUNT(DISTINCT user) FROM quiet"
+epsilon = 1.0
+"""
+    with serving(tmp_path, config=quiet) as own:
+        page = visit(own)
+        live(page)
+        expect(page.get_by_role("heading", name="Nothing has been published yet")).to_be_visible()
+        photograph(page, "empty")
+        page.goto(own.address + "/#/budget")
+        expect(card(page, "Per user")).to_contain_text("no limit declared")
+        page.close()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from panstream.server.tokens import create_token
+
+    folder = tmp_path_factory.mktemp("guarded")
+    tokens = {name: create_token(folder / "tokens", name, [name]) for name in ("read", "ingest")}
+    with serving(folder, "--tokens", str(folder / "tokens")) as own:
+        yield own, tokens
+
+
+def test_token_is_asked_for_and_kept_in_the_tab(guarded: tuple[Serving, dict[str, str]], visit: Open) -> None:
+    own, tokens = guarded
+    page = visit(own, noisy=True)  # the browser itself notes the 401
+    dialog = page.get_by_role("dialog", name="Access token")
+    expect(dialog).to_be_visible()
+    photograph(page, "token")
+    dialog.get_by_label("Token", exact=True).fill("wrong")
+    dialog.get_by_role("button", name="Use token").click()
+    expect(dialog.get_by_role("alert")).to_be_visible()
+    dialog.get_by_label("Token", exact=True).fill(tokens["read"])
+    page.keyboard.press("Enter")
+    live(page)
+    assert page.evaluate("[Object.keys(localStorage).length, document.cookie, location.search]") == [0, "", ""]
+    assert page.evaluate("sessionStorage.getItem('panstream-token')") == tokens["read"]
+    page.reload()
+    live(page)
+    page.goto(own.address + "/#/intrusions")
+    page.get_by_role("button", name="Announce an intrusion").click()
+    page.get_by_label("I have read the price").check()
+    page.get_by_role("button", name="Announce now").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("scope admin")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Token").click()
+    page.get_by_role("button", name="Forget it").click()
+    expect(page.locator("#status")).to_have_text("Token needed")
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 360])
+def test_every_page_fits_and_can_be_read(server: Serving, visit: Open, theme: Any, width: int) -> None:
+    page = visit(server, color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 800})
+    for name in PAGES:
+        page.goto(f"{server.address}/#/{name}")
+        live(page)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the screen"
+        assert page.evaluate(READABLE) == [], f"{name} has text that is hard to read"
+        assert page.evaluate(NAMED) == [], f"{name} has controls without a name"
+        assert page.evaluate(SMALL) == [], f"{name} has controls too small to touch"
+        photograph(page, f"{name}-{theme}-{width}")
+    assert page.evaluate(LIGHTNESS) == (theme == "light")
+
+
+# Text whose contrast with the background below it is under 4.5 (3 for large text), as WCAG AA asks.
+READABLE = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const channel = (v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const below = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const found = parse(getComputedStyle(at).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const bad = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+    const style = getComputedStyle(node);
+    if (!own || !node.checkVisibility() || node.closest("svg, .unseen, .skip, :disabled, option, dialog:not([open])")) continue;
+    const [a, b] = [light(parse(style.color)), light(below(node))].sort((x, y) => y - x);
+    const large = parseFloat(style.fontSize) >= 24;
+    if ((a + 0.05) / (b + 0.05) < (large ? 3 : 4.5)) bad.push(`${node.tagName}.${node.className} ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+  }
+  return bad;
+}"""
+NAMED = """() => [...document.querySelectorAll("button, input, select, a, dialog, nav, [role=img], [role=meter], canvas")]
+  .filter((node) => node.checkVisibility() && !node.closest("[aria-hidden]"))
+  .filter((node) => !(node.getAttribute("aria-label") || node.getAttribute("aria-labelledby") || node.textContent.trim()
+    || node.labels?.length) && !node.closest("[role=img]")).map((node) => node.outerHTML.slice(0, 80))"""
+SMALL = """() => [...document.querySelectorAll("button, select, input:not([type=checkbox]):not([type=range]), nav a, summary")]
+  .filter((node) => node.checkVisibility()).filter((node) => node.getBoundingClientRect().height < 24)
+  .map((node) => node.outerHTML.slice(0, 80))"""
+LIGHTNESS = "() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"
+
+
+def test_theme_can_be_switched_and_is_kept(server: Serving, visit: Open) -> None:
+    page = visit(server, color_scheme="light")
+    page.get_by_role("button", name="Switch to dark colours").click()
+    assert not page.evaluate(LIGHTNESS)
+    page.reload()
+    expect(page.get_by_role("button", name="Switch to light colours")).to_be_visible()
+    assert not page.evaluate(LIGHTNESS)
+
+
+def test_keyboard_alone_is_enough(server: Serving, visit: Open) -> None:
+    page = visit(server)
+    live(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    link = page.get_by_role("navigation").get_by_role("link", name="What an intruder sees")
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("What an intruder sees")
+    expect(page.get_by_role("main")).to_be_focused()
+    expect(link).to_have_attribute("aria-current", "page")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Anyone’s id")).to_be_focused()
+    for landmark in ("banner", "navigation", "main", "contentinfo"):
+        expect(page.get_by_role(landmark)).to_have_count(1)
+
+
+def test_nothing_but_scripts_of_this_server_runs(server: Serving, visit: Open) -> None:
+    page = visit(server, noisy=True)
+    live(page)
+    page.evaluate(
+        "() => { const tag = document.createElement('script'); try { tag.textContent = 'window.bad = 1'; "
+        "document.body.append(tag); } catch (error) { window.refused = error.name; } }"
+    )
+    assert page.evaluate("[window.bad ?? 0, window.refused ?? '']") == [0, "TypeError"]
+    with pytest.raises(Exception, match="Failed to fetch"):
+        page.evaluate("fetch('https://example.org/')")
