@@ -1,66 +1,74 @@
-"""Bayesian networks over declared domains: models of a whole table that can be learned privately and sampled."""
+"""Bayesian networks over declared domains: models of a whole table that can be learned privately and sampled.
+
+Nothing here imports the compiler, Arrow or a data-frame library before it is needed.
+"""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from panstream.networks.balanced import balanced_sample
+from panstream.networks.baselines import chow_liu, fit_tables, greedy, independent, naive_bayes, tables_from, tables_of
+from panstream.networks.bif import from_bif, to_bif
+from panstream.networks.comparison import compare
+from panstream.networks.counting import contingency, pairwise
+from panstream.networks.domain import Attribute, Bins, Domain, propose_domain
+from panstream.networks.entropy_error import noisy_entropy_bias, noisy_entropy_error
+from panstream.networks.files import from_json, load, save, to_json
+from panstream.networks.forest import NoisyTable, fit_forest
+from panstream.networks.hill_climbing import local_search
+from panstream.networks.inference import Explanation, log_probability, most_probable, posterior, probability
+from panstream.networks.information import conditional_entropy, entropy, mutual_information
+from panstream.networks.learned import LearnedNetwork
+from panstream.networks.network import BayesianNetwork, conditional
+from panstream.networks.picture import to_svg
+from panstream.networks.privbayes import PrivBayes
+from panstream.networks.records import Records
+from panstream.networks.sampling import sample
+from panstream.networks.seven import seven_attributes
+from panstream.networks.tree import Split, TreeNetwork
 
-_NAMES = {
-    "Attribute": "domain",
-    "BayesianNetwork": "network",
-    "Bins": "domain",
-    "Domain": "domain",
-    "Explanation": "inference",
-    "LearnedNetwork": "learned",
-    "PrivBayes": "privbayes",
-    "Records": "records",
-    "Split": "tree",
-    "TreeNetwork": "tree",
-    "balanced_sample": "balanced",
-    "chow_liu": "baselines",
-    "compare": "comparison",
-    "conditional": "network",
-    "conditional_entropy": "information",
-    "contingency": "counting",
-    "entropy": "information",
-    "NoisyTable": "forest",
-    "fit_forest": "forest",
-    "fit_tables": "baselines",
-    "from_bif": "bif",
-    "from_json": "files",
-    "greedy": "baselines",
-    "independent": "baselines",
-    "load": "files",
-    "local_search": "hill_climbing",
-    "log_probability": "inference",
-    "most_probable": "inference",
-    "mutual_information": "information",
-    "naive_bayes": "baselines",
-    "noisy_entropy_bias": "entropy_error",
-    "noisy_entropy_error": "entropy_error",
-    "pairwise": "counting",
-    "posterior": "inference",
-    "probability": "inference",
-    "propose_domain": "domain",
-    "sample": "sampling",
-    "save": "files",
-    "seven_attributes": "seven",
-    "tables_from": "baselines",
-    "tables_of": "baselines",
-    "to_bif": "bif",
-    "to_json": "files",
-    "to_svg": "picture",
-}
-
-__all__ = sorted(_NAMES)
-
-
-def __getattr__(name: str) -> Any:
-    module = _NAMES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'panstream.networks' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"panstream.networks.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__all__ = [
+    "Attribute",
+    "BayesianNetwork",
+    "Bins",
+    "Domain",
+    "Explanation",
+    "LearnedNetwork",
+    "NoisyTable",
+    "PrivBayes",
+    "Records",
+    "Split",
+    "TreeNetwork",
+    "balanced_sample",
+    "chow_liu",
+    "compare",
+    "conditional",
+    "conditional_entropy",
+    "contingency",
+    "entropy",
+    "fit_forest",
+    "fit_tables",
+    "from_bif",
+    "from_json",
+    "greedy",
+    "independent",
+    "load",
+    "local_search",
+    "log_probability",
+    "most_probable",
+    "mutual_information",
+    "naive_bayes",
+    "noisy_entropy_bias",
+    "noisy_entropy_error",
+    "pairwise",
+    "posterior",
+    "probability",
+    "propose_domain",
+    "sample",
+    "save",
+    "seven_attributes",
+    "tables_from",
+    "tables_of",
+    "to_bif",
+    "to_json",
+    "to_svg",
+]
