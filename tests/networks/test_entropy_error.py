@@ -55,6 +55,21 @@ def test_variance_is_that_of_the_law_that_is_drawn() -> None:
     assert _checked(P, 10, 1, 1000.0)[3] == pytest.approx(12e12, rel=1e-5)
 
 
+def test_misprints_of_the_thesis() -> None:
+    """Lemma 3.3 prints 240(M³ + 2M) b⁶ for the sixth moment, and a positive covariance for two cells of a multinomial."""
+    single = [math.factorial(k) if k % 2 == 0 else 0 for k in range(7)]  # moments of a Laplace variable of scale 1
+    moments = [1, *[0] * 6]
+    for holders in range(1, 8):
+        moments = [sum(math.comb(k, r) * moments[r] * single[k - r] for r in range(k + 1)) for k in range(7)]
+        assert moments[4] == 12 * (holders**2 + holders)
+        assert moments[6] == 120 * holders**3 + 360 * holders**2 + 240 * holders
+        assert (moments[6] == 240 * (holders**3 + 2 * holders)) == (holders <= 2)
+    cells = list(itertools.product(range(3), repeat=2))
+    products = [((a == 0) + (b == 0) - 2 * P[0]) * ((a == 1) + (b == 1) - 2 * P[1]) for a, b in cells]
+    covariance = sum(P[a] * P[b] * each for (a, b), each in zip(cells, products, strict=True)) / 2**2
+    assert covariance == pytest.approx(-P[0] * P[1] / 2)
+
+
 def test_leading_terms_are_the_theorems() -> None:
     n, m, b = 40_000, 3, 30.0
     bias = noisy_entropy_bias(P, records=n, holders=m, scale=b)
