@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 
 from browser.serving import Serving, serving
 from panstream.server.openapi import FORMATS, describe
-from server.fuzzed import CONFIG, HANG, healthy
+from server.fuzzed import CONFIG, EXAMPLES, HANG, healthy
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ schema = schemathesis.openapi.from_dict(describe())
 
 
 @schema.parametrize()
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_answers_are_as_described(case: Any, server: Serving) -> None:
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
     case.call_and_validate(base_url=server.address, timeout=HANG, checks=checks)
