@@ -22,7 +22,9 @@ _WIDE = 180  # columns, where the table goes to a file
 def audit(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Cases to audit (all by default), or: state FILE --member ID, or: memory."),
+        typer.Argument(
+            metavar="[NAME]...", help="Cases to audit (all by default), or: state FILE --member ID, or: memory."
+        ),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full/--quick", help="Run every trial, many times over; quick runs a few.")

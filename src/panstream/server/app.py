@@ -66,7 +66,9 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
         *pages,
     ]
     handlers: Any = {HTTPException: _http_error, Refusal: _refused, PanstreamError: _failed, Exception: _internal}
-    return _Outermost(Starlette(routes=routes, exception_handlers=handlers))
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return _Outermost(app)
 
 
 class _Calls:

@@ -40,9 +40,12 @@ def read_arrow(data: memoryview, schema: RowSchema, *, rows: int) -> Piece:
         if total > rows:
             raise Refusal("too_large", f"a body may have {rows:,} rows")
         batches.append(batch)
+    if not total:
+        return Piece(pa.RecordBatch.from_pylist([], schema.arrow()), 0, [])
     if len(batches) == 1:
         return from_arrow(batches[0], schema)
-    return from_arrow(_joined(batches, schema, reader.schema), schema)
+    joined = guarded(lambda: _joined(batches), place=_PLACE, what="an Arrow IPC stream")
+    return from_arrow(joined, schema)
 
 
 def _next(reader: Any, schema: RowSchema) -> Any:
@@ -55,11 +58,8 @@ def _next(reader: Any, schema: RowSchema) -> Any:
     return batch
 
 
-def _joined(batches: list[Any], schema: RowSchema, found: Any) -> Any:
-    wanted = pa.schema([found.field(name) for name in schema.columns])
-    table = pa.Table.from_batches(batches, wanted).unify_dictionaries().combine_chunks()
-    parts = table.to_batches()
-    return parts[0] if parts else pa.RecordBatch.from_pylist([], wanted)
+def _joined(batches: list[Any]) -> Any:
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
 
 
 def _check_messages(data: memoryview) -> None:

@@ -39,6 +39,7 @@ __all__ = ["DrillReport", "drill"]
 
 _EXPECTED = 100_000
 _LIMIT = 4 << 20
+_SETTLE = 1.0  # seconds that the server is left alone before a scan
 _RUN = 4  # consecutive cell indices that make a needle: 16 bytes
 _CONFIG = """
 [stream]
@@ -125,6 +126,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) 
             for way, send in plan.items():
                 send(peer, parts[way])
             waiting = make_needles(in_flight)
+            time.sleep(_SETTLE)
             where = [directory / "state", directory / "out"]
             with _half_sent(peer, waiting):
                 during = scan(
@@ -136,6 +138,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) 
                     files=where,
                 )
             peer.close()
+            time.sleep(_SETTLE)
             after = scan(process, [*needles, *waiting], decoys=decoys, control=control.encode(), files=where)
             accepted = {way: parts[way] for way in ACCEPTED}
             derived = scan(

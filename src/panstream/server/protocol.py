@@ -6,26 +6,28 @@ Pure Python, since a parser in C keeps buffers that nobody overwrites.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import h11
-import numpy as np
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from panstream.scratch import wipe
 from panstream.server.limits import Limits
 from panstream.server.refusals import Refusal, refuse
+from panstream.server.sweep import Sweeper, overwrite
 
 __all__ = ["protocol_with"]
 
 
 def protocol_with(limits: Limits) -> type[H11Protocol]:
     """Return the protocol class of a server with these limits."""
+    sweeper = Sweeper()
 
     class Protocol(H11Protocol):
         """One connection."""
 
-        _head_timer: asyncio.TimerHandle | None = None
+        _timer: asyncio.TimerHandle | None = None
+        _allowance: int | None = None  # bytes of a refused body that are still read, and dropped
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -33,51 +35,63 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
             if len(self.connections) > limits.connections:
                 self._answer(Refusal("unavailable", "too many connections; try again"))
                 return
-            self._expect_head()
+            self._start_timer(limits.head_time, self._too_slow)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
             super().connection_lost(exc)
+            self._unset_keepalive_if_required()
             self._forget()
-            _overwrite(getattr(getattr(self.conn, "_receive_buffer", None), "_data", None))
+            overwrite(getattr(getattr(self.conn, "_receive_buffer", None), "_data", None))
+            sweeper.soon(self.loop)
 
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing():
                 return
-            if self._head_timer is None and self.conn.their_state is h11.IDLE:
-                self._expect_head()
+            if self._allowance is not None:
+                self._allowance -= len(data)
+                if self._allowance < 0:
+                    self.transport.abort()
+                    return
+            elif self._timer is None and self.conn.their_state is h11.IDLE:
+                self._start_timer(limits.head_time, self._too_slow)
             super().data_received(data)
-            if self.conn.their_state is not h11.IDLE:
+            if self.conn.their_state is not h11.IDLE and self._allowance is None:
+                self._stop_timer()
+            if self._allowance is not None and self.conn.their_state is not h11.SEND_BODY:
+                self._allowance = None
                 self._stop_timer()
 
         def on_response_complete(self) -> None:
             self._forget()
             super().on_response_complete()
             if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-                # The rest of a body that was refused is not waited for.
-                self.transport.close()
+                # Refused before all of it came. To close now could make the sender miss the answer.
+                self._allowance = limits.body
+                self._start_timer(limits.body_time, self.transport.abort)
 
         def send_400_response(self, msg: str) -> None:
             """Answer what is not HTTP, or has too long a head."""
-            event = self.conn.trailing_data[0]
-            self._answer(Refusal("header_too_large" if len(event) > limits.head else "bad_request"))
+            too_long = len(self.conn.trailing_data[0]) > limits.head
+            self._answer(Refusal("header_too_large" if too_long else "bad_request"))
 
         def _forget(self) -> None:
             """Overwrite what was received of a body and never asked for: these objects live on until collected."""
             self.headers = []
             if self.cycle is not None:
-                _overwrite(self.cycle.body)
+                overwrite(self.cycle.body)
 
         def _should_upgrade(self) -> bool:
             return False
 
-        def _expect_head(self) -> None:
-            self._head_timer = self.loop.call_later(limits.head_time, self._too_slow)
+        def _start_timer(self, seconds: float, action: Callable[[], None]) -> None:
+            self._stop_timer()
+            self._timer = self.loop.call_later(seconds, action)
 
         def _stop_timer(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
         def _too_slow(self) -> None:
             self._answer(Refusal("request_timeout"))
@@ -95,11 +109,7 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
                 for event in events:
                     self.transport.write(self.conn.send(event) or b"")
             self.transport.close()
+            overwrite(getattr(getattr(self.conn, "_receive_buffer", None), "_data", None))
+            sweeper.soon(self.loop)
 
     return Protocol
-
-
-def _overwrite(data: object) -> None:
-    if isinstance(data, bytearray) and data:
-        wipe(np.frombuffer(data, np.uint8))
-        data.clear()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
@@ -17,7 +17,10 @@ from panstream.engine.run import LIVE_AHEAD
 from panstream.errors import InvalidParameter, MissingExtra
 from panstream.server.limits import Gate, Limits
 
-__all__ = ["Settings", "serve"]
+if TYPE_CHECKING:
+    from panstream.server.worker import Worker
+
+__all__ = ["Running", "Settings", "make_server", "serve"]
 
 _GRACE = 20  # seconds for requests under way when the server stops
 
@@ -34,6 +37,21 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
 
+class Running(Protocol):
+    """A server that is ready to run."""
+
+    address: str
+    worker: Worker
+
+    def run_until_stopped(self) -> None:
+        """Serve until SIGTERM, Ctrl-C or ``stop``; then finish what is under way, commit, and close."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to stop, from any thread."""
+        ...
+
+
 def serve(
     config: Config,
     settings: Settings,
@@ -41,14 +59,23 @@ def serve(
     operator_key: bytes | None = None,
     started: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then finish what is under way and commit. ``started`` is told the address."""
+    """Serve until SIGTERM or Ctrl-C. ``started`` is told the address."""
+    make_server(config, settings, operator_key=operator_key, started=started).run_until_stopped()
+
+
+def make_server(
+    config: Config,
+    settings: Settings,
+    *,
+    operator_key: bytes | None = None,
+    started: Callable[[str], None] = lambda address: None,
+) -> Running:
+    """Open the engine and listen; nothing is answered before it runs."""
     try:
         import starlette  # noqa: F401
         import uvicorn
     except ImportError:
-        uvicorn = None  # type: ignore[assignment]
-    if uvicorn is None:
-        raise MissingExtra("the server", "server")
+        raise MissingExtra("the server", "server") from None
     from panstream.server.access import Access, is_loopback
     from panstream.server.app import application
     from panstream.server.dashboard import routes
@@ -58,20 +85,22 @@ def serve(
 
     if settings.tokens is None and not is_loopback(settings.host):
         raise InvalidParameter("tokens are needed unless host is a loopback address, got no file of tokens")
-    if (settings.certificate is None) != (settings.private_key is None):
-        raise InvalidParameter("certificate and private key are given together")
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
+    tls = _tls(settings)
     listening = _listen(settings)
-    service = Service(
-        config,
-        lambda publish: Engine(config, operator_key=operator_key, ahead=LIVE_AHEAD, publish=publish),
-        producers=settings.limits.producers,
-    )
-    app = application(service, Access(tokens), Gate(settings.limits), routes())
+    try:
+        service = Service(
+            config,
+            lambda publish: Engine(config, operator_key=operator_key, ahead=LIVE_AHEAD, publish=publish),
+            producers=settings.limits.producers,
+        )
+    except BaseException:
+        listening.close()
+        raise
     logging.getLogger("uvicorn").addHandler(logging.NullHandler())
     logging.getLogger("uvicorn").propagate = False
     web = uvicorn.Config(
-        app,
+        application(service, Access(tokens), Gate(settings.limits), routes()),
         loop="asyncio",
         http=protocol_with(settings.limits),
         ws="none",
@@ -82,16 +111,25 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
         h11_max_incomplete_event_size=settings.limits.head,
-        **_tls(settings),
+        **tls,
     )
+    host, port = listening.getsockname()[:2]
+    place = f"{'https' if settings.certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
     class Server(uvicorn.Server):
+        address, worker = place, service.worker
+
+        def run_until_stopped(self) -> None:
+            with contextlib.closing(listening):
+                self.run([listening])
+
+        def stop(self) -> None:
+            self.should_exit = True
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             service.start()
             await super().startup(sockets)
-            host, port = listening.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            started(f"{'https' if settings.certificate else 'http'}://{shown}:{port}")
+            started(place)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             service.begin_stop()
@@ -102,11 +140,15 @@ def serve(
             self.force_exit = self.should_exit
             self.should_exit = True
 
-    with contextlib.closing(listening):
-        Server(web).run([listening])
+    return Server(web)
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
+    if (settings.certificate is None) != (settings.private_key is None):
+        raise InvalidParameter("certificate and private key are given together")
+    for file in (settings.certificate, settings.private_key):
+        if file is not None and not file.is_file():
+            raise InvalidParameter(f"there is no file {file.name!r}")
     if settings.certificate is None:
         return {}
     return {"ssl_certfile": str(settings.certificate), "ssl_keyfile": str(settings.private_key)}

@@ -1,0 +1,125 @@
+"""200 means durable: through failing disks, kill -9 and a stop in the middle of traffic."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server.server_live import EVENTS, LINES, Live, lines, served, write_config
+
+from panstream.server.limits import Limits
+from panstream.store.snapshot import SnapshotStore
+
+
+def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one commit is held up, nine batches arrive; they need one more commit, not nine."""
+    begun, go_on, commits = threading.Event(), threading.Event(), []
+    real = SnapshotStore.commit
+
+    def slow(store: SnapshotStore, parts: Any, **options: Any) -> None:
+        commits.append(len(parts))
+        begun.set()
+        assert go_on.wait(30)
+        real(store, parts, **options)
+
+    with served(write_config(tmp_path)) as server:
+        monkeypatch.setattr(SnapshotStore, "commit", slow)
+        statuses: list[int] = []
+        senders = [threading.Thread(target=lambda: statuses.append(server.post(lines(5)).status)) for _ in range(10)]
+        senders[0].start()
+        assert begun.wait(30)
+        for sender in senders[1:]:
+            sender.start()
+        worker, patience = server.running.worker, threading.Event()
+        for _ in range(3000):
+            if worker.batches + worker._jobs.qsize() == 10:
+                break
+            patience.wait(0.01)
+        assert statuses == []
+        go_on.set()
+        for sender in senders:
+            sender.join(30)
+        assert statuses == [200] * 10
+        assert len(commits) == 2
+        monkeypatch.undo()
+        assert server.rows() == 50
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """The batch is not acknowledged; once the disk works again, the same batch is taken, and once."""
+    from panstream.store import snapshot
+
+    origin = {"Panstream_Producer": "p", "Panstream_Sequence": "1"}
+    with served(write_config(tmp_path)) as server:
+        assert server.post(lines(7)).status == 200
+        with monkeypatch.context() as patch:
+
+            def refuse(*args: Any, **options: Any) -> Any:
+                raise OSError(28, "No space left on device")
+
+            patch.setattr(snapshot.os, call, refuse)
+            answer = server.post(lines(5), **origin)
+            assert answer.code == "unavailable"
+            assert answer.headers["Retry-After"] == "1"
+            assert server.get("/healthz").status == 503
+        for _ in range(100):
+            if (answer := server.post(lines(5), **origin)).status == 200:
+                break
+        assert answer.json["new"] is True
+        assert server.post(lines(5), **origin).json["new"] is False
+        assert server.rows() == 12
+        assert server.get("/healthz").json["status"] == "ok"
+
+
+def test_a_stop_finishes_what_is_under_way(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    with served(config) as server:
+        assert server.post(lines(9)).status == 200
+    with served(config) as server:
+        assert server.rows() == 9
+
+
+def test_only_the_last_producers_are_remembered(tmp_path: Path) -> None:
+    with served(write_config(tmp_path), Limits(producers=3)) as server:
+        for producer in "abcd":
+            assert server.post(lines(1), Panstream_Producer=producer, Panstream_Sequence="1").json["new"]
+        for producer, new in (("d", False), ("c", False), ("b", False), ("a", True)):
+            answer = server.post(lines(1), Panstream_Producer=producer, Panstream_Sequence="1")
+            assert answer.json["new"] is new
+
+
+@pytest.mark.slow
+def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """The command itself, hardened: killed in traffic, started again; every acknowledged batch counts once."""
+    write_config(tmp_path)
+    (tmp_path / "out").touch()
+    acknowledged: set[int] = set()
+    for start in range(0, 60, 20):
+        with (tmp_path / "out").open("w") as out:
+            command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0"]
+            process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=out, text=True)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            match = re.fullmatch(r"serving visits on http://127.0.0.1:(\d+)\n", line)
+            assert match, line
+            server = Live("127.0.0.1", int(match[1]), None)
+            environment = (
+                Path(f"/proc/{process.pid}/environ").read_bytes() if os.path.exists("/proc") else b"MALLOC_PERTURB_"
+            )
+            assert b"MALLOC_PERTURB_" in environment
+            for number in range(max(0, start - 5), start + 20):
+                origin = {"Panstream_Producer": "p", "Panstream_Sequence": str(number)}
+                assert server.post(lines(3), LINES, EVENTS, **origin).status == 200
+                acknowledged.add(number)
+            if start == 40:
+                assert server.rows() == 3 * len(acknowledged)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()

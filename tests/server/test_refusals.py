@@ -1,0 +1,277 @@
+"""What the server refuses: with one shape of error, and it goes on serving."""
+
+import gzip
+import http.client
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from server.server_live import ARROW, CSV, EVENTS, LINES, Live, arrow, lines, served, write_config
+
+from panstream.errors import InvalidParameter
+from panstream.server.limits import Limits
+from panstream.server.serve import Settings, make_server
+from panstream.server.tokens import Tokens, create_token
+
+LIMITS = Limits(body=200_000, unpacked=400_000, rows=5_000, head=4_000, head_time=0.3, body_time=0.5)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with served(write_config(tmp_path_factory.mktemp("refusals")), LIMITS) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def still_serving(live: Live) -> Iterator[None]:
+    yield
+    assert live.get("/healthz").json["status"] == "ok"
+    assert live.post(lines(3)).json["rows"] == 3
+
+
+BOMB = gzip.compress(bytes(50_000_000))
+DEEP = b'{"user": ' + b"[" * 20_000 + b"\n"
+BODIES = {
+    "garbage as arrow": (b"\x00" * 1000, ARROW, "bad_body"),
+    "cut arrow": (arrow(100)[:-300], ARROW, "bad_body"),
+    "arrow of huge size": (struct.pack("<iI", -1, 2**31 - 8) + bytes(64), ARROW, "bad_body"),
+    "arrow with negative size": (struct.pack("<ii", -1, -5) + bytes(64), ARROW, "bad_body"),
+    "compressed arrow buffers": (arrow(100, compression="zstd"), ARROW, "bad_body"),
+    "arrow of another schema": (b"", ARROW, "bad_body"),
+    "arrow with too many rows": (arrow(5_001), ARROW, "too_large"),
+    "csv without the columns": (b"a,b\n1,2\n", CSV, "bad_body"),
+    "csv that is binary": (bytes(range(256)) * 10, CSV, "bad_body"),
+    "too many lines": (b"\n" * 6_000, LINES, "too_large"),
+    "too many bytes": (b" " * 200_001, LINES, "too_large"),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies(live: Live, name: str) -> None:
+    body, kind, code = BODIES[name]
+    assert live.post(body, kind).code == code
+
+
+@pytest.mark.parametrize("position", range(8, 700, 23))
+def test_arrow_with_a_changed_byte_is_taken_or_refused(live: Live, position: int) -> None:
+    body = bytearray(arrow(50))
+    body[position] ^= 0x81
+    answer = live.post(bytes(body), ARROW)
+    assert answer.status == 200 or answer.code in ("bad_body", "too_large")
+
+
+def test_packed_bodies(live: Live) -> None:
+    assert live.post(BOMB, LINES, Content_Encoding="gzip").code == "too_large"
+    assert live.post(BOMB[:-10], LINES, Content_Encoding="gzip").code in ("too_large", "bad_body")
+    assert live.post(gzip.compress(lines(50))[:-12], LINES, Content_Encoding="gzip").code == "bad_body"
+    bomb = bytes(pa.Codec("zstd").compress(bytes(50_000_000), asbytes=True))
+    assert live.post(bomb, LINES, Content_Encoding="zstd").code == "too_large"
+    assert live.post(lines(5), LINES, Content_Encoding="zstd").code == "bad_body"
+    assert live.post(lines(5), LINES, Content_Encoding="br").code == "unsupported_media_type"
+    assert live.post(lines(5), LINES, Content_Encoding="gzip, gzip").code == "unsupported_media_type"
+
+
+def test_rows_that_make_no_sense_are_skipped(live: Live) -> None:
+    odd = [
+        b'{"user": "\xff\xfe", "region": "north", "amount": 1}',
+        b'{"user": "a", "region": "north", "amount": 1e400}',
+        b'{"user": "a", "region": "north", "amount": ' + b"9" * 5_000 + b"}",
+        b'{"user": "a"} {"user": "b"}',
+        DEEP.strip(),
+        b"null",
+        b'"text"',
+    ]
+    answer = live.post(b"\n".join(odd) + b"\n" + lines(2))
+    assert answer.status == 200
+    assert answer.json["rows"] >= 2 + len(odd) - 1
+    assert answer.json["skipped"]["count"] >= len(odd) - 2
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Panstream_Producer": "a"}, "bad_request"),
+        ({"Panstream_Sequence": "1"}, "bad_request"),
+        ({"Panstream_Producer": "a b", "Panstream_Sequence": "1"}, "bad_request"),
+        ({"Panstream_Producer": "a" * 65, "Panstream_Sequence": "1"}, "bad_request"),
+        ({"Panstream_Producer": "a", "Panstream_Sequence": "-1"}, "bad_request"),
+        ({"Panstream_Producer": "a", "Panstream_Sequence": "9" * 30}, "bad_request"),
+        ({"Panstream_Producer": "a", "Panstream_Sequence": "\u0663".encode().decode("latin-1")}, "bad_request"),
+        ({"Origin": "https://elsewhere.example"}, "forbidden"),
+        ({"Origin": "null"}, "forbidden"),
+        ({"Host": "rebound.example"}, "misdirected"),
+    ],
+)
+def test_headers(live: Live, headers: dict[str, str], code: str) -> None:
+    assert live.post(lines(1), **headers).code == code
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/streams/other/events",
+        "/v1/streams/../events",
+        "/v1/streams/%2e%2e/events",
+        "/v1/streams/visits%2f..%2fvisits/events",
+        "/v1/streams/visits/events/",
+        "//v1/streams/visits/events",
+        "/v1/streams/%00/events",
+        "/v1/streams/%ff/events",
+        "/etc/passwd",
+        "/static/../../../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+    ],
+)
+def test_paths(live: Live, path: str) -> None:
+    answer = live.ask("POST", path, lines(1), Content_Type=LINES)
+    assert answer.code in ("not_found", "method_not_allowed")
+    assert live.ask("GET", path).status in (404, 405)
+
+
+def test_methods_and_questions(live: Live) -> None:
+    for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+        assert live.ask(method, EVENTS).code == "method_not_allowed"
+    assert live.ask("GET", EVENTS).code == "method_not_allowed"
+    for query in ("limit=0", "limit=x", "limit=99999999999999999999", "since=yesterday", "limit=%D9%A3"):
+        assert live.get(f"/v1/releases?{query}").code == "bad_request"
+    assert live.get("/v1/releases?query=none").code == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", b"40"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000, b"431"),
+        (b"GET /" + b"a" * 100_000, b"431"),
+        (b"POST " + EVENTS.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\n", b"408"),
+        (b"", b"408"),
+        (
+            b"POST "
+            + EVENTS.encode()
+            + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nContent-Length: 9\r\n\r\nab",
+            b"408",
+        ),
+        (
+            b"POST " + EVENTS.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n" + b"4000\r\n" + b"x" * 0x4000 + b"\r\n" * 1 + b"zz\r\n",
+            b"4",
+        ),
+    ],
+    ids=[
+        "tls",
+        "length",
+        "no host",
+        "smuggling",
+        "long header",
+        "long line",
+        "slow head",
+        "silence",
+        "slow body",
+        "bad chunk",
+    ],
+)
+def test_not_http_or_too_slow(live: Live, data: bytes, status: bytes) -> None:
+    found = live.raw(data)
+    if found:  # a reset may swallow the answer to data that was still being sent
+        assert found.startswith(b"HTTP/1.1 " + status), found[:200]
+        assert b'{"error":{"code":' in found
+
+
+def test_a_chunked_body_is_cut_off_at_the_limit(live: Live) -> None:
+    connection = http.client.HTTPConnection(live.host, live.port, timeout=30)
+    try:
+        connection.request(
+            "POST", EVENTS, (bytes(10_000) for _ in range(100)), {"Content-Type": CSV}, encode_chunked=True
+        )
+        assert connection.getresponse().status == 413
+    except (BrokenPipeError, ConnectionResetError):
+        return  # closed before everything was sent
+    finally:
+        connection.close()
+
+
+def test_requests_one_after_the_other_on_a_connection(live: Live) -> None:
+    connection = http.client.HTTPConnection(live.host, live.port, timeout=30)
+    for _ in range(3):
+        connection.request("POST", EVENTS, lines(2), {"Content-Type": LINES})
+        assert connection.getresponse().read().startswith(b'{"new":true')
+        connection.request("POST", EVENTS, b"x", {"Content-Type": "text/plain"})
+        assert connection.getresponse().read().startswith(b'{"error"')
+    connection.close()
+
+
+def test_full_of_connections(tmp_path: Path) -> None:
+    with served(write_config(tmp_path), Limits(connections=3)) as server:
+        held = [socket.create_connection((server.host, server.port)) for _ in range(3)]
+        for connection in held:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        assert server.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 503")
+        for connection in held:
+            connection.close()
+
+
+def test_tokens_scopes_and_rates(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    tokens = {scope: create_token(file, f"the-{scope}", [scope]) for scope in ("ingest", "read", "admin")}
+    assert not any(token in file.read_text() for token in tokens.values())
+    assert file.stat().st_mode & 0o077 == 0
+    calls = {
+        "ingest": ("POST", EVENTS, {"Content_Type": LINES}),
+        "read": ("GET", "/v1/ledger", {}),
+        "admin": ("POST", "/v1/queries/rows/release", {}),
+    }
+    with served(write_config(tmp_path), tokens=file) as server:
+        for wanted, (method, path, headers) in calls.items():
+            for scope, token in tokens.items():
+                answer = server.ask(method, path, lines(1), Authorization=f"Bearer {token}", **headers)
+                if scope == wanted:
+                    assert answer.status == 200
+                else:
+                    assert answer.code == "forbidden"
+            for wrong in ("", "Bearer", "Bearer x", f"Basic {token}", f"Bearer {token}x", "Bearer \xe9"):
+                answer = server.ask(method, path, lines(1), Authorization=wrong, **headers)
+                assert answer.code == "unauthorized"
+                assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+        assert server.get("/healthz").status == 200
+        assert server.get("/metrics").code == "unauthorized"
+        assert server.get("/openapi.json").status == 200
+    with served(write_config(tmp_path), Limits(rate=1e-6), tokens=file) as server:
+        statuses = [server.get("/v1/ledger", Authorization=f"Bearer {tokens['read']}").status for _ in range(2)]
+        assert statuses == [429, 429]
+        assert server.get("/healthz").status in (200, 429)
+
+
+def test_rates_are_kept_by_token(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    one, other = (create_token(file, name, ["read"]) for name in ("one", "other"))
+    with served(write_config(tmp_path), Limits(rate=1.5), tokens=file) as server:
+        statuses = [server.get("/v1/ledger", Authorization=f"Bearer {one}").status for _ in range(60)]
+        assert statuses[0] == 200
+        assert 429 in statuses
+        assert server.get("/v1/ledger", Authorization=f"Bearer {other}").status == 200
+
+
+def test_settings_that_would_be_unsafe(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    with pytest.raises(InvalidParameter, match="tokens are needed"):
+        make_server(config, Settings(host="0.0.0.0", port=0))
+    with pytest.raises(InvalidParameter, match="given together"):
+        make_server(config, Settings(port=0, certificate=tmp_path / "x"))
+    (tmp_path / "tokens").write_text("gate ingest nothex\n")
+    with pytest.raises(InvalidParameter, match="line 1"):
+        make_server(config, Settings(port=0, tokens=tmp_path / "tokens"))
+    (tmp_path / "tokens").write_text("# none\n")
+    with pytest.raises(InvalidParameter, match="holds no token"):
+        Tokens.load(tmp_path / "tokens")
+    with pytest.raises(InvalidParameter, match="scope must be"):
+        create_token(tmp_path / "more", "gate", ["root"])
+    create_token(tmp_path / "more", "gate", ["read"])
+    with pytest.raises(InvalidParameter, match="already"):
+        create_token(tmp_path / "more", "gate", ["read"])
