@@ -2,9 +2,9 @@
 
 One operator, comparison, condition, small constant or statement is changed at a time, in memory only, in privacy/, randomness/ and the
 noise lines of the algorithms. One process collects the tests; each mutant is a fork of it in which the code of one function is
-exchanged and the tests that call the function run until one fails. What cannot be exchanged (changes at import time) and what
-survives is tried once more in a fresh process that imports the changed file. Unchanged functions go through both ways first and
-must not be noticed, or the script stops. Needs [audit,dev].
+exchanged and the tests that call the function run until one fails. What cannot be exchanged (changes at import time) is tried in a
+fresh process that imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or the script
+stops with an error. Needs [audit,dev].
 
     python benchmarks/mutants.py [--limit N] [--seed S] [--save results.json] [FILE ...]
 """
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ class Score:
     """What became of the mutants."""
 
     outcomes: dict[Mutant, str] = field(default_factory=dict)
+    unchanged: int = 0  # controls that passed
 
     def put(self, mutant: Mutant, outcome: str) -> None:
         """Remember one, and show it if nobody noticed."""
@@ -84,7 +86,9 @@ class Score:
 
 
 def told(mutant: Mutant) -> str:
-    return f"{mutant.path.relative_to(SOURCE)}:{mutant.line}: {mutant.change}"
+    """Return where the mutant is, what was changed, and the line as it was."""
+    line = mutant.path.read_text().splitlines()[mutant.line - 1].strip()
+    return f"{mutant.path.relative_to(SOURCE)}:{mutant.line}: {mutant.change}   in: {line}"
 
 
 def usable(item: pytest.Item) -> bool:
@@ -139,45 +143,53 @@ def imported(path: Path, tree: ast.Module, tests: list[str]) -> bool:
     return done.returncode != 0
 
 
-def control(forks: Forks, chosen: list[Mutant]) -> None:
-    """Put unchanged code through everything that mutants go through; raise :class:`Broken` if it is noticed."""
+def controls(forks: Forks, chosen: list[Mutant]) -> list[tuple[str, Callable[[], bool]]]:
+    """Return jobs that put unchanged code through everything that mutants go through."""
     by_function = {(mutant.path, mutant.function): mutant for mutant in chosen if mutant.function is not None}
     some = random.Random(0).sample(list(by_function.values()), min(CONTROLS, len(by_function)))
 
     def same(mutant: Mutant) -> bool:
         exchange(forks.functions, mutant, unchanged=True)
-        return forks._fails(forks.known.of(f"{mutant.path}:{mutant.function}", near(mutant.path)))
+        return forks.fails(forks.known.of(f"{mutant.path}:{mutant.function}", near(mutant.path)))
 
-    for at, noticed in forks.forked([functools.partial(same, mutant) for mutant in some], 1800):
-        if noticed:
-            raise Broken(f"{told(some[at])}: the unchanged function is noticed")
-    files = random.Random(0).sample(
-        sorted({mutant.path for mutant in chosen}), 1 + min(PROCESSES, len({m.path for m in chosen}) - 1)
-    )
-    jobs = [
-        functools.partial(imported, file, parsed(file), forks.known.of_file(str(file), near(file))) for file in files
+    files = sorted({mutant.path for mutant in chosen})
+    whole = random.Random(0).sample(files, min(PROCESSES, len(files)))
+    return [
+        *((f"{one.path}:{one.function}", functools.partial(same, one)) for one in some),
+        *(
+            (str(file), functools.partial(imported, file, parsed(file), forks.known.of_file(str(file), near(file))))
+            for file in whole
+        ),
     ]
-    for at, noticed in forks.forked(jobs, 1800):
-        if noticed:
-            raise Broken(f"{files[at]}: the unchanged file is noticed")
-    print(f"control: {len(some)} unchanged functions and {len(files)} unchanged files, none noticed", flush=True)
 
 
 def trials(forks: Forks, chosen: list[Mutant], score: Score) -> None:
-    """Try every mutant: exchanged in a fork, or imported by a fresh process."""
-    inside = [mutant for mutant in chosen if mutant.function is not None]
-    outside = [mutant for mutant in chosen if mutant.function is None]
-    jobs = [forks.tried(m, forks.known.of(f"{m.path}:{m.function}", near(m.path))) for m in inside]
-    jobs += [
-        functools.partial(imported, m.path, m.tree(), forks.known.of_file(str(m.path), near(m.path))) for m in outside
-    ]
+    """Try every mutant: exchanged in a fork, or imported by a fresh process. Unchanged code is mixed in and must pass."""
+    jobs: list[tuple[Mutant | str, Callable[[], bool]]] = []
+    for mutant in chosen:
+        where = near(mutant.path)
+        if mutant.function is not None:
+            tests = forks.known.of(f"{mutant.path}:{mutant.function}", where)
+            jobs.append((mutant, forks.tried(mutant, tests)))
+        else:
+            tests = forks.known.of_file(str(mutant.path), where)
+            jobs.append((mutant, functools.partial(imported, mutant.path, mutant.tree(), tests)))
+    unchanged = controls(forks, chosen)
+    step = max(1, len(jobs) // max(1, len(unchanged)))
+    for number, (name, job) in enumerate(unchanged):
+        jobs.insert(number * (step + 1), (name, job))
     begun = time.monotonic()
-    order = random.Random(0).sample(range(len(jobs)), len(jobs))  # what is tried so far is a fair sample of all
-    for number, (at, outcome) in enumerate(forks.forked([jobs[place] for place in order], 1800), start=1):
-        score.put((inside + outside)[order[at]], ("survives", "noticed", "too long")[outcome])
-        if number % 25 == 0:
-            left = len(score.survivors())
-            print(f"{number} of {len(jobs)} tried, {left} survive, {time.monotonic() - begun:.0f} s", flush=True)
+    for number, (at, outcome) in enumerate(forks.forked([job for _, job in jobs], 1800), start=1):
+        what = jobs[at][0]
+        if isinstance(what, Mutant):
+            score.put(what, ("survives", "noticed", "too long")[outcome])
+        elif outcome:
+            raise Broken(f"{what} is noticed although nothing was changed")
+        else:
+            score.unchanged += 1
+        if number % 20 == 0:
+            print(f"{number} of {len(jobs)}, {len(score.survivors())} survive", end=", ")
+            print(f"{score.unchanged} unchanged not noticed, {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def main() -> int:
@@ -201,8 +213,9 @@ def main() -> int:
         for file, count in Counter(mutant.path for mutant in found).items():
             print(f"{count:5} {file.relative_to(SOURCE)}")
         return 0
-    if given.limit and given.limit < len(found):
-        found = random.Random(given.seed).sample(found, len(found))[: given.limit]  # more is the same and some more
+    found = random.Random(given.seed).sample(found, len(found))  # what is tried so far is a fair sample of all
+    if given.limit:
+        found = found[: given.limit]
     score = Score()
 
     def work(forks: Forks) -> None:
@@ -210,7 +223,6 @@ def main() -> int:
         forks.learn(given.known)
         tests = len(forks.known.seconds)
         print(f"{tests} of {len(forks.items)} tests can be used, {time.monotonic() - begun:.0f} s", flush=True)
-        control(forks, found)
         trials(forks, found, score)
 
     forks = Forks(SOURCE, work, os.cpu_count() or 1, usable, room_of)
@@ -235,6 +247,7 @@ def summary(score: Score, save: Path | None) -> int:
     for mutant in left:
         print("survivor", told(mutant))
     verdict = "pass" if share >= TARGET else "fail"
+    print(f"{'unchanged, noticed':<20} 0 of {score.unchanged}")
     print(f"{'mutants noticed':<20} {total - len(left)} of {total} = {share:.1%}  target {TARGET:.0%}  {verdict}")
     return int(share < TARGET)
 

@@ -151,7 +151,7 @@ class Forks:
         else:
             called = {f"{self.source / room}/*"}  # much slower if watched
         begun = time.perf_counter()
-        failed = self._fails([name])
+        failed = self.fails([name])
         sys.settrace(None)
         taken = time.perf_counter() - begun
         if taken <= LONGEST:
@@ -166,9 +166,10 @@ class Forks:
 
     def _try(self, mutant: Mutant, tests: list[str]) -> bool:
         exchange(self.functions, mutant)
-        return self._fails(tests)
+        return self.fails(tests)
 
-    def _fails(self, tests: list[str]) -> bool:
+    def fails(self, tests: list[str]) -> bool:
+        """Run the tests in this process until one fails; return whether one did."""
         chosen = [self.items[test] for test in tests]
         for item, following in zip(chosen, [*chosen[1:], None], strict=True):
             # Processor time, so that a busy machine does not matter; the signal ends the process.
