@@ -25,7 +25,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@touch $@
 
 $(STAMP): $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,audit,engine,cli,server,plots,redis,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
 # Debian packages that the tests talk to; installed only where they are missing.
