@@ -26,6 +26,7 @@ __all__ = ["DaskLink"]
 
 _LOST = (OSError, RuntimeError, TimeoutError, CancelledError, KeyError, ValueError)
 _RETRIED = ("StoreError", "StoreLocked")  # a full disk, a directory that another process still holds
+_SOON = 5.0  # seconds for a worker to make an actor: one that has just died never will
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 

@@ -1,0 +1,118 @@
+"""A cluster of real processes for the tests: started, killed, started again."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from panstream.hardened import ENVIRONMENT, MARK
+
+TESTS = Path(__file__).parents[1]
+QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Processes:
+    """Talks to the zygote; knows which process has which name."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.log = directory / "processes.log"
+        self.port = free_port()
+        self.pids: dict[str, int] = {}
+        self.said: list[str] = []
+        self.lines: queue.Queue[str] = queue.Queue()
+        self._errors = self.log.open("w")
+        self._zygote = subprocess.Popen(
+            [sys.executable, "-u", str(TESTS / "cluster" / "zygote.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **ENVIRONMENT, **QUICK, MARK: "1", "PYTHONPATH": str(TESTS)},
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def address(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
+
+    def start(self, name: str, *command: str) -> None:
+        assert self._zygote.stdin
+        self._zygote.stdin.write(f"start {name} {' '.join(command)}\n")
+        self._zygote.stdin.flush()
+
+    def start_cluster(self, workers: int = 2) -> None:
+        self.start("scheduler", "scheduler", str(self.port))
+        for number in range(workers):
+            self.start(f"worker-{number}", "worker", self.address, str(self.directory / f"scratch-{number}"))
+        for name in ("scheduler", *(f"worker-{number}" for number in range(workers))):
+            self.wait_for(name)
+
+    def wait_for(self, name: str, *, other_than: int | None = None, seconds: float = 60.0) -> int:
+        """Return the process of a name, once there is one, or once it is another one."""
+        deadline = time.monotonic() + seconds
+        while self.pids.get(name) in (None, other_than):
+            assert time.monotonic() < deadline, f"{name} did not start\n{self.log.read_text()}"
+            threading.Event().wait(0.02)
+        return self.pids[name]
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> int:
+        pid = self.wait_for(name)
+        os.kill(pid, number)
+        return pid
+
+    def next_said(self, seconds: float = 60.0) -> str:
+        try:
+            return self.lines.get(timeout=seconds)
+        except queue.Empty:
+            raise AssertionError(f"nothing was said for {seconds} s\n{self.log.read_text()[-3000:]}") from None
+
+    def close(self) -> None:
+        assert self._zygote.stdin
+        self._zygote.stdin.close()
+        try:
+            self._zygote.wait(timeout=20)
+        finally:
+            self._zygote.kill()
+            self._zygote.wait()
+            self._reader.join()
+            assert self._zygote.stdout
+            self._zygote.stdout.close()
+            self._errors.close()
+
+    def _read(self) -> None:
+        assert self._zygote.stdout
+        for line in self._zygote.stdout:
+            word, *rest = line.split()
+            if word == "up":
+                self.pids[rest[0]] = int(rest[1])
+            elif word == "down":
+                if self.pids.get(rest[0]) == int(rest[1]):
+                    del self.pids[rest[0]]
+            else:
+                self.lines.put(line.strip())
+
+
+@contextmanager
+def processes(directory: Path) -> Iterator[Processes]:
+    running = Processes(directory)
+    try:
+        yield running
+    finally:
+        running.close()

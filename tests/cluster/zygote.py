@@ -1,0 +1,161 @@
+"""Starts the processes of a cluster by forking, which saves each the imports, and starts again those that die.
+
+Commands on standard input: ``start NAME ROLE ARGUMENTS...`` and ``stop NAME``. On standard output: ``up NAME PID``, and whatever
+a load says. Roles: ``scheduler PORT``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS DIRECTORY``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import select
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import distributed  # noqa: F401  (before the fork)
+import numpy as np
+
+from engine.streams import config, question
+from panstream.cluster import lakes, session  # noqa: F401
+from panstream.cluster.coordinator import ClusterEngine
+from panstream.cluster.dask_link import DaskLink
+from panstream.cluster.hygiene import quieten, serve_worker
+from panstream.cluster.links import LocalLink
+from panstream.engine.selection import Chosen, Rows
+
+USERS, SIZE = 100_000, 10
+QUERIES = (
+    question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
+    question("visits", "SELECT CROPPED_SUM(user, w, 1000) FROM s", universe=USERS),
+    question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1, every=5, horizon=1_000_000),
+)
+
+
+def batch(number: int) -> Rows:
+    """Return batch k: users 10k .. 10k+9, each twice."""
+    ids = np.repeat(np.arange(number * SIZE, (number + 1) * SIZE), 2)
+    return Rows(
+        count=ids.size,
+        queries={
+            "distinct": Chosen(),
+            "visits": Chosen(weights=np.ones(ids.size, np.int64)),
+            "sum": Chosen(values=np.ones(ids.size)),
+        },
+        ids=ids,
+        times=np.full(ids.size, float(number)),
+        producer="load",
+        sequence=number,
+    )
+
+
+def settings(directory: Path) -> object:
+    return config(*QUERIES, directory=directory, time="at")
+
+
+def say(line: str) -> None:
+    os.write(1, line.encode() + b"\n")
+
+
+def scheduler(port: str) -> None:
+    from distributed import Scheduler
+
+    async def serve() -> None:
+        async with Scheduler(host="0.0.0.0", port=int(port), dashboard=False) as server:
+            await server.finished()
+
+    asyncio.run(serve())
+
+
+def worker(address: str, scratch: str, netns: str = "") -> None:
+    if netns:
+        with open(f"/var/run/netns/{netns}") as file:
+            assert ctypes.CDLL(None, use_errno=True).setns(file.fileno(), 0) == 0
+    asyncio.run(serve_worker(address, name=None, scratch=Path(scratch), listen=None))
+
+
+def load(address: str, directory: str) -> None:
+    from distributed import Client
+
+    def connect() -> Client:
+        return Client(address, direct_to_workers=True, timeout=5)
+
+    def published(release: object) -> None:
+        say(f"published {release.query} {release.number} {release.record['value']!r}")  # type: ignore[attr-defined]
+
+    link = DaskLink(connect, 2)
+    with ClusterEngine(settings(Path(directory)), link, zero_noise=True, publish=published) as engine:
+        say("open")
+        for number in range(engine.last_sequence("load") + 1, USERS // SIZE):
+            engine.apply(batch(number))
+            say(f"applied {number}")
+
+
+ROLES = {"scheduler": scheduler, "worker": worker, "load": load}
+
+
+def warm_up() -> None:
+    """Load every kernel before the first fork."""
+    with tempfile.TemporaryDirectory() as directory:
+        engine = ClusterEngine(settings(Path(directory)), LocalLink(2), zero_noise=True)  # type: ignore[arg-type]
+        with engine:
+            for number in range(12):
+                engine.apply(batch(number))
+            engine.finish()
+
+
+def main() -> None:
+    quieten()
+    warm_up()
+    wanted: dict[str, list[str]] = {}
+    running: dict[int, str] = {}
+    buffer = b""
+    while True:
+        for name, command in wanted.items():
+            if name not in running.values():
+                child = os.fork()
+                if child == 0:
+                    try:
+                        ROLES[command[0]](*command[1:])
+                    except BaseException as error:
+                        print(name, repr(error), file=sys.stderr, flush=True)
+                    finally:
+                        os._exit(1)
+                running[child] = name
+                say(f"up {name} {child}")
+        ready, _, _ = select.select([0], [], [], 0.02)
+        if ready:
+            data = os.read(0, 65536)
+            if not data:
+                break
+            buffer += data
+            *lines, buffer = buffer.split(b"\n")
+            for line in lines:
+                verb, name, *rest = line.decode().split()
+                if verb == "start":
+                    wanted[name] = rest
+                else:
+                    del wanted[name]
+                    for child, known in running.items():
+                        if known == name:
+                            os.kill(child, signal.SIGKILL)
+        while running:
+            child, _ = os.waitpid(-1, os.WNOHANG)
+            if not child:
+                break
+            gone = running.pop(child, None)
+            if gone is not None:
+                say(f"down {gone} {child}")
+    for child in running:
+        os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while running and time.monotonic() < deadline:
+        child, _ = os.waitpid(-1, 0)
+        running.pop(child, None)
+
+
+if __name__ == "__main__":
+    main()
