@@ -17,6 +17,7 @@ LONG = {  # exhaustive searches, long statistics, real processes
     "audit/test_sabotage.py",
     "batch/test_parts.py",
     "cli/test_audit.py",
+    "cli/test_federate.py",
     "cli/test_figures.py",
     "cli/test_run.py",
     "continual/test_counters.py",

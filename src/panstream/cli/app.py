@@ -10,7 +10,9 @@ from panstream import __version__
 from panstream.cli import intrusion, plan, synth
 from panstream.cli.audit import audit
 from panstream.cli.explain import check, explain
+from panstream.cli.federate import federate
 from panstream.cli.figures import figures
+from panstream.cli.holder import holder
 from panstream.cli.init import init
 from panstream.cli.inspect import inspect
 from panstream.cli.run import run
@@ -27,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (init, check, explain, run, inspect, serve, token, send, worker):
+for _command in (init, check, explain, run, inspect, serve, token, send, worker, holder, federate):
     app.command()(_command)
 app.add_typer(intrusion.app, name="intrusion")
 app.add_typer(plan.app, name="plan")

@@ -1,0 +1,193 @@
+"""``panstream federate``: one network from several holders, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from panstream.cli.outcome import outcome
+from panstream.errors import FederationStopped
+
+if TYPE_CHECKING:
+    from panstream.federated.analyst import Federation
+    from panstream.federated.certificates import Authority, Identity
+    from panstream.federated.config import Member, RunConfig
+    from panstream.federated.methods.result import FederatedModel
+
+__all__ = ["federate"]
+
+_ANALYST = "analyst"
+
+
+def federate(
+    config: Annotated[Path, typer.Argument(help="Configuration of the run (TOML).")],
+    out: Annotated[Path | None, typer.Option(help="Write the network here (JSON or BIF).")] = None,
+    ledgers: Annotated[
+        Path | None, typer.Option(help="Directory where holders started here keep their ledgers.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="Another method than the configuration's.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Learn one network from the holders of CONFIG and show it, with what every holder spent.
+
+    Holders given by url are asked where they run. Holders given by data are started here, each as a process with a ledger and a
+    certificate of its own, and stopped again: a trial of the real thing on one machine.
+    """
+    with outcome(), ExitStack() as stack:
+        from panstream.federated.analyst import Federation
+        from panstream.federated.config import read_domain, read_run, read_table
+        from panstream.federated.https import HttpsChannel
+        from panstream.networks.files import save
+
+        given = _with_method(read_run(config), method)
+        domain = read_domain(given.domain)
+
+        def report(line: str) -> None:
+            if not quiet:
+                typer.echo(f"  {line}", err=True)
+
+        places = stack.enter_context(_holders(given, ledgers, report))
+        channels = [
+            HttpsChannel(member.name, places[member.name][0], places[member.name][1], timeout=given.timeout)
+            for member in given.members
+        ]
+        federation = Federation(domain, channels, run=given.run, minimum=given.minimum, report=report)
+        result = given.method.run(federation)
+        typer.echo(_network(result))
+        typer.echo("\n" + _spent(federation, result))
+        if given.test is not None:
+            typer.echo("\n" + _quality(result, read_table(given.test, domain)))
+        if out is not None:
+            save(result.network, out, {"claim": result.claim.to_json(), "method": result.method, "run": result.run})
+            typer.echo(f"\nwrote {out}")
+
+
+def _with_method(given: RunConfig, name: str | None) -> RunConfig:
+    if name is None:
+        return given
+    from dataclasses import replace
+
+    from panstream.errors import InvalidParameter
+    from panstream.federated.config import METHODS
+
+    if name not in METHODS:
+        raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
+    kind = METHODS[name]
+    delta = getattr(given.method, "delta", 0.0)
+    takes_delta = "delta" in kind.__dataclass_fields__
+    return replace(given, method=kind(epsilon=given.method.epsilon, **({"delta": delta} if takes_delta else {})))
+
+
+@contextmanager
+def _holders(given: RunConfig, ledgers: Path | None, report: object) -> Iterator[dict[str, tuple[str, Identity]]]:
+    """Start the holders that have data here; yield every holder's address and the identity to use there."""
+    from panstream.federated.certificates import Authority
+
+    with tempfile.TemporaryDirectory(prefix="panstream-federate-") as scratch, ExitStack() as stack:
+        folder = Path(scratch)
+        authority = Authority(folder / "certificates")
+        analyst = authority.issue(_ANALYST)
+        places: dict[str, tuple[str, Identity]] = {}
+        waiting = []
+        for member in given.members:
+            if member.url is not None:
+                assert given.identity is not None
+                places[member.name] = (member.url, given.identity)
+                continue
+            file = _holder_file(member, given.domain, folder, authority, ledgers)
+            waiting.append((member, stack.enter_context(_process(file))))
+        for member, process in waiting:
+            places[member.name] = (_address(member, process), analyst)
+        yield places
+
+
+def _holder_file(member: Member, domain: Path, folder: Path, authority: Authority, ledgers: Path | None) -> Path:
+    assert member.data is not None
+    identity = authority.issue(member.name)
+    kept = (ledgers or folder / "ledgers").absolute()
+    kept.mkdir(parents=True, exist_ok=True)
+    values = {
+        "name": member.name,
+        "data": str(member.data.absolute()),
+        "domain": str(domain.absolute()),
+        "epsilon": member.epsilon,
+        "delta": member.delta,
+        "ledger": str(kept / f"{identity.certificate.stem}.sqlite"),
+        "certificate": str(identity.certificate),
+        "key": str(identity.key),
+        "authority": str(identity.authority),
+        "analysts": [_ANALYST],
+    }
+    path = folder / f"{identity.certificate.stem}.toml"
+    # JSON's strings, numbers and lists of strings are TOML's too.
+    path.write_text("[holder]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()), "utf-8")
+    return path
+
+
+@contextmanager
+def _process(file: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "panstream.cli", "holder", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _address(member: Member, process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if " answers at " not in line:
+        _, problem = process.communicate()
+        raise FederationStopped(
+            f"{member.name} did not start: {problem.strip().removeprefix('error: ') or 'no reason given'}"
+        )
+    return line.rsplit(" ", 1)[1].strip()
+
+
+def _network(result: FederatedModel) -> str:
+    from panstream.planning.text import aligned
+
+    network = result.network
+    names = network.domain.names
+    rows = [
+        (names[at], ", ".join(names[each] for each in network.parents[at]) or "-", str(network.domain.sizes[at]))
+        for at in network.order
+    ]
+    title = f"{result.method}: {len(network.edges)} edges, {result.records:,} records, {result.questions} questions"
+    return aligned(title, ("attribute", "depends on", "categories"), rows, right={2})
+
+
+def _spent(federation: Federation, result: FederatedModel) -> str:
+    from panstream.planning.text import aligned
+
+    rows = []
+    for each in federation.introductions():
+        limit = "unlimited" if each.epsilon is None else f"{each.epsilon:g}"
+        rows.append((each.holder, f"{each.records:,}", f"{each.spent:.4g}", limit, f"{each.delta:g}", "took part"))
+    rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
+    head = ("holder", "records", "epsilon spent", "of", "delta", "")
+    table = aligned("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})
+    claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for one record of any holder"
+    return f"{table}\n\n{claim} (replace-one; run {result.run})"
+
+
+def _quality(result: FederatedModel, test: object) -> str:
+    import math
+
+    bits = result.network.cross_entropy(test)  # type: ignore[arg-type]
+    uniform = math.log2(result.network.domain.cells)
+    return f"cross entropy on the test table: {bits:.3f} bits a record (uniform guessing: {uniform:.3f})"

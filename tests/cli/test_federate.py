@@ -1,0 +1,92 @@
+"""Three hospitals as three processes."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from panstream.cli.app import app
+from panstream.federated.config import read_holder, read_run, read_table
+from panstream.networks import Domain
+from panstream.networks.files import load, read_about
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
+
+
+def test_three_hospitals_in_one_command(tmp_path: Path) -> None:
+    out, ledgers = tmp_path / "network.json", tmp_path / "ledgers"
+    config = tmp_path / "run.toml"
+    text = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
+    config.write_text(text.replace("epsilon = 2.0", "epsilon = 1.2"))
+    command = ["federate", str(config), "--out", str(out), "--ledgers", str(ledgers)]
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 0, first.output
+    for name, records in (("north", "4,000"), ("south", "2,500"), ("west", "1,500")):
+        assert re.search(rf"^{name} +{records} +1 +1.2 +1e-06  took part$", first.stdout, re.MULTILINE), first.stdout
+    bits = float(re.search(r"cross entropy on the test table: ([\d.]+) bits", first.stdout)[1])  # type: ignore[index]
+    assert 14.0 < bits < 19.0
+    assert len(load(out).domain) == 12
+    assert read_about(out.read_text())["claim"]["epsilon"] == 1.0
+    with sqlite3.connect(ledgers / "north.sqlite") as ledger:
+        assert ledger.execute("SELECT COUNT(*) FROM answers").fetchone() == (3,)
+    ledger.close()
+    again = CliRunner().invoke(app, command)  # another run, and the ledgers were kept
+    assert again.exit_code == 1
+    assert "it refused (budget)" in again.stderr
+    assert "at least 2 are needed" in again.stderr
+
+
+def test_a_hospital_that_cannot_start_says_why(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
+    (tmp_path / "bad.csv").write_text("race,gender\nmartian,Female\n")
+    config = tmp_path / "run.toml"
+    config.write_text(text.replace(f"{EXAMPLE.parent}/data/hospitals/west.csv.gz", "bad.csv"))
+    result = CliRunner().invoke(app, ["federate", str(config), "--quiet"])
+    assert result.exit_code == 1
+    assert "west did not start" in result.stderr
+    assert "martian" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("epsilon = 1.0", "epsilom = 1.0"), "must have epsilon"),
+        (("minimum = 2", "minimun = 2"), "unknown key 'minimun'"),
+        (('method = "tree"', 'method = "magic"'), "method must be one of"),
+        (('method = "tree"', 'method = "noisy-model"'), "takes no delta"),
+        (('name = "south"', 'name = "north"'), "a name of its own"),
+        (('name = "west"\ndata =', 'name = "west"\nurl = "https://x"\ndata ='), "either url or data"),
+        (("[federation]", "[federation"), "not valid TOML"),
+        (("delta = 1e-6\ndomain", 'delta = "small"\ndomain'), "delta in .federation. must be"),
+    ],
+    ids=range(8),
+)
+def test_mistakes_in_a_run_are_named(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
+    text = EXAMPLE.read_text()
+    assert change[0] in text
+    config = tmp_path / "run.toml"
+    config.write_text(text.replace(*change))
+    result = CliRunner().invoke(app, ["federate", str(config)])
+    assert result.exit_code == 2
+    assert re.search(complaint, result.stderr), result.stderr
+
+
+def test_the_holder_of_the_tutorial_is_read(tmp_path: Path) -> None:
+    page = (EXAMPLE.parents[1] / "docs" / "tutorial" / "three-hospitals.md").read_text()
+    config = tmp_path / "holder.toml"
+    config.write_text(re.search(r"```toml\n(\[holder\].*?)```", page, re.DOTALL)[1])  # type: ignore[index]
+    found = read_holder(config)
+    assert (found.name, found.epsilon, found.port, found.analysts) == ("north", 2.0, 8443, ("analyst",))
+    assert CliRunner().invoke(app, ["holder", str(config)]).exit_code == 2  # its files are not here
+
+
+def test_the_example_is_read_and_its_tables_fit_the_domain() -> None:
+    run = read_run(EXAMPLE)
+    domain = Domain.from_json(run.domain.read_text())
+    sizes = [len(read_table(member.data, domain)) for member in run.members if member.data]
+    assert sizes == [4000, 2500, 1500]
+    assert run.test is not None and len(read_table(run.test, domain)) == 2000
