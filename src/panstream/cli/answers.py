@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from panstream.engine.engine import Engine
+    from panstream.privacy.claim import Intrusions
 
 __all__ = ["answer_table"]
 
@@ -31,13 +32,20 @@ def answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
             f"{_figure(low)} to {_figure(high)}",
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
             f"one {claim.unit}",
-            str(claim.intrusions).split(",")[0],
+            _covered(claim.intrusions),
             _when(answer),
         )
     console = Console(width=None if Console().is_terminal else 160)
     with console.capture() as captured:
         console.print(table)
     return captured.get()
+
+
+def _covered(intrusions: Intrusions) -> str:
+    """Return how many break-ins the claim covers, in few words; ``panstream explain`` has the rest."""
+    many = intrusions.announced
+    announced = "" if not many else ", any announced" if many < 0 else f", {many} announced"
+    return f"{intrusions.unannounced} unannounced{announced}"
 
 
 def _when(answer: dict[str, Any]) -> str:

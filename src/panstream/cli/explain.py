@@ -16,7 +16,11 @@ ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configur
 
 
 def explain(
-    config: ConfigFile, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False
+    config: ConfigFile,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    shards: Annotated[
+        int | None, typer.Option(help="Say also where a cluster of so many shards keeps the states, and why.", min=1)
+    ] = None,
 ) -> None:
     """Print for every query the algorithm and why, memory, expected error, exact claim, and totals per unit."""
     with outcome():
@@ -27,7 +31,14 @@ def explain(
         loaded = load_config(config)
         with Selector(loaded):  # every condition is checked
             found = explained(loaded)
-        typer.echo(json.dumps(found.to_json(), indent=2) if as_json else found.text())
+        told = found.to_json()
+        if shards is not None:
+            from panstream.cluster.explain import explain_cluster, places
+
+            told["cluster"] = places(found.plans, shards)
+        typer.echo(json.dumps(told, indent=2) if as_json else found.text())
+        if shards is not None and not as_json:
+            typer.echo("\n" + explain_cluster(found.plans, shards))
 
 
 def check(config: ConfigFile) -> None:
@@ -42,4 +53,5 @@ def check(config: ConfigFile) -> None:
         with Selector(loaded):  # every condition is checked
             pass
         names = ", ".join(plan.config.name for plan in plans)
-        typer.echo(f"{config.name} is sound: stream {loaded.stream.name}, {len(plans)} queries ({names})")
+        count = "1 query" if len(plans) == 1 else f"{len(plans)} queries"
+        typer.echo(f"{config.name} is sound: stream {loaded.stream.name}, {count} ({names})")

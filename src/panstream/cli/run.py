@@ -147,7 +147,7 @@ def _report(fed: Fed) -> None:
         if count:
             shown = ", ".join(str(number) for number in numbers[:_SHOWN])
             more = "" if count <= _SHOWN else ", ..."
-            typer.echo(f"{count:,} rows {what}: {shown}{more}", err=True)
+            typer.echo(f"{count:,} row{'' if count == 1 else 's'} {what}: {shown}{more}", err=True)
 
 
 def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) -> None:

@@ -87,7 +87,7 @@ class Config:
     directory: Path | None = None
     durability: Durability = "batch"
     interval: float = 1.0
-    batch_rows: int = 50_000
+    batch_rows: int | None = None  # what suits the source
     batch_time: float = 0.020
     commit_rows: int = 5_000_000  # of files: they can be read again, so nobody waits for the disk
 
@@ -144,7 +144,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         directory=None if directory is None else base / directory,
         durability=store.choice("durability", get_args(Durability), "batch"),
         interval=store.duration("interval") or 1.0,
-        batch_rows=store.whole("batch_rows", 1, 10_000_000) or 50_000,
+        batch_rows=store.whole("batch_rows", 1, 10_000_000),
         batch_time=store.duration("batch_time") or 0.020,
         commit_rows=store.whole("commit_rows", 1, 1 << 40) or 5_000_000,
     )

@@ -118,7 +118,8 @@ def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
         sizes = dict.fromkeys(max(100, about * factor // 100) for factor in (1, 10, 100, 1000))
         return [(f"users, if {n:,} come", 1.96 * n * algorithm.relative_error(n)) for n in sizes]
     if isinstance(algorithm, ContinualMean | ContinualVariance):
-        return [(f"with {events:,} rows", algorithm.error(beta=_BETA, events=events)) for events in _EVENTS]
+        what = "of the variance, " if isinstance(algorithm, ContinualVariance) else ""
+        return [(f"{what}with {events:,} rows", algorithm.error(beta=_BETA, events=events)) for events in _EVENTS]
     if isinstance(algorithm, RangeHistogram):
         return [("rows in rank, and one cell of the range", algorithm.error(beta=_BETA))]
     if isinstance(algorithm, Tree):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
 from panstream.engine.running import RunningQuery
-from panstream.errors import StoreDamaged, StoreError
+from panstream.errors import NotSupported, StoreDamaged, StoreError
 from panstream.privacy.ledger import Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
@@ -21,6 +22,10 @@ _FORMAT = 1
 
 def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:
     """Return the store of a configuration that names a directory."""
+    if config.directory is not None and sys.platform == "win32":
+        raise NotSupported(
+            "a store cannot be kept on Windows, where an open file cannot be replaced: use WSL2 or a container"
+        )
     return None if config.directory is None else SnapshotStore(config.directory, operator_key=operator_key)
 
 

@@ -123,7 +123,7 @@ class PlainCompiler:
             return lambda batch: _compared_columns(kind, form, batch.column(name), batch.column(other))
         value = self._value(right, form)
         if value is not None and form == "string":
-            value = pa.scalar(value)
+            value = _word(value)
         return None if value is None else lambda batch: _compared(kind, form, batch.column(name), value)
 
     def _is(self, node: Any) -> Condition | None:
@@ -201,6 +201,13 @@ class PlainCompiler:
         return int(pa.scalar(value, arrow_type(kind)).value)
 
 
+def _word(text: str) -> Any:
+    """Return a string for Arrow; ``pa.scalar`` would do, and import pandas, where it is installed, to look at it."""
+    data = text.encode()
+    ends = np.array([0, len(data)], np.int32)
+    return pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(data))[0]
+
+
 def _bare(node: Any) -> Any:
     while type(node).__name__ == "Paren":
         node = node.this
@@ -219,7 +226,11 @@ def _inverted(inner: Condition | None) -> Condition | None:
 
 def _bits(array: Any) -> Bits:
     """Return a boolean array as bytes, false where it is null."""
-    return np.asarray((array.fill_null(False) if array.null_count else array).to_numpy(zero_copy_only=False), bool)
+    plain = array.fill_null(False) if array.null_count else array
+    first, last = plain.offset, plain.offset + len(plain)
+    packed = np.frombuffer(plain.buffers()[1] or b"", np.uint8)[first // 8 : -(-last // 8)]
+    bits = np.unpackbits(packed, bitorder="little")[first % 8 : first % 8 + len(plain)]
+    return bits.view(np.bool_)
 
 
 def _known(yes: Bits, *arrays: Any) -> Truth:

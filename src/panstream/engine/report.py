@@ -99,14 +99,17 @@ def plot(engine: Engine, path: Path) -> None:
 def _draw(axis: Any, name: str, releases: list[Release]) -> None:
     import numpy as np
 
-    stamps = [release.record.get("until", release.time).rstrip("Z") for release in releases]
-    times = np.array(stamps, "datetime64[s]")
+    stamps = [release.record.get("until", release.time) for release in releases]
+    starts = [release.record["window"][0] for release in releases if "window" in release.record]
+    if len(set(starts)) == len(stamps):  # a window that is answered once stands where it begins, as days do
+        stamps = starts
+    times = np.array([stamp.rstrip("Z") for stamp in stamps], "datetime64[s]")
     values = [release.record["value"] for release in releases]
     ends = [release.record["interval"] for release in releases]
     low = [low if low is not None else value for (low, _), value in zip(ends, values, strict=True)]
     high = [high if high is not None else value for (_, high), value in zip(ends, values, strict=True)]
     axis.fill_between(times, low, high, color="#0072B2", alpha=0.2, linewidth=0)
     axis.plot(times, values, color="#0072B2", marker="." if len(values) < 60 else None)
-    axis.set_title(name)
+    axis.set_title(f"{name}, with 95% interval")
     axis.grid(True, color="#DDDDDD", linewidth=0.6)
     axis.tick_params(axis="x", labelrotation=20)

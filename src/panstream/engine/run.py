@@ -21,6 +21,7 @@ __all__ = ["LIVE_AHEAD", "Fed", "Tick", "feed", "feed_source", "source_of"]
 
 LIVE_AHEAD = 3600.0  # seconds that the times of a live stream may be ahead of the clock
 _REMEMBERED = 1000  # row numbers kept for the report to the sender
+_ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
 _PULSE = 1.0  # seconds between looks at the clock while nothing comes
 
 Tick = Callable[[int, float | None], None]
@@ -49,7 +50,11 @@ class Fed:
 def source_of(config: Config, inputs: Sequence[str], *, follow: bool = False, format: str | None = None) -> Source:
     """Return the source for files, globs, directories, "-" for standard input, or one ``redis://host/db#stream``."""
     schema = RowSchema.of(config.stream, needed_columns(config))
-    settings: dict[str, Any] = {"batch_rows": config.batch_rows, "batch_time": config.batch_time}
+    settings: dict[str, Any] = {"batch_time": config.batch_time}
+    whole = not follow and all(given != "-" and "://" not in given for given in inputs)
+    rows = config.batch_rows or (_ROWS_OF_FILES if whole else None)
+    if rows is not None:
+        settings["batch_rows"] = rows
     if format is not None:
         settings["format"] = format
     return open_source(inputs, schema, follow=follow, **settings)

@@ -13,7 +13,7 @@ from panstream.engine.arrow import pa
 from panstream.engine.rows import wipe_array
 from panstream.scratch import wipe
 
-__all__ = ["Chosen", "Rows", "Taken", "take_ids"]
+__all__ = ["Chosen", "Rows", "Taken", "arrow_mask", "take_ids"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -69,4 +69,10 @@ def take_ids(ids: Any, part: NDArray[np.bool_] | None) -> Taken:
         return Taken(ids, False)
     if isinstance(ids, np.ndarray):
         return Taken(ids[part], True)
-    return Taken(ids.filter(pa.array(part)), True)
+    return Taken(ids.filter(arrow_mask(part)), True)
+
+
+def arrow_mask(mask: NDArray[np.bool_]) -> Any:
+    """Return a mask for Arrow; ``pa.array`` would do, and import pandas, where it is installed, to look at it."""
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), mask.size, [None, bits])
