@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server.server_live import EVENTS, LINES, Live, lines, served, write_config
 
 from panstream.server.limits import Limits
 from panstream.store.snapshot import SnapshotStore
+from server.server_live import EVENTS, LINES, Live, lines, served, write_config
 
 
 def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines, served, write_config
 
 from panstream.server.openapi import CODES, describe
+from server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines, served, write_config
 
 
 @pytest.fixture(scope="module")

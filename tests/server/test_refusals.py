@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from server.server_live import ARROW, CSV, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 from panstream.errors import InvalidParameter
 from panstream.server.limits import Limits
 from panstream.server.serve import Settings, make_server
 from panstream.server.tokens import Tokens, create_token
+from server.server_live import ARROW, CSV, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 LIMITS = Limits(body=200_000, unpacked=400_000, rows=5_000, head=4_000, head_time=0.3, body_time=0.5)
 

@@ -273,7 +273,7 @@ class Engine:
             self.commit()
         return done
 
-    def commit(self, *, durable: Callable[[], None] = lambda: None) -> None:
+    def commit(self, *, durable: Callable[[], None] | None = None) -> None:
         """Make states, seen batches, ledger and drawn releases durable in one go, then publish.
 
         ``durable`` is called as soon as they are, before the old state is made unreadable.
@@ -282,7 +282,7 @@ class Engine:
         self._holder.flush()
         if self._store is not None:
             self._store.commit(self._kept.parts(self._queries, self._drawn), durable=durable)
-        else:
+        elif durable is not None:
             durable()
         before, self._slots = self._slots, self._held()
         self._holder.drop(before - self._slots)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import h11
+from h11._readers import ContentLengthReader
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from panstream.server.limits import Limits
@@ -17,6 +18,8 @@ from panstream.server.refusals import Refusal, refuse
 from panstream.server.sweep import Sweeper, overwrite
 
 __all__ = ["protocol_with"]
+
+_HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
 
 
 def protocol_with(limits: Limits) -> type[H11Protocol]:
@@ -55,12 +58,28 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
                     return
             elif self._timer is None and self.conn.their_state is h11.IDLE:
                 self._start_timer(limits.head_time, self._too_slow)
+            if self._allowance is None and self._take_directly(data):
+                return
             super().data_received(data)
             if self.conn.their_state is not h11.IDLE and self._allowance is None:
                 self._stop_timer()
             if self._allowance is not None and self.conn.their_state is not h11.SEND_BODY:
                 self._allowance = None
                 self._stop_timer()
+
+        def _take_directly(self, data: bytes) -> bool:
+            """Take the middle of a body of known length without copying it through the parser."""
+            reader = getattr(self.conn, "_reader", None)
+            if type(reader) is not ContentLengthReader or self.conn.our_state is h11.DONE:
+                return False
+            if len(data) >= reader._remaining or self.conn.trailing_data[0] or self.cycle is None:
+                return False
+            reader._remaining -= len(data)
+            self.cycle.body += data
+            if len(self.cycle.body) > _HIGH_WATER:
+                self.flow.pause_reading()
+            self.cycle.message_event.set()
+            return True
 
         def on_response_complete(self) -> None:
             self._forget()

@@ -190,7 +190,7 @@ class Worker:
             for job in jobs:
                 job.refusal = job.refusal or Refusal("unavailable", _FAILED, retry_after=1)
         self._answer(jobs)
-        self._linger = min(_LINGER, (time.monotonic() - begin) / 2)
+        self._linger = min(_LINGER, time.monotonic() - begin)
 
     def _apply(self, job: _Job, batch: MicroBatch) -> None:
         try:

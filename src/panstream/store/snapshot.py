@@ -22,9 +22,9 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLo
 from panstream.store.sealed import KEY_BYTES, digest, fresh_key, open_sealed, pack, seal, unpack, wipe_key
 
 __all__ = ["SnapshotStore"]
+
+T = TypeVar("T")
 
 _MAGIC = b"PANKEY01"
 _RECORD = struct.Struct("<8sQ32s32s")  # magic, generation, key, digest of the ciphertext
@@ -58,6 +60,7 @@ class SnapshotStore:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
         self._syncer: ThreadPoolExecutor | None = None
+        self._finishing: Future[None] | None = None
         self._operator = None if operator_key is None else np.frombuffer(bytearray(operator_key), np.uint8)
         with _explained(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -80,8 +83,8 @@ class SnapshotStore:
     def close(self) -> None:
         """Give up the lock; the state stays on disk."""
         if self._syncer is not None:
-            self._syncer.shutdown()
-            self._syncer = None
+            self._syncer.shutdown()  # after the state before is unreadable
+            self._syncer = self._finishing = None
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -103,26 +106,32 @@ class SnapshotStore:
         finally:
             wipe_key(key)
 
-    def commit(self, parts: Mapping[str, bytes], *, durable: Callable[[], None] = lambda: None) -> None:
+    def commit(self, parts: Mapping[str, bytes], *, durable: Callable[[], None] | None = None) -> None:
         """Replace the stored state by ``parts``; when this returns, they are durable and the old ones unreadable.
 
-        ``durable`` is called between the two, so that whoever waits for durability alone need not wait longer.
+        With ``durable``, that is called and this returns as soon as they are durable, while the old ones are being made
+        unreadable; the next commit waits for that, as does ``close``.
         """
         if self._lock < 0:
             raise StoreError("the store is closed")
+        self._finish()
         generation, key = self._generation + 1, fresh_key()
         target, key_file, new_key_file = self._sealed(generation), self._directory / "key", self._directory / "key.new"
         try:
             with _explained(self._directory):
                 sealed = seal(pack(parts), key, _LABEL + struct.pack("<Q", generation))
                 self._write_durably((target, sealed), (new_key_file, self._key_record(generation, key, digest(sealed))))
-                with _opened(key_file) as old:
+                with contextlib.ExitStack() as opened:
+                    old = opened.enter_context(_opened(key_file))
                     os.replace(new_key_file, key_file)  # the commit point: from here on only the new state counts
                     self._generation = generation
                     _sync_directory(self._directory)
+                    kept = opened.pop_all()
+                self._finishing = self._in_background(self._bury, kept, old, generation - 1)
+                if durable is None:
+                    self._finish()
+                else:
                     durable()
-                    _overwrite(old)
-                self._sealed(generation - 1).unlink(missing_ok=True)
         except BaseException:
             if self._generation != generation:
                 with contextlib.suppress(OSError):
@@ -132,13 +141,29 @@ class SnapshotStore:
         finally:
             wipe_key(key)
 
+    def _bury(self, kept: contextlib.ExitStack, old: int | None, generation: int) -> None:
+        """Overwrite the old key and remove what it opened."""
+        with kept:
+            _overwrite(old)
+        self._sealed(generation).unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        """Wait until the state before is unreadable."""
+        finishing, self._finishing = self._finishing, None
+        if finishing is not None:
+            with _explained(self._directory):
+                finishing.result()
+
+    def _in_background(self, work: Callable[..., T], *given: Any) -> Future[T]:
+        if self._syncer is None:
+            self._syncer = ThreadPoolExecutor(1, "sync")
+        return self._syncer.submit(work, *given)
+
     def _write_durably(self, *files: tuple[Path, bytes]) -> None:
         """Write files and wait for the disk once, not once for each."""
         with contextlib.ExitStack() as opened:
             written = [opened.enter_context(_written(path, data)) for path, data in files]
-            if self._syncer is None:
-                self._syncer = ThreadPoolExecutor(1, "sync")
-            others = [self._syncer.submit(os.fsync, descriptor) for descriptor in written[1:]]
+            others = [self._in_background(os.fsync, descriptor) for descriptor in written[1:]]
             try:
                 os.fsync(written[0])
             finally:

@@ -1,0 +1,223 @@
+"""The client against a server that runs, and against one that fails in every way."""
+
+import asyncio
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import panstream
+from panstream.cli.app import app
+from panstream.client_wire import Patience
+from panstream.errors import InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
+from server.server_live import Live, csv, lines, served, write_config
+
+QUICK = Patience(tries=4, sleep=lambda seconds: None)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with served(write_config(tmp_path_factory.mktemp("client"))) as server:
+        yield server
+
+
+def client(live: Live, **settings: Any) -> panstream.Client:
+    return panstream.Client(f"http://{live.host}:{live.port}", stream="visits", patience=QUICK, **settings)
+
+
+COLUMNS = {"user": ["a", "b", "c"], "region": ["north", "south", "north"], "amount": [1.0, 2.0, 3.0]}
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        COLUMNS,
+        pa.table(COLUMNS),
+        pa.record_batch(COLUMNS),
+        pd.DataFrame(COLUMNS),
+        pl.DataFrame(COLUMNS),
+        [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)],
+    ],
+    ids=["mapping", "table", "batch", "pandas", "polars", "dicts"],
+)
+def test_rows_of_every_kind(live: Live, rows: Any, compression: str | None) -> None:
+    with client(live, compression=compression) as sender:
+        sender.send(rows)
+        assert sender.flush().rows == 3
+
+
+def test_batches_of_the_asked_size(live: Live) -> None:
+    before = live.rows()
+    with client(live, batch_rows=70, lanes=3) as sender:
+        for start in range(0, 1000, 37):
+            count = min(37, 1000 - start)
+            sender.send({"user": [f"u{n}" for n in range(count)], "region": ["north"] * count, "amount": [0.5] * count})
+        sent = sender.flush()
+        assert (sent.rows, sent.batches) == (1000, 15)
+    assert live.rows() - before == 1000
+
+
+def test_reading(live: Live) -> None:
+    with client(live) as reader:
+        assert [query["name"] for query in reader.queries()["queries"]] == ["rows", "people", "by_region"]
+        (release,) = reader.release("rows")
+        assert reader.releases("rows", limit=1) == [release]
+        assert next(reader.listen("rows"))["series"] == "rows"
+        assert reader.ledger()["intrusions"] == reader.intrusions()["announced"]
+        assert len(reader.announce_intrusion()["announced"]) == len(reader.ledger()["intrusions"])
+        with pytest.raises(RequestRefused) as refused:
+            reader.release("by_region")
+        assert (refused.value.code, refused.value.status) == ("conflict", 409)
+
+
+def test_awaited(live: Live) -> None:
+    before = live.rows()
+
+    async def work() -> int:
+        url = f"http://{live.host}:{live.port}"
+        async with panstream.AsyncClient(url, stream="visits", batch_rows=2) as sender:
+            await sender.send(COLUMNS)
+            await sender.flush()
+            assert (await sender.queries())["stream"]["name"] == "visits"
+            assert isinstance(await sender.releases("rows", limit=5), list)
+            async for release in sender.listen("rows"):
+                assert release["query"] == "rows"
+                break
+            return sender.sent.rows
+
+    assert asyncio.run(work()) == 3
+    assert live.rows() - before == 3
+
+
+def test_what_is_refused_is_told_and_dropped(live: Live) -> None:
+    with client(live) as sender:
+        with pytest.raises(InvalidBatch):
+            sender.send("text")
+        sender.send_body(b"nonsense", "text/csv")
+        with pytest.raises(RequestRefused) as refused:
+            sender.flush()
+        assert refused.value.code == "bad_body"
+        sender.send(COLUMNS)
+        assert sender.flush().rows == 3
+    for wrong in ({"lanes": 0}, {"batch_rows": 0}, {"compression": "lz4"}):
+        with pytest.raises(InvalidParameter):
+            client(live, **wrong)
+    with pytest.raises(InvalidParameter):
+        panstream.Client("ftp://x", stream="visits")
+
+
+class Flaky(BaseHTTPRequestHandler):
+    """Answers by a script: a status, or None to break the connection after the request was taken."""
+
+    protocol_version = "HTTP/1.1"
+    script: list[int | None]
+    taken: list[tuple[str, str]]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.taken.append((self.headers["Panstream-Producer"], self.headers["Panstream-Sequence"]))
+        status = self.script.pop(0) if self.script else 200
+        if status is None:
+            self.close_connection = True
+            return
+        nothing = {"count": 0, "rows": []}
+        good = {"new": True, "rows": 3, "skipped": nothing, "late": nothing}
+        body = json.dumps(good if status == 200 else {"error": {"code": "unavailable", "message": "later"}}).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        return
+
+
+@pytest.fixture
+def flaky() -> Iterator[tuple[str, type[Flaky]]]:
+    handler = type("Scripted", (Flaky,), {"script": [], "taken": []})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", handler
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_same_sequence_again_until_answered(flaky: tuple[str, type[Flaky]]) -> None:
+    url, handler = flaky
+    handler.script = [None, 503, 429, 200, 200]
+    with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK, clock=lambda: 100) as sender:
+        sender.send(COLUMNS)
+        sender.flush()
+        sender.send(COLUMNS)
+        sender.flush()
+    assert handler.taken == [("gate/0", "101")] * 4 + [("gate/0", "102")]
+
+
+def test_what_was_not_answered_is_kept_for_the_next_flush(flaky: tuple[str, type[Flaky]]) -> None:
+    url, handler = flaky
+    handler.script = [503] * 4
+    with panstream.Client(url, stream="s", lanes=1, patience=QUICK) as sender:
+        sender.send(COLUMNS)
+        with pytest.raises(ServerUnreachable, match="4 tries"):
+            sender.flush()
+        assert sender.flush().rows == 3
+    assert len(set(handler.taken)) == 1
+    assert len(handler.taken) == 5
+
+
+def test_sequences_grow_over_restarts(flaky: tuple[str, type[Flaky]]) -> None:
+    url, handler = flaky
+    for _ in range(2):
+        with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
+            sender.send(COLUMNS)
+    first, second = (int(sequence) for _, sequence in handler.taken)
+    assert second > first
+
+
+def arrow_stream(path: Path) -> None:
+    table = pa.table(COLUMNS)
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table)
+
+
+def test_the_command_sends_files_and_standard_input(live: Live, tmp_path: Path) -> None:
+    url, before = f"http://{live.host}:{live.port}", live.rows()
+    (tmp_path / "rows.csv").write_bytes(csv(300) + b'"quoted\nname",north,1\n')
+    arrow_stream(tmp_path / "rows.arrows")
+    run = CliRunner().invoke
+    for command, given in (
+        (["send", url, "visits", "--format", "json"], lines(200)),
+        (["send", url, "visits", str(tmp_path / "rows.csv"), "--format", "csv", "--producer", "desk"], None),
+        (["send", url, "visits", str(tmp_path / "rows.arrows"), "--format", "arrow"], None),
+    ):
+        result = run(app, command, input=given)
+        assert result.exit_code == 0, result.output
+        assert "durable on the server" in result.stderr
+    assert live.rows() - before == 200 + 301 + 3
+    assert run(app, ["send", url, "visits", "--format", "xml"]).exit_code == 2
+    assert run(app, ["send", url, "visits", str(tmp_path / "none.csv")]).exit_code == 2
+    assert run(app, ["send", url, "other", "--format", "json"], input=lines(1)).exit_code == 1
+
+
+def test_a_token_is_made_once_and_shown_once(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    made = run(app, ["token", str(tmp_path / "tokens"), "gate", "--scope", "ingest", "--scope", "read"])
+    assert made.exit_code == 0
+    assert made.stdout.startswith("pan_")
+    assert (tmp_path / "tokens").read_text().startswith("gate ingest,read ")
+    assert made.stdout.strip() not in (tmp_path / "tokens").read_text()
+    assert run(app, ["token", str(tmp_path / "tokens"), "gate"]).exit_code == 2
