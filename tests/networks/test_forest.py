@@ -85,24 +85,29 @@ def test_exact_tables_of_a_tree_give_the_tree_back() -> None:
     np.testing.assert_allclose(network.joint(), truth, atol=2e-4)
 
 
-def test_the_fit_is_the_optimum_a_general_optimiser_finds() -> None:
+@pytest.mark.parametrize("laplace", [False, True])
+def test_the_fit_is_the_optimum_a_general_optimiser_finds(laplace: bool) -> None:
     """Two attributes: minimise the stated objective over the simplex directly."""
     rng = np.random.default_rng(11)
     small = Domain({"a": ["x", "y"], "b": ["u", "v", "w"]})
     two = np.array([[300.0, 40.0, -25.0], [10.0, 200.0, 120.0]]) + rng.normal(0, 20, (2, 3))
     one = np.array([330.0, 310.0])
-    n, s1, s2, shrinkage = 640, 15.0, 20.0, 1.0
+    n, s1, s2, shrinkage = 640, 70.0, 40.0, 1.0  # strong enough to count as such
+
+    def misfit(gap: NDArray[np.float64], sd: float) -> float:
+        b = sd / math.sqrt(2.0)
+        return float((np.sqrt(gap**2 + b**2) / b - 1.0).sum() if laplace else (gap**2).sum() / (2 * sd**2))
 
     def objective(theta: NDArray[np.float64]) -> float:
         p = np.exp(theta - theta.max())
         p = (p / p.sum()).reshape(2, 3)
         rows, columns = p.sum(1), p.sum(0)
-        fit = ((n * p - two) ** 2).sum() / (2 * s2**2) + ((n * rows - one) ** 2).sum() / (2 * s1**2)
+        fit = misfit(n * p - two, s2) + misfit(n * rows - one, s1)
         return float(fit + shrinkage * 2 * (p * np.log(p / np.outer(rows, columns))).sum())
 
     best = min((optimize.minimize(objective, rng.normal(0, 1, 6), tol=1e-10) for _ in range(3)), key=lambda r: r.fun)
     p = np.exp(best.x - best.x.max())
-    tables = [NoisyTable((0, 1), two, s2), NoisyTable((0,), one, s1)]
+    tables = [NoisyTable((0, 1), two, s2, laplace), NoisyTable((0,), one, s1, laplace)]
     network = fit_forest(small, n, tables, shrinkage=shrinkage, smoothing=0.0, iterations=5000)
     np.testing.assert_allclose(network.joint(), (p / p.sum()).reshape(2, 3), atol=3e-3)
 

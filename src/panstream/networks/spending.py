@@ -95,7 +95,7 @@ class PurePurse(_Account):
         self._pay(purpose, share)
         noisy = np.array(counts, np.int64, order="C")
         source.add_discrete_laplace(noisy.reshape(-1), self._law(share))
-        return NoisyTable(attributes, noisy, self.sigma(share))
+        return NoisyTable(attributes, noisy, self.sigma(share), laplace=True)
 
     def choose(
         self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, source: Source

@@ -9,7 +9,6 @@ independence where noise hides it.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,16 +30,17 @@ from panstream.randomness import Source
 
 __all__ = ["Split", "TreeNetwork", "grow_forest"]
 
-_NOISE_PRICE = 0.7  # of the noise's expected L1 norm: projection removes part of it
+_NOISE_PRICE = 0.6  # of the noise's expected L1 norm: projection removes part of it
+_LARGER = 0.7  # a table's share grows with this power of its cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """How the budget is shared: one-way ``marginals``, choosing the ``structure``, and the ``tables`` of its families."""
 
-    marginals: float = 0.3
+    marginals: float = 0.45
     structure: float = 0.1
-    tables: float = 0.6
+    tables: float = 0.45
 
     def __post_init__(self) -> None:
         parts = (self.marginals, self.structure, self.tables)
@@ -107,7 +107,7 @@ def grow_forest(
     domain = records.domain
     first, second, third = split.fractions()
     positions = range(len(domain))
-    weights = [math.sqrt(size) for size in domain.sizes]
+    weights = [float(size) ** _LARGER for size in domain.sizes]
     progress("one-way tables", 0.0)
     counts = [contingency(records, (at,)) for at in positions]
     shares = portions(first if len(domain) > 1 else first + second + third, weights)
@@ -132,7 +132,7 @@ def grow_forest(
             purse.measure("tables", (at,), counts[at], share, source)
             for at, share in zip(positions, again, strict=True)
         ]
-    shares = portions(left, [math.sqrt(pairs[edge].size) for edge in edges])
+    shares = portions(left, [float(pairs[edge].size) ** _LARGER for edge in edges])
     return ones + [
         purse.measure("tables", edge, pairs[edge], share, source) for edge, share in zip(edges, shares, strict=True)
     ]
