@@ -1,4 +1,4 @@
-"""One browser for all tests of this folder; a page collects what goes wrong in it."""
+"""One browser for all tests of a module; a page collects what goes wrong in it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for longer than a module: Playwright's event loop would be in the way of other tests'."""
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path="/usr/bin/chromium", headless=True, args=FLAGS)
@@ -33,7 +34,7 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server without tokens, on loopback, with 20,000 visitors."""
     with serving(tmp_path_factory.mktemp("served")) as running:

@@ -99,7 +99,7 @@ def test_announced_intrusion_tells_its_price_first(server: Serving, visit: Open)
     dialog.get_by_label("I have read the price").check()
     confirm.click()
     expect(card(page, "Announced so far").get_by_role("listitem")).to_have_count(1)
-    expect(page.locator("#spoken")).to_contain_text("Intrusion announced")
+    expect(page.locator("#told")).to_contain_text("Intrusion announced")
     assert len(server.ask("GET", "/v1/intrusions")["announced"]) == 1
     photograph(page, "intrusions")
 

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { History, interval } from "./chart.js";
 import { h, say, show } from "./dom.js";
-import { loss, many, moment, number } from "./format.js";
+import { answer, loss, many, moment } from "./format.js";
 
 export const title = "Answers";
 
@@ -63,9 +63,10 @@ class Card {
     const known = this.store.series.get(this.chosen) ?? [];
     const last = known.at(-1);
     this.node.dataset.empty = String(!last);
-    say(this.value, last ? number(last.value) : "No answer yet");
+    const said = last && answer(last);
+    say(this.value, last ? said.value : "No answer yet");
     this.value.classList.toggle("none", !last);
-    say(this.range, last ? `95%: ${number(last.interval[0])} to ${number(last.interval[1])}` : "");
+    say(this.range, last ? `95%: ${said.low} to ${said.high}` : "");
     say(this.when, last ? `${about(last)}answer ${last.number}, ${moment(last.time)}` : "");
     const { planned } = query.releases;
     const made = Math.max(query.releases.made, last?.number ?? 0); // an answer may be here before its count
@@ -88,7 +89,10 @@ class Card {
     const wanted = `${this.chosen} ${known.length}`;
     if (!this.more.open || wanted === this.tabled) return;
     this.tabled = wanted;
-    show(this.table, known.slice(-500).reverse().map((release) => h("tr", null, h("td", null, String(release.number)), h("td", null, moment(release.time)), h("td", null, number(release.value)), h("td", null, number(release.interval[0])), h("td", null, number(release.interval[1])))));
+    show(this.table, known.slice(-500).reverse().map((release) => {
+      const { value, low, high } = answer(release);
+      return h("tr", null, [String(release.number), moment(release.time), value, low, high].map((text) => h("td", null, text)));
+    }));
   }
 
   #groups(query) {
@@ -101,7 +105,7 @@ class Card {
       h("button", { type: "button", class: "group", "data-series": name, "aria-pressed": String(name === this.chosen), onclick: () => this.choose(name) },
         h("span", { class: "key" }, release?.group ? Object.values(release.group).join(", ") : name.replace(/^.*\[(.*)\]$/, "$1")),
         release && release.value !== null ? interval(release, scale) : h("span", { class: "interval" }),
-        h("span", { class: "number" }, release ? number(release.value) : "–"))))));
+        h("span", { class: "number" }, release ? answer(release).value : "–"))))));
     if (focused) [...this.groups.querySelectorAll("button")].find((button) => button.dataset.series === focused)?.focus();
   }
 

@@ -4,7 +4,7 @@ import * as answers from "./answers.js";
 import { token } from "./api.js";
 import * as budget from "./budget.js";
 import { h, say, show } from "./dom.js";
-import { number } from "./format.js";
+import { answer } from "./format.js";
 import * as intruder from "./intruder.js";
 import * as intrusions from "./intrusions.js";
 import { Store } from "./store.js";
@@ -16,8 +16,19 @@ const store = new Store();
 const shown = new Map();
 let current = null;
 
+const QUIET = 10000; // milliseconds between two answers that are read out: a stream may answer every second
+let spokenAt = -QUIET;
+
+/** Have an answer read out, unless one was a moment ago. */
 function speak(text) {
+  if (performance.now() - spokenAt < QUIET) return;
+  spokenAt = performance.now();
   find("spoken").textContent = text;
+}
+
+/** Have the outcome of what the reader did read out. */
+function tell(text) {
+  find("told").textContent = text;
 }
 
 function route() {
@@ -27,18 +38,23 @@ function route() {
   const first = current === null;
   if (wanted === current) return;
   current = wanted;
-  if (!shown.has(wanted)) shown.set(wanted, PAGES[wanted].page(store, speak));
+  if (!shown.has(wanted)) shown.set(wanted, PAGES[wanted].page(store, tell));
   show(find("main"), shown.get(wanted).node);
   document.title = `${PAGES[wanted].title}, panstream`;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#/${wanted}`) {
       link.setAttribute("aria-current", "page");
-      link.parentElement.scrollLeft = link.offsetLeft - link.parentElement.offsetLeft - 24; // scrollIntoView would move where Tab starts
+      reveal(link);
     } else link.removeAttribute("aria-current");
   }
   update();
   if (!first) find("main").focus({ preventScroll: true });
   window.scrollTo(0, 0);
+}
+
+function reveal(link) {
+  const nav = link.parentElement, end = link.offsetLeft - nav.offsetLeft + link.offsetWidth;
+  nav.scrollLeft = Math.max(0, end - nav.clientWidth); // scrollIntoView would move where Tab starts
 }
 
 function update() {
@@ -113,7 +129,10 @@ function updateSoon() {
 store.addEventListener("change", ({ detail: { kind, detail } }) => {
   if (kind === "release") updateSoon(); // many may come at once
   else update();
-  if (kind === "release") speak(`New answer: ${detail.series}, ${number(detail.value)}, between ${number(detail.interval[0])} and ${number(detail.interval[1])}.`);
+  if (kind === "release") {
+    const { value, low, high } = answer(detail);
+    speak(`New answer: ${detail.series}, ${value}, between ${low} and ${high}.`);
+  }
   if (kind === "status" && store.status === "denied") openToken();
 });
 

@@ -1,7 +1,7 @@
 // History with its 95% band, drawn by the vendored uPlot; and one interval as a small picture.
 
 import { colour, h, s } from "./dom.js";
-import { moment, number } from "./format.js";
+import { answer, moment, number } from "./format.js";
 
 const HEIGHT = 210;
 
@@ -25,7 +25,7 @@ function options(width, numbered, readout) {
     scales: { x: { time: !numbered }, y: { range: (_, low, high) => reach(low, high) } },
     axes: [
       { ...axis, grid: { show: false }, size: 30, gap: 8, space: 70, ...(numbered ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], values: (_, at) => at.map((n) => `#${n}`) } : { values: clock }) },
-      { ...axis, size: 58, space: 36, values: (_, at) => at.map(number) },
+      { ...axis, size: 58, space: 36, values: (_, at, axis, space, step) => at.map((value) => number(value, step * 9)) },
     ],
     series: [{}, { stroke: accent, width: 2, points: { show: true, size: 6, fill: accent, stroke: accent } }, edge, edge],
     bands: [{ series: [3, 2], fill: band }],
@@ -69,7 +69,7 @@ export class History {
     if (!this.#plot || numbered !== this.#numbered) this.#rebuild();
     else this.#plot.setData(data);
     const last = this.#releases.at(-1);
-    if (last) this.canvas.setAttribute("aria-label", `${this.label}: ${this.#releases.length} answers, the last ${number(last.value)}. A table follows.`);
+    if (last) this.canvas.setAttribute("aria-label", `${this.label}: ${this.#releases.length} answers, the last ${answer(last).value}. A table follows.`);
   }
 
   #rebuild() {
@@ -89,7 +89,8 @@ export class History {
 
   #read(at) {
     const release = this.#releases[at ?? -1];
-    this.readout.textContent = release ? `${moment(release.until ?? release.time)}   ${number(release.value)}   95%: ${number(release.interval[0])} to ${number(release.interval[1])}` : "";
+    const said = release && answer(release);
+    this.readout.textContent = release ? `${moment(release.until ?? release.time)}   ${said.value}   95%: ${said.low} to ${said.high}` : "";
   }
 }
 

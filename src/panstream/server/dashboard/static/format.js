@@ -1,12 +1,19 @@
 // Numbers and times as people read them.
 
-/** A number with as many digits as matter. */
-export function number(value) {
+/** A number with as many digits as matter: those of its size, or of the width of the range it lies in. */
+export function number(value, width = 0) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (value === Infinity || value === "inf") return "∞";
   const size = Math.abs(value);
-  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  const usual = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  const digits = width > 0 ? Math.min(Math.max(usual, 1 - Math.floor(Math.log10(width))), 8) : usual;
   return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
+}
+
+/** An answer and the ends of its range, all with the same digits. */
+export function answer({ value, interval: [low, high] }) {
+  const width = low === null || high === null ? 0 : Math.min(high - low, 10);
+  return { value: number(value, width), low: low === null ? "−∞" : number(low, width), high: high === null ? "∞" : number(high, width) };
 }
 
 /** A privacy loss: short, and honest about infinity. */

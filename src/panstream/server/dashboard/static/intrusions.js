@@ -6,7 +6,7 @@ import { loss, many, moment } from "./format.js";
 
 export const title = "Intrusions";
 
-export function page(store, speak) {
+export function page(store, tell) {
   const list = h("div");
   const price = h("div");
   const opener = h("button", { class: "main", type: "button" }, "Announce an intrusion…");
@@ -15,7 +15,7 @@ export function page(store, speak) {
     h("div", { class: "cards" },
       h("section", { class: "card", "aria-labelledby": "known" }, h("header", null, h("h2", { id: "known" }, "Announced so far")), list),
       h("section", { class: "card", "aria-labelledby": "price" }, h("header", null, h("h2", { id: "price" }, "What another one would cost")), price, opener)));
-  const dialog = confirmation(store, speak, opener);
+  const dialog = confirmation(store, tell, opener);
   opener.addEventListener("click", () => dialog.open());
   node.append(dialog.node);
 
@@ -37,7 +37,7 @@ function table(rows) {
       h("th", { scope: "row" }, row.query), h("td", null, row.epsilon === null ? "no finite price" : loss(row.epsilon)), h("td", null, row.text))))));
 }
 
-function confirmation(store, speak, opener) {
+function confirmation(store, tell, opener) {
   const costs = h("div");
   const sure = h("input", { type: "checkbox", id: "sure" });
   const go = h("button", { class: "main danger", type: "submit", disabled: true }, "Announce now");
@@ -55,7 +55,7 @@ function confirmation(store, speak, opener) {
     try {
       const done = await api.announce();
       node.close();
-      speak(`Intrusion announced. ${many(done.announced.length, "intrusion")} so far.`);
+      tell(`Intrusion announced. ${many(done.announced.length, "intrusion")} so far.`);
       await store.refresh();
     } catch (error) {
       say(problem, error.status === 403 ? "Only a token with the scope admin can announce an intrusion." : error.message);
