@@ -1,0 +1,39 @@
+"""Entropy is asked for in a way that waits until the kernel has some, and is asked for again until there is enough."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from panstream.randomness import entropy
+
+
+def test_the_kernel_is_asked_to_wait_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flag 1 would be GRND_NONBLOCK, 2 GRND_RANDOM; a request that a signal cuts short is completed."""
+    asked: list[tuple[int, int, int]] = []
+
+    def three_bytes(address: int, size: int, flags: int) -> int:
+        asked.append((address, size, flags))
+        if len(asked) == 2:
+            ctypes.set_errno(4)
+            return -1
+        ctypes.memset(address, len(asked), min(3, size))
+        return min(3, size)
+
+    monkeypatch.setattr(entropy, "_GETRANDOM", three_bytes)
+    buffer = np.zeros(8, np.uint8)
+    entropy.system_entropy(buffer)
+    start = buffer.ctypes.data
+    assert asked == [(start, 8, 0), (start + 3, 5, 0), (start + 3, 5, 0), (start + 6, 2, 0)]
+    assert buffer.tolist() == [1, 1, 1, 3, 3, 3, 4, 4]
+
+
+def test_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(address: int, size: int, flags: int) -> int:
+        ctypes.set_errno(38)
+        return -1
+
+    monkeypatch.setattr(entropy, "_GETRANDOM", refuse)
+    with pytest.raises(OSError, match="no entropy") as raised:
+        entropy.system_entropy(np.zeros(4, np.uint8))
+    assert raised.value.errno == 38
