@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from panstream.cli.inspect import KeyFile
 from panstream.cli.outcome import operator_key, outcome
 from panstream.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    from panstream.engine.plan import QueryPlan
 
 __all__ = ["app"]
 
@@ -34,27 +31,17 @@ def announce(
     with outcome():
         from panstream.engine.config import load_config
         from panstream.engine.engine import Engine
+        from panstream.engine.fate import fate
 
         loaded = load_config(config)
         if loaded.directory is None:
             raise InvalidParameter("[store] directory is needed: without it there is no stored state to make safe")
         with Engine(loaded, operator_key=operator_key(key_file)) as engine:
             for plan in engine.plans:
-                typer.echo(f"  {plan.config.name}: {_fate(plan, len(engine.intrusions))}", err=True)
+                typer.echo(f"  {plan.config.name}: {fate(plan, len(engine.intrusions))[1]}", err=True)
             if engine.intrusions:
                 typer.echo(f"  announced before: {', '.join(engine.intrusions)}", err=True)
             if not yes:
                 typer.confirm("Announce an intrusion now?", abort=True, err=True)
             for name, done in engine.announce_intrusion().items():
                 typer.echo(f"{name}: {'refreshed' if done else 'not refreshed'}")
-
-
-def _fate(plan: QueryPlan, before: int) -> str:
-    """Return what an intrusion means for one query, if ``before`` were announced already."""
-    many = plan.claim.intrusions.announced
-    if many < 0:
-        return "is refreshed, which costs no epsilon but more error from here on"
-    if many > before or (many and plan.config.window is not None):
-        return f"is refreshed, as paid for in advance ({many} at most{' per window' if plan.config.window else ''})"
-    used = "all that were paid for are used up" if many else "cannot be refreshed, since announced is not declared"
-    return f"{used}: this is the one look that its claim covers; a further one has no finite price"

@@ -81,6 +81,7 @@ def make_server(
     from panstream.server.dashboard import routes
     from panstream.server.protocol import protocol_with
     from panstream.server.service import Service
+    from panstream.server.sweep import Sweeper
     from panstream.server.tokens import Tokens
 
     if settings.tokens is None and not is_loopback(settings.host):
@@ -128,6 +129,7 @@ def make_server(
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             service.start()
+            Sweeper.start()
             await super().startup(sockets)
             started(place)
 

@@ -22,14 +22,16 @@ class Sweeper:
     """Runs the collector soon after it was asked to."""
 
     def __init__(self) -> None:
-        self._asked = self._frozen = False
+        self._asked = False
+
+    @staticmethod
+    def start() -> None:
+        """Take note of what is there from the start: it need not be looked at each time. Call it before any request."""
+        gc.collect()
+        gc.freeze()
 
     def soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Collect within a tenth of a second."""
-        if not self._frozen:
-            gc.collect()
-            gc.freeze()  # what is there from the start need not be looked at each time
-            self._frozen = True
         if not self._asked:
             self._asked = True
             loop.call_later(_DELAY, self._sweep)

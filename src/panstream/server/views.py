@@ -7,14 +7,12 @@ from typing import Any
 
 from panstream import __version__
 from panstream.engine.engine import Engine
+from panstream.engine.fate import fate
 from panstream.engine.plan import QueryPlan
 from panstream.engine.results import series_name
 from panstream.store.releases import Release
 
 __all__ = ["health", "intrusions", "ledger", "queries", "release", "series_of"]
-
-_FREE = "is refreshed, which costs no epsilon but more error from here on"
-_USED = "cannot be refreshed: this is the one look that its claim covers; a further one has no finite price"
 
 
 def queries(engine: Engine) -> dict[str, Any]:
@@ -49,7 +47,7 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
         "window": query.window,
         "on_demand": not scheduled,
         "finished": engine.finished(query.name),
-        "refreshable": _refreshable(plan),
+        "refreshable": fate(plan, len(engine.intrusions))[0],
     }
 
 
@@ -104,17 +102,14 @@ def ledger(engine: Engine) -> dict[str, Any]:
 
 def intrusions(engine: Engine, *, done: bool = False) -> dict[str, Any]:
     """Return the intrusions announced, and the price of another announcement."""
+    before = len(engine.intrusions)
+    prices = [(plan.config.name, *fate(plan, before)) for plan in engine.plans]
     return {
         "done": done,
         "announced": list(engine.intrusions),
         "price": [
-            {
-                "query": plan.config.name,
-                "refreshable": _refreshable(plan),
-                "epsilon": 0.0 if _refreshable(plan) else None,
-                "text": _FREE if _refreshable(plan) else _USED,
-            }
-            for plan in engine.plans
+            {"query": name, "refreshable": good, "epsilon": 0.0 if good else None, "text": text}
+            for name, good, text in prices
         ],
     }
 
@@ -122,10 +117,6 @@ def intrusions(engine: Engine, *, done: bool = False) -> dict[str, Any]:
 def health(*, failed: bool, stopping: bool) -> dict[str, Any]:
     """Return whether events are taken."""
     return {"status": "failed" if failed else "stopping" if stopping else "ok", "version": __version__}
-
-
-def _refreshable(plan: QueryPlan) -> bool:
-    return bool(plan.claim.intrusions.announced)
 
 
 def _epsilon(value: float) -> float | str:
