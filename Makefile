@@ -17,6 +17,7 @@ help:
 	@echo "make release  build wheel and sdist, install and use them in empty environments"
 	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
 	@echo "make soak     30 minutes of load on a server that is killed every 20 seconds"
+	@echo "make flower   run three hospitals as Flower nodes, with TLS and node keys"
 	@echo "make clean    remove what make created"
 
 $(VENV)/.core: pyproject.toml constraints.txt
@@ -64,12 +65,29 @@ docs: $(STAMP)
 release: $(STAMP)
 	$(BIN)/python benchmarks/release.py
 
+# Spark is heavy and needs Java 17, so it has an environment of its own and is not part of make test.
+.PHONY: spark
+spark:
+	$(PYTHON) -m venv $(VENV)-spark
+	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
+	$(VENV)-spark/bin/python experiments/cluster_spark.py
+
 mutants: $(STAMP)
 	$(BIN)/python benchmarks/mutants.py
 
 soak: $(STAMP)
 	$(BIN)/python benchmarks/soak.py
 
+# Flower caps the versions of packages that we use too, so it has an environment of its own; about a minute to install.
+.venv-flower/.installed: pyproject.toml constraints-flower.txt
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt -e '.[flower]'
+	@touch $@
+
+.PHONY: flower
+flower: .venv-flower/.installed
+	.venv-flower/bin/python examples/flower/run.py
+
 clean:
 	find src -name '*.nb[ic]' -delete
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-flower .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

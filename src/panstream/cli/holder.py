@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from panstream.cli.outcome import outcome
+from panstream.errors import InvalidParameter
 
 __all__ = ["holder"]
 
@@ -25,6 +26,8 @@ def holder(config: Annotated[Path, typer.Argument(help="Configuration of the hol
         from panstream.federated.https import HolderServer
 
         given = read_holder(config)
+        if given.identity is None:
+            raise InvalidParameter("[holder] must have certificate, key and authority")
         records = read_table(given.data, read_domain(given.domain))
         with Holder(given.name, records, epsilon=given.epsilon, delta=given.delta, ledger=given.ledger) as kept:
             server = HolderServer(kept, given.identity, given.analysts, host=given.host, port=given.port)

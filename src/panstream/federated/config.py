@@ -44,7 +44,7 @@ class HolderConfig:
     epsilon: float
     delta: float
     ledger: Path
-    identity: Identity
+    identity: Identity | None
     analysts: tuple[str, ...]
     host: str
     port: int
@@ -88,8 +88,8 @@ def read_holder(path: Path) -> HolderConfig:
         epsilon=holder.number("epsilon"),
         delta=holder.number("delta", 0.0),
         ledger=folder / holder.take("ledger", str),
-        identity=_identity(holder, folder),
-        analysts=tuple(holder.take("analysts", list)),
+        identity=_identity(holder, folder) if holder.has("certificate") else None,
+        analysts=tuple(holder.take("analysts", list, [])),
         host=holder.take("host", str, "127.0.0.1"),
         port=holder.take("port", int, 0),
     )
@@ -163,6 +163,9 @@ class _Section:
         if not isinstance(value, kind) or isinstance(value, bool):
             raise InvalidParameter(f"{key} in {self._where} must be of type {kind.__name__}")
         return value
+
+    def has(self, key: str) -> bool:
+        return key in self._values
 
     def number(self, key: str, default: Any = ...) -> float:
         if key not in self._values and default is not ...:

@@ -1,0 +1,1 @@
+"""Three hospitals as Flower nodes."""
