@@ -233,7 +233,7 @@ class ClusterEngine(Engine):
         with self._lock:
             return super().announce_intrusion()
 
-    def commit(self, *, durable: Callable[[], None] = lambda: None) -> None:
+    def commit(self, *, durable: Callable[[], None] | None = None) -> None:
         """Commit on all shards, then here, and publish."""
         with self._lock:
             super().commit(durable=durable)

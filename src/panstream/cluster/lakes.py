@@ -94,7 +94,7 @@ def feed_frame(engine: ClusterEngine, link: DaskLink, job: Job, frame: Any) -> F
     by_name = dict(zip((name.name for name in names), parts, strict=True))
 
     def submit(client: Any, partition: Partition, actors: dict[int, Any]) -> Any:
-        task = delayed(ingest_frame, pure=False)(by_name[partition.name], job, actors, partition.name)
+        task = delayed(ingest_frame, pure=False)(by_name[partition.name], job, _addresses(actors), partition.name)
         return client.compute(task, optimize_graph=True, retries=0)
 
     def here(partition: Partition, actors: dict[int, Any]) -> Ingested:
@@ -110,7 +110,7 @@ def feed_files(
 
     def submit(client: Any, partition: Partition, actors: dict[int, Any]) -> Any:
         key = f"panstream-read-{uuid.uuid4().hex[:12]}"
-        return client.submit(ingest, job, partition, actors, key=key, pure=False, retries=0)
+        return client.submit(ingest, job, partition, _addresses(actors), key=key, pure=False, retries=0)
 
     def here(partition: Partition, actors: dict[int, Any]) -> Ingested:
         return ingest(job, partition, actors)
@@ -159,6 +159,10 @@ def _submitted(reading: _Reading, client: Any, partition: Partition, actors: dic
         return reading.here(partition, actors) if attempt > 2 else reading.submit(client, partition, actors)
     except (OSError, RuntimeError, TimeoutError):
         return None
+
+
+def _addresses(actors: dict[int, Any]) -> dict[int, tuple[str, str]]:
+    return {shard: (actor._address, actor.key) for shard, actor in actors.items()}
 
 
 def _result(future: Any) -> Ingested | None:

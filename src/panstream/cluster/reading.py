@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.cluster import division
+from panstream.cluster.actor import ShardActor
 from panstream.cluster.division import Piece
 from panstream.cluster.ownership import Ownership
 from panstream.cluster.shard import label, wipe_pieces
@@ -232,6 +233,7 @@ def reader_of(job: Job) -> _Reader:
 def ingest(job: Job, partition: Partition, actors: Mapping[int, Any], table: Any = None) -> Ingested:
     """Read a partition and give every shard its part; when this returns without ``lost``, all have it durable.
 
+    ``actors`` are the shards', or their addresses and keys: a task that was given actors would wait for their workers.
     Errors come back as words: an exception would carry rows in its traceback.
     """
     found = Ingested()
@@ -261,6 +263,10 @@ def ingest(job: Job, partition: Partition, actors: Mapping[int, Any], table: Any
 
 def _start(actor: Any, part: Any) -> Any:
     try:
+        if isinstance(actor, tuple):
+            from distributed.actor import Actor
+
+            actor = Actor(ShardActor, *actor)  # type: ignore[no-untyped-call]
         return None if actor is None else actor.call("absorb", ([part],))
     except Exception:
         return None

@@ -1,0 +1,72 @@
+"""Distinct users of a column of a Spark DataFrame, with a weaker promise than on Dask.
+
+The data are at rest already, and what a task sends to the driver (one bit for every cell that its rows touch) is exact and may be
+written to disk by Spark on the way. Only the driver's state starts as noise: private is what leaves the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from panstream.algorithm import Monitor
+from panstream.batch import items
+from panstream.distinct.bitmap import Bitmap
+from panstream.errors import MissingExtra, NotSupported
+from panstream.estimate import Estimate
+from panstream.randomness import Source
+from panstream.scratch import Scratch
+from panstream.statistics import DistinctCount
+
+__all__ = ["distinct"]
+
+
+def distinct(
+    frame: Any, column: str, *, epsilon: float, expected: int | None = None, memory: int = 1 << 22, key: int = 0
+) -> Estimate:
+    """Return how many different values a column of a Spark DataFrame has; nulls are left out.
+
+    Every partition becomes one row, a packed bit for each cell of the bitmap: at most ``memory``/8 bytes.
+    """
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise MissingExtra("counting on Spark", "spark") from None
+    algorithm = DistinctCount(epsilon, expected=expected, memory=memory, key=key).algorithm
+    if not isinstance(algorithm, Bitmap):
+        raise NotSupported("a Spark column is counted with a bitmap")
+
+    def touched(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from _touched(algorithm, batches)
+
+    monitor: Monitor[Any] = algorithm.start()
+    for row in frame.select(column).mapInArrow(touched, "cells binary").toLocalIterator():
+        _draw(algorithm, monitor, bytes(row["cells"]))
+    return monitor.release()
+
+
+def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield one row: which cells the partition's rows touch."""
+    import pyarrow as pa
+
+    whole = np.zeros(algorithm.table.cells, np.uint8)
+    for batch in batches:
+        checked = items(batch.column(0).drop_null())
+        with Scratch() as scratch:
+            np.bitwise_or(whole, algorithm.table.mark(checked, scratch), out=whole)
+        checked.wipe()
+    packed = np.packbits(whole).tobytes()
+    whole.fill(0)
+    yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], ["cells"])
+
+
+def _draw(algorithm: Bitmap, monitor: Monitor[Any], packed: bytes) -> None:
+    """Draw afresh every cell that a partition touched: the same law as an update with its rows."""
+    from panstream._kernels.bitmap import draw_marked
+
+    with Source() as source:
+        marks = source.scratch.array(algorithm.table.cells)
+        marks[:] = np.unpackbits(np.frombuffer(packed, np.uint8), count=marks.size)
+        draw_marked(monitor.state.bits, marks, source.bernoulli(algorithm.law.present, marks.size))
