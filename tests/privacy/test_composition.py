@@ -82,3 +82,10 @@ def test_zcdp_edges() -> None:
         zcdp_epsilon(1.0, 0.0)
     with pytest.raises(InvalidParameter, match="sigma must be positive"):
         gaussian_rho(1.0, 0.0)
+
+
+def test_a_repeated_delta_stays_below_one() -> None:
+    """Three times 0.4 is no promise at all, but still a probability."""
+    claim = repeated(Claim(epsilon=1.0, delta=0.4, unit="user"), 3)
+    assert claim.delta == 1 - 2**-53
+    assert repeated(Claim(epsilon=1.0, delta=0.25, unit="user"), 3).delta == 0.75
