@@ -84,6 +84,7 @@ class Server:
         self.start()
 
     def start(self) -> None:
+        begun = time.monotonic()
         command = [sys.executable, "-u", __file__, "--serve", str(self.folder)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **ENVIRONMENT})
         assert self.process.stdout is not None
@@ -91,6 +92,7 @@ class Server:
         assert address.startswith("http://"), "the server did not start"
         self.host, self.port = address.removeprefix("http://").rsplit(":", 1)
         self.starts += 1
+        self.start_seconds = time.monotonic() - begun
 
     def kill(self) -> None:
         self.process.kill()
@@ -308,7 +310,7 @@ def soak(folder: Path, minutes: float, life: float, pace: float, steady: float) 
     lives: list[float] = []
     draw = random.Random(1)
     while time.monotonic() - begun < minutes * 60 - steady:
-        threading.Event().wait(life - 2 + 4 * draw.random())
+        threading.Event().wait(max(life - server.start_seconds, 5) - 2 + 4 * draw.random())  # from kill to kill
         lives.append(server.memory())
         server.kill()
         server.start()
