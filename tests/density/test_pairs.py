@@ -65,3 +65,12 @@ def test_fixed_level_is_optbern_on_a_sample() -> None:
     for bad in (-1, 63):
         with pytest.raises(InvalidParameter, match="level must be in"):
             FixedLevel(universe=10, epsilon=1.0, level=bad)
+
+
+@pytest.mark.parametrize(("epsilon", "announced"), [(0.5, 0), (1.0, 0), (1.0, 1)])
+def test_quantised_laplace_keeps_the_paper_s_coin(epsilon: float, announced: int) -> None:
+    """The sign of a value with Laplace noise of scale 2 over the phase's half of epsilon, as the paper quantises it."""
+    law = QuantisedLaplace(universe=10, epsilon=epsilon, announced=announced).law
+    half = epsilon / 2 / (announced + 1)
+    expected = 1 - math.exp(-half / 2) / 2
+    assert float(law.present) == pytest.approx(expected, abs=1e-9)
