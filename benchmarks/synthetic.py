@@ -4,6 +4,9 @@ Adult as in docs/howto/synthetic-table.md: 13 attributes, 39,073 rows to learn f
 the mean total variation distance over all 78 two-way marginals, mean over five seeds of the split's noise. Full data
 from PANSTREAM_DATA (adult.csv.gz, diabetes43.csv.gz); without it the bundled sample, for which no target is set.
 
+Seconds are of the slowest run; the target of 10 s for the tree is held against processor seconds, so that a busy machine does
+not decide.
+
 Peers run in virtual environments of their own, found as PANSTREAM_PEERS/<name>/bin/python, and are left out when absent:
 
     for peer in DataSynthesizer==0.1.13 dpart==0.1.2 dpmm==0.1.9: python -m venv DIR/<name>; DIR/<name>/bin/pip install <peer>
@@ -191,26 +194,27 @@ def main() -> int:
         f"Adult: {len(train):,} rows to learn from, {len(test):,} to compare with, {len(train.domain)} attributes; "
         f"learned and held-out rows are {compare(train, test).mean_two_way:.4f} apart"
     )
-    print(f"{'method':<18} {'epsilon':>7} {'distance':>9} {'spread':>7} {'seconds':>8}")
+    print(f"{'method':<18} {'epsilon':>7} {'distance':>9} {'spread':>7} {'seconds':>8} {'cpu':>6}")
     missed = []
     for epsilon in EPSILONS:
         means = {}
         for name, synthesise in ours(epsilon).items():
             synthesise(train.take(range(200)))  # compile first
-            distances, seconds = [], []
+            distances, seconds, cpu = [], [], []
             for _ in range(SEEDS):
-                start = time.perf_counter()
+                start, busy = time.perf_counter(), time.process_time()
                 synthetic = synthesise(train)
                 seconds.append(time.perf_counter() - start)
+                cpu.append(time.process_time() - busy)
                 distances.append(compare(test, synthetic).mean_two_way)
             means[name] = float(np.mean(distances))
             target = TARGETS.get((name, epsilon)) if full else None
             verdict = "" if target is None else f"  {'ok' if means[name] <= target else 'MISSED'} ({target})"
             print(
-                f"{name:<18} {epsilon:>7} {means[name]:>9.4f} {np.std(distances):>7.4f} {max(seconds):>8.1f}{verdict}",
+                f"{name:<18} {epsilon:>7} {means[name]:>9.4f} {np.std(distances):>7.4f} {max(seconds):>8.1f} {max(cpu):>6.1f}{verdict}",
                 flush=True,
             )
-            if (target is not None and means[name] > target) or (name == "tree" and max(seconds) > 10):
+            if (target is not None and means[name] > target) or (name == "tree" and max(cpu) > 10):
                 missed.append(f"{name} at epsilon {epsilon}")
         if means["PrivBayes"] > means["independent"]:
             missed.append(f"PrivBayes worse than independent at epsilon {epsilon}")

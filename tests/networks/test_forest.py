@@ -81,7 +81,7 @@ def test_exact_tables_of_a_tree_give_the_tree_back() -> None:
     )
     tables = [NoisyTable(edge, 1e6 * margin(truth, edge), 0.0) for edge in edges]
     tables += [NoisyTable((at,), 1e6 * margin(truth, (at,)), 0.0) for at in range(4)]
-    network = fit_forest(domain(), 10**6, tables, iterations=4000)
+    network = fit_forest(domain(), 10**6, tables, iterations=1500)
     np.testing.assert_allclose(network.joint(), truth, atol=2e-4)
 
 

@@ -88,7 +88,7 @@ def no_fit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
         monkeypatch.setattr("panstream.networks.privbayes.fit_forest", lambda *args: None)
 
 
-@pytest.mark.parametrize(("n", "grid"), [(1, (-1, 1)), (2, (-1, 1)), (3, (0, 2)), (4, (2,))], ids=str)
+@pytest.mark.parametrize(("n", "grid"), [(1, (-1, 1)), (2, (1,)), (3, (0,)), (4, (2,))], ids=str)
 def test_the_claim_of_privbayes_holds_by_enumeration_and_is_nearly_used_up(n: int, grid: tuple[int, ...]) -> None:
     learner = PrivBayes(epsilon=1.5)
     loss = worst_loss(learner, n, grid)
@@ -149,7 +149,7 @@ def chain(n: int = 2000, seed: int = 0) -> Records:
     return Records(domain, np.array([a, b, c, e], np.uint16))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("epsilon", [0.02, 1.0])
 def test_what_is_drawn_adds_up_to_the_claim_and_no_further(seed: int, epsilon: float) -> None:
     records = chain()

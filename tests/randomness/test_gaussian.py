@@ -14,7 +14,7 @@ from panstream.errors import InvalidParameter
 from panstream.randomness import DiscreteGaussian, SeededSource, Source
 from statistical import assert_fits, assert_mean, assert_same_law
 
-N = 200_000
+N = 100_000
 
 
 def drawn(sigma: float, size: int) -> np.ndarray:

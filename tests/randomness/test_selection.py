@@ -12,7 +12,7 @@ from panstream.errors import InvalidParameter
 from panstream.randomness import Preference, SeededSource, Source
 from statistical import assert_fits
 
-N = 40_000
+N = 12_000
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
