@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -28,8 +28,9 @@ from panstream.errors import BudgetExhausted, NotSupported, StoreError
 from panstream.privacy.ledger import Ledger
 from panstream.randomness import Source
 from panstream.store.releases import Release, ReleaseLog
+from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Applied", "Engine"]
+__all__ = ["Applied", "Begun", "Engine"]
 
 Mask = NDArray[np.bool_]
 
@@ -41,6 +42,26 @@ class Applied:
     new: bool  # False if it was applied before
     skipped: tuple[int, ...] = ()  # numbers of the rows that some query could not use
     late: tuple[int, ...] = ()  # numbers of the rows whose window was over
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A commit that was begun."""
+
+    to: SnapshotStore | None
+    parts: dict[str, bytes] | None = field(repr=False)
+    drawn: list[Release]
+    slots: set[tuple[str, Slot]]
+
+    def store(self, durable: Callable[[], None] | None = None) -> None:
+        """Write everything; ``durable`` is called as soon as it is, while the state before is being made unreadable."""
+        if self.to is None or self.parts is None:
+            if durable is not None:
+                durable()
+        elif durable is None:
+            self.to.commit(self.parts)
+        else:
+            self.to.commit(self.parts, durable=durable)
 
 
 class Engine:
@@ -273,22 +294,30 @@ class Engine:
             self.commit()
         return done
 
-    def commit(self, *, durable: Callable[[], None] | None = None) -> None:
-        """Make states, seen batches, ledger and drawn releases durable in one go, then publish.
+    def commit(self) -> None:
+        """Make states, seen batches, ledger and drawn releases durable in one go, then publish."""
+        begun = self.begin_commit()
+        begun.store()
+        self.end_commit(begun)
 
-        ``durable`` is called as soon as they are, before the old state is made unreadable.
+    def begin_commit(self) -> Begun:
+        """Return all that must become durable; ``store`` it in any thread, then call ``end_commit`` in this one.
+
+        Meanwhile batches may be applied with ``commit=False``, and nothing else may be done.
         """
         self._kept.newest = self._stream_clock.newest
         self._holder.flush()
-        if self._store is not None:
-            self._store.commit(self._kept.parts(self._queries, self._drawn), durable=durable)
-        elif durable is not None:
-            durable()
-        before, self._slots = self._slots, self._held()
-        self._holder.drop(before - self._slots)
-        self._committed, self._uncommitted = self._clock(), False
+        parts = None if self._store is None else self._kept.parts(self._queries, self._drawn)
         drawn, self._drawn = self._drawn, []
-        for release in drawn:
+        self._uncommitted = False
+        return Begun(self._store, parts, drawn, self._held())
+
+    def end_commit(self, begun: Begun) -> None:
+        """Publish what was stored."""
+        before, self._slots = self._slots, begun.slots
+        self._holder.drop(before - self._slots)
+        self._committed = self._clock()
+        for release in begun.drawn:
             if self._append(release):
                 self._publish(release)
 
