@@ -64,7 +64,7 @@ class Processes:
         for name in ("scheduler", *(f"worker-{number}" for number in range(workers))):
             self.wait_for(name)
 
-    def wait_for(self, name: str, *, other_than: int | None = None, seconds: float = 60.0) -> int:
+    def wait_for(self, name: str, *, other_than: int | None = None, seconds: float = 240.0) -> int:
         """Return the process of a name, once there is one, or once it is another one."""
         deadline = time.monotonic() + seconds
         while self.pids.get(name) in (None, other_than):

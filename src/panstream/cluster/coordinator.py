@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -233,10 +233,10 @@ class ClusterEngine(Engine):
         with self._lock:
             return super().announce_intrusion()
 
-    def commit(self, *, durable: Callable[[], None] | None = None) -> None:
+    def commit(self, **options: Any) -> None:
         """Commit on all shards, then here, and publish."""
         with self._lock:
-            super().commit(durable=durable)
+            super().commit(**options)
 
 
 def _whole(sequence: int) -> int:

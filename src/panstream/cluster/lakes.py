@@ -156,7 +156,7 @@ def feed_partitions(
 def _submitted(reading: _Reading, client: Any, partition: Partition, actors: dict[int, Any], attempt: int) -> Any:
     try:
         # Workers that cannot reach each other may both reach us.
-        return reading.here(partition, actors) if attempt > 2 else reading.submit(client, partition, actors)
+        return reading.here(partition, actors) if attempt > 1 else reading.submit(client, partition, actors)
     except (OSError, RuntimeError, TimeoutError):
         return None
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.cluster import division
-from panstream.cluster.actor import ShardActor
 from panstream.cluster.division import Piece
 from panstream.cluster.ownership import Ownership
 from panstream.cluster.shard import label, wipe_pieces
@@ -264,12 +263,33 @@ def ingest(job: Job, partition: Partition, actors: Mapping[int, Any], table: Any
 def _start(actor: Any, part: Any) -> Any:
     try:
         if isinstance(actor, tuple):
-            from distributed.actor import Actor
-
-            actor = Actor(ShardActor, *actor)  # type: ignore[no-untyped-call]
+            address, key = actor
+            return _told(address, key, part)
         return None if actor is None else actor.call("absorb", ([part],))
     except Exception:
         return None
+
+
+def _told(address: str, key: str, part: Any) -> Any:
+    """Call an actor from a task. Dask's own proxy waits for ever where its worker is up but cannot be reached."""
+    import asyncio
+
+    import dask
+    from dask.utils import parse_timedelta
+    from distributed import get_worker
+    from distributed.protocol.serialize import to_serialize
+
+    worker = get_worker()
+    patience = 2 * parse_timedelta(dask.config.get("distributed.comm.timeouts.tcp"))
+
+    async def call() -> Any:
+        arguments = [to_serialize(each) for each in ("absorb", ([part],))]  # type: ignore[no-untyped-call]
+        answer = await asyncio.wait_for(
+            worker.rpc(address).actor_execute(function="call", actor=key, args=arguments, kwargs={}), patience
+        )
+        return answer["result"] if answer["status"] == "OK" else ("failed", "")
+
+    return asyncio.run_coroutine_threadsafe(call(), worker.loop.asyncio_loop)  # type: ignore[attr-defined]
 
 
 def _acknowledged(future: Any) -> bool:

@@ -1,0 +1,144 @@
+"""How a cluster scales: constants measured here on 1, 2, 4 and 8 shards, a model made of them, and a simulation that checks it.
+
+    python experiments/cluster_model.py [ROWS]
+
+The model (docs/explanation/scaling-model.md): a partition of P rows costs its reader P·read + N·call seconds and every shard
+take·C/N + store·C/N seconds, C the cells of the state; workers do both. The simulation lets W workers read partitions and serve
+shards one thing at a time, with random service times, and counts partitions a second.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from panstream.cluster import division
+from panstream.cluster.ownership import Ownership
+from panstream.cluster.shard import Shard, label
+from panstream.distinct.bitmap import Bitmap
+
+SHARDS = (1, 2, 4, 8)
+
+
+def best(work: object, rounds: int = 3) -> float:
+    found = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()  # type: ignore[operator]
+        found.append(time.perf_counter() - start)
+    return min(found[1:]) if rounds > 1 else found[0]
+
+
+def _take(shard: Shard, name: str, steps: Iterator[int], pieces: Iterator[list[division.Piece]]) -> None:
+    shard.apply(next(steps), [(None, 0, (), [(name, next(pieces))])])
+
+
+def measure(rows: int) -> dict[str, float]:
+    """Return seconds a row for hashing and cutting up, seconds a cell for taking marks in and storing, bytes a cell sent."""
+    algorithm = Bitmap(epsilon=1.0, buckets=1 << 16, levels=24, expected=1e8)
+    ids = pa.array([f"user-{number}" for number in np.random.default_rng(1).integers(0, rows, rows)])
+    cells = algorithm.table.cells
+    file = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"user": ids}), file)
+    decode = best(lambda: parquet.read_table(pa.BufferReader(file.getvalue()), use_threads=False)) / rows
+    print(f"decoding Parquet: {decode * 1e9:.0f} ns a row")
+    print(
+        f"{'shards':>6} {'cut, ns/row':>12} {'take, ns/cell':>14} {'store, ns/cell':>15} {'sent, bytes/cell':>17} {'state, bytes/cell':>18}"
+    )
+    table = []
+    for shards in SHARDS:
+        ownership = Ownership(cells=cells, shards=shards)
+        for shard in range(shards):
+            ownership.owned(shard)
+        cut = best(lambda o=ownership: division.split(algorithm, algorithm.batch(ids), o)) / rows
+        parts = division.split(algorithm, algorithm.batch(ids), ownership)
+        sent = sum(part[0][1][0].nbytes for part in parts) / cells
+        with tempfile.TemporaryDirectory() as folder:
+            seconds = []
+            for directory in (None, Path(folder)):
+                shard = Shard(number=0, shards=shards, algorithms={"n": algorithm}, directory=directory)
+                name = label("n", (0, 0))
+                shard.apply(1, [(None, 0, (name,), [])])
+                steps = count(2)
+                copies = [[(kind, tuple(c.copy() for c in columns)) for kind, columns in parts[0]] for _ in range(4)]
+                seconds.append(best(partial(_take, shard, name, steps, iter(copies))))
+                held = len(shard.gather(name))
+                shard.close()
+        own = ownership.count(0)
+        take, store = seconds[0] / own, max(seconds[1] - seconds[0], 0.0) / own
+        table.append((cut, take, store, sent, held / own))
+        print(
+            f"{shards:>6} {cut * 1e9:>12.1f} {take * 1e9:>14.2f} {store * 1e9:>15.2f} {sent:>17.3f} {held / own:>18.3f}",
+            flush=True,
+        )
+    cut, take, store, sent, held = np.median(np.array(table), axis=0)
+    return {"read": cut + decode, "take": take, "store": store, "sent": sent, "held": held, "cells": cells}
+
+
+def model(constants: dict[str, float], workers: int, rows: int, call: float = 0.002) -> float:
+    """Return events a second of ``workers`` workers with one shard each, partitions of ``rows`` rows."""
+    shard = (constants["take"] + constants["store"]) * constants["cells"] / workers
+    return workers * rows / (rows * constants["read"] + workers * (call + shard))
+
+
+def simulate(constants: dict[str, float], workers: int, rows: int, partitions: int, call: float = 0.002) -> float:
+    """Return the same from a queue at every worker: two partitions under way each, reading and serving shards in turn."""
+    draw = np.random.default_rng(2)
+    serve = call + (constants["take"] + constants["store"]) * constants["cells"] / workers
+    free, left, done = [0.0] * workers, partitions, 0.0
+    events: list[tuple[float, int, int]] = []  # when a worker may begin to read its next partition
+
+    def busy(worker: int, begin: float, seconds: float) -> float:
+        free[worker] = max(free[worker], begin) + seconds * draw.uniform(0.8, 1.2)
+        return free[worker]
+
+    for number in range(2 * workers):
+        heapq.heappush(events, (0.0, number, number % workers))
+    reads: list[tuple[float, int, int]] = []
+    while (events and left) or reads:
+        if events and left and (not reads or events[0][0] <= reads[0][0]):
+            now, token, worker = heapq.heappop(events)
+            left -= 1
+            heapq.heappush(reads, (busy(worker, now, rows * constants["read"]), token, worker))
+        else:
+            now, token, worker = heapq.heappop(reads)
+            ends = [busy(owner, now, serve) for owner in range(workers)]
+            done = max(done, *ends)
+            heapq.heappush(events, (max(ends), token, worker))
+    return partitions * rows / done
+
+
+def main() -> None:
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
+    constants = measure(rows)
+    print(f"\n{'workers':>8} {'model, events/s':>16} {'simulated':>12} {'ratio':>6}")
+    for workers in (1, 2, 4, 8, 32, 128):
+        predicted = model(constants, workers, 1_000_000)
+        found = simulate(constants, workers, 1_000_000, 50 * workers)
+        print(f"{workers:>8} {predicted:>16,.0f} {found:>12,.0f} {found / predicted:>6.2f}")
+    need = 1e12 / 86_400
+    workers = next(w for w in range(1, 5000) if model(constants, w, 1_000_000) >= need)
+    algorithm = Bitmap(epsilon=1.0, buckets=1 << 16, levels=24, expected=1e10)
+    cells = int(constants["cells"])
+    print(
+        f"\n10^12 events a day are {need:,.0f} a second: {workers} workers like this core, partitions of a million rows"
+    )
+    print(f"  state, all shards     {cells / 1e6:.1f} MB running, {constants['held'] * cells / 1e6:.2f} MB on disk")
+    print(f"  network, all shards   {constants['sent'] * cells * need / 1e6 / 1e6:.1f} MB/s")
+    print(
+        f"  error at 10^10 users  {algorithm.relative_error(1e10):.2%} standard error, epsilon 1, on any number of shards"
+    )
+
+
+if __name__ == "__main__":
+    main()
