@@ -86,7 +86,7 @@ def _bars(panel: Panel) -> str:
     ]
     for number, (label, reference, synthetic) in enumerate(rows):
         top = 24 + 22 * number
-        short = label if len(label) <= 20 else label[:19] + "…"
+        short = label if len(label) <= 18 else label[:17] + "…"
         for offset, share, colour in ((0, reference, "#8a97a8"), (8, synthetic, "#1f6fb4")):
             width = max(205.0 * share / largest, 0.0)
             lines.append(f"<rect x=142 y={top + offset} width={width:.1f} height=7 fill='{colour}'></rect>")
