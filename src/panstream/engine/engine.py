@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -28,9 +28,8 @@ from panstream.errors import BudgetExhausted, NotSupported, StoreError
 from panstream.privacy.ledger import Ledger
 from panstream.randomness import Source
 from panstream.store.releases import Release, ReleaseLog
-from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Applied", "Begun", "Engine"]
+__all__ = ["Applied", "Engine"]
 
 Mask = NDArray[np.bool_]
 
@@ -42,26 +41,6 @@ class Applied:
     new: bool  # False if it was applied before
     skipped: tuple[int, ...] = ()  # numbers of the rows that some query could not use
     late: tuple[int, ...] = ()  # numbers of the rows whose window was over
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A commit that was begun."""
-
-    to: SnapshotStore | None
-    parts: dict[str, bytes] | None = field(repr=False)
-    drawn: list[Release]
-    slots: set[tuple[str, Slot]]
-
-    def store(self, durable: Callable[[], None] | None = None) -> None:
-        """Write everything; ``durable`` is called as soon as it is, while the state before is being made unreadable."""
-        if self.to is None or self.parts is None:
-            if durable is not None:
-                durable()
-        elif durable is None:
-            self.to.commit(self.parts)
-        else:
-            self.to.commit(self.parts, durable=durable)
 
 
 class Engine:
@@ -294,30 +273,23 @@ class Engine:
             self.commit()
         return done
 
-    def commit(self) -> None:
-        """Make states, seen batches, ledger and drawn releases durable in one go, then publish."""
-        begun = self.begin_commit()
-        begun.store()
-        self.end_commit(begun)
+    def commit(self, *, durable: Callable[[], None] | None = None) -> None:
+        """Make states, seen batches, ledger and drawn releases durable in one go, then publish.
 
-    def begin_commit(self) -> Begun:
-        """Return all that must become durable; ``store`` it in any thread, then call ``end_commit`` in this one.
-
-        Meanwhile batches may be applied with ``commit=False``, and nothing else may be done.
+        ``durable`` is called as soon as they are, before the old state is made unreadable.
         """
         self._kept.newest = self._stream_clock.newest
         self._holder.flush()
-        parts = None if self._store is None else self._kept.parts(self._queries, self._drawn)
-        drawn, self._drawn = self._drawn, []
-        self._uncommitted = False
-        return Begun(self._store, parts, drawn, self._held())
-
-    def end_commit(self, begun: Begun) -> None:
-        """Publish what was stored."""
-        before, self._slots = self._slots, begun.slots
+        if self._store is not None:
+            told = {} if durable is None else {"durable": durable}
+            self._store.commit(self._kept.parts(self._queries, self._drawn), **told)
+        elif durable is not None:
+            durable()
+        before, self._slots = self._slots, self._held()
         self._holder.drop(before - self._slots)
-        self._committed = self._clock()
-        for release in begun.drawn:
+        self._committed, self._uncommitted = self._clock(), False
+        drawn, self._drawn = self._drawn, []
+        for release in drawn:
             if self._append(release):
                 self._publish(release)
 

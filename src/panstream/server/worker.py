@@ -10,11 +10,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from panstream.engine.engine import Applied, Begun, Engine
+from panstream.engine.engine import Applied, Engine
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
 from panstream.engine.select import Selector
@@ -27,7 +27,7 @@ __all__ = ["Taken", "Worker"]
 _PULSE = 1.0  # seconds between looks at the clock
 _GROUP = 256  # batches that share a commit at most
 _PARSERS = 2
-_LINGER = 0.010  # seconds that a commit waits at most for bodies that are arriving
+_LINGER = 0.012  # seconds that a commit waits at most for bodies that are arriving
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 
 
@@ -50,7 +50,7 @@ class _Job:
     answered: bool = False
 
 
-_WAKE = _Job(None, None)  # type: ignore[arg-type]  # a commit is over
+_NOBODY = _Job(None, None)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -85,13 +85,7 @@ class Worker:
         self.batches = self.rows = 0  # since the start: how many there are is public
         self.failed = False
         self.arriving = _Count()
-        self._linger = self._since = 0.0
-        self._committer = ThreadPoolExecutor(1, "commit")
-        self._storing: Future[None] | None = None
-        self._begun: Begun | None = None
-        self._stored: list[_Job] = []  # batches of the commit that was begun
-        self._batches: list[_Job] = []  # applied since
-        self._calls: list[_Job] = []
+        self._linger = 0.0
 
     def run(self) -> None:
         """Start the thread; call it from the event loop."""
@@ -136,105 +130,67 @@ class Worker:
     def _run(self) -> None:
         last = time.monotonic()
         running = True
-        while running or self._batches or self._calls:
-            running = self._take(max(0.0, last + _PULSE - time.monotonic()) if running else 0.0) and running
-            if self._commit_runs() and running and len(self._batches) < _GROUP:
-                continue  # what comes meanwhile goes into the next commit
-            self._settle()
+        while running:
+            first = self._next(max(0.0, last + _PULSE - time.monotonic()))
             if self.failed:
                 self._reopen()
-            if self._batches and not (running and self._more_is_coming()):
-                self._begin()
-            if self._calls and not self._batches:
-                self._settle()
-                self._do_calls()
-            if time.monotonic() - last >= _PULSE and not self._batches:
+            if first is None:
+                running = False
+            elif first is not _NOBODY:
+                running = self._group(first)
+            if time.monotonic() - last >= _PULSE:
                 last = time.monotonic()
-                self._settle()
                 self._guard(self.engine.advance)
-        self._settle()
         self._guard(self.engine.commit)
-        self._committer.shutdown()
         self._select.__exit__(None, None, None)
         self.engine.close()
 
-    def _take(self, wait: float) -> bool:
-        """Take the next job, if one comes in time, and apply it; False at the end."""
-        if self._batches and not self._commit_runs():
-            wait = min(wait, max(0.0, self._since + self._linger - time.monotonic()))
+    def _next(self, wait: float) -> _Job | None:
+        """Return the next job, ``_NOBODY`` if none comes in time, ``None`` at the end."""
         try:
-            job = self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()
+            return self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()
         except queue.Empty:
-            return True
-        if job is None or job is _WAKE:
-            return job is not None
-        if isinstance(job.work, MicroBatch):
-            if not self._batches:
-                self._since = time.monotonic()
-            self._batches.append(job)
-            self._apply(job, job.work)
-            self.arriving.add(-1)
-        else:
-            self._calls.append(job)
-        return True
+            return _NOBODY
 
-    def _more_is_coming(self) -> bool:
-        """Return whether a commit should wait a moment for bodies that are arriving."""
-        if self.arriving.count <= 0 or len(self._batches) >= _GROUP or self._calls:
-            return False
-        return time.monotonic() < self._since + self._linger
-
-    def _commit_runs(self) -> bool:
-        return self._storing is not None and not self._storing.done()
-
-    def _begin(self) -> None:
-        """Begin to make the applied batches durable together."""
-        jobs, self._batches = self._batches, []
-        if not self.failed:
-            self.engine.forget_producers(self._producers)
-        if self.engine.config.durability != "batch":
-            self._conclude(jobs, self._guard(self.engine.advance))
-        elif self.failed:
-            self._conclude(jobs, False)
-        else:
-            self._begun, self._stored = self.engine.begin_commit(), jobs
-            self._storing = self._committer.submit(self._store, self._begun, jobs)
-
-    def _store(self, begun: Begun, jobs: list[_Job]) -> None:
-        began = time.monotonic()
-        try:
-            begun.store(durable=lambda: self._answer(jobs))
-        finally:
-            self._linger = min(_LINGER, time.monotonic() - began)
-            self._jobs.put(_WAKE)
-
-    def _settle(self) -> None:
-        """Wait for the commit that was begun, and publish."""
-        storing, self._storing = self._storing, None
-        if storing is None:
-            return
-        begun, jobs = self._begun, self._stored
-        assert begun is not None
-
-        def conclude() -> None:
-            storing.result()
-            self.engine.end_commit(begun)
-
-        done = self._guard(conclude)
-        if not done:
-            self.engine.give_up()
-        self._conclude(jobs, done)
-
-    def _conclude(self, jobs: list[_Job], done: bool) -> None:
-        for job in jobs if not done else ():
-            job.refusal = job.refusal or Refusal("unavailable", _FAILED, retry_after=1)
-        self._answer(jobs)
-
-    def _do_calls(self) -> None:
-        calls, self._calls = self._calls, []
+    def _group(self, first: _Job) -> bool:
+        """Apply batches as they come while more are arriving, then commit them all; False at the end."""
+        begin = time.monotonic()
+        batches: list[_Job] = []
+        calls: list[_Job] = []
+        job: _Job | None = first
+        while job is not None and job is not _NOBODY and len(batches) < _GROUP:
+            if isinstance(job.work, MicroBatch):
+                self._apply(job, job.work)
+                batches.append(job)
+                self.arriving.add(-1)
+            else:
+                calls.append(job)
+            patience = begin + self._linger - time.monotonic() if self.arriving.count > 0 else 0.0
+            job = self._next(patience)
+        if job is not None and job is not _NOBODY:
+            self._jobs.put(job)
+        self._commit(batches)
         for call in calls:
             self._call(call)
             self._answer([call])
+        return job is not None
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        """Make batches durable together, and say so."""
+        if not jobs:
+            return
+        begin = time.monotonic()
+        if not self.failed:
+            self.engine.forget_producers(self._producers)
+        if self.engine.config.durability == "batch":
+            done = self._guard(lambda: self.engine.commit(durable=lambda: self._answer(jobs)))
+        else:
+            done = self._guard(self.engine.advance)
+        if not done:
+            for job in jobs:
+                job.refusal = job.refusal or Refusal("unavailable", _FAILED, retry_after=1)
+        self._answer(jobs)
+        self._linger = min(_LINGER, time.monotonic() - begin)
 
     def _apply(self, job: _Job, batch: MicroBatch) -> None:
         try:
