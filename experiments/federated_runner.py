@@ -178,25 +178,34 @@ def references(world: Repetition, degree: int) -> dict[str, BayesianNetwork]:
 
 def run(path: Path, data: str, cells: Sequence[Cell], repetitions: int, methods: Sequence[str], jobs: int) -> None:
     """Write one row per method, cell and repetition; go on where an earlier run stopped."""
-    done: set[int] = set()
-    if path.exists():
-        with path.open(newline="") as file:
-            done = {int(row["repetition"]) for row in csv.DictReader(file) if _wanted(row, cells)}
+    found = _done(path)
+    done = {number for number in range(repetitions) if all((*_key(cell), number) in found for cell in cells)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", newline="") as file, ProcessPoolExecutor(jobs) as pool:
         writer = csv.writer(file)
         if path.stat().st_size == 0:
             writer.writerow(FIELDS)
         waiting = [number for number in range(repetitions) if number not in done]
-        tasks = [pool.submit(measure, number, data, list(cells), list(methods)) for number in waiting]
+        tasks = [
+            pool.submit(measure, number, data, [c for c in cells if (*_key(c), number) not in found], list(methods))
+            for number in waiting
+        ]
         for task in tasks:
             writer.writerows(task.result())
             file.flush()
 
 
-def _wanted(row: dict[str, str], cells: Sequence[Cell]) -> bool:
-    at = (int(row["degree"]), int(row["holders"]), float(row["epsilon"]))
-    return at in {(cell.degree, cell.holders, cell.epsilon) for cell in cells}
+def _key(cell: Cell) -> tuple[int, int, float]:
+    return cell.degree, cell.holders, cell.epsilon
+
+
+def _done(path: Path) -> set[tuple[int, int, float, int]]:
+    """The cells and repetitions that an earlier run has written."""
+    if not path.exists():
+        return set()
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {(int(row["degree"]), int(row["holders"]), float(row["epsilon"]), int(row["repetition"])) for row in rows}
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -229,7 +238,7 @@ def _frame(cells: Sequence[Cell]) -> pd.DataFrame:
     """The cells, and for each degree the one without privacy, to pick rows of a larger file."""
     rows = [(cell.degree, cell.holders, cell.epsilon) for cell in cells]
     rows += [(degree, 0, math.inf) for degree in {cell.degree for cell in cells}]
-    return pd.DataFrame(dict.fromkeys(rows), columns=["degree", "holders", "epsilon"])
+    return pd.DataFrame(list(dict.fromkeys(rows)), columns=["degree", "holders", "epsilon"])
 
 
 def plot(path: Path, picture: Path, x: str, title: str, log: bool, cells: Sequence[Cell]) -> None:
@@ -251,16 +260,28 @@ def plot(path: Path, picture: Path, x: str, title: str, log: bool, cells: Sequen
             axes.axhline(mean, color=colour, ls=line, lw=1.0, label=name)
     if log:
         axes.set_xscale("log")
+    if varying["mean"].max() > 2.5 * varying["mean"].min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
     values = sorted(varying[x].unique())
     axes.set_xticks(values, [f"{value:g}" for value in values])
-    axes.minorticks_off()
+    axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     axes.set_xlabel({"epsilon": "privacy budget ε of every holder", "holders": "holders", "degree": "degree"}[x])
     axes.set_ylabel("cross entropy (bits a record)")
     axes.set_title(title, fontsize=10)
     handles: dict[str, Any] = {}
     for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
         handles.setdefault(label, handle)
-    axes.legend(handles.values(), handles.keys(), fontsize=7, ncols=2)
+    axes.legend(
+        handles.values(),
+        handles.keys(),
+        fontsize=7,
+        ncols=4,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.13),
+        frameon=False,
+    )
     axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(picture)
@@ -313,3 +334,14 @@ def lines(path: Path, x: str, cells: Sequence[Cell]) -> Iterator[str]:
         yield f"{x} {value:g}"
         for row in part.sort_values("mean").itertuples():
             yield f"    {row.mean:9.4f} ± {row.std:.4f}  {row.method}"
+
+
+def write_results(folder: Path, target: Path) -> None:
+    """Mean, standard deviation and number of runs of everything measured in a folder, as one small file."""
+    names = sorted(folder.glob("federated_*.csv"))
+    frames = [summary(read(name)).assign(figure=name.stem.removeprefix("federated_")) for name in names]
+    pd.concat(frames).round(5).to_csv(target, index=False)
+
+
+if __name__ == "__main__":
+    write_results(Path("figures"), Path(__file__).parent / "federated_results.csv")

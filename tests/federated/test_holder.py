@@ -25,6 +25,7 @@ from panstream.federated.questions import (
     write_question,
 )
 from panstream.federated.schema import domain_digest
+from panstream.networks import Domain, Records
 from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.holders import Loss, information_sensitivity, zcdp_budget
 
@@ -209,3 +210,23 @@ def test_grouped_tables_are_sums_of_the_exact_ones() -> None:
     joined = np.where(RECORDS.codes[1] == 1, 1, 0)
     expected = [[int(((joined == a) & (RECORDS.codes[3] == b)).sum()) for b in range(3)] for a in range(2)]
     assert answer.tables[0].tolist() == expected
+
+
+def test_questions_that_would_keep_a_holder_busy_for_ever_are_refused() -> None:
+    wide = Records(Domain({f"x{at}": ["0", "1"] for at in range(60)}), np.zeros((60, 10), np.uint16))
+    large = Records(
+        Domain({f"x{at}": [str(each) for each in range(1000)] for at in range(4)}), np.zeros((4, 10), np.uint16)
+    )
+    placed = tuple(range(40))
+    for records, kind, fields in (
+        (wide, Vote, {"placed": placed, "degree": 8, "epsilon": 0.1}),
+        (wide, LocalModel, {"degree": 8, "root": 0, "structure": 0.1, "parameters": 0.1}),
+        (large, Vote, {"placed": (0, 1), "degree": 2, "epsilon": 0.1}),
+        (large, LocalModel, {"degree": 2, "root": 0, "structure": 0.1, "parameters": 0.1}),
+        (large, LocalScores, {"families": ((0, 1, 2),), "epsilon": 0.1}),
+        (large, CountTables, {"noise": "laplace", "tables": (Table(attributes=(0, 1, 2), budget=0.1),)}),
+    ):
+        holder = Holder("h", records, epsilon=1.0)
+        question = kind(run="r", domain=domain_digest(records.domain), **fields)  # type: ignore[arg-type]
+        assert "limit" in refusal(holder, write_question(question)).text, question
+        assert holder.ledger.total == Loss()

@@ -65,6 +65,15 @@ def test_with_little_noise_the_others_come_close_to_the_curator(method: object) 
     assert best - 0.01 < result.network.cross_entropy(RECORDS) < best + 0.03
 
 
+def test_where_no_pair_could_stand_out_everything_goes_into_the_margins() -> None:
+    holders = deal(RECORDS, 3, epsilon=0.001, delta=1e-6)
+    result = FederatedTree(epsilon=0.001).run(Federation.local(DOMAIN, holders))
+    assert result.facts == {"pairs": 0} and not result.network.edges
+    assert holders[0].ledger.epsilon == pytest.approx(0.001, rel=1e-3)
+    asked = FederatedTree(epsilon=0.001, margins=0.5).run(Federation.local(DOMAIN, deal(RECORDS, 3)))
+    assert asked.facts["pairs"] >= 1
+
+
 def test_under_heavy_noise_the_tree_drops_edges_instead_of_inventing_them() -> None:
     results = [FederatedTree(epsilon=0.01).run(Federation.local(DOMAIN, deal(RECORDS, 3))) for _ in range(5)]
     assert all(np.isfinite(each.network.cross_entropy(RECORDS)) for each in results)

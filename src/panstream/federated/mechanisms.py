@@ -33,6 +33,7 @@ from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, 
 __all__ = ["LARGEST_CELLS", "Statistics", "check", "draw", "families", "loss_of"]
 
 LARGEST_CELLS = 1 << 25
+LARGEST_CANDIDATES = 1 << 20
 _LARGEST_CACHE = 1 << 22
 _SLACK = 2  # a score is rounded down to a whole number, and computed in floating point
 
@@ -97,21 +98,28 @@ def check(question: Question, domain: Domain) -> None:
         case Vote(placed=placed, degree=degree):
             if max(placed) >= count or len(placed) >= count:
                 raise InvalidParameter(f"placed must leave an attribute out of 0..{count - 1}")
-            _check_degree(domain, min(degree, len(placed)))
+            _check_degree(domain, min(degree, len(placed)), len(placed))
         case LocalModel(root=root, degree=degree):
             if root >= count:
                 raise InvalidParameter(f"root must be in 0..{count - 1}, got root={root}")
-            _check_degree(domain, degree)
+            _check_degree(domain, min(degree, count - 1), count - 1)
         case LocalScores(families=asked):
-            for family in asked:
-                table_shape(domain, family)
+            cells = sum(math.prod(table_shape(domain, family)) for family in asked)
+            if cells > LARGEST_CELLS:
+                raise InvalidParameter(f"the families have {cells} cells, above the limit of {LARGEST_CELLS}")
         case _:
             pass
 
 
-def _check_degree(domain: Domain, degree: int) -> None:
+def _check_degree(domain: Domain, degree: int, placed: int) -> None:
+    """Refuse what would keep a holder busy for ever."""
     if math.prod(sorted(domain.sizes)[-(degree + 1) :]) > LARGEST_CELLS:
         raise InvalidParameter(f"a table of degree {degree} may be above the limit of {LARGEST_CELLS} cells")
+    candidates = math.comb(placed, degree) * len(domain)
+    if candidates > LARGEST_CANDIDATES:
+        raise InvalidParameter(
+            f"degree {degree} gives up to {candidates} families, above the limit of {LARGEST_CANDIDATES}"
+        )
 
 
 def loss_of(question: Question) -> Loss:

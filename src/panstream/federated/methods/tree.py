@@ -33,6 +33,7 @@ _INFORMATIVE = (
 )
 _VISIBLE = 3.0  # how many standard deviations such a pair must stand out by
 _CELL = 3.0  # a cell of a pair table should hold this many standard deviations on average
+_HOPELESS = 14.0  # noise of all margins together, in records: beyond this, asking about pairs costs more than it brings
 _EVIDENCE = 1.0  # log likelihood that a pair must gain over independence
 
 
@@ -49,7 +50,7 @@ class FederatedTree:
     on earlier *answers* only, so no selection mechanism is needed.
 
     ``margins`` and ``pairs`` are the shares of rho of the first two questions; by default the noisier the run, the larger the
-    share of the margins.
+    share of the margins, up to all of it.
     """
 
     epsilon: float
@@ -66,14 +67,13 @@ class FederatedTree:
             raise InvalidParameter("margins and pairs together must leave something for the edges")
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask three times (once where there is one attribute only)."""
+        """Ask three times; once where there is one attribute only, or where no pair could stand out of the noise."""
         domain, rho = federation.domain, zcdp_budget(self.epsilon, self.delta)
-        alone = len(domain) == 1
-        first = 1.0 if alone else self._first_share(domain, federation.records, len(federation.holders), rho)
+        first = self._first_share(domain, federation.records, len(federation.holders), rho)
         second = self.pairs if self.pairs is not None else (1.0 - first) / 2.0
         margins = _ask_margins(federation, first * rho)
         asked, edges = 0, []
-        if not alone:
+        if first < 1.0:
             plan = _plan(domain, margins, federation.records, len(federation.holders), second * rho)
             asked = len(plan.pairs)
             federation.report(f"asking about {asked} of {math.comb(len(domain), 2)} pairs")
@@ -84,9 +84,13 @@ class FederatedTree:
         return finish(federation, network, "federated tree", epsilon=self.epsilon, delta=self.delta, pairs=asked)
 
     def _first_share(self, domain: Domain, records: int, holders: int, rho: float) -> float:
+        if len(domain) == 1:
+            return 1.0
         if self.margins is not None:
             return self.margins
         noise = sum(domain.sizes) * gaussian_sigma(rho / len(domain)) * math.sqrt(holders) / records
+        if noise > _HOPELESS:
+            return 1.0
         return 0.4 + 0.55 * noise**2 / (noise**2 + 45.0)
 
 
