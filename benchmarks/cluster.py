@@ -16,7 +16,9 @@ from pathlib import Path
 
 from panstream.hardened import ENVIRONMENT
 
-ROUNDS = 3
+ROUNDS = int(os.environ.get("PANSTREAM_BENCH_ROUNDS", "3"))
+
+MEMORY = 1 << 20  # bytes of bitmap, as in many small deployments
 
 
 def write(folder: Path, rows: int) -> None:
@@ -33,7 +35,7 @@ def write(folder: Path, rows: int) -> None:
 
 
 def settings(rows: int) -> dict[str, object]:
-    query = {"name": "n", "sql": "SELECT COUNT(DISTINCT user) FROM s", "epsilon": 1.0, "expected": rows}
+    query = {"name": "n", "sql": "SELECT COUNT(DISTINCT user) FROM s", "epsilon": 1.0, "memory": MEMORY}
     return {"stream": {"name": "s", "user": "user", "columns": {"user": "string"}}, "query": [query]}
 
 
@@ -57,7 +59,8 @@ def main() -> None:
         return measure(folder, rows)
     with tempfile.TemporaryDirectory() as made:
         write(Path(made), rows)
-        for title, more in (("without the wiping allocator", {}), ("with the wiping allocator", ENVIRONMENT)):
+        kinds = (("without the wiping allocator", {}), ("with the wiping allocator", ENVIRONMENT))
+        for title, more in kinds[: int(os.environ.get("PANSTREAM_BENCH_KINDS", "2"))]:
             print(f"{title}: {rows:,} string ids in 8 Parquet files, 2 workers, best of {ROUNDS}", flush=True)
             plain = {} if more else {"PANSTREAM_BENCH_PLAIN": "1"}
             environment = {**os.environ, **more, **plain, "PANSTREAM_BENCH_LAKE": made}
@@ -80,7 +83,7 @@ def measure(folder: Path, rows: int) -> None:
         frame = dd.read_parquet(folder)
         jobs = {
             "one process": lambda: one_process(folder, rows),
-            "2 workers": lambda: panstream.cluster.distinct(frame, "user", epsilon=1.0, expected=rows, client=client),
+            "2 workers": lambda: panstream.cluster.distinct(frame, "user", epsilon=1.0, memory=MEMORY, client=client),
             "Dask nunique_approx": lambda: frame.user.nunique_approx().compute(),
         }
         best = dict.fromkeys(jobs, float("inf"))

@@ -153,8 +153,8 @@ def main() -> None:
         os.kill(child, signal.SIGKILL)
     deadline = time.monotonic() + 10
     while running and time.monotonic() < deadline:
-        child, _ = os.waitpid(-1, 0)
-        running.pop(child, None)
+        child, _ = os.waitpid(-1, os.WNOHANG)
+        running.pop(child, None) if child else time.sleep(0.02)
 
 
 if __name__ == "__main__":

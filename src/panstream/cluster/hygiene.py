@@ -65,7 +65,7 @@ def local_cluster(workers: int, *, security: bool = True, **options: Any) -> Any
         "memory_limit": 0,
         "dashboard_address": "127.0.0.1:0",
         "scheduler_kwargs": {"dashboard": False},
-        "security": security,
+        "security": True if security else None,
         "silence_logs": 50,
         **options,
     }

@@ -1,0 +1,95 @@
+"""Dask DataFrames in, answers out: nothing of the rows in the task graph, and what needs an order is refused."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+from distributed import Client
+
+import panstream.cluster
+from engine.streams import question
+from panstream.cluster.explain import explain_cluster, places
+from panstream.cluster.hygiene import SETTINGS, local_cluster
+from panstream.cluster.reading import partitions_of
+from panstream.cluster.session import is_private
+from panstream.engine.config import ConfigError, read_config
+from panstream.engine.plan import plan_all
+from panstream.errors import InvalidParameter
+
+USERS = 2000
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        local_cluster(2, processes=False, security=False) as cluster,
+        Client(cluster, direct_to_workers=True) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake")
+    for number in range(4):
+        ids = [f"user-{i}" for i in range(number * 400, number * 400 + 800)]
+        pd.DataFrame({"user": ids, "value": 1.0}).to_parquet(folder / f"part-{number}.parquet")
+    return folder
+
+
+def stream(*queries: dict[str, object]) -> object:
+    columns = {"user": "string", "value": "double"}
+    return read_config({"stream": {"name": "s", "user": "user", "columns": columns}, "query": list(queries)})
+
+
+def test_distinct_users_of_a_lake(client: Client, lake: Path) -> None:
+    found = panstream.cluster.distinct(
+        dd.read_parquet(lake), "user", epsilon=8.0, expected=USERS, memory=1 << 20, client=client
+    )
+    assert found.claim.epsilon == 8.0
+    assert abs(found.value - USERS) < 6 * found.standard_error + 20
+
+
+def test_a_configuration_over_a_frame(client: Client, lake: Path) -> None:
+    distinct = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", expected=USERS, memory=200_000)
+    total = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1)
+    found = panstream.cluster.run(
+        stream(distinct, total),  # type: ignore[arg-type]
+        dd.read_parquet(lake),
+        client=client,
+        zero_noise=True,
+    )
+    assert found["sum"].record["value"] == 3200
+    assert found["distinct"].record["value"] == pytest.approx(USERS, rel=0.05)
+
+
+def test_clocks_need_the_rows_in_order(client: Client, lake: Path) -> None:
+    hourly = question("n", "SELECT COUNT(*) FROM s", every="1 hour", horizon=3)
+    with pytest.raises(ConfigError, match="in order"):
+        panstream.cluster.run(stream(hourly), dd.read_parquet(lake), client=client)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="no column"):
+        panstream.cluster.distinct(dd.read_parquet(lake), "nobody", epsilon=1.0, client=client)
+
+
+def test_partitions_are_stretches_of_row_groups(lake: Path) -> None:
+    assert [part.row_groups for part in partitions_of([str(lake)], rows=100)] == [(0,)] * 4
+    assert partitions_of(["-"], rows=100) == []
+
+
+def test_where_states_are_is_explained() -> None:
+    distinct = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", expected=USERS)
+    total = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1)
+    plans = plan_all(stream(distinct, total))  # type: ignore[arg-type]
+    text = explain_cluster(plans, 4)
+    assert "no extra noise" in text
+    assert "multiply the noise variance by 2.5" in text
+    assert [entry["divided"] for entry in places(plans, 4)] == [True, False]
+
+
+def test_settings_and_addresses() -> None:
+    assert SETTINGS["distributed.worker.memory.spill"] is False
+    assert is_private("tls://10.0.0.1:8786")
+    assert is_private("tcp://127.0.0.1:8786")
+    assert not is_private("tcp://10.0.0.1:8786")
