@@ -72,13 +72,6 @@ spark:
 	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
 	$(VENV)-spark/bin/python experiments/cluster_spark.py
 
-# Spark is heavy and needs Java 17, so it has an environment of its own and is not part of make test.
-.PHONY: spark
-spark:
-	$(PYTHON) -m venv $(VENV)-spark
-	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
-	$(VENV)-spark/bin/python experiments/cluster_spark.py
-
 mutants: $(STAMP)
 	$(BIN)/python benchmarks/mutants.py
 
