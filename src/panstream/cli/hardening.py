@@ -40,7 +40,7 @@ def lock_memory() -> bool:
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit != resource.RLIM_INFINITY and not _may_lock():
         return False  # a limit would make later allocations fail
-    return ctypes.CDLL(None, use_errno=True).mlockall(_CURRENT_AND_FUTURE) == 0
+    return bool(ctypes.CDLL(None, use_errno=True).mlockall(_CURRENT_AND_FUTURE) == 0)
 
 
 def _may_lock() -> bool:
