@@ -36,7 +36,7 @@ def test_small_buffers_are_reused() -> None:
     for _ in range(50):
         with Scratch() as scratch:
             array = scratch.array(3000)
-            assert not array.any()
+            assert array.ctypes.data not in seen or not array.any()
             array[:] = 1
             seen.append(array.ctypes.data)
     assert len(set(seen)) < 20

@@ -43,7 +43,7 @@ def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape:
     """Return the posterior mean of the shares of one table whose counts add up to ``total``. None is 0.
 
     >>> posterior_shares(np.array([900, 130, -30]), 50.0, 1000).round(2).tolist()
-    [0.88, 0.11, 0.02]
+    [0.89, 0.1, 0.01]
     """
     scaled = np.asarray(noisy, np.float64).ravel() / deviation
     target = total / deviation
