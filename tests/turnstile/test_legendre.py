@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from panstream import Monitor
@@ -105,12 +106,11 @@ def test_users_in_one_bucket_do_not_cancel() -> None:
 
 def test_kinds_of_ids_agree() -> None:
     """Strings, bytes, dictionaries and chunks of integers reach the same cells as one array of them."""
-    pyarrow = pytest.importorskip("pyarrow")
     counter = LegendreCounter(buckets=64, levels=4, epsilon=math.inf)
     texts = [f"u{i % 50}" for i in range(70_000)]
     weights = np.arange(70_000) % 7 - 3
     states = []
-    for ids in (texts, [t.encode() for t in texts], pyarrow.array(texts).dictionary_encode(), np.array(texts)):
+    for ids in (texts, [t.encode() for t in texts], pa.array(texts).dictionary_encode(), np.array(texts)):
         monitor = counter.start()
         monitor.update(ids, weight=weights)
         states.append(monitor.state.counters.tolist())
