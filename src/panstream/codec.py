@@ -70,7 +70,8 @@ def role_of(declared: Field[Any]) -> Role | None:
 
 def encode(name: str, parameters: Mapping[str, Any], state: Any, layout: Mapping[str, FieldLayout]) -> bytes:
     """Return the bytes of a state with the public parameters it belongs to."""
-    table, payload = [], []
+    table: list[list[Any]] = []
+    payload: list[Any] = []
     for declared in fields(state):
         value, expected = getattr(state, declared.name), layout[declared.name]
         if expected.kind == "int":
@@ -79,15 +80,18 @@ def encode(name: str, parameters: Mapping[str, Any], state: Any, layout: Mapping
             continue
         array = np.ascontiguousarray(value, _DTYPES[expected.kind])
         raw = np.packbits(array.ravel(), bitorder="little") if expected.kind == "bits" else _little(array)
-        payload.append(raw.tobytes())
+        payload.append(np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data)
         table.append([declared.name, expected.kind, list(array.shape)])
     header = json.dumps(
         {"format": FORMAT, "algorithm": name, "parameters": _plain(parameters), "fields": table},
         separators=(",", ":"),
         sort_keys=True,
     ).encode()
-    body = b"".join([_MAGIC, struct.pack("<I", len(header)), header, *payload])
-    return body + hashlib.sha256(body).digest()
+    pieces = [_MAGIC, struct.pack("<I", len(header)), header, *payload]
+    checksum = hashlib.sha256()
+    for piece in pieces:
+        checksum.update(piece)
+    return b"".join([*pieces, checksum.digest()])
 
 
 def read_header(data: bytes) -> tuple[dict[str, Any], int]:

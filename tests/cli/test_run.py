@@ -175,14 +175,14 @@ def test_run_starts_again_with_a_wiping_allocator(here: Path) -> None:
         command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", *options]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            wait_for(here / "state" / "key")
+            wait_for(here / "state" / "state.sealed")
             environment = Path(f"/proc/{child.pid}/environ").read_bytes().decode()
             assert all((f"{key}={value}" in environment) == expected for key, value in ENVIRONMENT.items())
         finally:
             child.send_signal(signal.SIGINT)
             child.communicate()
         assert child.returncode == 130
-        (here / "state" / "key").unlink()
+        (here / "state" / "state.sealed").unlink()
         for path in (here / "state").iterdir():
             path.unlink()
 
@@ -200,7 +200,7 @@ def wait_for(path: Path) -> None:
 def test_ctrl_c_keeps_the_state(here: Path) -> None:
     command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "visits.csv", "--follow"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
-    wait_for(here / "state" / "key")
+    wait_for(here / "state" / "state.sealed")
     log = here / "state" / "releases.sqlite"
     wait_for(log)
     import sqlite3

@@ -207,10 +207,10 @@ def test_nothing_is_written_while_nothing_comes(tmp_path: Path) -> None:
     clock = Clock()
     with exact(COUNT, directory=tmp_path, clock=clock) as engine:
         engine.apply(rows(["count"], count=1))
-        before = (tmp_path / "key").read_bytes()
+        before = (tmp_path / "state.sealed").read_bytes()
         clock.now += 1000
         engine.advance()
-        assert (tmp_path / "key").read_bytes() == before
+        assert (tmp_path / "state.sealed").read_bytes() == before
 
 
 def test_the_clock_of_arrival_ticks_without_rows() -> None:
@@ -405,8 +405,7 @@ def test_the_budget_holds_over_restarts(tmp_path: Path) -> None:
 def test_a_log_without_its_state_is_refused(tmp_path: Path) -> None:
     with Engine(config(COUNT, directory=tmp_path)) as engine:
         engine.finish()
-    for path in [tmp_path / "key", *tmp_path.glob("state-*")]:
-        path.unlink()
+    (tmp_path / "state.sealed").unlink()
     with pytest.raises(StoreError, match="state is gone"):
         Engine(config(COUNT, directory=tmp_path))
 

@@ -50,7 +50,7 @@ def _store(path: Path, state: bool, yes: bool, key_file: Path | None) -> None:
     from panstream.engine.kept import read_meta
     from panstream.store.snapshot import SnapshotStore
 
-    if not (path / "key").exists():
+    if not (path / "state.sealed").exists():
         raise InvalidParameter(f"{path.name!r} holds no store")
     with SnapshotStore(path, operator_key=operator_key(key_file)) as store:
         parts = store.load() or {}

@@ -244,11 +244,12 @@ def wipe_pieces(pieces: Iterable[Piece]) -> None:
 def destroy(directory: str | os.PathLike[str]) -> None:
     """Make a shard's directory unreadable: overwrite its key, then remove it."""
     path = Path(directory)
-    for name in ("key", "key.new"):
-        with contextlib.suppress(FileNotFoundError), (path / name).open("r+b", buffering=0) as file:
+    names = [path / name for name in ("state.sealed", "state.new")]
+    for name in names:
+        with contextlib.suppress(FileNotFoundError), name.open("r+b", buffering=0) as file:
             file.write(bytes(os.fstat(file.fileno()).st_size))
             os.fsync(file.fileno())
-    for file_path in [*path.glob("state-*.sealed"), *(path / name for name in ("key", "key.new", "lock"))]:
-        file_path.unlink(missing_ok=True)
+    for name in [*names, path / "lock"]:
+        name.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         path.rmdir()

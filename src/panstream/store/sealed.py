@@ -15,7 +15,7 @@ from panstream.errors import StoreDamaged
 from panstream.randomness.entropy import system_entropy
 from panstream.scratch import wipe
 
-__all__ = ["KEY_BYTES", "fresh_key", "open_sealed", "pack", "seal", "unpack"]
+__all__ = ["KEY_BYTES", "Sealer", "digest", "fresh_key", "open_sealed", "seal", "unpack", "wipe_key"]
 
 KEY_BYTES = 32
 _NONCE = 12
@@ -38,6 +38,30 @@ def seal(payload: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
     return b"".join([nonce.tobytes(), encryptor.update(payload), encryptor.finalize(), encryptor.tag])
 
 
+class Sealer:
+    """Seals named parts again and again, into memory of its own that holds nothing but ciphertext."""
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+
+    def seal(self, parts: Mapping[str, bytes], key: NDArray[np.uint8], label: bytes) -> memoryview:
+        """Return nonce, ciphertext and tag, valid until the next call; ``unpack`` gets the parts back."""
+        pieces = _pieces(parts)
+        size = _NONCE + sum(map(len, pieces)) + _TAG
+        if not size <= len(self._out) - _TAG <= 4 * size:
+            self._out = bytearray(size + _TAG)  # the cipher wants a block to spare
+        nonce = np.frombuffer(self._out, np.uint8, _NONCE)
+        system_entropy(nonce)
+        encryptor = Cipher(algorithms.AES(key.data), modes.GCM(nonce.tobytes())).encryptor()
+        encryptor.authenticate_additional_data(label)
+        out, at = memoryview(self._out), _NONCE
+        for piece in pieces:
+            at += encryptor.update_into(piece, out[at:])
+        encryptor.finalize()
+        out[at:size] = encryptor.tag
+        return out[:size]
+
+
 def open_sealed(data: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
     """Return what was sealed, or raise StoreDamaged."""
     if len(data) < _NONCE + _TAG:
@@ -52,17 +76,16 @@ def open_sealed(data: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
     raise StoreDamaged(damaged)
 
 
-def pack(parts: Mapping[str, bytes]) -> bytes:
-    """Return named parts as one payload."""
+def _pieces(parts: Mapping[str, bytes]) -> list[bytes]:
     pieces = [struct.pack("<I", len(parts))]
     for name, content in parts.items():
         label = name.encode()
         pieces += [struct.pack("<HQ", len(label), len(content)), label, content]
-    return b"".join(pieces)
+    return pieces
 
 
 def unpack(payload: bytes) -> dict[str, bytes]:
-    """Return the parts that :func:`pack` joined."""
+    """Return the parts that were sealed together."""
     (count,) = struct.unpack_from("<I", payload)
     at, parts = 4, {}
     for _ in range(count):

@@ -1,19 +1,20 @@
 """Exactly one readable copy of the state on disk.
 
-A stored copy of the state is an intrusion, so history must not exist. Each commit writes the new state under a new key,
-then replaces the key file (the commit point), overwrites the old key and deletes the old ciphertext. Whatever blocks of old ciphertext
-survive on the medium cannot be read without a key that is gone.
+A stored copy of the state is an intrusion, so history must not exist. Each commit writes the new state under a new key beside the
+old one, then the new key beside the old key, waits for the disk once, and overwrites the old key. Old ciphertext
+stays until it is written over, and cannot be read without a key that is gone.
 
 ::
 
     directory/
-      lock            held while open: one writer
-      key             generation, key of the current ciphertext, its digest; replaced atomically
-      state-N.sealed  ciphertext of generation N
+      lock          held while open: one writer
+      state.sealed  two blocks of 4096 bytes for keys, one of which is in use; then room for two ciphertexts
 
-Rolling back one of the two files is detected. Not detected: rolling back both together (a restored backup, a copied
-disk), and old *key* blocks that an SSD or a journal keeps; put the directory on an encrypted disk and keep it
-out of backups.
+A key stands with its generation and with the place of its ciphertext. What counts is the newest key whose ciphertext is whole, so that a
+crash at any moment leaves the old state or the new one, in whatever order the disk wrote its blocks.
+
+Rolling back a part of the file is detected. Not detected: rolling back all of it (a restored backup, a copied disk), and old
+*key* blocks that an SSD or a journal keeps; put the directory on an encrypted disk and keep it out of backups.
 """
 
 from __future__ import annotations
@@ -22,30 +23,27 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
-from panstream.store.sealed import KEY_BYTES, digest, fresh_key, open_sealed, pack, seal, unpack, wipe_key
+from panstream.store.keys import BLOCK, Record, fresh_record, key_block, read_block
+from panstream.store.sealed import KEY_BYTES, Sealer, open_sealed, unpack, wipe_key
 
 __all__ = ["SnapshotStore"]
 
-T = TypeVar("T")
-
-_MAGIC = b"PANKEY01"
-_RECORD = struct.Struct("<8sQ32s32s")  # magic, generation, key, digest of the ciphertext
 _LABEL = b"panstream state 1"
-_KEY_LABEL = b"panstream key 1"
+_FIRST = 2 * BLOCK  # where ciphertext begins
+_OLD_LAYOUT = "this directory was written by an earlier release with another layout: use a new one"
 
 
 class SnapshotStore:
     """The one copy of the state. Open it, ``load`` what is there, ``commit`` what replaces it.
 
-    With ``operator_key`` (32 bytes from the operator, kept elsewhere) the key file itself is sealed: a thief of the disk
+    With ``operator_key`` (32 bytes from the operator, kept elsewhere) the keys in the file are sealed: a thief of the disk
     reads nothing. Without it, a thief of the whole disk reads the current state, which is the one intrusion that the claims cover.
 
     >>> import tempfile
@@ -59,17 +57,18 @@ class SnapshotStore:
         if operator_key is not None and len(operator_key) != KEY_BYTES:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
+        self._path = self._directory / "state.sealed"
         self._syncer: ThreadPoolExecutor | None = None
         self._finishing: Future[None] | None = None
         self._operator = None if operator_key is None else np.frombuffer(bytearray(operator_key), np.uint8)
+        self._sealer = Sealer()
+        self._file = -1
+        self._current: Record | None = None
         with _explained(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = _lock(self._directory / "lock")
         try:
-            record = self._read_key()
-            self._generation = 0 if record is None else record[0]
-            wipe_key(None if record is None else record[1])
-            self._sweep()
+            self._open()
         except BaseException:
             self.close()
             raise
@@ -85,26 +84,30 @@ class SnapshotStore:
         if self._syncer is not None:
             self._syncer.shutdown()  # after the state before is unreadable
             self._syncer = self._finishing = None
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        for descriptor in (self._file, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._lock = -1
         wipe_key(self._operator)
 
     def load(self) -> dict[str, bytes] | None:
         """Return the stored parts, ``None`` from an empty store, or raise StoreDamaged without side effects."""
-        record = self._read_key()
-        if record is None:
+        if self._current is None:
             return None
-        generation, key, expected = record
+        found = self._keys()
         try:
-            sealed = self._read(self._sealed(generation))
-            if sealed is None:
-                raise StoreDamaged("the state file is missing or older than its key: was one of the two rolled back?")
-            if digest(sealed) != expected:
-                raise StoreDamaged("the state file does not fit its key file: it was altered or cut short")
-            return unpack(open_sealed(sealed, key, _LABEL + struct.pack("<Q", generation)))
+            record = next((each for each in found if each.generation == self.generation), None)
+            if record is None:
+                raise StoreDamaged("the key of the state is gone: was the file altered?")
+            return unpack(self._opened(record))
         finally:
-            wipe_key(key)
+            for each in found:
+                wipe_key(each.key)
+
+    @property
+    def generation(self) -> int:
+        """Return the number of the stored state: how many commits there were."""
+        return 0 if self._current is None else self._current.generation
 
     def commit(self, parts: Mapping[str, bytes], *, durable: Callable[[], None] | None = None) -> None:
         """Replace the stored state by ``parts``; when this returns, they are durable and the old ones unreadable.
@@ -115,37 +118,68 @@ class SnapshotStore:
         if self._lock < 0:
             raise StoreError("the store is closed")
         self._finish()
-        generation, key = self._generation + 1, fresh_key()
-        target, key_file, new_key_file = self._sealed(generation), self._directory / "key", self._directory / "key.new"
+        record = fresh_record(self._current)
         try:
             with _explained(self._directory):
-                sealed = seal(pack(parts), key, _LABEL + struct.pack("<Q", generation))
-                self._write_durably((target, sealed), (new_key_file, self._key_record(generation, key, digest(sealed))))
-                with contextlib.ExitStack() as opened:
-                    old = opened.enter_context(_opened(key_file))
-                    os.replace(new_key_file, key_file)  # the commit point: from here on only the new state counts
-                    self._generation = generation
-                    _sync_directory(self._directory)
-                    kept = opened.pop_all()
-                self._finishing = self._in_background(self._bury, kept, old, generation - 1)
-                if durable is None:
-                    self._finish()
+                label = _LABEL + struct.pack("<Q", record.generation)
+                sealed = self._sealer.seal(parts, record.key, label)
+                placed = record.placed(self._room(len(sealed)), len(sealed))
+                if self._current is None:
+                    self._create(placed, sealed)
                 else:
-                    durable()
-        except BaseException:
-            if self._generation != generation:
-                with contextlib.suppress(OSError):
-                    target.unlink(missing_ok=True)
-                    new_key_file.unlink(missing_ok=True)
-            raise
+                    self._replace(placed, sealed)
+            before, self._current = self._current, placed.without_key()
+            if before is not None:
+                self._finishing = self._in_background(lambda: self._bury(before.slot))
+            if durable is None:
+                self._finish()
+            else:
+                durable()
         finally:
-            wipe_key(key)
+            wipe_key(record.key)
 
-    def _bury(self, kept: contextlib.ExitStack, old: int | None, generation: int) -> None:
-        """Overwrite the old key and remove what it opened."""
-        with kept:
-            _overwrite(old)
-        self._sealed(generation).unlink(missing_ok=True)
+    def _room(self, size: int) -> int:
+        """Return a place for so many bytes that leaves the current ciphertext alone."""
+        if self._current is None or self._current.place - _FIRST >= size:
+            return _FIRST
+        return -(-(self._current.place + self._current.size) // BLOCK) * BLOCK
+
+    def _create(self, record: Record, sealed: memoryview) -> None:
+        """Write the first state to a file of another name, so that a file of this name is always whole."""
+        new = self._path.with_suffix(".new")
+        self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write(self._file, bytes(_FIRST), 0)
+            _write(self._file, sealed, record.place)
+            _write(self._file, key_block(record, self._operator), record.slot * BLOCK)
+            os.fsync(self._file)
+            os.replace(new, self._path)
+            _sync_directory(self._directory)
+        except BaseException:
+            descriptor, self._file = self._file, -1
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise
+
+    def _replace(self, record: Record, sealed: memoryview) -> None:
+        """Write state and key to blocks that are not in use, and wait for the disk once."""
+        end = record.place + record.size
+        if end > os.fstat(self._file).st_size and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._file, 0, end)
+        try:
+            _write(self._file, sealed, record.place)
+            _write(self._file, key_block(record, self._operator), record.slot * BLOCK)
+            _sync(self._file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._bury(record.slot)
+            raise
+
+    def _bury(self, slot: int) -> None:
+        """Overwrite a key."""
+        _write(self._file, bytes(BLOCK), slot * BLOCK)
+        _sync(self._file)
 
     def _finish(self) -> None:
         """Wait until the state before is unreadable."""
@@ -154,61 +188,64 @@ class SnapshotStore:
             with _explained(self._directory):
                 finishing.result()
 
-    def _in_background(self, work: Callable[..., T], *given: Any) -> Future[T]:
+    def _in_background(self, work: Callable[[], None]) -> Future[None]:
         if self._syncer is None:
             self._syncer = ThreadPoolExecutor(1, "sync")
-        return self._syncer.submit(work, *given)
+        return self._syncer.submit(work)
 
-    def _write_durably(self, *files: tuple[Path, bytes]) -> None:
-        """Write files and wait for the disk once, not once for each."""
-        with contextlib.ExitStack() as opened:
-            written = [opened.enter_context(_written(path, data)) for path, data in files]
-            others = [self._in_background(os.fsync, descriptor) for descriptor in written[1:]]
-            try:
-                os.fsync(written[0])
-            finally:
-                wait(others)
-            for other in others:
-                other.result()
-
-    def _key_record(self, generation: int, key: NDArray[np.uint8], expected: bytes) -> bytes:
-        record = bytearray(_RECORD.pack(_MAGIC, generation, key.tobytes(), expected))
-        plain = bytes(record) + digest(bytes(record))
-        return plain if self._operator is None else b"PANKEYOP" + seal(plain, self._operator, _KEY_LABEL)
-
-    def _read_key(self) -> tuple[int, NDArray[np.uint8], bytes] | None:
-        data = self._read(self._directory / "key")
-        if data is None:
-            return None
-        wrapped = data.startswith(b"PANKEYOP")
-        if wrapped and self._operator is None:
-            raise StoreDamaged("this store was sealed with an operator's key: supply it")
-        if not wrapped and self._operator is not None:
-            raise StoreDamaged("this store was made without an operator's key: open it without one")
-        if wrapped and self._operator is not None:
-            data = open_sealed(data[8:], self._operator, _KEY_LABEL)
-        if len(data) != _RECORD.size + 32 or not data.startswith(_MAGIC[:6]):
-            raise StoreDamaged("the key file is foreign or cut short")
-        if not data.startswith(_MAGIC):
-            raise StoreDamaged("the key file has a version that this release does not know")
-        if digest(data[:-32]) != data[-32:]:
-            raise StoreDamaged("the key file is damaged")
-        _, generation, key, expected = _RECORD.unpack_from(data)
-        return generation, np.frombuffer(bytearray(key), np.uint8), expected
-
-    def _read(self, path: Path) -> bytes | None:
+    def _open(self) -> None:
+        """Find the newest whole state, and overwrite what a crash left of others."""
+        if (self._directory / "key").exists():
+            raise StoreDamaged(_OLD_LAYOUT)
         with _explained(self._directory):
-            return path.read_bytes() if path.exists() else None
+            self._path.with_suffix(".new").unlink(missing_ok=True)
+            if not self._path.exists():
+                return
+            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        found = self._keys()
+        try:
+            self._current = self._newest(found).without_key()
+            other = 1 - self._current.slot
+            if any(self._read(other * BLOCK, BLOCK)):
+                with _explained(self._directory):
+                    self._bury(other)
+        finally:
+            for record in found:
+                wipe_key(record.key)
 
-    def _sealed(self, generation: int) -> Path:
-        return self._directory / f"state-{generation}.sealed"
+    def _newest(self, found: list[Record]) -> Record:
+        """Return the newest record that opens its ciphertext: the one before it counts if a crash came in between."""
+        for record in found[:-1]:
+            with contextlib.suppress(StoreDamaged):
+                self._opened(record)
+                return record
+        if len(found) > 1:
+            self._opened(found[-1])  # of a single one, load tells
+        return found[-1]
 
-    def _sweep(self) -> None:
-        """Remove what a crash left: ciphertexts that the key file does not name, and a key that was never committed."""
-        keep = self._sealed(self._generation)
-        for leftover in [*self._directory.glob("state-*.sealed"), self._directory / "key.new"]:
-            if leftover != keep:
-                leftover.unlink(missing_ok=True)
+    def _keys(self) -> list[Record]:
+        """Return the keys in the file, newest first; raise StoreDamaged if there is none that can be read."""
+        found, refused = [], StoreDamaged("the file holds no key: it is foreign, damaged or cut short")
+        for slot in (0, 1):
+            try:
+                record = read_block(self._read(slot * BLOCK, BLOCK), slot, self._operator)
+            except StoreDamaged as error:
+                refused = error
+            else:
+                found += [] if record is None else [record]
+        if not found:
+            raise refused
+        return sorted(found, key=lambda record: record.generation, reverse=True)
+
+    def _opened(self, record: Record) -> bytes:
+        sealed = self._read(record.place, record.size)
+        if len(sealed) < record.size:
+            raise StoreDamaged("the state does not fit its key: it was cut short")
+        return open_sealed(sealed, record.key, _LABEL + struct.pack("<Q", record.generation))
+
+    def _read(self, place: int, size: int) -> bytes:
+        with _explained(self._directory):
+            return os.pread(self._file, min(size, os.fstat(self._file).st_size), place)
 
 
 @contextlib.contextmanager
@@ -242,40 +279,21 @@ def _lock(path: Path) -> int:
     raise StoreLocked("another process has this store open")
 
 
-@contextlib.contextmanager
-def _written(path: Path, data: bytes) -> Iterator[int]:
-    """Write a file and hold it open, not yet on disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _write(descriptor: int, data: bytes | memoryview, place: int) -> None:
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(descriptor, view, place)
+        view, place = view[done:], place + done
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int | None]:
-    """Hold the old key file open, so that its blocks can be overwritten after it was replaced."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC) if path.exists() else None
-    try:
-        yield descriptor
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _overwrite(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.pwrite(descriptor, bytes(os.fstat(descriptor).st_size), 0)
-        os.fsync(descriptor)
+def _sync(descriptor: int) -> None:
+    """Wait until what was written is on the disk; macOS has no fdatasync."""
+    getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
 def _sync_directory(directory: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
