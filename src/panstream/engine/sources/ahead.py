@@ -1,4 +1,4 @@
-"""Reading the next micro-batch while the engine works on the last: decoders run without Python's lock."""
+"""Reading the next piece of input while the last is worked on: decoders run without Python's lock."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ import contextlib
 import queue
 import threading
 from collections.abc import Generator
-
-from panstream.engine.rows import MicroBatch
+from typing import Protocol, TypeVar
 
 __all__ = ["read_ahead"]
 
 
-def read_ahead(batches: Generator[MicroBatch | None, None, None]) -> Generator[MicroBatch | None, None, None]:
+class Wipeable(Protocol):
+    """Something with data about people in it."""
+
+    def wipe(self) -> None:
+        """Overwrite the data."""
+
+
+T = TypeVar("T", bound=Wipeable)
+
+
+def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, None]:
     """Yield ``batches`` as they are, read by a thread that keeps one ready and works on the next.
 
     So two more than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read.
     """
-    ready: queue.Queue[MicroBatch | BaseException | None] = queue.Queue(maxsize=1)
+    ready: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=1)
     left = threading.Event()
 
     def read() -> None:
@@ -47,11 +56,11 @@ def read_ahead(batches: Generator[MicroBatch | None, None, None]) -> Generator[M
             thread.join(0.001)
 
 
-def _drop(ready: queue.Queue[MicroBatch | BaseException | None]) -> None:
+def _drop(ready: queue.Queue[T | BaseException | None]) -> None:
     """Make room for a thread that waits to put its last batch."""
     try:
         found = ready.get_nowait()
     except queue.Empty:
         return
-    if isinstance(found, MicroBatch):
+    if found is not None and not isinstance(found, BaseException):
         found.wipe()

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from panstream.engine.arrow import pa
 from panstream.engine.rows import SourceError
+from panstream.engine.sources.page_headers import Damaged
 
 __all__ = ["guarded"]
 
@@ -27,6 +28,6 @@ def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
         reason = "may not be read"
     except IsADirectoryError:
         reason = "is a directory"
-    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError):
+    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, Damaged):
         reason = f"could not be read: it is cut off, damaged or not {what}"
     raise SourceError(f"{place} {reason}")

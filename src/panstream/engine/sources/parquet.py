@@ -1,17 +1,22 @@
 """Parquet files: only the declared columns are read, a page at a time, whatever the size of the row groups.
 
-pyarrow holds the page it decodes, and the dictionary of the row group where a column has one: the ids in them are in memory until
-the next. Most writers end pages and dictionaries at 1 MB.
+Columns of strings that are stored in the ordinary ways are decoded here (``string_column``), all others by pyarrow. Either way the page
+that is being decoded, and the dictionary of the row group where a column has one, are in memory until the next. Most writers end pages
+and dictionaries at 1 MB.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from panstream.engine.arrow import pa
 from panstream.engine.rows import RowSchema
 from panstream.engine.sources.guard import guarded
+from panstream.engine.sources.string_column import StringColumn
+from panstream.engine.sources.string_pages import Chunk, chunks_of
 from panstream.engine.sources.typed import Piece, check_types, from_arrow
 
 __all__ = ["ParquetFile"]
@@ -31,13 +36,18 @@ class ParquetFile:
         metadata = self._guarded(lambda: parquet.read_metadata(path))
         check_types(self._guarded(metadata.schema.to_arrow_schema), schema, self._place)
         self._sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        self._groups = len(self._sizes)
+        repetitive = _repetitive(metadata, schema)
+        self._strings = _strings(metadata, schema, repetitive)
+        self._path = path
+        self._open: list[StringColumn] = []
         self._file = self._guarded(
             lambda: parquet.ParquetFile(
                 path,
                 metadata=metadata,
                 buffer_size=min(max(_BUFFER_BYTES[0], _ROW_BYTES * rows), _BUFFER_BYTES[1]),
                 pre_buffer=False,
-                read_dictionary=_repetitive(metadata, schema),
+                read_dictionary=repetitive,
             )
         )
 
@@ -55,19 +65,49 @@ class ParquetFile:
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the rows in order."""
-        groups = range(self._file.num_row_groups - len(self._sizes), self._file.num_row_groups)
-        batches = self._file.iter_batches(
-            self._rows, row_groups=list(groups), columns=list(self._schema.columns), use_threads=False
-        )
-        while (batch := self._guarded(lambda: next(batches, None))) is not None:
-            yield from_arrow(batch, self._schema)
+        first = self._groups - len(self._sizes)
+        strings = {name: StringColumn(self._path, chunks[first:]) for name, chunks in self._strings.items()}
+        self._open = list(strings.values())
+        for rows, others in self._others(first):
+            found = {name: self._guarded(partial(column.take, rows)) for name, column in strings.items()}
+            arrays = [found[name] if name in found else others.column(name) for name in self._schema.columns]
+            yield from_arrow(pa.RecordBatch.from_arrays(arrays, names=list(self._schema.columns)), self._schema)
 
     def close(self) -> None:
         """Close the file."""
+        for column in self._open:
+            column.close()
         self._file.close()
+
+    def _others(self, first: int) -> Iterator[tuple[int, Any]]:
+        """Yield how many rows come next, and their columns as pyarrow reads them."""
+        names = [name for name in self._schema.columns if name not in self._strings]
+        if not names:
+            left = sum(self._sizes)
+            while left:
+                rows = min(left, self._rows)
+                left -= rows
+                yield rows, None
+            return
+        groups = list(range(first, self._groups))
+        batches = self._file.iter_batches(self._rows, row_groups=groups, columns=names, use_threads=False)
+        while (batch := self._guarded(lambda: next(batches, None))) is not None:
+            yield batch.num_rows, batch
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         return guarded(call, place=self._place, what="a Parquet file")
+
+
+def _strings(metadata: Any, schema: RowSchema, repetitive: list[str]) -> dict[str, list[Chunk]]:
+    """Return the columns that are decoded here, with their places in the file."""
+    types = metadata.schema.to_arrow_schema()
+    found = {}
+    for name, kind in schema.columns.items():
+        text = pa.types.is_string(types.field(name).type) or pa.types.is_large_string(types.field(name).type)
+        chunks = chunks_of(metadata, name) if kind == "string" and text and name not in repetitive else None
+        if chunks is not None:
+            found[name] = chunks
+    return found
 
 
 def _repetitive(metadata: Any, schema: RowSchema) -> list[str]:

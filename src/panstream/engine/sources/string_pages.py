@@ -1,0 +1,155 @@
+"""The pages of a Parquet column of strings: where they lie, read and decompressed one after the other."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import pa
+from panstream.engine.sources.page_headers import DATA, DATA_2, CutOff, Damaged, PageHeader, read_header
+from panstream.scratch import wipe
+
+__all__ = ["Chunk", "Page", "chunks_of", "pages_of"]
+
+_CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd", "BROTLI": "brotli"}
+_ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+_HEADER_BYTES = (1 << 9, 1 << 24)  # tried first, and the most
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The column's part of one row group."""
+
+    start: int
+    rows: int
+    size: int
+    codec: str | None
+    optional: bool
+
+
+def chunks_of(metadata: Any, name: str) -> list[Chunk] | None:
+    """Return where a column of strings lies, or None if pyarrow has to read it: nested, or encoded in another way."""
+    found = [at for at in range(metadata.num_columns) if metadata.schema.column(at).path == name]
+    if len(found) != 1:
+        return None
+    column = metadata.schema.column(found[0])
+    if column.max_repetition_level or column.max_definition_level > 1:
+        return None
+    chunks = []
+    for group in range(metadata.num_row_groups):
+        part = metadata.row_group(group).column(found[0])
+        if part.physical_type != "BYTE_ARRAY" or part.compression not in _CODECS or part.file_path:
+            return None
+        if not _ENCODINGS.issuperset(part.encodings) or part.num_values != metadata.row_group(group).num_rows:
+            return None
+        offsets = [part.data_page_offset, part.dictionary_page_offset if part.has_dictionary_page else None]
+        chunks.append(
+            Chunk(
+                start=min(offset for offset in offsets if offset),
+                rows=part.num_values,
+                size=part.total_uncompressed_size,
+                codec=_CODECS[part.compression],
+                optional=column.max_definition_level == 1,
+            )
+        )
+    return chunks
+
+
+@dataclass(slots=True, eq=False)
+class Page:
+    """A page with its bytes; ``group`` counts the row groups."""
+
+    group: int
+    header: PageHeader
+    body: NDArray[np.uint8] = field(repr=False)
+
+    def wipe(self) -> None:
+        """Overwrite the bytes."""
+        wipe(self.body)
+
+
+def pages_of(path: Path, chunks: Sequence[Chunk]) -> Generator[Page, None, None]:
+    """Yield the pages of all row groups in order; each is the caller's to wipe.
+
+    Errors are ``Damaged``, ``OSError`` or pyarrow's own.
+    """
+    with path.open("rb", buffering=0) as file:
+        reader = _Reader(file)
+        for group, chunk in enumerate(chunks):
+            reader.next, left = chunk.start, chunk.rows
+            while left:
+                header, body = reader.page(chunk.codec)
+                if header.kind in (DATA, DATA_2):
+                    left -= header.values
+                if left < 0:
+                    raise Damaged("a page has more rows than its row group")
+                yield Page(group, header, body)
+
+
+class _Reader:
+    """Reads pages into one buffer, which is overwritten after each."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self._raw: NDArray[np.uint8] = np.empty(_HEADER_BYTES[0], np.uint8)
+        self.next = 0  # where the next page begins
+
+    def page(self, codec: str | None) -> tuple[PageHeader, NDArray[np.uint8]]:
+        """Return the next page, decompressed."""
+        got = 0
+        try:
+            header, start, got = self._header()
+            stop = start + header.compressed_size
+            if got < stop:
+                got = self._fill(got, stop)
+            if got < stop:
+                raise Damaged("a page has no end")
+            self.next += stop
+            return header, _decompressed(self._raw[start:stop], header, codec)
+        finally:
+            wipe(self._raw[:got])
+
+    def _header(self) -> tuple[PageHeader, int, int]:
+        """Return the next header, its length, and how many bytes were read to find it."""
+        got, (size, most) = 0, _HEADER_BYTES
+        while True:
+            got = self._fill(got, size)
+            try:
+                return *read_header(memoryview(self._raw[:got])), got  # type: ignore[arg-type]
+            except CutOff:
+                if got < size or size >= most:
+                    raise
+            size *= 8
+
+    def _fill(self, start: int, stop: int) -> int:
+        """Have the next page's bytes up to ``stop`` in ``_raw``; return where they end, before ``stop`` if the file does."""
+        if stop > self._raw.size:
+            old = self._raw
+            self._raw = np.empty(stop, np.uint8)
+            self._raw[:start] = old[:start]
+            wipe(old)
+        self._file.seek(self.next + start)
+        view = memoryview(self._raw)  # type: ignore[arg-type]
+        while start < stop and (got := self._file.readinto(view[start:stop])):
+            start += got
+        return start
+
+
+def _decompressed(page: NDArray[np.uint8], header: PageHeader, codec: str | None) -> NDArray[np.uint8]:
+    clear = header.levels if header.kind == DATA_2 else 0
+    if clear > min(page.size, header.size):
+        raise Damaged("a page is too short")
+    if codec is None or not header.compressed:
+        if page.size != header.size:
+            raise Damaged("a page is longer or shorter than it says")
+        return page.copy()
+    if page.size == clear:
+        return page.copy()
+    body = np.frombuffer(pa.decompress(page[clear:], header.size - clear, codec), np.uint8)
+    return body if not clear else np.concatenate([page[:clear], body])
