@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from engine.streams import config, question
+from panstream.engine.config import Config
 from panstream.engine.engine import Engine
+from panstream.engine.run import feed
 from panstream.engine.selection import Chosen, Rows
 from panstream.store.releases import Release
 
@@ -36,6 +38,30 @@ def batch(number: int, names: list[str]) -> Rows:
         producer="load",
         sequence=number,
     )
+
+
+def sharing(directory: Path) -> Config:
+    """Return the settings of a run over a file, in which five micro-batches share a commit."""
+    queries = (
+        question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
+        question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1),
+    )
+    return config(*queries, directory=directory / "state", batch_rows=SIZE, commit_rows=5 * SIZE)
+
+
+def file_of(directory: Path) -> Path:
+    """Return the file, in which every user has one row of value 1."""
+    path = directory / "rows.csv"
+    if not path.exists():
+        path.write_text("user,value\n" + "".join(f"{user},1\n" for user in range(USERS)))
+    return path
+
+
+def load_file(directory: Path) -> None:
+    """Feed the file, going on where the stored state stands, and say after every micro-batch how many rows are in memory."""
+    with Engine(sharing(directory), zero_noise=True) as engine:
+        say(f"open {sum(engine.positions().values())}")
+        feed(engine, [str(file_of(directory))], tick=lambda rows, _: say(f"fed {rows}"))
 
 
 def say(line: str) -> None:
@@ -64,7 +90,7 @@ def main(directory: str, noisy: str) -> None:
         child = os.fork()
         if child == 0:
             try:
-                load(directory, noisy)
+                load_file(Path(directory)) if noisy == "file" else load(directory, noisy)
             finally:
                 os._exit(1)
         say(f"child {child}")

@@ -15,7 +15,9 @@ COLUMNS = {"user": "int", "name": "string", "value": "double", "region": "string
 
 def config(*queries: dict[str, Any], directory: Path | None = None, **settings: Any) -> Config:
     """Return a configuration; ``settings`` of [store] and [stream] are told apart by name."""
-    store = {key: settings.pop(key) for key in ("durability", "interval") if key in settings}
+    store = {
+        key: settings.pop(key) for key in ("durability", "interval", "batch_rows", "commit_rows") if key in settings
+    }
     stream = {"name": "s", "columns": COLUMNS, "user": "user", **settings}
     if directory is not None:
         store["directory"] = str(directory)

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.crash_child import NOISY, QUERIES, SIZE
+from engine.crash_child import NOISY, QUERIES, SIZE, USERS, file_of, sharing
 from engine.streams import COUNT, config, rows
 from panstream.engine.engine import Engine
+from panstream.engine.run import feed
 from panstream.errors import StoreError
 
 KILLS = int(os.environ.get("PANSTREAM_KILLS", "24"))
@@ -92,6 +93,25 @@ def test_kill_nine(tmp_path: Path, noisy: str) -> None:
             assert engine.log.last("sum").record["value"] == pytest.approx(batches * SIZE * 2)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
+def test_kill_nine_while_batches_of_a_file_share_a_commit(tmp_path: Path) -> None:
+    load, stored = Load(tmp_path, "file"), 0
+    file_of(tmp_path)
+    for _ in range(max(KILLS // 2, 1)):
+        first, *rest = load.run_and_kill()
+        start = int(first.removeprefix("open "))
+        assert stored <= start, "what was durable is gone"
+        done = start + max((int(line.removeprefix("fed ")) for line in rest), default=0)
+        stored = done - 4 * SIZE  # the fifth batch brings the commit, before it is said
+    load.close()
+    with Engine(sharing(tmp_path), zero_noise=True) as engine:
+        assert sum(engine.positions().values()) >= stored
+        feed(engine, [str(file_of(tmp_path))])
+        engine.finish()
+        values = [engine.log.last(name).record["value"] for name in ("distinct", "sum")]  # type: ignore[union-attr]
+        assert values == [pytest.approx(USERS), pytest.approx(USERS)]
+
+
 def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
     """A limit on the size of files makes writing fail half-way, as a full disk does."""
     with Engine(config(COUNT, directory=tmp_path), zero_noise=True) as engine:
@@ -129,6 +149,7 @@ import subprocess, sys
 from pathlib import Path
 from engine.streams import COUNT, config, rows
 from panstream.engine.engine import Engine
+from panstream.engine.run import feed
 from panstream.errors import PanstreamError
 
 def attempt(step, call):
