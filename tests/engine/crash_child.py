@@ -40,13 +40,13 @@ def batch(number: int, names: list[str]) -> Rows:
     )
 
 
-def sharing(directory: Path) -> Config:
+def sharing(directory: Path, rows: int = SIZE) -> Config:
     """Return the settings of a run over a file, in which five micro-batches share a commit."""
     queries = (
         question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
         question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1),
     )
-    return config(*queries, directory=directory / "state", batch_rows=SIZE, commit_rows=5 * SIZE)
+    return config(*queries, directory=directory / "state", batch_rows=rows, commit_rows=5 * rows)
 
 
 def file_of(directory: Path) -> Path:

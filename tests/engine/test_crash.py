@@ -104,7 +104,7 @@ def test_kill_nine_while_batches_of_a_file_share_a_commit(tmp_path: Path) -> Non
         done = start + max((int(line.removeprefix("fed ")) for line in rest), default=0)
         stored = done - 4 * SIZE  # the fifth batch brings the commit, before it is said
     load.close()
-    with Engine(sharing(tmp_path), zero_noise=True) as engine:
+    with Engine(sharing(tmp_path, rows=5000), zero_noise=True) as engine:
         assert sum(engine.positions().values()) >= stored
         feed(engine, [str(file_of(tmp_path))])
         engine.finish()
