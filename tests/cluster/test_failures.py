@@ -24,7 +24,8 @@ from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.hygiene import quieten
 from panstream.cluster.lakes import feed_files
 from panstream.cluster.links import Call, ClusterError
-from panstream.cluster.reading import Job, partitions_of
+from panstream.cluster.partitions import partitions_of
+from panstream.cluster.reading import Job
 
 pytestmark = pytest.mark.slow
 
@@ -138,8 +139,8 @@ def test_the_scheduler_dies(cluster: Processes, link: DaskLink, tmp_path: Path) 
 
 def test_a_failing_call_says_nothing_of_its_arguments(cluster: Processes, link: DaskLink, tmp_path: Path) -> None:
     canary = secrets.token_hex(12)
-    part = (canary, 0, (), [(f"0/0/{canary}", [("rows", (np.frombuffer(canary.encode(), np.uint8).copy(),))])])
-    call = Call(0, "absorb", ([part],))
+    part = ([canary], [(f"0/0/{canary}", [("rows", (np.frombuffer(canary.encode(), np.uint8).copy(),))])])
+    call = Call(0, "absorb", part)
     assert canary not in repr(call)
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))
@@ -155,7 +156,7 @@ def test_a_failing_call_says_nothing_of_its_arguments(cluster: Processes, link: 
     assert canary not in cluster.log.read_text()
 
 
-def test_a_full_disk_on_one_shard_pauses_the_stream(
+def test_a_full_disk_on_one_shard_pauses_the_stream_that_needs_room(
     cluster: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "shards-2" / "shard-1"
@@ -166,21 +167,29 @@ def test_a_full_disk_on_one_shard_pauses_the_stream(
             print("\nNOT TESTED HERE: a full disk needs the right to mount a small tmpfs (run as root)")
         return
     told: list[str] = []
-    link = linked(cluster.address, tell=told.append)
+    link, engines = linked(cluster.address, tell=told.append), []
     try:
-        with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
+        fill(place)
+        opening = in_background(
+            lambda: engines.append(ClusterEngine(settings(tmp_path), link, zero_noise=True))  # type: ignore[arg-type]
+        )
+        assert still_waiting(opening, 4.0)
+        assert any("No space left" in text for text in told), told
+        (place / "filler").unlink()
+        opening.join()
+        with engines[0] as engine:
             engine.apply(batch(0))
-            with (place / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(4096))
-            applying = in_background(lambda: engine.apply(batch(1)))
-            assert still_waiting(applying, 4.0)
-            assert any("No space left" in text for text in told), told
-            (place / "filler").unlink()
-            applying.join()
+            fill(place)
+            engine.apply(batch(1))  # written over what is stored already
             check(engine, 2)
     finally:
         subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(place: Path) -> None:
+    with (place / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import panstream.cluster
 from engine.streams import question
 from panstream.cluster.explain import explain_cluster, places
 from panstream.cluster.hygiene import SETTINGS, local_cluster
-from panstream.cluster.reading import partitions_of
+from panstream.cluster.partitions import partitions_of
 from panstream.cluster.session import is_private
 from panstream.engine.config import ConfigError, read_config
 from panstream.engine.plan import plan_all
@@ -74,7 +74,7 @@ def test_clocks_need_the_rows_in_order(client: Client, lake: Path) -> None:
 
 
 def test_partitions_are_stretches_of_row_groups(lake: Path) -> None:
-    assert [part.row_groups for part in partitions_of([str(lake)], rows=100)] == [(0,)] * 4
+    assert [(part.before, part.rows) for part in partitions_of([str(lake)], rows=100)] == [(0, 800)] * 4
     assert partitions_of(["-"], rows=100) == []
 
 

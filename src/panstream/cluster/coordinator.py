@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,18 +168,22 @@ class ClusterEngine(Engine):
         """Return whether a partition that workers read was taken in."""
         return super().seen(producer, 0)
 
-    def absorbed(self, producer: str, totals: Totals) -> None:
-        """Note that every shard has a partition, and take in what it adds to states that are here."""
+    def begun_apart(self) -> set[str]:
+        """Return partitions that some shards had when the stream was opened."""
+        return {*self._divided.positions}
+
+    def absorbed(self, producers: Sequence[str], totals: Totals) -> None:
+        """Note that every shard has some partitions, and take in what they add to states that are here."""
         with self._lock:
             self._check_whole()
-            if self.seen_apart(producer):
+            if all(self.seen_apart(producer) for producer in producers):
                 return
             with self._all_or_nothing():
                 for name, slot, total, events in totals:
                     query = self._queries[name]
                     if not query.finished:
                         query.monitors[slot].apply(TreeBatch(total, events))
-                self._kept.seen[producer] = 0
+                self._kept.seen |= dict.fromkeys(producers, 0)
                 self._kept.dirty = self._uncommitted = True
 
     def estimate(self, name: str) -> Estimate:

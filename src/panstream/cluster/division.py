@@ -30,7 +30,7 @@ from panstream.scratch import Scratch, wipe
 from panstream.statistics import UserBits
 from panstream.turnstile.counter import ModularCounter
 
-__all__ = ["Division", "Piece", "decode_part", "division_of", "encode_part", "join", "split"]
+__all__ = ["Division", "Piece", "decode_part", "division_of", "encode_part", "join", "mark", "packed", "split"]
 
 Columns = tuple[NDArray[Any], ...]
 Piece = tuple[str, Columns]  # "marks" with packed bits, or "rows" with places and columns
@@ -232,9 +232,11 @@ def split(algorithm: Any, batch: Any, ownership: Ownership) -> list[list[Piece]]
         return found
     with Scratch() as scratch:
         if division.markable and 32 * len(batch) > division.cells:
-            marks = _marks(division, batch, scratch)
+            marks = scratch.array(division.cells)
+            marks.fill(0)
+            _mark(division, batch, marks, scratch)
             for shard, pieces in enumerate(found):
-                pieces.append(("marks", (np.packbits(ownership.part(marks, shard)),)))
+                pieces.append(packed(marks, ownership, shard))
             return found
         for cells, columns in division.route(batch, scratch):
             for pieces, part in zip(found, ownership.split(cells, columns, scratch), strict=True):
@@ -243,21 +245,30 @@ def split(algorithm: Any, batch: Any, ownership: Ownership) -> list[list[Piece]]
     return found
 
 
-def _marks(division: Division, batch: Any, scratch: Scratch) -> NDArray[np.uint8]:
-    from panstream._kernels.bitmap import mark
+def mark(algorithm: Any, batch: Any, marks: NDArray[np.uint8]) -> None:
+    """Set ``marks`` to 1 at the cells that a checked batch touches; the caller wipes both."""
+    with Scratch() as scratch:
+        _mark(_division(algorithm), batch, marks, scratch)
+
+
+def packed(marks: NDArray[np.uint8], ownership: Ownership, shard: int) -> Piece:
+    """Return the marks of one shard's cells, a bit each."""
+    own = ownership.part(marks, shard)
+    try:
+        return "marks", (np.packbits(own),)
+    finally:
+        wipe(own)
+
+
+def _mark(division: Division, batch: Any, marks: NDArray[np.uint8], scratch: Scratch) -> None:
+    from panstream._kernels.bitmap import mark as mark_cells
 
     if isinstance(division, Cells):
-        return division.law.table.mark(batch, scratch)
-    marks = scratch.array(division.cells)
-    marks.fill(0)
+        division.law.table.mark(batch, scratch, marks)
+        return
+    plain = isinstance(division, Bits) and not division.law.population.permuted
     for cells, _ in division.route(batch, scratch):
-        mark(
-            marks,
-            cells
-            if isinstance(division, Bits) and not division.law.population.permuted
-            else _inside(cells, marks.size),
-        )
-    return marks
+        mark_cells(marks, cells if plain else _inside(cells, marks.size))
 
 
 def _inside(cells: NDArray[Any], limit: int) -> NDArray[Any]:

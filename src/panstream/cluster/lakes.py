@@ -9,7 +9,10 @@ from typing import Any
 
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
-from panstream.cluster.reading import Ingested, Job, Partition, can_read_apart, ingest, ingest_frame
+from panstream.cluster.division import division_of
+from panstream.cluster.ingest import Ingested, ingest, ingest_frame
+from panstream.cluster.partitions import Partition, can_read_apart, files_of, stretches, tasks_of
+from panstream.cluster.reading import Job
 from panstream.engine import rows as row_errors
 from panstream.engine.config import Config, ConfigError, read_config
 from panstream.engine.run import Fed, Tick
@@ -17,18 +20,19 @@ from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.statistics import DistinctCount
 
-__all__ = ["distinct", "feed_partitions", "run"]
+__all__ = ["distinct", "feed_files", "run"]
 
-_AT_A_TIME = 2  # partitions under way for each worker
-_PARTS = 1 << 20
+_AT_A_TIME = 2  # tasks under way for each worker: one is read while the shards take in the other
+
+Task = Sequence[Partition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """How partitions are read by workers, and how by this process if they cannot."""
+    """How tasks are done by workers, and how by this process if they cannot."""
 
-    submit: Callable[[Any, Partition, dict[int, Any]], Any]
-    here: Callable[[Partition, dict[int, Any]], Ingested]
+    submit: Callable[[Any, Task, dict[int, Any]], Any]
+    here: Callable[[Task, dict[int, Any]], Ingested]
 
 
 def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = None, **options: Any) -> dict[str, Any]:
@@ -86,21 +90,27 @@ def distinct(
 
 
 def feed_frame(engine: ClusterEngine, link: DaskLink, job: Job, frame: Any) -> Fed:
-    """Feed the partitions of a Dask DataFrame."""
+    """Feed a Dask DataFrame: its Parquet files where it is just their rows, else its partitions as pandas frames."""
     from dask.delayed import delayed
 
+    from panstream.engine.plan import needed_columns
+
+    files = files_of(frame, sorted(needed_columns(job.config)))
+    if files is not None:
+        return feed_files(engine, link, job, [part for file in files for part in stretches(file)], None)
     parts = frame.to_delayed()
     names = [Partition(name=f"partition {number}") for number in range(len(parts))]
     by_name = dict(zip((name.name for name in names), parts, strict=True))
 
-    def submit(client: Any, partition: Partition, actors: dict[int, Any]) -> Any:
-        task = delayed(ingest_frame, pure=False)(by_name[partition.name], job, _addresses(actors), partition.name)
-        return client.compute(task, optimize_graph=True, retries=0)
+    def submit(client: Any, task: Task, actors: dict[int, Any]) -> Any:
+        name = task[0].name
+        made = delayed(ingest_frame, pure=False)(by_name[name], job, _addresses(actors), name)
+        return client.compute(made, optimize_graph=True, retries=0)
 
-    def here(partition: Partition, actors: dict[int, Any]) -> Ingested:
-        return ingest_frame(by_name[partition.name].compute(scheduler="sync"), job, actors, partition.name)
+    def here(task: Task, actors: dict[int, Any]) -> Ingested:
+        return ingest_frame(by_name[task[0].name].compute(scheduler="sync"), job, actors, task[0].name)
 
-    return feed_partitions(engine, link, names, _Reading(submit=submit, here=here))
+    return feed_tasks(engine, link, [[name] for name in names], _Reading(submit=submit, here=here))
 
 
 def feed_files(
@@ -108,55 +118,65 @@ def feed_files(
 ) -> Fed:
     """Feed files and stretches of row groups."""
 
-    def submit(client: Any, partition: Partition, actors: dict[int, Any]) -> Any:
+    def submit(client: Any, task: Task, actors: dict[int, Any]) -> Any:
         key = f"panstream-read-{uuid.uuid4().hex[:12]}"
-        return client.submit(ingest, job, partition, _addresses(actors), key=key, pure=False, retries=0)
+        return client.submit(ingest, job, task, _addresses(actors), key=key, pure=False, retries=0)
 
-    def here(partition: Partition, actors: dict[int, Any]) -> Ingested:
-        return ingest(job, partition, actors)
+    def here(task: Task, actors: dict[int, Any]) -> Ingested:
+        return ingest(job, task, actors)
 
-    return feed_partitions(engine, link, partitions, _Reading(submit=submit, here=here), tick)
+    divisions = [division_of(plan.algorithm) for plan in engine.plans]
+    large = all(found is None or found.markable for found in divisions)
+    fresh = [partition for partition in partitions if not engine.seen_apart(partition.name)]
+    tasks = tasks_of(fresh, link.shards, large=large, alone=engine.begun_apart())
+    return feed_tasks(engine, link, tasks, _Reading(submit=submit, here=here), tick)
 
 
-def feed_partitions(
-    engine: ClusterEngine, link: DaskLink, partitions: Iterable[Partition], reading: _Reading, tick: Tick | None = None
+def feed_tasks(
+    engine: ClusterEngine, link: DaskLink, tasks: Iterable[Task], reading: _Reading, tick: Tick | None = None
 ) -> Fed:
-    """Have workers read all partitions that were not read before; each counts once, whatever is lost on the way."""
+    """Have workers do tasks; each counts once, whatever is lost on the way."""
     fed = Fed()
-    everything = list(partitions)
-    waiting = [partition for partition in everything if not engine.seen_apart(partition.name)]
-    done, tries = len(everything) - len(waiting), {partition.name: 0 for partition in waiting}
-    running: list[tuple[Partition, Any]] = []
+    waiting = [(task, 1) for task in tasks if not all(engine.seen_apart(part.name) for part in task)]
+    count, done = len(waiting), 0
+    running: list[tuple[Task, int, Any]] = []
     while waiting or running:
         actors, client = link.actors, link.client
         while waiting and len(running) < _AT_A_TIME * max(1, len(actors)):
-            partition = waiting.pop(0)
-            tries[partition.name] += 1
-            running.append((partition, _submitted(reading, client, partition, actors, tries[partition.name])))
-        partition, future = running.pop(0)
+            task, attempt = waiting.pop(0)
+            running.append((task, attempt, _submitted(reading, client, task, actors, attempt)))
+        task, attempt, future = running.pop(_ready(running))
         result = _result(future)
         if result is None or result.lost:
             for shard in () if result is None else result.lost:
                 link.check(shard)
-            waiting.append(partition)
+            waiting.append((task, attempt + 1))
             continue
         if result.refused is not None:
             raise _error(*result.refused)
-        engine.absorbed(partition.name, result.totals)
+        engine.absorbed([part.name for part in task], result.totals)
         done += 1
         fed.rows, fed.batches = fed.rows + result.rows, fed.batches + 1
         fed.note(result.skipped, ())
         fed.skipped_count += result.skipped_count - len(result.skipped)
         if tick is not None:
-            tick(fed.rows, done / len(everything))
+            tick(fed.rows, done / count)
     engine.commit()
     return fed
 
 
-def _submitted(reading: _Reading, client: Any, partition: Partition, actors: dict[int, Any], attempt: int) -> Any:
+def _ready(running: list[tuple[Task, int, Any]]) -> int:
+    """Return which of the tasks under way is done, the first if none is."""
+    for place, (_, _, future) in enumerate(running):
+        if future is None or isinstance(future, Ingested) or future.done():
+            return place
+    return 0
+
+
+def _submitted(reading: _Reading, client: Any, task: Task, actors: dict[int, Any], attempt: int) -> Any:
     try:
         # Workers that cannot reach each other may both reach us.
-        return reading.here(partition, actors) if attempt > 1 else reading.submit(client, partition, actors)
+        return reading.here(task, actors) if attempt > 1 else reading.submit(client, task, actors)
     except (OSError, RuntimeError, TimeoutError):
         return None
 

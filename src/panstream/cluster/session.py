@@ -13,15 +13,14 @@ from panstream.cluster.coordinator import ClusterEngine, stored_shards
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.hygiene import local_cluster, quieten
 from panstream.cluster.lakes import feed_files
-from panstream.cluster.reading import Job, can_read_apart, partitions_of
+from panstream.cluster.partitions import can_read_apart, partitions_of
+from panstream.cluster.reading import Job
 from panstream.engine.config import Config
 from panstream.engine.run import Fed, Tick, feed_source, source_of
 from panstream.engine.select import Selector
 from panstream.errors import InvalidParameter, NotSupported
 
 __all__ = ["Session", "is_private", "opened"]
-
-_PARTITION_ROWS = 1_000_000
 
 
 class Session:
@@ -40,9 +39,7 @@ class Session:
                 "a cluster reads files and standard input; run Redis streams on one machine, or serve them"
             )
         source = source_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
-        apart = (
-            [] if follow or not can_read_apart(config) else partitions_of(inputs, rows=_PARTITION_ROWS, format=format)
-        )
+        apart = [] if follow or not can_read_apart(config) else partitions_of(inputs, format=format)
         if apart:
             source.close()
             job = Job(name=uuid.uuid4().hex, config=config, shards=self.link.shards)

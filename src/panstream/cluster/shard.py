@@ -93,34 +93,46 @@ class Shard:
 
     def apply(self, step: int, parts: Sequence[Part]) -> None:
         """Take batches in, each once, after starting those of its states that are missing; durable when this returns."""
-        self._take(step, parts)
-
-    def absorb(self, parts: Sequence[Part]) -> None:
-        """Take in batches of producers, in whatever order they come: they count once by their producers alone."""
-        self._take(None, parts)
-
-    def _take(self, step: int | None, parts: Sequence[Part]) -> None:
         self._check_whole()
         try:
-            if step is not None and step <= self.step:
-                return
-            if step is None and all(self.seen.get(producer or "", -1) >= number for producer, number, _, _ in parts):
+            if step <= self.step:
                 return
             with self._all_or_nothing():
                 for producer, sequence, opened, work in parts:
                     for name in opened:
                         self._open(name)
                     if producer is None or self.seen.get(producer, -1) < sequence:
-                        for name, pieces in work:
-                            with self._random() as source:
-                                division.take(self._algorithms[query_of(name)], self._states[name], pieces, source)
+                        self._do(work)
                     if producer is not None:
                         self.seen[producer] = max(sequence, self.seen.get(producer, -1))
-                self._commit(self.step if step is None else step)
+                self._commit(step)
         finally:
             for _, _, _, work in parts:
-                for _, pieces in work:
-                    wipe_pieces(pieces)
+                _wipe_work(work)
+
+    def absorb(self, producers: Sequence[str], work: Work) -> None:
+        """Take in what some producers add together, in whatever order such calls come; durable when this returns.
+
+        Each producer counts once, so that of those in one call all are new here or none is.
+        """
+        self._check_whole()
+        try:
+            fresh = [producer for producer in producers if producer not in self.seen]
+            if not fresh:
+                return
+            if len(fresh) < len(producers):
+                raise StoreError(f"shard {self.number} has some of these partitions and not others")
+            with self._all_or_nothing():
+                self._do(work)
+                self.seen |= dict.fromkeys(producers, 0)
+                self._commit(self.step)
+        finally:
+            _wipe_work(work)
+
+    def _do(self, work: Work) -> None:
+        for name, pieces in work:
+            with self._random() as source:
+                division.take(self._algorithms[query_of(name)], self._states[name], pieces, source)
 
     def gather(self, name: str) -> bytes:
         """Return this shard's part of a state: for one who is about to release it, and nobody else."""
@@ -229,6 +241,11 @@ class Shard:
         except BaseException:
             self.close()
             raise
+
+
+def _wipe_work(work: Work) -> None:
+    for _, pieces in work:
+        wipe_pieces(pieces)
 
 
 def wipe_pieces(pieces: Iterable[Piece]) -> None:

@@ -105,12 +105,13 @@ class CellTable:
                 codes = part.codes[start : start + _CHUNK]
                 yield cells.take(codes, out=out[: codes.size], mode="clip")  # codes are in range; "raise" would copy
 
-    def mark(self, items: Items, scratch: Scratch) -> NDArray[np.uint8]:
-        """Return for every cell whether some row falls into it."""
+    def mark(self, items: Items, scratch: Scratch, marks: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return for every cell whether some row falls into it, or had fallen by the ``marks`` that are given."""
         from panstream._kernels.bitmap import mark, mark_seen
 
-        marks = scratch.array(self.cells)
-        marks.fill(0)
+        if marks is None:
+            marks = scratch.array(self.cells)
+            marks.fill(0)
         for part in items.parts:
             if not isinstance(part, Dictionary):
                 for chunk in self.cells_of(part, scratch):
