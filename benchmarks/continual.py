@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
+from verdicts import verdict
 
 from panstream.algorithm import Monitor
 from panstream.continual.epochs import epoch_noise, epoch_of, epoch_shape
@@ -163,11 +164,9 @@ def speed() -> Iterator[Row]:
 
 def main() -> int:
     missed = 0
-    print(f"{'figure':<66} {'value':>18} {'target':>12}")
     for section in (exact, measured, budgets, speed):
         for name, figure, target, passed in section():
-            missed += not passed
-            print(f"{name:<66} {figure:>18} {target:>12}  {'pass' if passed else 'MISSED'}", flush=True)
+            missed += not verdict(name, figure, target, passed)
     print("all targets met" if not missed else f"{missed} target(s) missed")
     return int(missed > 0)
 

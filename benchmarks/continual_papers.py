@@ -9,6 +9,7 @@ import statistics
 import time
 
 import numpy as np
+from verdicts import verdict
 
 from panstream.continual.binary import BinaryMechanism
 from panstream.continual.decayed import DecayedSum
@@ -53,11 +54,12 @@ def single_time(slots: int = 2000) -> float:
 
 
 def main() -> None:
-    print(f"{'counter':<34}{'million slots/s':>16}{'target':>10}")
     for name, (counter, target) in COUNTERS.items():
         rate = array_rate(counter)
-        verdict = "" if target is None else "pass" if rate >= target else "FAIL"
-        print(f"{name:<34}{rate:>16.2f}{target or '':>10}  {verdict}")
+        if target is None:
+            print(f"{name:<64}  {rate:>6.2f} M slots/s")
+        else:
+            verdict(name, f"{rate:.2f} M slots/s", f">= {target:g}", rate >= target)
     print(f"{'binary, update and tick':<34}{single_time():>13.0f} µs")
 
 

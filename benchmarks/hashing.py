@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from verdicts import verdict
 
 from panstream.hashing import (
     KWise,
@@ -76,12 +77,13 @@ def main() -> int:
             if run:  # the first run compiles
                 times[name].append(time.process_time() - start)
     missed = 0
-    print(f"{'':28}{'million/s':>10}{'target':>8}")
     for name, _, target in table:
         speed = N / statistics.median(times[name]) / 1e6
         missed += target is not None and speed < target
-        verdict = "" if target is None else f"{target:>8.0f}  {'pass' if speed >= target else 'FAIL'}"
-        print(f"{name:28}{speed:>10.0f}{verdict}")
+        if target is None:
+            print(f"{name:<64}  {speed:>14.0f} M/s")
+        else:
+            verdict(name, f"{speed:.0f} M/s", f">= {target:.0f} M/s", speed >= target)
     return int(missed > 0)
 
 

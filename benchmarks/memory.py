@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+from verdicts import verdict
+
 from panstream.testing.memory import ENCODINGS, make_needles
 from panstream.testing.memory.mappings import wanted_ranges
 from panstream.testing.memory.patterns import Catalogue, Sweeper
@@ -63,7 +65,6 @@ def megabytes_a_second(pid: int, sweeper: Sweeper) -> float:
 def main() -> int:
     failed = False
     made = sweepers()
-    print(f"{'':<62}{'MB/s':>8}{'target':>8}")
     for content, expression in CONTENTS.items():
         program = HOLDER.format(size=MEGABYTES << 20, content=expression)
         with subprocess.Popen(
@@ -78,9 +79,11 @@ def main() -> int:
             child.communicate("")
         for name, values in speeds.items():
             speed, aim = statistics.median(values), TARGET if name == "six encodings" else None
-            verdict = "" if aim is None else "pass" if speed >= aim else "FAIL"
-            failed |= verdict == "FAIL"
-            print(f"{f'{content}, {NEEDLES:,} needles, {name}':<62}{speed:>8.0f}{aim or '-':>8}  {verdict}")
+            what = f"{content}, {NEEDLES:,} needles, {name}"
+            if aim is None:
+                print(f"{what:<64}  {speed:>13.0f} MB/s")
+            else:
+                failed |= not verdict(what, f"{speed:.0f} MB/s", f">= {aim} MB/s", speed >= aim)
     return int(failed)
 
 

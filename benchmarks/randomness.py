@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from verdicts import verdict
 
 from panstream import OptBern
 from panstream.randomness import Coin, DiscreteLaplace, Source
@@ -76,17 +77,20 @@ def main() -> int:
         if round_ == 0:
             times = {name: [] for name in times}  # compiled now
     failed = False
-    print(f"{'randomness':<40} {'figure':>14} {'target':>12}")
     for name, _, items, _, target in rates:
         figure = items / statistics.median(times[name]) / 1e6
         failed |= target is not None and figure < target
-        verdict = "" if target is None else ("pass" if figure >= target else "FAIL")
-        print(f"{name:<40} {figure:>8.1f} M/s   {'' if target is None else f'≥ {target:g} M/s':>11} {verdict}")
+        if target is None:
+            print(f"{name:<64}  {figure:>14.1f} M/s")
+        else:
+            verdict(name, f"{figure:.1f} M/s", f">= {target:g} M/s", figure >= target)
     for name, _, limit in steps:
         figure = statistics.median(times[name]) * 1e6
         failed |= limit is not None and figure > limit
-        verdict = "" if limit is None else ("pass" if figure <= limit else "FAIL")
-        print(f"{name:<40} {figure:>8.1f} µs    {'' if limit is None else f'≤ {limit:g} µs':>11} {verdict}")
+        if limit is None:
+            print(f"{name:<64}  {figure:>15.1f} µs")
+        else:
+            verdict(name, f"{figure:.1f} µs", f"<= {limit:g} µs", figure <= limit)
     return int(failed)
 
 
