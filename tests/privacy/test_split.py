@@ -1,5 +1,6 @@
 """The optimal split against the reference values and against a brute-force grid."""
 
+import itertools
 import math
 
 import numpy as np
@@ -55,6 +56,34 @@ def test_no_grid_point_is_better_and_the_budget_is_used_up(epsilon: float, cells
 def test_announced_intrusions_are_paid_for(announced: int) -> None:
     state, kappa = density_split(1.0, 10_000, 1, announced)
     assert announced_loss(state, kappa, announced) == pytest.approx(1.0, rel=1e-9)
+
+
+def announced_mse(state: float, kappa: float, cells: int, announced: int) -> float:
+    """Return the mean squared error per cell by going through all patterns of the frozen bits and the last one.
+
+    The estimate of "nobody was there" is the product of (p1 - bit)/gap over all patterns; each frozen pattern is counted, with noise of its own.
+    """
+    p1 = present_probability(state)
+    chance, decoded = {0: p1, 1: 1 - p1}, {0: p1 / (2 * p1 - 1), 1: (p1 - 1) / (2 * p1 - 1)}
+    patterns = list(itertools.product((0, 1), repeat=announced + 1))
+    second = sum(math.prod(chance[bit] * decoded[bit] ** 2 for bit in bits) for bits in patterns)
+    frozen = itertools.product((0, 1), repeat=announced)
+    noise = sum((math.prod(decoded[bit] for bit in bits) / (2 * p1 - 1)) ** 2 for bits in frozen)
+    return (second - 1) / cells + laplace_variance(kappa) * noise / cells**2
+
+
+@pytest.mark.parametrize("announced", [0, 1, 2])
+@pytest.mark.parametrize(("epsilon", "cells", "releases"), [(1.0, 50, 1), (3.0, 1000, 2), (0.5, 10_000, 1)])
+def test_with_announced_looks_no_split_is_better(epsilon: float, cells: int, releases: int, announced: int) -> None:
+    state, kappa = density_split(epsilon, cells, releases, announced)
+    ours = announced_mse(state, kappa, cells, announced)
+    for share in np.linspace(0.02, 0.98, 97) / (announced + 1):
+        other = float(share) * epsilon
+        left = kappa_for(epsilon - announced * other, other, releases)
+        assert ours <= announced_mse(other, left, cells, announced) * (1 + 1e-9)
+    for nearby in (0.998, 1.002):  # a neighbour of the best is hardly worse, and never better
+        left = kappa_for(epsilon - announced * state * nearby, state * nearby, releases)
+        assert ours < announced_mse(state * nearby, left, cells, announced)
 
 
 def test_minimise_agrees_with_scipy() -> None:
