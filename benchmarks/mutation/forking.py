@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import json
+import math
 import os
 import resource
 import signal
@@ -28,7 +29,7 @@ from mutation.changes import Mutant, parsed
 __all__ = ["Broken", "Forks", "Known", "exchange"]
 
 LONGEST = 10.0  # seconds; tests that take longer are not used
-MOST = 100.0  # seconds of tests for one mutant; one that is not noticed by then counts as not noticed
+MOST = 60.0  # seconds of tests for one mutant; one that is not noticed by then counts as not noticed
 MEMORY = 8 << 30
 SHARED = ("privacy", "randomness")  # what every audited case depends on
 
@@ -100,6 +101,9 @@ class Forks:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Take the place of the usual loop."""
         self.session = session
+        if session.testsfailed:
+            self.failure = Broken(f"{session.testsfailed} files of tests could not be collected")
+            return True
         self.items = {item.nodeid: item for item in session.items if self.usable(item)}
         warm_up()
         here = str(self.source)
@@ -118,12 +122,11 @@ class Forks:
     # -- what unchanged code does ---------------------------------------------------------------------------------------
 
     def learn(self, kept: Path | None = None) -> None:
-        """Run every test once by itself, or read from ``kept`` what was learned; raise :class:`Broken` if one fails."""
+        """Run every test once by itself unless ``kept`` has what was learned about it; raise :class:`Broken` if one fails."""
         if kept is not None and kept.exists():
             self.known = Known(**json.loads(kept.read_text()))
-            return
         with tempfile.TemporaryDirectory() as folder:
-            names = list(self.items)
+            names = [name for name in self.items if name not in self.known.seconds]
             jobs = [functools.partial(self._watch, name, Path(folder, str(at))) for at, name in enumerate(names)]
             failed = []
             for at, noticed in self.forked(jobs, LONGEST * 4):
@@ -132,6 +135,8 @@ class Forks:
                     failed.append(names[at])
                 elif noticed == 0 and found.exists():
                     self.known.seconds[names[at]], self.known.calls[names[at]] = json.loads(found.read_text())
+                else:
+                    self.known.seconds[names[at]], self.known.calls[names[at]] = math.inf, []  # takes too long
         if kept is not None:
             kept.write_text(json.dumps(vars(self.known)))
         if failed:
@@ -151,10 +156,10 @@ class Forks:
             sys.settrace(trace)
         else:
             called = {f"{self.source / room}/*"}  # much slower if watched
-        begun = time.perf_counter()
+        begun = time.process_time()
         failed = self.fails([name])
         sys.settrace(None)
-        taken = time.perf_counter() - begun
+        taken = time.process_time() - begun
         if taken <= LONGEST:
             found.write_text(json.dumps([taken, sorted(called)]))
         return failed

@@ -1,0 +1,81 @@
+"""The exact law of a released integer: how often what an algorithm says about its own error is true.
+
+A count of independent bits plus discrete Laplace noise is a convolution of a few arrays. Everything an algorithm says of a release (standard
+error, interval, bound) is asked for every possible release and weighed with its chance: no formula of the algorithm enters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+__all__ = ["ReleaseLaw", "bits", "sampled"]
+
+
+def bits(counts: dict[float, int]) -> NDArray[np.float64]:
+    """Return the law of the number of ones among so many bits of each chance."""
+    law = np.ones(1)
+    for chance, count in counts.items():
+        law = np.convolve(law, stats.binom.pmf(np.arange(count + 1), count, chance))
+    return law
+
+
+def sampled(
+    population: int, marked: int, sample: int, law: Callable[[int], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return the mixture of ``law(k)`` over the number k of marked users in a sample without replacement."""
+    chances = stats.hypergeom.pmf(np.arange(sample + 1), population, marked, sample)
+    return np.sum([chance * law(k) for k, chance in enumerate(chances)], axis=0)
+
+
+@dataclass(frozen=True)
+class ReleaseLaw:
+    """Every release that has a chance worth speaking of, what is said of it, and the truth."""
+
+    chances: NDArray[np.float64]
+    estimates: list[Any]
+    truth: float
+
+    @classmethod
+    def of(cls, ones: NDArray[np.float64], kappa: float, decode: Callable[[int], Any], truth: float) -> ReleaseLaw:
+        reach = math.ceil(25 / kappa)
+        noise = np.exp(-kappa * np.abs(np.arange(-reach, reach + 1)))
+        law = np.convolve(ones, noise / noise.sum())
+        kept = np.flatnonzero(law > 1e-9)
+        return cls(law[kept], [decode(int(at) - reach) for at in kept], truth)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        return np.array([estimate.unbiased for estimate in self.estimates])
+
+    def bias(self) -> float:
+        return float(self.chances @ self.values) / self.chances.sum() - self.truth
+
+    def deviation(self) -> float:
+        mean = self.chances @ self.values
+        return math.sqrt(float(self.chances @ (self.values - mean) ** 2))
+
+    def beyond(self, error: float) -> float:
+        """Return the chance that the estimate is off by more than ``error``."""
+        return float(self.chances[np.abs(self.values - self.truth) > error].sum())
+
+    def coverage(self, level: float) -> float:
+        """Return the chance that the interval holds the truth."""
+        inside = [low <= self.truth <= high for low, high in (e.interval(level) for e in self.estimates)]
+        return float(self.chances[inside].sum())
+
+    def misses(self, level: float) -> tuple[float, float]:
+        """Return the chances that the interval lies above the truth, and below it."""
+        ends = np.array([e.interval(level) for e in self.estimates])
+        return float(self.chances[ends[:, 0] > self.truth].sum()), float(self.chances[ends[:, 1] < self.truth].sum())
+
+    def said_at_truth(self) -> float:
+        """Return the standard error that is said where the estimate equals the truth."""
+        nearest = int(np.argmin(np.abs(self.values - self.truth)))
+        return float(self.estimates[nearest].standard_error)
