@@ -31,7 +31,7 @@ def write(folder: Path, rows: int) -> None:
     for number in range(8):
         ids = pa.array(draw.integers(0, rows, rows // 8)).cast(pa.string())
         words = compute.binary_join_element_wise(pa.scalar("user-"), ids, "")
-        pq.write_table(pa.table({"user": words}), folder / f"part-{number}.parquet", row_group_size=max(rows // 8, 1))
+        pq.write_table(pa.table({"user": words}), folder / f"part-{number}.parquet", row_group_size=1 << 20)
 
 
 def settings(rows: int) -> dict[str, object]:

@@ -109,11 +109,15 @@ def test_tasks_that_reached_some_shards_only_are_not_counted_twice(lake: Path, t
         assert answers(engine) == expected(lake)
 
 
-def test_tasks_are_a_few_for_each_worker() -> None:
-    small = [Partition(name=str(number), rows=1 << 17) for number in range(80)]
-    assert [len(task) for task in tasks_of(small, 2, large=True)] == [8] * 10
-    assert [len(task) for task in tasks_of(small * 4, 2, large=True)] == [27] * 11 + [23]
-    assert {len(task) for task in tasks_of(small * 4, 2, large=False)} == {8}
+def test_tasks_become_smaller_towards_the_end() -> None:
+    small = [Partition(name=str(number), rows=1 << 17) for number in range(320)]
+    sizes = [len(task) for task in tasks_of(small, 2, large=True)]
+    assert sizes[0] == 54  # a sixth
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-4:-1] == [8, 8, 8]
+    assert sum(sizes) == 320
+    assert max(len(task) for task in tasks_of(small * 20, 2, large=True)) == 64
+    assert {len(task) for task in tasks_of(small, 2, large=False)} == {8}
     assert tasks_of([], 2, large=True) == []
 
 

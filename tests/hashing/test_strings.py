@@ -140,6 +140,18 @@ def test_mixed_lengths_agree_with_the_reference(dtype: Any, skip: int) -> None:
     assert hashed(messages, 9, dtype, skip) == expected
 
 
+@pytest.mark.parametrize("words", range(4))
+@pytest.mark.parametrize("behind", [0, 7])
+def test_lengths_of_as_many_words_agree_with_the_reference(words: int, behind: int) -> None:
+    rng = np.random.default_rng(words)
+    lengths = [8 * words + int(tail) for tail in rng.integers(0, 8, 3 * kernels.LANES)]
+    messages = [rng.bytes(length) for length in lengths]
+    offsets, data = lay_out([*messages, bytes(behind)])
+    out = np.empty(len(messages), np.uint64)
+    hash_strings(offsets[:-1], data, 7, out)
+    assert out.tolist() == [reference(message, derive(7, "strings")) for message in messages]
+
+
 @given(st.lists(st.binary(max_size=40), max_size=150), st.integers(0, (1 << 128) - 1), st.integers(0, 20))
 @settings(max_examples=60, deadline=None)
 def test_any_strings_agree_with_the_reference(messages: list[bytes], key: int, skip: int) -> None:

@@ -1,8 +1,7 @@
 """SipHash-1-3 of many strings that lie one after the other in one buffer.
 
-Strings are taken in blocks of ``LANES``. A block whose strings all have the same length is hashed word by
-word across the block, a loop that the compiler turns into vector instructions; any other block string by
-string.
+Strings are taken in blocks of ``LANES``. A block whose strings all have the same number of whole words is hashed word
+by word across the block, a loop that the compiler turns into vector instructions; any other block string by string.
 """
 
 from __future__ import annotations
@@ -114,6 +113,36 @@ def _hash_lanes(
 
 
 @njit(cache=True, nogil=True)
+def _hash_alike(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    words: np.int64,
+    key0: np.uint64,
+    key1: np.uint64,
+    state: NDArray[np.uint64],
+    out: NDArray[np.uint64],
+) -> None:
+    """Hash ``LANES`` strings of ``words`` whole words each, and whatever tails."""
+    v0, v1, v2, v3 = state[0], state[1], state[2], state[3]
+    for lane in range(LANES):
+        v0[lane], v1[lane], v2[lane], v3[lane] = key0 ^ _INIT0, key1 ^ _INIT1, key0 ^ _INIT2, key1 ^ _INIT3
+    for word in range(words):
+        for lane in range(LANES):
+            out[lane] = load_word(data, np.int64(offsets[lane]) + 8 * word)
+        for lane in range(LANES):
+            a, b, c, d = _absorb(v0[lane], v1[lane], v2[lane], v3[lane], out[lane])
+            v0[lane], v1[lane], v2[lane], v3[lane] = a, b, c, d
+    for lane in range(LANES):
+        start = np.int64(offsets[lane])
+        length = np.uint64(np.int64(offsets[lane + 1]) - start)
+        keep = (np.uint64(1) << (np.uint64(8) * (length & np.uint64(7)))) - np.uint64(1)
+        out[lane] = length << np.uint64(56) | load_word(data, start + 8 * words) & keep
+    for lane in range(LANES):
+        a, b, c, d = _absorb(v0[lane], v1[lane], v2[lane], v3[lane], out[lane])
+        out[lane] = _finish(a, b, c, d)
+
+
+@njit(cache=True, nogil=True)
 def hash_block(
     offsets: NDArray[Any],
     data: NDArray[np.uint8],
@@ -125,13 +154,17 @@ def hash_block(
     """Write the hashes of at most ``LANES`` strings; ``state`` is working memory of shape (4, LANES)."""
     start = np.int64(offsets[0])
     length = np.int64(offsets[1]) - start
-    equal = out.size == LANES
-    for i in range(out.size):
-        equal &= np.int64(offsets[i + 1]) - np.int64(offsets[i]) == length
     words, tail = length >> 3, length & 7
+    equal = alike = out.size == LANES
+    for i in range(out.size):
+        other = np.int64(offsets[i + 1]) - np.int64(offsets[i])
+        equal &= other == length
+        alike &= other >> 3 == words
     # A tail is read as a whole word, which must not reach past the buffer.
     if equal and (tail == 0 or np.int64(offsets[LANES]) - tail + 8 <= data.size):
         _hash_lanes(data, start, words, tail, key0, key1, state, out)
+    elif alike and np.int64(offsets[LANES - 1]) + 8 * words + 8 <= data.size:
+        _hash_alike(offsets, data, words, key0, key1, state, out)
     else:
         for i in range(out.size):
             start = np.int64(offsets[i])

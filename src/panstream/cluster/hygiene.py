@@ -21,6 +21,10 @@ SETTINGS: dict[str, Any] = {
     "distributed.admin.log-length": 0,
     "distributed.admin.low-level-log-length": 0,
     "distributed.admin.max-error-length": 200,
+    "distributed.admin.tick.interval": "1s",  # by default every process wakes up fifty times a second
+    "distributed.admin.tick.limit": "60s",
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.scheduler.active-memory-manager.start": False,
     "distributed.scheduler.allowed-failures": 1000,
     "distributed.nanny.pre-spawn-environ": {**ENVIRONMENT, MARK: "1", "OMP_NUM_THREADS": "1"},
     "distributed.comm.compression": None,

@@ -17,7 +17,7 @@ __all__ = ["Partition", "can_read_apart", "files_of", "partitions_of", "stretche
 
 _TEXT_BYTES = 32  # a row of text, about: only to deal out tasks of like size
 _LEAST, _MOST = 1 << 20, 1 << 23  # rows of a task
-_TURNS = 6  # tasks for each worker, so that a slow one gets fewer
+_SHARES = 3  # of the rows that are left, for each worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +70,25 @@ def stretches(file: InputFile, rows: int = _LEAST) -> Iterator[Partition]:
 def tasks_of(
     partitions: Sequence[Partition], workers: int, *, large: bool, alone: Iterable[str] = ()
 ) -> list[list[Partition]]:
-    """Return partitions in tasks of about equal size, a few for each worker.
+    """Return partitions in tasks, each a share of the rows that are left: large ones first, small ones to end together.
 
     A task reaches a shard as a whole or not at all. ``large`` tasks are for states of which only the touched cells
     matter, so that no row travels. Partitions named in ``alone`` are with some shards already, and so share no task.
     """
     apart = set(alone)
-    total = sum(partition.rows for partition in partitions)
-    enough = min(max(_LEAST, total // (_TURNS * max(1, workers))), _MOST if large else _LEAST)
     tasks: list[list[Partition]] = [[partition] for partition in partitions if partition.name in apart]
     task: list[Partition] = []
+    size, left = 0, sum(partition.rows for partition in partitions)
     for partition in partitions:
         if partition.name in apart:
+            left -= partition.rows
             continue
         task.append(partition)
-        if sum(each.rows for each in task) >= enough:
+        size += partition.rows
+        if size >= min(max(_LEAST, left // (_SHARES * max(1, workers))), _MOST if large else _LEAST):
             tasks.append(task)
-            task = []
+            left -= size
+            task, size = [], 0
     return [*tasks, task] if task else tasks
 
 
