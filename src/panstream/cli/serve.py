@@ -27,6 +27,13 @@ def serve(
     tokens: Annotated[Path | None, typer.Option(help="File of tokens, made by: panstream token.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate chain, PEM.")] = None,
     private_key: Annotated[Path | None, typer.Option(help="TLS private key, PEM.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Hold the states in so many processes of this machine; with --cluster, wait for as many."),
+    ] = None,
     key_file: KeyFile = None,
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of one request's body.")] = 16 << 20,
     rate: Annotated[float, typer.Option(min=0.001, help="Requests a second of one token.")] = 2000.0,
@@ -76,7 +83,22 @@ def serve(
         def started(address: str) -> None:
             typer.echo(f"serving {loaded.stream.name} on {address}")
 
-        run(loaded, settings, operator_key=operator_key(key_file), started=started)
+        key = operator_key(key_file)
+        if cluster is None and workers is None:
+            run(loaded, settings, operator_key=key, started=started)
+            return
+        from panstream.cluster.session import engines
+        from panstream.engine.run import LIVE_AHEAD
+
+        with engines(
+            loaded,
+            address=cluster,
+            workers=workers,
+            operator_key=key,
+            ahead=LIVE_AHEAD,
+            tell=lambda text: typer.echo(text, err=True),
+        ) as engine:
+            run(loaded, settings, started=started, engine=engine)
 
 
 def token(

@@ -19,8 +19,12 @@ from panstream.engine.config import Config
 from panstream.engine.run import Fed, Tick, feed_source, source_of
 from panstream.engine.select import Selector
 from panstream.errors import InvalidParameter, NotSupported
+from panstream.store.releases import Release
 
-__all__ = ["Session", "is_private", "opened"]
+__all__ = ["Session", "engines", "is_private", "opened"]
+
+Tell = Callable[[str], None]
+Publish = Callable[[Release], None]
 
 
 class Session:
@@ -55,13 +59,39 @@ def opened(
     address: str | None = None,
     workers: int | None = None,
     shards: int | None = None,
-    tell: Callable[[str], None] = lambda message: None,
+    tell: Tell = lambda message: None,
     **options: Any,
 ) -> Iterator[Session]:
     """Open a configuration on the cluster at ``address``, or on ``workers`` processes of this machine.
 
     There are as many shards as the directory has, or else as there are workers, unless ``shards`` says otherwise.
     """
+    with _linked(config, address, workers, shards, tell) as make:
+        link = make()
+        with ClusterEngine(config, link, positions=True, **options) as engine:
+            yield Session(engine, link)
+
+
+@contextlib.contextmanager
+def engines(
+    config: Config,
+    *,
+    address: str | None = None,
+    workers: int | None = None,
+    shards: int | None = None,
+    tell: Tell = lambda message: None,
+    **options: Any,
+) -> Iterator[Callable[[Publish], ClusterEngine]]:
+    """Yield what opens an engine on the cluster, as often as a server needs one; at most one is open at a time."""
+    with _linked(config, address, workers, shards, tell) as make:
+        yield lambda publish: ClusterEngine(config, make(), publish=publish, **options)
+
+
+@contextlib.contextmanager
+def _linked(
+    config: Config, address: str | None, workers: int | None, shards: int | None, tell: Tell
+) -> Iterator[Callable[[], DaskLink]]:
+    """Yield what makes a link to the cluster, which is started where it has no address."""
     quieten()
     from distributed import Client, Security
 
@@ -86,9 +116,7 @@ def opened(
                 first.wait_for_workers(workers or 1, timeout=60)
             count = len(first.ncores())
         known = None if config.directory is None else stored_shards(config.directory)
-        link = DaskLink(connect, shards or known or count, tell=tell)
-        with ClusterEngine(config, link, positions=True, **options) as engine:
-            yield Session(engine, link)
+        yield lambda: DaskLink(connect, shards or known or count, tell=tell)
 
 
 def is_private(address: str) -> bool:

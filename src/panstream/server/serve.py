@@ -16,11 +16,14 @@ from panstream.engine.engine import Engine
 from panstream.engine.run import LIVE_AHEAD
 from panstream.errors import InvalidParameter, MissingExtra
 from panstream.server.limits import Gate, Limits
+from panstream.store.releases import Release
 
 if TYPE_CHECKING:
     from panstream.server.worker import Worker
 
 __all__ = ["Running", "Settings", "make_server", "serve"]
+
+OpenEngine = Callable[[Callable[[Release], None]], Engine]  # given what is to be told of every release
 
 _GRACE = 20  # seconds for requests under way when the server stops
 
@@ -58,9 +61,10 @@ def serve(
     *,
     operator_key: bytes | None = None,
     started: Callable[[str], None] = lambda address: None,
+    engine: OpenEngine | None = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. ``started`` is told the address."""
-    make_server(config, settings, operator_key=operator_key, started=started).run_until_stopped()
+    """Serve until SIGTERM or Ctrl-C. ``started`` is told the address; ``engine`` opens another engine than that of one process."""
+    make_server(config, settings, operator_key=operator_key, started=started, engine=engine).run_until_stopped()
 
 
 def make_server(
@@ -69,6 +73,7 @@ def make_server(
     *,
     operator_key: bytes | None = None,
     started: Callable[[str], None] = lambda address: None,
+    engine: OpenEngine | None = None,
 ) -> Running:
     """Open the engine and listen; nothing is answered before it runs."""
     try:
@@ -92,7 +97,7 @@ def make_server(
     try:
         service = Service(
             config,
-            lambda publish: Engine(config, operator_key=operator_key, ahead=LIVE_AHEAD, publish=publish),
+            engine or (lambda publish: Engine(config, operator_key=operator_key, ahead=LIVE_AHEAD, publish=publish)),
             producers=settings.limits.producers,
         )
     except BaseException:
