@@ -1,9 +1,13 @@
-"""100,000 unguessable ids through a cluster: what a scan of scheduler, workers and all their directories finds."""
+"""100,000 unguessable ids through a cluster: what a scan of scheduler, workers, front end and all their directories finds."""
 
 import os
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -32,17 +36,42 @@ directory = "state"
 """
 
 
+@contextmanager
+def front_end(folder: Path, address: str) -> Iterator[tuple[int, str]]:
+    """Serve on the cluster, in a directory of its own."""
+    folder.mkdir()
+    (folder / "panstream.toml").write_text(CONFIG)
+    command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0", "--cluster", address]
+    with (folder / "errors").open("w") as errors:
+        running = subprocess.Popen([*command, "--workers", "2"], cwd=folder, stdout=subprocess.PIPE, stderr=errors)
+        try:
+            assert running.stdout
+            said = running.stdout.readline().decode()
+            assert said.startswith("serving"), (folder / "errors").read_text()
+            yield running.pid, said.split()[-1]
+        finally:
+            running.terminate()
+            running.communicate(timeout=60)
+
+
+def post(address: str, ids: Sequence[str]) -> None:
+    headers = {"Content-Type": "application/x-ndjson"}
+    for start in range(0, len(ids), 5000):
+        lines = "".join(f'{{"id": "{each}"}}\n' for each in ids[start : start + 5000])
+        sent = httpx.post(f"{address}/v1/streams/s/events", content=lines, headers=headers, timeout=60)
+        assert sent.status_code == 200, sent.text
+
+
 @pytest.mark.slow
 def test_ids_are_nowhere_after_the_job(tmp_path: Path) -> None:
-    import subprocess
-
     lake = tmp_path / "lake"
     lake.mkdir()
+    served = tmp_path / "served"
     with processes(tmp_path) as cluster:  # the target's processes exist before the needles do
         cluster.start_cluster()
         needles, decoys = make_needles(IDS), make_needles(1000)
         for number in range(4):
-            part = list(needles[number::4])
+            part = list(needles[number : IDS // 2 : 4])
             pq.write_table(pa.table({"id": part}), lake / f"part-{number}.parquet", row_group_size=5000)
         (tmp_path / "panstream.toml").write_text(CONFIG)
         command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "lake", "--cluster", cluster.address]
@@ -55,10 +84,15 @@ def test_ids_are_nowhere_after_the_job(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert '"all"' in done.stdout
-        places = [tmp_path / "state", cluster.log, *tmp_path.glob("scratch-*")]
-        for name in ("scheduler", "worker-0", "worker-1"):
-            report = scan(cluster.pids[name], needles, decoys=decoys, control=None, files=places)
-            assert report.valid, report
-            assert report.scanned_bytes > 50_000_000, "the process was not looked at"
-            assert report.found_needles == 0, f"{name}: {report}"
+        with front_end(served, cluster.address) as (front, address):
+            post(address, needles[IDS // 2 :])
+            answer = httpx.post(f"{address}/v1/queries/all/release", timeout=60)
+            assert answer.status_code == 200, answer.text
+            places = [tmp_path / "state", served, cluster.log, *tmp_path.glob("scratch-*")]
+            for name, pid in {**cluster.pids, "front": front}.items():
+                report = scan(pid, needles, decoys=decoys, control=None, files=places)
+                assert report.valid, report
+                assert report.scanned_bytes > 50_000_000, "the process was not looked at"
+                assert report.found_needles == 0, f"{name}: {report}"
+                places = []  # the files once
         assert not any(needle in done.stderr for needle in needles[:1000])

@@ -1,7 +1,8 @@
 """Starts the processes of a cluster by forking, which saves each the imports, and starts again those that die.
 
 Commands on standard input: ``start NAME ROLE ARGUMENTS...`` and ``stop NAME``. On standard output: ``up NAME PID``, and whatever
-a load says. Roles: ``scheduler PORT``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS DIRECTORY``.
+a load or a server says. Roles: ``scheduler PORT``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS DIRECTORY``,
+``front ADDRESS DIRECTORY``.
 """
 
 from __future__ import annotations
@@ -94,7 +95,25 @@ def load(address: str, directory: str) -> None:
             say(f"applied {number}")
 
 
-ROLES = {"scheduler": scheduler, "worker": worker, "load": load}
+def served(directory: Path) -> object:
+    """Return the questions of a served stream, which are asked by hand."""
+    asked = [
+        question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, releases=5),
+        question("visits", "SELECT CROPPED_SUM(user, w, 1000) FROM s", universe=USERS, releases=5),
+        question("rows", "SELECT COUNT(*) FROM s", releases=5),
+    ]
+    return config(*asked, directory=directory)
+
+
+def front(address: str, directory: str) -> None:
+    from panstream.server.serve import Settings, serve
+
+    stream = served(Path(directory))
+    with session.engines(stream, address=address, workers=1, shards=2, zero_noise=True) as engine:  # type: ignore[arg-type]
+        serve(stream, Settings(port=0), started=lambda at: say(f"serving {at}"), engine=engine)  # type: ignore[arg-type]
+
+
+ROLES = {"scheduler": scheduler, "worker": worker, "load": load, "front": front}
 
 
 def warm_up() -> None:

@@ -29,6 +29,7 @@ from panstream.engine.engine import Applied, Engine
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.running import Drawn
 from panstream.engine.selection import Chosen, Rows
+from panstream.errors import NotSupported
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.store.releases import Release
@@ -107,8 +108,17 @@ class ClusterEngine(Engine):
         """Return the number of the last batch that was applied of a producer, -1 if there was none."""
         return self.positions().get(producer, -1)
 
+    def forget_producers(self, most: int) -> None:
+        """Remember only the producers that sent last, here and on the shards."""
+        with self._lock:
+            before = {*self._kept.seen}
+            super().forget_producers(most)
+            self._divided.forget(before - {*self._kept.seen})
+
     def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
         """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""
+        if getattr(rows, "origins", ()):
+            raise NotSupported("a cluster takes every producer's batch by itself: some shards may have one already")
         with self._lock:
             self._check_whole()
             if self.seen(rows.producer, rows.sequence):

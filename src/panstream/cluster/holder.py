@@ -34,6 +34,7 @@ class _Record:
     step: int = public()
 
 
+_FORGOTTEN = 1000  # producers that the shards forget at a time
 _LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int", at_least=0)}
 
 
@@ -48,6 +49,7 @@ class ClusterHolder:
         self._parts: list[list[Part]] = [[] for _ in range(link.shards)]
         self._batch: tuple[str | None, int] = (None, 0)
         self.step, self.least, self.lowest = 0, 0, 0
+        self._gone: set[str] = set()
         self.positions: dict[str, list[int]] = {}  # of producers whose batches some shards have and we do not
 
     def join(self) -> dict[int, list[str]]:
@@ -89,6 +91,7 @@ class ClusterHolder:
     def begin(self, producer: str | None, sequence: int) -> None:
         """Remember whose batch comes next."""
         self._batch = (producer, sequence)
+        self._gone.discard(producer or "")
 
     def settle(self) -> None:
         """Close the batch; it waits to be sent."""
@@ -118,6 +121,16 @@ class ClusterHolder:
         names = [label(query, slot) for query, slot in gone]
         if names:
             self.everywhere("drop", names)
+
+    def forget(self, producers: Collection[str]) -> None:
+        """Let the shards forget producers: many at a time, since each time costs them a commit."""
+        self._gone.update(producers)
+        if len(self._gone) >= _FORGOTTEN:
+            self.flush()
+            gone, self._gone = self._gone, set()
+            for producer in gone:
+                self.positions.pop(producer, None)
+            self.everywhere("forget", sorted(gone))
 
     # What divided states ask.
 

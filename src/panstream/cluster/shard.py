@@ -176,6 +176,16 @@ class Shard:
                     division.wipe_state(state)
             self._commit(step)
 
+    def forget(self, step: int, producers: Iterable[str]) -> None:
+        """Remember no longer how far some producers came."""
+        self._check_whole()
+        if step <= self.step:
+            return
+        with self._all_or_nothing():
+            for producer in producers:
+                self.seen.pop(producer, None)
+            self._commit(step)
+
     def _open(self, name: str) -> None:
         if name not in self._states:
             query = query_of(name)
