@@ -84,7 +84,7 @@ def test_where_states_are_is_explained() -> None:
     plans = plan_all(stream(distinct, total))  # type: ignore[arg-type]
     text = explain_cluster(plans, 4)
     assert "no extra noise" in text
-    assert "multiply the noise variance by 2.5" in text
+    assert "2.5 times the variance, 1.58 times the standard error" in text
     assert [entry["divided"] for entry in places(plans, 4)] == [True, False]
 
 

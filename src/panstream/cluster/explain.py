@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from panstream.cluster import division
+from panstream.engine.explain import expected_errors
 from panstream.engine.plan import QueryPlan
 
 __all__ = ["explain_cluster", "places"]
@@ -24,11 +26,14 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
                 f"each of {shards} shards owns about {cells:,} of {divided.cells:,} cells: same law as on one machine, no extra noise"
             )
         else:
-            width = getattr(plan.algorithm, "width", 1)
-            entry |= {"message_bytes": 8 * width, "extra_noise": 0.0, "spread_factor": (shards + 1) / 2}
+            width, factor = getattr(plan.algorithm, "width", 1), (shards + 1) / 2
+            size, error = expected_errors(plan)[-1]
+            entry |= {"message_bytes": 8 * width, "extra_noise": 0.0, "spread_factor": factor}
             entry["why"] = (
-                f"one place, the coordinator, which gets {8 * width:,} bytes for every partition or micro-batch; an open accumulator on "
-                f"each of {shards} workers would need a start noise each and multiply the noise variance by {(shards + 1) / 2:g}"
+                f"one place, the coordinator: error {error:.3g} {size} (95%), as on one machine, and {8 * width:,} bytes in "
+                f"the answer to each task that a worker reads\n"
+                f"an accumulator on each of {shards} workers would need {shards} start noises: {factor:g} times the variance, "
+                f"{math.sqrt(factor):.3g} times the standard error, and {shards} messages at every tick"
             )
         found.append(entry)
     return found
@@ -37,5 +42,7 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
 def explain_cluster(plans: Sequence[QueryPlan], shards: int) -> str:
     """Return the same for people."""
     lines = [f"on a cluster of {shards} shards"]
-    lines += [f"  {entry['name']:<11} {entry['why']}" for entry in places(plans, shards)]
+    for entry in places(plans, shards):
+        first, *rest = entry["why"].splitlines()
+        lines += [f"  {entry['name']:<11} {first}", *(f"  {'':<11} {line}" for line in rest)]
     return "\n".join(lines)
