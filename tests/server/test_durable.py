@@ -50,7 +50,7 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
         assert server.rows() == 50
 
 
-@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """The batch is not acknowledged; once the disk works again, the same batch is taken, and once."""
     from panstream.store import snapshot

@@ -183,9 +183,9 @@ class Engine:
             self._holder.settle()
             if times is not None:
                 self._stream_clock.reach(times)
-            if rows.producer is not None:
-                self._kept.seen.pop(rows.producer, None)  # whoever sent last stands last
-                self._kept.seen[rows.producer] = rows.sequence
+            for producer, sequence in rows.origins if rows.producer is None else ((rows.producer, rows.sequence),):
+                self._kept.seen.pop(producer, None)  # whoever sent last stands last
+                self._kept.seen[producer] = sequence
             self._kept.dirty = self._uncommitted = True
             if commit:
                 self._commit_as_configured()

@@ -35,7 +35,8 @@ class Rows:
     """One micro-batch. A batch with a ``producer`` is applied once, however often it is sent.
 
     ``ids`` is a NumPy or Arrow array, ``times`` are seconds of event time (NaN where unknown), or None where the time of
-    arrival counts. ``numbers`` returns the rows' numbers for the sender, 0, 1, ... by default.
+    arrival counts. ``numbers`` returns the rows' numbers for the sender, 0, 1, ... by default. Batches of several producers that were
+    joined are named by ``origins``, and are known to be new.
     """
 
     count: int
@@ -45,6 +46,7 @@ class Rows:
     producer: str | None = None
     sequence: int = 0
     numbers: Callable[[], NDArray[np.int64]] | None = None
+    origins: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from starlette.requests import Request
 
 from panstream.server.refusals import Refusal
 from panstream.server.tokens import ANYBODY, Holder, Tokens
@@ -19,12 +18,12 @@ class Access:
 
     tokens: Tokens | None
 
-    def check(self, request: Request, scope: str | None) -> Holder:
+    def check(self, headers: Mapping[str, str], scope: str | None) -> Holder:
         """Return who is asking, or refuse. ``scope`` of None is open to all."""
-        self._check_site(request)
+        self._check_site(headers)
         if self.tokens is None or scope is None:
             return ANYBODY
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        kind, _, token = headers.get("authorization", "").partition(" ")
         holder = self.tokens.holder(token.strip()) if kind.lower() == "bearer" else None
         if holder is None:
             raise Refusal("unauthorized")
@@ -32,12 +31,12 @@ class Access:
             raise Refusal("forbidden", f"this needs a token with scope {scope}")
         return holder
 
-    def _check_site(self, request: Request) -> None:
+    def _check_site(self, headers: Mapping[str, str]) -> None:
         """Keep web pages of other sites out: they can make a browser send requests to servers it can reach."""
-        host = request.headers.get("host", "")
+        host = headers.get("host", "")
         if self.tokens is None and not is_loopback(_name(host)):
             raise Refusal("misdirected")
-        origin = request.headers.get("origin")
+        origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Refusal("forbidden", "requests from pages of another site are refused")
 
@@ -48,7 +47,7 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
     """
-    if host == "localhost":
+    if host in ("localhost", "127.0.0.1", "::1"):
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -19,12 +19,12 @@ from panstream.server import metrics, views
 from panstream.server.access import Access
 from panstream.server.bodies import receive
 from panstream.server.feed import event
+from panstream.server.intake import origin, outcome
 from panstream.server.limits import Gate
-from panstream.server.openapi import MAX_SEQUENCE, PRODUCER_PATTERN, describe
+from panstream.server.openapi import describe
 from panstream.server.refusals import Refusal, json_response, refuse
 from panstream.server.service import Service
 from panstream.server.small_bodies import read_announcement
-from panstream.server.worker import Taken
 
 __all__ = ["application"]
 
@@ -33,8 +33,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Handler = Callable[[Request], Awaitable[Response]]
 
-_SHOWN = 1_000  # row numbers told to the sender
-_PRODUCER = re.compile(PRODUCER_PATTERN)
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 _STATUS_CODES = {404: "not_found", 405: "method_not_allowed"}
 
@@ -45,7 +43,7 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
     def route(path: str, **handlers: tuple[str | None, Handler]) -> Route:
         async def endpoint(request: Request) -> Response:
             scope, handler = handlers["GET" if request.method == "HEAD" else request.method]
-            holder = access.check(request, scope)
+            holder = access.check(request.headers, scope)
             request.state.holder = holder.name
             with gate.request(holder.name):
                 return await handler(request)
@@ -82,14 +80,14 @@ class _Calls:
         if request.path_params["name"] != self._service.config.stream.name:
             raise Refusal("not_found", "there is no stream of this name")
         self._service.check_running()
-        producer, sequence = _origin(request)
+        producer, sequence = origin(request.headers)
         self._worker.arriving.add(1)
         try:
             body = await receive(request, self._gate)
-        finally:
+        except BaseException:
             self._worker.arriving.add(-1)
-        taken = await self._worker.take(body, producer, sequence)
-        return json_response(_applied(taken))
+            raise
+        return json_response(outcome(await self._worker.take(body, producer, sequence)))
 
     async def queries(self, request: Request) -> Response:
         return json_response(await self._worker.call(views.queries))
@@ -156,32 +154,6 @@ def _limit(request: Request) -> int:
     if not (given.isascii() and given.isdecimal() and len(given) <= 5 and 1 <= int(given) <= 10_000):
         raise Refusal("bad_request", "limit must be a whole number in 1..10000")
     return int(given)
-
-
-def _origin(request: Request) -> tuple[str | None, int]:
-    """Return producer and sequence from the headers."""
-    producer, sequence = request.headers.get("panstream-producer"), request.headers.get("panstream-sequence")
-    if producer is None and sequence is None:
-        return None, 0
-    if producer is None or sequence is None:
-        raise Refusal("bad_request", "Panstream-Producer and Panstream-Sequence are given together or not at all")
-    if _PRODUCER.fullmatch(producer) is None:
-        raise Refusal("bad_request", f"Panstream-Producer must fit {PRODUCER_PATTERN}")
-    if not (sequence.isascii() and sequence.isdecimal() and len(sequence) < 20 and int(sequence) <= MAX_SEQUENCE):
-        raise Refusal("bad_request", f"Panstream-Sequence must be a whole number in 0..{MAX_SEQUENCE}")
-    return producer, int(sequence)
-
-
-def _applied(taken: Taken) -> dict[str, Any]:
-    applied = taken.applied
-    skipped = sorted({*taken.bad, *applied.skipped}) if applied.new else []
-    late = list(applied.late)
-    return {
-        "new": applied.new,
-        "rows": taken.rows,
-        "skipped": {"count": len(skipped), "rows": skipped[:_SHOWN]},
-        "late": {"count": len(late), "rows": late[:_SHOWN]},
-    }
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +18,12 @@ from panstream.engine.sources.text import SPARE_BYTES
 from panstream.engine.sources.typed import Piece
 from panstream.scratch import wipe
 from panstream.server.arrow_body import read_arrow
+from panstream.server.buffers import BUFFERS
 from panstream.server.limits import Gate, Limits
 from panstream.server.openapi import FORMATS
 from panstream.server.refusals import Refusal
 
-__all__ = ["Body", "parse", "receive"]
+__all__ = ["Body", "announced", "parse", "receive"]
 
 _PLACE = "the body"
 
@@ -36,6 +38,7 @@ class Body:
     data: bytearray = field(default_factory=bytearray, repr=False)
     size: int = 0
     reserved: int = 0
+    expected: int = 0  # its length, where the sender has told it
 
     def make_room(self, size: int) -> None:
         """Have room for ``size`` bytes and some to spare."""
@@ -44,13 +47,17 @@ class Body:
             capacity = max(needed, min(2 * len(self.data), self.gate.limits.unpacked + SPARE_BYTES))
             self.gate.reserve(capacity - self.reserved)
             self.reserved = capacity
-            old, self.data = self.data, bytearray(capacity)
+            old, self.data = self.data, BUFFERS.take(capacity)
             with memoryview(old) as view:
                 self.data[: self.size] = view[: self.size]
             _overwrite(old)
 
+    def free(self) -> memoryview:
+        """Return the memory that the rest of a body of expected length goes to."""
+        return memoryview(self.data)[self.size : self.expected]
+
     def overwrite(self) -> None:
-        """Overwrite everything; from any thread."""
+        """Overwrite everything; from any thread. Nobody may look at the memory any more."""
         _overwrite(self.data)
         self.data, self.size = bytearray(), 0
 
@@ -65,10 +72,22 @@ class Body:
         self.give_back()
 
 
-def media_type(request: Request) -> tuple[str, str]:
+def announced(headers: Mapping[str, str], gate: Gate) -> Body:
+    """Return the body that a request's head tells of, with nothing in it yet, or refuse."""
+    kind, encoding = _media_type(headers)
+    declared = headers.get("content-length", "")
+    length = int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 19 else 0
+    if length > gate.limits.body:
+        raise _too_large(gate.limits.body)
+    body = Body(gate, kind, encoding, expected=length)
+    body.make_room(length)
+    return body
+
+
+def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
     """Return format and compression, or refuse."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    encoding = headers.get("content-encoding", "identity").strip().lower()
     if kind not in FORMATS:
         raise Refusal("unsupported_media_type", f"Content-Type must be one of {', '.join(FORMATS)}")
     if encoding not in ("identity", "gzip", "zstd"):
@@ -78,16 +97,9 @@ def media_type(request: Request) -> tuple[str, str]:
 
 async def receive(request: Request, gate: Gate) -> Body:
     """Return the whole body; it must come within the limits of size and time."""
-    limits = gate.limits
-    kind, encoding = media_type(request)
-    declared = request.headers.get("content-length", "")
-    length = int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 19 else 0
-    if length > limits.body:
-        raise _too_large(limits.body)
-    body = Body(gate, kind, encoding)
+    limits, body = gate.limits, announced(request.headers, gate)
     refusal: Refusal | None = None
     try:
-        body.make_room(length)
         async with asyncio.timeout(limits.body_time):
             more = True
             while more:
@@ -193,6 +205,7 @@ def _unpack(body: Body) -> None:
 def _overwrite(data: bytearray) -> None:
     if data:
         wipe(np.frombuffer(data, np.uint8))
+        BUFFERS.give_back(data)
 
 
 def _too_large(limit: int) -> Refusal:

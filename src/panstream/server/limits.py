@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from panstream.server.refusals import Refusal
 
-__all__ = ["Gate", "Limits"]
+__all__ = ["Gate", "Limits", "Use"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,9 @@ class Limits:
 
 
 @dataclass(slots=True)
-class _Use:
+class Use:
+    """What one token uses at the moment."""
+
     allowance: float
     at: float
     under_way: int = 0
@@ -43,25 +45,35 @@ class Gate:
 
     limits: Limits
     clock: Callable[[], float] = time.monotonic
-    _uses: dict[str, _Use] = field(default_factory=dict)
+    _uses: dict[str, Use] = field(default_factory=dict)
     _memory: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def request(self, name: str) -> Iterator[None]:
         """Hold one of the token's places for the time of a request."""
+        use = self.enter(name)
+        try:
+            yield
+        finally:
+            self.leave(use)
+
+    def enter(self, name: str) -> Use:
+        """Take one of the token's places, or refuse; ``leave`` gives it back."""
         burst, now = 2.0 * self.limits.rate, self.clock()
-        use = self._uses.setdefault(name, _Use(burst, now))
+        use = self._uses.setdefault(name, Use(burst, now))
         use.allowance = min(burst, use.allowance + (now - use.at) * self.limits.rate)
         use.at = now
         if use.allowance < 1.0 or use.under_way >= self.limits.at_once:
             raise Refusal("rate_limited", retry_after=1)
         use.allowance -= 1.0
         use.under_way += 1
-        try:
-            yield
-        finally:
-            use.under_way -= 1
+        return use
+
+    @staticmethod
+    def leave(use: Use) -> None:
+        """Give a place back."""
+        use.under_way -= 1
 
     def reserve(self, size: int) -> None:
         """Set memory aside for a body, or refuse; from any thread."""

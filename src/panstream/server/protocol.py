@@ -1,4 +1,4 @@
-"""HTTP/1.1 on a connection: uvicorn's pure-Python protocol, with time limits and the one error shape.
+"""HTTP/1.1 on a connection: uvicorn's pure-Python protocol, with a short way for events, time limits and the one error shape.
 
 Pure Python, since a parser in C keeps buffers that nobody overwrites.
 """
@@ -10,9 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import h11
+import numpy as np
 from h11._readers import ContentLengthReader
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from panstream.scratch import wipe
+from panstream.server.desk import Desk, Passage, refusal_bytes
+from panstream.server.heads import read_head
 from panstream.server.limits import Limits
 from panstream.server.refusals import Refusal, refuse
 from panstream.server.sweep import Sweeper, overwrite
@@ -20,17 +24,24 @@ from panstream.server.sweep import Sweeper, overwrite
 __all__ = ["protocol_with"]
 
 _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
+_SCRATCH = 1 << 16
 
 
-def protocol_with(limits: Limits) -> type[H11Protocol]:
-    """Return the protocol class of a server with these limits."""
+def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
+    """Return the protocol class of a server with these limits, whose events go to ``desk``."""
     sweeper = Sweeper()
+    scratch = bytearray(_SCRATCH)  # of all connections: what arrives is dealt with at once, or copied
+    view, cells = memoryview(scratch), np.frombuffer(scratch, np.uint8)
 
-    class Protocol(H11Protocol):
-        """One connection."""
+    class Protocol(H11Protocol, asyncio.BufferedProtocol):
+        """One connection. The loop writes what arrives where ``get_buffer`` says."""
 
         _timer: asyncio.TimerHandle | None = None
         _allowance: int | None = None  # bytes of a refused body that are still read, and dropped
+        _passage: Passage | None = None  # the request that is under way on the short way
+        _early = b""  # what came behind it
+        _last = False  # whether the connection ends with it
+        _answered = 0.0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -42,19 +53,131 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
+            passage = self._passage
+            if passage is not None and passage.receiving:
+                self._passage = None
+                desk.abandon(passage)
             super().connection_lost(exc)
             self._unset_keepalive_if_required()
             self._forget()
             overwrite(getattr(getattr(self.conn, "_receive_buffer", None), "_data", None))
             sweeper.soon(self.loop)
 
+        # The short way.
+
+        def get_buffer(self, sizehint: int) -> memoryview:
+            """Return where the next bytes go: straight into a body that is under way."""
+            passage = self._passage
+            return passage.body.free() if passage is not None and passage.receiving else view
+
+        def buffer_updated(self, count: int) -> None:
+            """Take what arrived."""
+            passage = self._passage
+            if passage is not None and passage.receiving:
+                passage.received(count)
+                if not passage.receiving:
+                    self._take(passage)
+                return
+            try:
+                if passage is not None:
+                    self._early += view[:count]
+                    self.flow.pause_reading()
+                elif not self._enter(count):
+                    self.data_received(bytes(view[:count]))
+            finally:
+                wipe(cells[:count])
+
+        def _enter(self, count: int) -> bool:
+            """Begin a request by the short way, if it may go there."""
+            conn = self.conn
+            if conn.their_state is not h11.IDLE or conn.our_state is not h11.IDLE or conn.trailing_data[0]:
+                return False
+            if self._allowance is not None or self.transport.is_closing():
+                return False
+            found = read_head(scratch, min(count, limits.head), desk.first)
+            passage = None if found is None else desk.admit(found[0])
+            if found is None or passage is None:
+                return False
+            body, begin = passage.body, found[1]
+            stop = min(count, begin + body.expected)
+            body.data[: stop - begin] = view[begin:stop]
+            passage.received(stop - begin)
+            self._passage = passage
+            if stop < count:
+                self._early = bytes(view[stop:count])
+                self.flow.pause_reading()
+            if passage.receiving:
+                self._start_timer(limits.body_time, self._body_too_slow)
+            else:
+                self._take(passage)
+            return True
+
+        def _take(self, passage: Passage) -> None:
+            self._stop_timer()
+            desk.take(passage, self._told)
+
+        def _told(self, answer: bytes, good: bool) -> None:
+            """Write the answer, and go on with what came meanwhile."""
+            self._passage = None
+            self.server_state.total_requests += 1
+            if self.transport.is_closing():
+                return
+            self.transport.write(answer)
+            if self._last:
+                self.transport.close()
+                return
+            self._answered = self.loop.time()
+            if self.timeout_keep_alive_task is None:
+                self._watch(self.timeout_keep_alive)
+            if not good:
+                sweeper.soon(self.loop)
+            if self._early:
+                early, self._early = self._early, b""
+                view[: len(early)] = early
+                self.flow.resume_reading()
+                self.buffer_updated(len(early))
+
+        def _watch(self, seconds: float) -> None:
+            self.timeout_keep_alive_task = self.loop.call_later(seconds, self._look)
+
+        def _look(self) -> None:
+            """Close a connection on which nothing happens; one timer for many requests."""
+            self.timeout_keep_alive_task = None
+            left = self._answered + self.timeout_keep_alive - self.loop.time()
+            if self._passage is not None:
+                self._watch(self.timeout_keep_alive)
+            elif left > 0:
+                self._watch(left)
+            else:
+                self.timeout_keep_alive_handler()
+
+        def _body_too_slow(self) -> None:
+            passage, self._passage = self._passage, None
+            if passage is not None:
+                self._allowance = passage.body.expected - passage.body.size
+                self._last = True
+                desk.abandon(passage)
+                self.transport.write(refusal_bytes(Refusal("request_timeout"), last=True))
+                self._start_timer(limits.body_time, self.transport.abort)
+
+        def shutdown(self) -> None:
+            """End the connection, after the answer that is under way."""
+            if self._passage is None:
+                super().shutdown()
+            else:
+                self._last = True
+
+        # The general way.
+
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing():
                 return
             if self._allowance is not None:
                 self._allowance -= len(data)
-                if self._allowance < 0:
+                if self._allowance < 0 or (self._last and not self._allowance):
                     self.transport.abort()
+                    return
+                if self._last:
                     return
             elif self._timer is None and self.conn.their_state is h11.IDLE:
                 self._start_timer(limits.head_time, self._too_slow)
@@ -84,6 +207,7 @@ def protocol_with(limits: Limits) -> type[H11Protocol]:
         def on_response_complete(self) -> None:
             self._forget()
             super().on_response_complete()
+            self._answered = self.loop.time()
             if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
                 # Refused before all of it came. To close now could make the sender miss the answer.
                 self._allowance = limits.body

@@ -84,6 +84,7 @@ def make_server(
     from panstream.server.access import Access, is_loopback
     from panstream.server.app import application
     from panstream.server.dashboard import routes
+    from panstream.server.desk import Desk
     from panstream.server.protocol import protocol_with
     from panstream.server.service import Service
     from panstream.server.sweep import Sweeper
@@ -94,6 +95,7 @@ def make_server(
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
     tls = _tls(settings)
     listening = _listen(settings)
+    access, gate = Access(tokens), Gate(settings.limits)
     try:
         service = Service(
             config,
@@ -106,9 +108,9 @@ def make_server(
     logging.getLogger("uvicorn").addHandler(logging.NullHandler())
     logging.getLogger("uvicorn").propagate = False
     web = uvicorn.Config(
-        application(service, Access(tokens), Gate(settings.limits), routes()),
+        application(service, access, gate, routes()),
         loop="asyncio",
-        http=protocol_with(settings.limits),
+        http=protocol_with(settings.limits, Desk(service, access, gate)),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -1,6 +1,7 @@
 """The engine's own thread: the state has one owner, and batches that wait together share one durable commit.
 
-Bodies are parsed by other threads meanwhile. Whatever becomes of a body, it is overwritten here.
+Text and compressed bodies are parsed by other threads meanwhile; Arrow costs less to parse than to hand over. Whatever
+becomes of a body, it is overwritten here.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.plan import needed_columns
@@ -20,12 +21,14 @@ from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError
 from panstream.server.bodies import Body, parse
+from panstream.server.joining import join, joinable, split
 from panstream.server.refusals import Refusal
 
 __all__ = ["Taken", "Worker"]
 
 _PULSE = 1.0  # seconds between looks at the clock
 _GROUP = 256  # batches that share a commit at most
+_JOINED = 32  # batches that are applied as one at most
 _PARSERS = 2
 _LINGER = 0.012  # seconds that a commit waits at most for bodies that are arriving
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
@@ -40,17 +43,22 @@ class Taken:
     bad: tuple[int, ...]
 
 
+Tell: TypeAlias = Callable[[Any, BaseException | None], None]  # the result, or why there is none
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
     work: MicroBatch | Callable[[Engine], Any] | None
-    future: asyncio.Future[Any]
+    tell: Tell
     body: Body | None = None
+    producer: str | None = None
+    sequence: int = 0
     result: Any = None
     refusal: BaseException | None = None
     answered: bool = False
 
 
-_NOBODY = _Job(None, None)  # type: ignore[arg-type]
+_NOBODY = _Job(None, lambda result, refusal: None)
 
 
 @dataclass(slots=True)
@@ -100,32 +108,44 @@ class Worker:
 
     async def take(self, body: Body, producer: str | None, sequence: int) -> Taken:
         """Take a body's rows; when this returns they are durable, as configured. The body is overwritten in any case."""
-        assert self._loop is not None
-        job = _Job(None, self._loop.create_future(), body)
-        self.arriving.add(1)
-        self._parsers.submit(self._parse, job, body, producer, sequence)
-        taken: Taken = await job.future
+        future = self._future()
+        self.take_soon(body, producer, sequence, _teller(future))
+        taken: Taken = await future
         return taken
+
+    def take_soon(self, body: Body, producer: str | None, sequence: int, tell: Tell) -> None:
+        """Take a body that was counted as arriving, and have the event loop call ``tell`` when it is durable."""
+        job = _Job(None, tell, body, producer, sequence)
+        if body.kind == "arrow" and body.encoding == "identity":
+            self._jobs.put(job)
+        else:
+            self._parsers.submit(self._parse_elsewhere, job, body)
 
     async def call(self, work: Callable[[Engine], Any]) -> Any:
         """Return ``work(engine)``."""
-        assert self._loop is not None
-        job = _Job(work, self._loop.create_future())
-        self._jobs.put(job)
-        return await job.future
+        future = self._future()
+        self._jobs.put(_Job(work, _teller(future)))
+        return await future
 
-    def _parse(self, job: _Job, body: Body, producer: str | None, sequence: int) -> None:
-        try:
-            job.work = parse(body, self._schema, producer, sequence)
-        except Refusal as refusal:
-            job.refusal = Refusal(refusal.code, refusal.message, row=refusal.row, retry_after=refusal.retry_after)
-        except Exception as error:
-            job.refusal = Refusal("internal", f"a body could not be read ({type(error).__name__})")
+    def _future(self) -> asyncio.Future[Any]:
+        assert self._loop is not None
+        return self._loop.create_future()
+
+    def _parse_elsewhere(self, job: _Job, body: Body) -> None:
+        self._parse(job, body)
         if job.refusal is None:
             self._jobs.put(job)
         else:
             self.arriving.add(-1)
             self._answer([job])
+
+    def _parse(self, job: _Job, body: Body) -> None:
+        try:
+            job.work = parse(body, self._schema, job.producer, job.sequence)
+        except Refusal as refusal:
+            job.refusal = Refusal(refusal.code, refusal.message, row=refusal.row, retry_after=refusal.retry_after)
+        except Exception as error:
+            job.refusal = Refusal("internal", f"a body could not be read ({type(error).__name__})")
 
     def _run(self) -> None:
         last = time.monotonic()
@@ -156,17 +176,24 @@ class Worker:
         """Apply batches as they come while more are arriving, then commit them all; False at the end."""
         begin = time.monotonic()
         batches: list[_Job] = []
+        waiting: list[_Job] = []
         calls: list[_Job] = []
         job: _Job | None = first
-        while job is not None and job is not _NOBODY and len(batches) < _GROUP:
-            if isinstance(job.work, MicroBatch):
-                self._apply(job, job.work)
-                batches.append(job)
-                self.arriving.add(-1)
-            else:
+        while job is not None and job is not _NOBODY and len(batches) + len(waiting) < _GROUP:
+            if job.body is None:
                 calls.append(job)
-            patience = begin + self._linger - time.monotonic() if self.arriving.count > 0 else 0.0
-            job = self._next(patience)
+            else:
+                self.arriving.add(-1)
+                if job.work is None:
+                    self._parse(job, job.body)
+                waiting.append(job)
+            job = self._next(0.0)
+            if not isinstance(job, _Job) or job is _NOBODY or len(waiting) == _JOINED:
+                batches += self._apply_all(waiting)
+                waiting = []
+            if job is _NOBODY and self.arriving.count > 0:
+                job = self._next(begin + self._linger - time.monotonic())
+        batches += self._apply_all(waiting)
         if job is not None and job is not _NOBODY:
             self._jobs.put(job)
         self._commit(batches)
@@ -192,16 +219,65 @@ class Worker:
         self._answer(jobs)
         self._linger = min(_LINGER, time.monotonic() - begin)
 
+    def _apply_all(self, jobs: list[_Job]) -> list[_Job]:
+        """Apply the batches of some jobs, in order, as few steps as they allow; return the jobs."""
+        batches = [(job, job.work) for job in jobs if isinstance(job.work, MicroBatch)]
+        while batches:
+            alike = joinable([batch for _, batch in batches])
+            part, batches = batches[:alike], batches[alike:]
+            if self.failed:
+                for job, batch in part:
+                    job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
+                    batch.wipe()
+            elif len(part) == 1 or not self._apply_joined(part):
+                for job, batch in part:
+                    self._apply(job, batch)
+        return jobs
+
+    def _apply_joined(self, jobs: list[tuple[_Job, MicroBatch]]) -> bool:
+        """Apply batches as one; False, with nothing done, if that is refused for what is in some of them."""
+        new: dict[str, int] = {}
+        fresh: list[tuple[_Job, MicroBatch]] = []
+        for job, batch in jobs:
+            producer, sequence = job.producer, job.sequence
+            if producer is not None and (self.engine.seen(producer, sequence) or new.get(producer, -1) >= sequence):
+                job.result = Taken(applied=Applied(new=False), rows=batch.rows_read, bad=())
+            else:
+                fresh.append((job, batch))
+                new |= {} if producer is None else {producer: sequence}
+        joined = join([batch for _, batch in fresh]) if fresh else None
+        try:
+            if joined is not None:
+                rows = replace(self._select(joined), numbers=None, origins=tuple(new.items()))
+                parts = split(self.engine.apply(rows, commit=False), [batch for _, batch in fresh])
+                for (job, batch), applied in zip(fresh, parts, strict=True):
+                    self._note(job, batch, applied)
+        except Exception:
+            if not self.engine.broken:
+                return False
+            for job, _ in fresh:
+                job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
+        finally:
+            self._select.wipe()
+            if joined is not None:
+                joined.wipe()
+            self.failed = self.failed or self.engine.broken
+        for _, batch in jobs:
+            batch.wipe()
+        return True
+
+    def _note(self, job: _Job, batch: MicroBatch, applied: Applied) -> None:
+        job.result = Taken(applied=applied, rows=batch.rows_read, bad=tuple(bad.row for bad in batch.bad_rows))
+        if applied.new:
+            self.batches += 1
+            self.rows += batch.rows_read
+
     def _apply(self, job: _Job, batch: MicroBatch) -> None:
         try:
             if self.failed:
                 job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
                 return
-            applied = self.engine.apply(self._select(batch), commit=False)
-            job.result = Taken(applied=applied, rows=batch.rows_read, bad=tuple(bad.row for bad in batch.bad_rows))
-            if applied.new:
-                self.batches += 1
-                self.rows += batch.rows_read
+            self._note(job, batch, self.engine.apply(self._select(batch), commit=False))
         except BadRowError as error:
             job.refusal = Refusal("bad_row", str(error), row=error.row)
         except PanstreamError as error:
@@ -257,15 +333,22 @@ class Worker:
             for job in jobs:
                 if job.body is not None:
                     job.body.give_back()
-                if job.future.cancelled():
-                    continue
-                if job.refusal is not None:
-                    job.future.set_exception(job.refusal)
-                else:
-                    job.future.set_result(job.result)
+                job.tell(job.result if job.refusal is None else None, job.refusal)
 
         if jobs:
             try:
                 self._loop.call_soon_threadsafe(tell)
             except RuntimeError:  # the loop is closed: nobody waits
                 return
+
+
+def _teller(future: asyncio.Future[Any]) -> Tell:
+    def tell(result: Any, refusal: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if refusal is not None:
+            future.set_exception(refusal)
+        else:
+            future.set_result(result)
+
+    return tell

@@ -1,0 +1,162 @@
+"""Bodies that wait together are applied as one step, and nobody can tell: same answers, same state, same refusals."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from panstream.engine.engine import Engine
+from panstream.engine.rows import MicroBatch
+from panstream.server.bodies import Body
+from panstream.server.joining import join, joinable
+from panstream.server.limits import Gate, Limits
+from panstream.server.refusals import Refusal
+from panstream.server.worker import Worker
+from server.server_live import EXACT, arrow, lines, write_config
+
+CONFIG = f"""
+[stream]
+name = "visits"
+user = "user"
+{{stream}}
+[stream.columns]
+user = "string"
+region = "string"
+amount = "double"
+{{more}}
+[[query]]
+name = "rows"
+sql = "SELECT COUNT(*) FROM visits WHERE region <> 'nowhere'"
+epsilon = {EXACT}
+releases = 40
+[[query]]
+name = "total"
+sql = "SELECT SUM(amount) FROM visits"
+epsilon = {EXACT}
+lower = 0.0
+upper = 1.0
+releases = 40
+[store]
+directory = "state"
+"""
+Post = tuple[bytes, str, str | None, int]  # body, format, producer, sequence
+
+
+def outcome(result: Any, refusal: BaseException | None) -> tuple[Any, ...]:
+    if refusal is not None:
+        assert isinstance(refusal, Refusal)
+        return refusal.code, refusal.row
+    return result.applied, result.rows, result.bad
+
+
+def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> tuple[list[Any], list[float], list[int]]:
+    """Return what becomes of posts, together or one by one, the answers of the queries, and how many were joined."""
+    config = write_config(directory, text)
+    sizes: list[int] = []
+
+    async def work() -> tuple[list[Any], list[float]]:
+        worker = Worker(lambda: Engine(config), producers=100)
+        inner = worker._apply_joined
+        worker._apply_joined = lambda jobs: sizes.append(len(jobs)) or inner(jobs)  # type: ignore[method-assign,func-returns-value]
+        gate, loop, waiting = Gate(Limits()), asyncio.get_running_loop(), []
+        worker._loop = loop  # which run will set, too late for what is refused before
+        if not together:
+            worker.run()
+        for data, kind, producer, sequence in posts:
+            body = Body(gate, kind, "identity")
+            body.make_room(len(data))
+            body.data[: len(data)], body.size = data, len(data)
+            told: asyncio.Future[Any] = loop.create_future()
+            worker.arriving.add(1)
+            worker.take_soon(
+                body, producer, sequence, lambda result, refusal, told=told: told.set_result(outcome(result, refusal))
+            )
+            waiting.append(told)
+            if not together:
+                await told
+        if together:
+            await asyncio.to_thread(worker._parsers.shutdown)  # so that all of them wait
+            worker.run()
+        found = [await told for told in waiting]
+        values = [await worker.call(lambda engine, name=name: engine.release(name)) for name in ("rows", "total")]
+        assert worker.arriving.count == 0
+        assert gate._memory == 0
+        await worker.stop()
+        return found, [float(value[0].record["value"]) for value in values]
+
+    found, values = asyncio.run(work())
+    return found, values, sizes
+
+
+def some_posts(seed: int) -> list[Post]:
+    chance, posts = random.Random(seed), []
+    for number in range(14):
+        rows = chance.randrange(0, 9)
+        kind = chance.choice(["arrow", "arrow", "json"])
+        if kind == "arrow":
+            data = arrow(rows)
+        else:
+            texts = lines(rows).decode().splitlines(keepends=True)
+            odd = ['{"user": 1\n', '{"user": "u", "region": "north"}\n', '{"region": "north", "amount": 1}\n']
+            texts = [chance.choice(odd) if chance.random() < 0.3 else text for text in texts]
+            data = "".join(texts).encode()
+        if chance.random() < 0.1:
+            data = b"nonsense" * 5 if kind == "arrow" else data
+        producer = chance.choice([None, "a", "b", f"p{number}"])
+        posts.append((data, kind, producer, chance.randrange(1, 4)))
+    return posts
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("bad", ["skip", "stop"])
+def test_together_or_one_by_one(tmp_path: Path, seed: int, bad: str) -> None:
+    """Text is parsed by other threads in any order, so that only its rows are compared where producers repeat."""
+    text = CONFIG.format(stream=f'on_bad_row = "{bad}"', more="")
+    posts = [post for post in some_posts(seed) if post[1] == "arrow"] + [
+        (data, kind, f"text {at}", 1) for at, (data, kind, _, _) in enumerate(some_posts(seed)) if kind == "json"
+    ]
+    one = taken(tmp_path / "one", text, posts, together=False)
+    all_ = taken(tmp_path / "all", text, posts, together=True)
+    assert all_[0] == one[0]
+    assert all_[1] == pytest.approx(one[1], abs=0.2)
+    assert max(all_[2]) > 3
+    assert not one[2]
+
+
+def test_a_row_that_stops_its_batch_stops_no_other(tmp_path: Path) -> None:
+    text = CONFIG.format(stream='on_bad_row = "stop"', more="")
+    table = pa.table({"user": ["a", "b"], "region": ["north", "north"], "amount": [1.0, None]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    bad = sink.getvalue().to_pybytes()
+    plain = pa.BufferOutputStream()
+    with pa.ipc.new_stream(plain, table.schema) as writer:
+        writer.write_table(table.slice(0, 1))
+    good = plain.getvalue().to_pybytes()
+    posts: list[Post] = [(good, "arrow", "a", 1), (bad, "arrow", "b", 1), (good, "arrow", "c", 1)]
+    found, values, sizes = taken(tmp_path, text, posts, together=True)
+    assert sizes == [3]
+    assert [each[0] == "bad_row" for each in found] == [False, True, False]
+    assert values == pytest.approx([2.0, 2.0], abs=0.2)
+
+
+def test_only_alike_batches_are_joined() -> None:
+    words = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["x"]})
+    codes = pa.RecordBatch.from_arrays([words.column(0), words.column(1).dictionary_encode()], ["user", "region"])
+    kinds = [MicroBatch(columns=each, rows_read=1) for each in (words, words, codes)]
+    assert joinable(kinds) == 2
+    assert joinable(kinds[2:]) == 1
+    long = MicroBatch(columns=pa.RecordBatch.from_pydict({"user": range(200_000)}), rows_read=200_000)
+    assert joinable([long, long]) == 1
+
+
+def test_dictionaries_are_joined_by_their_words() -> None:
+    one, two = (pa.array(words).dictionary_encode() for words in (["x", "y"], ["z", "x", None]))
+    batches = [
+        MicroBatch(columns=pa.RecordBatch.from_arrays([each], ["a"]), rows_read=len(each)) for each in (one, two)
+    ]
+    assert join(batches).columns.column(0).to_pylist() == ["x", "y", "z", "x", None]
