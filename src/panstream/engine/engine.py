@@ -146,6 +146,11 @@ class Engine:
         return producer is not None and self._kept.seen.get(producer, -1) >= sequence
 
     @property
+    def joins(self) -> bool:
+        """Return whether batches of several producers may be joined: not if others keep count of who sent what."""
+        return isinstance(self._holder, InThisProcess)
+
+    @property
     def durable(self) -> bool:
         """Return whether all that was applied is where the durability promises it to be."""
         return self._store is None or self.config.durability == "none" or not self._uncommitted

@@ -229,7 +229,7 @@ class Worker:
                 for job, batch in part:
                     job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
                     batch.wipe()
-            elif len(part) == 1 or not self._apply_joined(part):
+            elif len(part) == 1 or not self.engine.joins or not self._apply_joined(part):
                 for job, batch in part:
                     self._apply(job, batch)
         return jobs
