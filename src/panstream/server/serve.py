@@ -86,6 +86,7 @@ def make_server(
     from panstream.server.dashboard import routes
     from panstream.server.desk import Desk
     from panstream.server.protocol import protocol_with
+    from panstream.server.rehearsal import rehearse
     from panstream.server.service import Service
     from panstream.server.sweep import Sweeper
     from panstream.server.tokens import Tokens
@@ -135,6 +136,7 @@ def make_server(
             self.should_exit = True
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            rehearse(config)
             service.start()
             Sweeper.start()
             await super().startup(sockets)

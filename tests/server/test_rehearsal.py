@@ -1,0 +1,68 @@
+"""The rehearsal before the first request: it uses what requests will use, and leaves nothing behind."""
+
+from pathlib import Path
+
+import pytest
+
+from panstream.engine.engine import Engine
+from panstream.engine.running import RunningQuery
+from panstream.server import rehearsal
+from panstream.server.rehearsal import rehearse
+from server.server_live import CONFIG, write_config
+
+TIMED = """
+[stream]
+name = "visits"
+user = "user"
+time = "at"
+[stream.columns]
+user = "int"
+at = "timestamp"
+day = "date"
+amount = "double"
+good = "bool"
+[[query]]
+name = "people"
+sql = "SELECT COUNT(DISTINCT user) FROM visits WHERE good AND day > DATE '2020-01-01'"
+epsilon = 1.0
+expected = 1000
+window = "1 hour"
+[[query]]
+name = "total"
+sql = "SELECT SUM(amount) FROM visits"
+epsilon = 1.0
+lower = 0.0
+upper = 1.0
+"""
+
+
+@pytest.mark.parametrize("text", [CONFIG, TIMED], ids=["plain", "timed"])
+def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    config = write_config(tmp_path, text)
+    taken: list[str] = []
+    drawn: list[str] = []
+    parsed: list[int] = []
+    apply, publish, parse = RunningQuery.apply, Engine._append, rehearsal.parse
+
+    def watched_apply(self: RunningQuery, prepared: object, draw: object) -> None:
+        taken.extend(self.plan.config.name for _ in prepared.batches)  # type: ignore[attr-defined]
+        apply(self, prepared, draw)  # type: ignore[arg-type]
+
+    def watched_publish(self: Engine, release: object) -> bool:
+        drawn.append(release.query.partition(" [")[0])  # type: ignore[attr-defined]
+        return publish(self, release)  # type: ignore[arg-type]
+
+    def watched_parse(*given: object) -> object:
+        batch = parse(*given)  # type: ignore[arg-type]
+        parsed.append(len(batch))
+        return batch
+
+    monkeypatch.setattr(RunningQuery, "apply", watched_apply)
+    monkeypatch.setattr(Engine, "_append", watched_publish)
+    monkeypatch.setattr(rehearsal, "parse", watched_parse)
+    rehearse(config)
+    names = {query.name for query in config.queries}
+    assert set(taken) == names
+    assert set(drawn) == names
+    assert parsed == [1, 1, 1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["panstream.toml"]
