@@ -151,7 +151,7 @@ def controls(forks: Forks, chosen: list[Mutant]) -> list[tuple[str, Callable[[],
 
     def same(mutant: Mutant) -> bool:
         exchange(forks.functions, mutant, unchanged=True)
-        return forks.fails(forks.known.of(f"{mutant.path}:{mutant.function}", near(mutant.path)))
+        return forks.fails(forks.tests_of(mutant, near(mutant.path)))
 
     files = sorted({mutant.path for mutant in chosen})
     whole = random.Random(0).sample(files, min(PROCESSES, len(files)))
@@ -170,8 +170,7 @@ def trials(forks: Forks, chosen: list[Mutant], score: Score) -> None:
     for mutant in chosen:
         where = near(mutant.path)
         if mutant.function is not None:
-            tests = forks.known.of(f"{mutant.path}:{mutant.function}", where)
-            jobs.append((mutant, forks.tried(mutant, tests)))
+            jobs.append((mutant, forks.tried(mutant, forks.tests_of(mutant, where))))
         else:
             tests = forks.known.of_file(str(mutant.path), where)
             jobs.append((mutant, functools.partial(imported, mutant.path, mutant.tree(), tests)))

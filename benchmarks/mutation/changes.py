@@ -11,7 +11,7 @@ __all__ = ["Mutant", "mutants", "parsed"]
 
 WHOLE = ("privacy", "randomness")  # rooms of which every line is changed
 NOISE = (  # elsewhere: the lines with one of these words
-    "bernoulli", "discrete_laplace", "randomised_response", "uniform_below", "source.", "kappa", "epsilon", "noise", "law",
+    "bernoulli", "discrete_laplace", "uniform_below", "source.", "kappa", "epsilon", "noise", "law",
     "at_most", "sensitivity", "contributions", "refresh",
 )  # fmt: skip
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {

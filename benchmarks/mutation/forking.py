@@ -40,7 +40,7 @@ class Broken(Exception):
 
 @dataclass
 class Known:
-    """How long every test takes and which functions it calls, as file:line."""
+    """How long every test takes and which functions it calls, as file:name."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     calls: dict[str, list[str]] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Forks:
         def trace(frame: types.FrameType, event: str, argument: object) -> None:
             code = frame.f_code
             if code.co_filename.startswith(here):
-                called.add(f"{code.co_filename}:{code.co_firstlineno}")
+                called.add(f"{code.co_filename}:{code.co_qualname}")
 
         room = self.room(self.items[name])
         if room is None:
@@ -165,6 +165,12 @@ class Forks:
         return failed
 
     # -- what changed code does -----------------------------------------------------------------------------------------
+
+    def tests_of(self, mutant: Mutant, near: Sequence[str]) -> list[str]:
+        """Return the tests that call the mutant's function."""
+        assert mutant.function is not None
+        code = self.functions[str(mutant.path), mutant.function][0].__code__
+        return self.known.of(f"{mutant.path}:{code.co_qualname}", near)
 
     def tried(self, mutant: Mutant, tests: list[str]) -> Callable[[], bool]:
         """Return the job that tells whether one of the tests fails on the mutant."""

@@ -47,6 +47,40 @@ def test_variances_of_edges_are_those_of_least_squares(branching: int, depth: in
     assert np.abs(below).max() <= 1.0 + 1e-12  # so Chernoff's bound of ``error`` holds
 
 
+@pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize(("branching", "depth"), [(4, 2), (3, 3)])
+def test_the_band_is_where_the_count_may_cross_by_least_squares(branching: int, depth: int, quantile: float) -> None:
+    """The variance of every edge's excess over the quantile comes from the pseudoinverse, not from the formula."""
+    histogram = RangeHistogram(lower=0.0, upper=1.0, quantile=quantile, epsilon=1.0, branching=branching, depth=depth)
+    solve = np.linalg.pinv(incidence(branching, depth))
+    below = np.vstack([np.zeros(solve.shape[1]), np.cumsum(solve, axis=0)])
+    deviations = np.sqrt(((below - quantile * below[-1]) ** 2).sum(axis=1))
+    nodes = incidence(branching, depth) @ np.random.default_rng(3).integers(0, 9, branching**depth).astype(float)
+    excess, cells = (below - quantile * below[-1]) @ nodes, branching**depth
+    for variance in (0.5, 4.0, 60.0, 300.0, 2000.0):
+        for level in (0.5, 0.95):
+            reach = stats.norm.ppf((1 + level) / 2) * deviations * math.sqrt(variance)
+            first = np.flatnonzero(excess >= -reach)[0]
+            last = np.flatnonzero(excess <= reach)[-1]
+            expected = max(first - 1, 0) / cells, min(last + 1, cells) / cells
+            assert histogram._interval(nodes, quantile, variance, level) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("highest", [False, True])
+def test_the_outermost_cell_is_one_that_noise_alone_does_not_explain(highest: bool) -> None:
+    branching, depth = 4, 2
+    histogram = RangeHistogram(lower=0.0, upper=1.0, quantile=1.0, epsilon=1.0, branching=branching, depth=depth)
+    solve = np.linalg.pinv(incidence(branching, depth))
+    below = np.vstack([np.zeros(solve.shape[1]), np.cumsum(solve, axis=0)])
+    beyond = below[-1] - below if highest else below
+    nodes = incidence(branching, depth) @ np.r_[np.zeros(4), [1.0, 2, 30, 50, 50, 30, 2, 1], np.zeros(4)]
+    for variance in (0.01, 1.0, 40.0, 300.0):
+        threshold = stats.norm.ppf(1 - 0.05 / 16) * np.sqrt((beyond**2).sum(axis=1) * variance)
+        seen = np.flatnonzero(beyond @ nodes > np.maximum(threshold, 0.5))
+        expected = (min(seen[-1] + 1, 16) if highest else max(seen[0] - 1, 0)) if seen.size else (0 if highest else 16)
+        assert histogram._outermost(below @ nodes, highest, variance) == expected
+
+
 @pytest.mark.parametrize("horizon", [5, None])
 def test_quantiles_are_exact_up_to_a_cell_without_noise(horizon: int | None) -> None:
     values = np.random.default_rng(2).gamma(3, 5, 3000)

@@ -314,6 +314,7 @@ def test_releases_of_shards_are_not_forgotten() -> None:
         ({"epsilon": 0.0}, "epsilon must be positive, got epsilon=0.0"),
         ({"epsilon": math.nan}, "epsilon must be positive"),
         ({"epsilon_state": 1.0}, r"epsilon_state must be in \(0, 1.0\), got epsilon_state=1.0"),
+        ({"epsilon_state": 0.5, "announced": 1}, r"epsilon_state must be in \(0, 0.5\), got epsilon_state=0.5"),
         ({"buckets": 0}, "buckets must be an integer in"),
         ({"buckets": 2.0}, "buckets must be an integer in"),
         ({"levels": 34}, "levels must be an integer in 1..33, got levels=34"),

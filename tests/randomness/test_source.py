@@ -1,5 +1,6 @@
 """What the source draws has exactly the law it says, and nothing survives the step."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ import pytest
 from panstream._kernels import draws
 from panstream.errors import InvalidParameter
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
-from statistical import assert_fits, assert_rate, assert_same_law
+from statistical import assert_fits, assert_mean, assert_rate, assert_same_law
 
 N = 400_000
 
@@ -113,13 +114,6 @@ def test_uniform_below_reaches_the_largest_bound() -> None:
             source.uniform_below(0, 1)
 
 
-def test_randomised_response_keeps_at_the_right_rate() -> None:
-    bits = np.tile(np.array([0, 1], np.uint8), N // 2)
-    with Source() as source:
-        noisy = source.randomised_response(bits, Coin.at_most(0.9))
-        assert_rate(int((noisy == bits).sum()), N, 0.9, "randomised response")
-
-
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_everything_handed_out_is_wiped(size: int) -> None:
     with Source() as source:
@@ -147,3 +141,46 @@ def test_seeded_source_repeats_and_admits_it() -> None:
     assert draws_of[0] == draws_of[1] != draws_of[2]
     assert Source.is_secure
     assert not SeededSource.is_secure
+
+
+@pytest.mark.parametrize(("cells", "kappa"), [(2, 0.7), (3, 0.9), (4, 1.1)])
+def test_balanced_noise_fits_its_pmf(cells: int, kappa: float) -> None:
+    """All integer vectors with sum 0 up to a reach beyond which hardly anything is drawn, by direct summation."""
+    law, reach, runs = DiscreteLaplace.at_most(kappa), 14, 5_000
+    every = [x for x in itertools.product(range(-reach, reach + 1), repeat=cells - 1) if abs(sum(x)) <= reach]
+    weights = np.array([math.exp(-kappa * (sum(map(abs, x)) + abs(sum(x)))) for x in every])
+    place = {x: at for at, x in enumerate(every)}
+    counts, beyond = np.zeros(len(every)), 0
+    with Source() as source:
+        for _ in range(runs):
+            values = np.zeros(cells, np.int64)
+            source.add_balanced_laplace(values, law)
+            assert values.sum() == 0
+            at = place.get(tuple(int(each) for each in values[:-1]))
+            beyond += at is None
+            if at is not None:
+                counts[at] += 1
+    assert beyond <= 3
+    assert_fits(counts, weights / weights.sum() * counts.sum(), f"{cells} cells that sum to 0")
+
+
+@pytest.mark.parametrize("cells", [2, 5, 20, 64])
+def test_balanced_noise_has_its_variance(cells: int) -> None:
+    """(c-1)(2c-1)/(c(c+1)) over kappa², from the law of how many of c numbers with sum 0 are positive."""
+    kappa, runs = 0.01, 800
+    law = DiscreteLaplace.at_most(kappa)
+    drawn = np.zeros((runs, cells), np.int64)
+    with Source() as source:
+        for row in drawn:
+            source.add_balanced_laplace(row, law)
+    squares = (drawn.astype(float) ** 2).mean(axis=1)
+    assert_mean(squares, (cells - 1) * (2 * cells - 1) / (cells * (cells + 1)) / kappa**2, f"{cells} cells")
+
+
+def test_balanced_noise_of_one_cell_or_no_law_is_none() -> None:
+    with Source() as source:
+        alone, none = np.array([7]), np.array([1, 2, 3])
+        source.add_balanced_laplace(alone, DiscreteLaplace.at_most(0.1))
+        source.add_balanced_laplace(none, DiscreteLaplace.at_most(math.inf))
+    assert alone.tolist() == [7]
+    assert none.tolist() == [1, 2, 3]

@@ -107,6 +107,20 @@ def test_profiles_are_decoded_without_bias_and_their_worst_spread_is_said() -> N
     assert sketch.error(beta=0.32) == pytest.approx(math.sqrt(expected), rel=0.02)
 
 
+def test_a_sampled_profile_adds_what_the_sample_leaves_open() -> None:
+    """The mean over m of U users drawn without replacement has variance s²·(U-m)/(U-1)/m, at most a(1-a) for values in 0..1."""
+    users, cells = 90, 40
+    sketch = ProfileSketch(universe=users, sample=cells, epsilon=6.0, largest=9)
+    decoder, spread = sketch.decoder(DISTINCT)
+    for wanted in (0, 45, 90):
+        linear = sketch._linear(DISTINCT)
+        noise = (cells * spread.max() + sketch.law.noise.variance * (decoder**2).sum()) * (users / cells) ** 2
+        share = wanted / users
+        left_open = users**2 * share * (1 - share) * (users - cells) / (users - 1) / cells
+        assert linear.variance(float(wanted)) == pytest.approx(noise + left_open, rel=1e-9)
+    assert linear.support == (0.0, 90.0)
+
+
 @pytest.mark.parametrize("kappa", [math.inf, 0.5])
 def test_a_linear_law_says_its_own_quantiles(kappa: float) -> None:
     """Against a simulation of the law that is written above the class: 4·10**5 draws, five standard errors."""

@@ -7,6 +7,7 @@ it handed out are overwritten.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -84,12 +85,6 @@ class Source:
         finish_coins(coins, top, rest, self._words(ties))
         return coins
 
-    def randomised_response(self, bits: NDArray[np.uint8], keep: Coin) -> NDArray[np.uint8]:
-        """Return ``bits`` with each bit kept with probability ``keep`` and flipped otherwise."""
-        flips = self.bernoulli(keep.complement, bits.size)
-        np.bitwise_xor(flips, bits, out=flips)
-        return flips
-
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent uniform integers in ``[0, bound)``, for ``1 <= bound <= 2**63``."""
         if not 1 <= bound <= 1 << 63:
@@ -119,6 +114,27 @@ class Source:
             _WORDS_PER_LAPLACE,
             lambda done, words: add_discrete_laplace(values, done, numerator, bits, words),
         )
+
+    def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add noise that sums to 0, in place: P(x) proportional to exp(-kappa·|x|₁) among such integer vectors.
+
+        All elements but one are drawn from ``law``; the last is minus their sum s, accepted with probability
+        proportional to exp(-kappa·|s|), which is that of a further draw being at least |s|.
+        """
+        if law.numerator is None or values.size < 2:
+            return
+        rows = 4 + 2 * math.isqrt(values.size)  # about one in two times the square root of the size is accepted
+        draws: NDArray[np.int64] = self.scratch.array(rows * values.size, np.int64)
+        table = draws.reshape(rows, values.size)
+        while True:
+            draws.fill(0)
+            Source.add_discrete_laplace(self, draws, law)
+            sums = table[:, :-1].sum(axis=1)
+            accepted = np.flatnonzero(table[:, -1] >= np.abs(sums))
+            if accepted.size:
+                table[accepted[0], -1] = -sums[accepted[0]]
+                values += table[accepted[0]]
+                return
 
     def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
         """Add independent noise of ``law`` to every element of ``values``, in place."""
