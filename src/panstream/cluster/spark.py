@@ -20,7 +20,7 @@ from panstream.randomness import Source
 from panstream.scratch import Scratch
 from panstream.statistics import DistinctCount
 
-__all__ = ["distinct"]
+__all__ = ["distinct", "fill"]
 
 
 def distinct(
@@ -28,7 +28,7 @@ def distinct(
 ) -> Estimate:
     """Return how many different values a column of a Spark DataFrame has; nulls are left out.
 
-    Every partition becomes one row, a packed bit for each cell of the bitmap: at most ``memory``/8 bytes.
+    Every task's rows become one row, a packed bit for each cell of the bitmap: at most ``memory``/8 bytes.
     """
     try:
         import pyspark  # noqa: F401
@@ -38,13 +38,25 @@ def distinct(
     if not isinstance(algorithm, Bitmap):
         raise NotSupported("a Spark column is counted with a bitmap")
 
+    monitor: Monitor[Any] = algorithm.start()
+    fill(frame, column, monitor)
+    return monitor.release()
+
+
+def fill(frame: Any, column: str, monitor: Monitor[Any]) -> None:
+    """Draw afresh every cell of a bitmap that a row of the frame touches. Executors need panstream too.
+
+    There are as many tasks as cores, each of which sends its cells once.
+    """
+    algorithm = monitor.algorithm
+    assert isinstance(algorithm, Bitmap)
+
     def touched(batches: Iterator[Any]) -> Iterator[Any]:
         yield from _touched(algorithm, batches)
 
-    monitor: Monitor[Any] = algorithm.start()
-    for row in frame.select(column).mapInArrow(touched, "cells binary").toLocalIterator():
+    tasks = frame.sparkSession.sparkContext.defaultParallelism
+    for row in frame.select(column).coalesce(tasks).mapInArrow(touched, "cells binary").collect():
         _draw(algorithm, monitor, bytes(row["cells"]))
-    return monitor.release()
 
 
 def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
