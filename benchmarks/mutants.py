@@ -42,7 +42,12 @@ sys.path[:] = [place for place in sys.path if Path(place).resolve() != ROOT / "b
 SOURCE = ROOT / "src" / "panstream"
 TARGET = 0.95
 ROOMS = ("privacy", "randomness", "density", "distinct", "turnstile", "continual", "networks")
-TESTS = (*(f"tests/{room}" for room in ROOMS), "tests/audit/test_cases.py", "tests/audit/test_layers.py")
+TESTS = (
+    *(f"tests/{room}" for room in ROOMS),
+    *(f"tests/federated/test_{name}.py" for name in ("privacy", "holder", "questions", "methods")),
+    "tests/audit/test_cases.py",
+    "tests/audit/test_layers.py",
+)
 # Tests that start processes or many threads do not see what is exchanged in a fork.
 ELSEWHERE = ("tests/randomness/test_wiping.py",)
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "--no-header", "--no-summary", "-p", "no:xdist"]

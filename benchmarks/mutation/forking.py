@@ -31,6 +31,7 @@ __all__ = ["Broken", "Forks", "Known", "exchange"]
 LONGEST = 10.0  # seconds; tests that take longer are not used
 MOST = 60.0  # seconds of tests for one mutant; one that is not noticed by then counts as not noticed
 MEMORY = 8 << 30
+FAULT = 77  # how a fork ends whose job, not a test, went wrong
 SHARED = ("privacy", "randomness")  # what every audited case depends on
 
 
@@ -205,6 +206,8 @@ class Forks:
                         os.killpg(child, signal.SIGKILL)
                         os.waitpid(child, 0)
                     del running[child]
+                    if done and os.WIFEXITED(status) and os.WEXITSTATUS(status) == FAULT:
+                        raise Broken("a job failed by itself, not by a test")
                     late = not done or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF)
                     yield at, 2 if late else int(status != 0)
             time.sleep(0.003)
@@ -224,6 +227,8 @@ def _fork(job: Callable[[], bool]) -> int:
         for stream in (1, 2):
             os.dup2(nothing, stream)
         outcome = int(job())
+    except Exception:
+        outcome = FAULT
     finally:
         os._exit(outcome)
     return 0

@@ -22,7 +22,7 @@ def law_of(counter: OptBern, present: int) -> ReleaseLaw:
 
 @pytest.mark.parametrize("sample", [None, 90])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-@pytest.mark.parametrize("present", [0, 1, 40, 75, 149, 150])
+@pytest.mark.parametrize("present", [0, 1, 40, 45, 75, 149, 150])
 def test_standard_errors_are_exact_and_intervals_cover(present: int, epsilon: float, sample: int | None) -> None:
     counter = OptBern(universe=USERS, epsilon=epsilon, sample=sample)
     law = law_of(counter, present)
@@ -30,7 +30,7 @@ def test_standard_errors_are_exact_and_intervals_cover(present: int, epsilon: fl
     assert law.said_at_truth() == pytest.approx(law.deviation(), rel=0.01)
     assert 0.945 < law.coverage(0.95) < 0.975
     if 2 * law.deviation() < min(law.truth, 1 - law.truth):  # nearer to an end one side takes over from the other
-        assert all(0.015 < missed < 0.03 for missed in law.misses(0.95))
+        assert all(0.013 < missed < 0.0285 for missed in law.misses(0.95))
 
 
 @pytest.mark.parametrize("sample", [None, 90])

@@ -74,3 +74,13 @@ def test_quantised_laplace_keeps_the_paper_s_coin(epsilon: float, announced: int
     half = epsilon / 2 / (announced + 1)
     expected = 1 - math.exp(-half / 2) / 2
     assert float(law.present) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("announced", [1, 3])
+def test_dworks_coins_share_the_budget_among_the_phases(announced: int) -> None:
+    shared = DworkPair(universe=10, epsilon=1.2, announced=announced).law
+    alone = DworkPair(universe=10, epsilon=1.2 / (announced + 1)).law
+    assert (shared.absent, shared.present) == (alone.absent, alone.present)
+    assert float(shared.present) == pytest.approx(0.5 + 1.2 / 8 / (announced + 1))
+    with pytest.raises(InvalidParameter, match=f"below {4 * (announced + 1)}"):
+        _ = DworkPair(universe=10, epsilon=4.0 * (announced + 1), announced=announced).law
