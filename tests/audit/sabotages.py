@@ -337,6 +337,16 @@ def _() -> Case:
     return Case(name="network", kind="production", claimed=1.5, exact=ForestViews(greedy, 1, (-1, 3)))
 
 
+@sabotage("Gaussian tables of a tree network with a tenth less noise")
+def _() -> Case:
+    from panstream.audit.production.networks import ForestViews
+    from panstream.networks.plan import Split
+    from panstream.networks.tree import TreeNetwork
+
+    tree = TreeNetwork(epsilon=1.5 * 10 / 9, delta=1e-6, split=Split())
+    return Case(name="network", kind="production", claimed=1.5, exact=ForestViews(tree, 1, (-1, 3)))
+
+
 @sabotage("seed kept")
 def _() -> Case:
     from panstream.audit.controls.generators import generator_controls

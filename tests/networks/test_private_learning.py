@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency, tree
 from panstream.networks.learned import LearnedNetwork
+from panstream.networks.plan import plan_forest
 from panstream.networks.spending import PurePurse, ZcdpPurse, portions
 from panstream.networks.structure import Families, largest_families, useful_cells
 from panstream.privacy.composition import zcdp_rho
@@ -38,6 +39,10 @@ class Scripted(Source):
         wanted = self.outcomes.pop(0) if self.outcomes else values.copy()
         self.log -= law.kappa * float(np.abs(wanted - values).sum())  # what does not depend on the data cancels
         values[:] = wanted
+
+    def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        self.add_discrete_laplace(values, law)
+        assert values.sum() == self.seen[-1].sum()
 
     def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
         chosen = self.choices.pop(0)
@@ -90,9 +95,32 @@ def no_fit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
 
 @pytest.mark.parametrize(("n", "grid"), [(1, (-1, 1)), (2, (1,)), (3, (0,)), (4, (2,))], ids=str)
 def test_the_claim_of_privbayes_holds_by_enumeration_and_is_nearly_used_up(n: int, grid: tuple[int, ...]) -> None:
-    learner = PrivBayes(epsilon=1.5)
+    learner = PrivBayes(epsilon=1.5, split=Split())
     loss = worst_loss(learner, n, grid)
     assert 0.93 * learner.epsilon < loss <= learner.epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_with_few_records_enumeration_finds_all_spent_on_marginals(n: int) -> None:
+    assert worst_loss(PrivBayes(epsilon=1.5), n, (1,)) == pytest.approx(1.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_the_claim_of_greedy_parents_holds_by_enumeration(n: int) -> None:
+    """The score R decides between no parent and one; its sensitivity is an upper bound, so less than all is lost."""
+    learner = PrivBayes(epsilon=1.5, score="R", theta=1e-3)
+    loss = worst_loss(learner, n, (0, n))
+    assert 0.89 * 1.5 < loss <= 1.5 * (1 + 1e-9)
+
+
+def test_enumeration_would_notice_choices_by_r_that_are_too_sharp(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = PurePurse.choose
+
+    def sharp(self: PurePurse, purpose: str, utilities: Any, sensitivity: int, share: Any, source: Any) -> int:
+        return honest(self, purpose, 8 * utilities, sensitivity, share, source)
+
+    monkeypatch.setattr(PurePurse, "choose", sharp)
+    assert worst_loss(PrivBayes(epsilon=1.5, score="R", theta=1e-3), 3, (0, 3)) > 1.5
 
 
 def test_enumeration_would_notice_a_little_less_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +128,7 @@ def test_enumeration_would_notice_a_little_less_noise(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         PurePurse, "_law", lambda self, share: DiscreteLaplace.at_most(1.08 * honest(self, share).kappa)
     )
+    assert worst_loss(PrivBayes(epsilon=1.5, split=Split()), 2, (1,)) > 1.5
     assert worst_loss(PrivBayes(epsilon=1.5), 2, (1,)) > 1.5
 
 
@@ -115,6 +144,10 @@ class Spy(SeededSource):
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         self.epsilon += 2 * law.kappa
         super().add_discrete_laplace(values, law)
+
+    def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        self.epsilon += 2 * law.kappa
+        super().add_balanced_laplace(values, law)
 
     def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
         self.rho += 2 / (2 * law.sigma**2)
@@ -211,7 +244,7 @@ def test_hopeless_budgets_buy_marginals_only() -> None:
     records = chain(300)
     with SeededSource(3) as source:
         learned = PrivBayes(epsilon=0.05).fit(records, source)
-    assert sum(len(table.attributes) == 2 for table in learned.tables) <= 1
+    assert [table.attributes for table in learned.tables] == [(0,), (1,), (2,), (3,)]
     assert not learned.claim.is_private  # a test source promises nothing
 
 
@@ -261,14 +294,15 @@ def test_a_purse_cannot_be_overdrawn() -> None:
         (lambda: PrivBayes(epsilon=0.0), "epsilon must be positive"),
         (lambda: PrivBayes(epsilon=1.0, score="BIC"), "score must be one of"),  # type: ignore[arg-type]
         (lambda: PrivBayes(epsilon=1.0, degree=-1), "degree must be at least 0"),
-        (lambda: PrivBayes(epsilon=1.0, degree=2), "degree must be 1"),
+        (lambda: PrivBayes(epsilon=1.0, degree=2), "degree must be 0 or 1"),
         (lambda: PrivBayes(epsilon=1.0, theta=0.0), "theta must be positive"),
         (lambda: TreeNetwork(epsilon=1.0, delta=0.0), "delta must be in"),
         (lambda: TreeNetwork(epsilon=-1.0), "epsilon must be positive"),
+        (lambda: TreeNetwork(epsilon=1.0, degree=2), "degree must be 0 or 1"),
         (lambda: Split(marginals=0.5, structure=0.5, tables=0.5), "add up to 1"),
         (lambda: Split(marginals=0.5, structure=0.5, tables=0.0), "add up to 1"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_bad_parameters_are_named(make: Any, words: str) -> None:
     with pytest.raises(InvalidParameter, match=words):
@@ -277,7 +311,9 @@ def test_bad_parameters_are_named(make: Any, words: str) -> None:
 
 def test_edges_never_close_a_cycle() -> None:
     with SeededSource(2) as source:
-        tables = tree.grow_forest(chain(3000), PurePurse(50.0), Split(), source)
+        purse = PurePurse(50.0)
+        plan = plan_forest(3000, chain(1).domain.sizes, purse)
+        tables = tree.grow_forest(chain(3000), purse, plan, source)
     edges = [table.attributes for table in tables if len(table.attributes) == 2]
     assert len(edges) <= 3
     assert set(edges) >= {(0, 1)}

@@ -20,11 +20,12 @@ from panstream.networks.information import conditional_entropy, entropy, mutual_
 from panstream.networks.learned import LearnedNetwork
 from panstream.networks.network import BayesianNetwork, conditional
 from panstream.networks.picture import to_svg
+from panstream.networks.plan import Split
 from panstream.networks.privbayes import PrivBayes
 from panstream.networks.records import Records
 from panstream.networks.sampling import sample
 from panstream.networks.seven import seven_attributes
-from panstream.networks.tree import Split, TreeNetwork
+from panstream.networks.tree import TreeNetwork
 
 __all__ = [
     "Attribute",

@@ -20,6 +20,7 @@ from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.propagation import Forest, Table, spanning
 from panstream.networks.simplex import expected
+from panstream.networks.smoothing import smoothed
 
 __all__ = ["NoisyTable", "fit_forest"]
 
@@ -86,7 +87,8 @@ def fit_forest(
     conditional row is then mixed with ``smoothing`` noise standard deviations' worth of the child's own distribution,
     so no probability is 0.
 
-    ``records`` is the public number of records. Tables of the same attributes are averaged with weights 1/sigma².
+    Tables are first smoothed along declared bins (:mod:`panstream.networks.smoothing`). ``records`` is the public number of
+    records. Tables of the same attributes are averaged with weights 1/sigma².
     """
     if records < 1:
         raise InvalidParameter(f"records must be at least 1, got records={records}")
@@ -117,6 +119,9 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
             values, sd = weight * values + (1 - weight) * other, sd * spread / math.hypot(sd, spread)
             bend = sd / math.sqrt(2.0) if math.isfinite(min(bend, bent)) else math.inf
         found[key] = _Measured(values, sd, bend)
+    for key, (values, sd, bend) in found.items():
+        curves, left = smoothed(domain, key, values, sd)
+        found[key] = _Measured(curves, left, bend * left / sd)
     return found
 
 

@@ -21,12 +21,13 @@ from panstream.networks.domain import Domain
 from panstream.networks.forest import NoisyTable, fit_forest
 from panstream.networks.learned import LearnedNetwork, Progress, record_claim, silent
 from panstream.networks.network import BayesianNetwork
+from panstream.networks.plan import Split, plan_forest
 from panstream.networks.records import Records
 from panstream.networks.scores import SCORES
 from panstream.networks.simplex import expected, project
 from panstream.networks.spending import PurePurse, portions
 from panstream.networks.structure import Families, greedy_families, largest_families, useful_cells
-from panstream.networks.tree import Split, grow_forest
+from panstream.networks.tree import grow_forest
 from panstream.privacy import Claim
 from panstream.randomness import Source
 
@@ -43,7 +44,9 @@ class PrivBayes:
 
     ``score``: "gain" grows a forest and stops where an edge is not worth its noise; "R", "mi" (mutual information) and
     "F" (attributes with two values) choose parents greedily: ``degree`` of them, or, with ``degree=None``, as many as
-    leave the table theta-useful. ``split`` shares the budget between one-way tables, structure and families' tables.
+    leave the table theta-useful. ``split`` shares the budget between one-way tables, structure and families' tables;
+    without it, "gain" divides the budget by the public number of records and sizes of the domain: with too few records
+    for any edge, or with ``degree=0``, all is spent on one-way tables and the attributes are independent.
 
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> records = Records.read({"rain": ["no", "yes"] * 400, "wet": ["no", "yes"] * 400}, domain)
@@ -56,7 +59,7 @@ class PrivBayes:
     degree: int | None = None
     score: Literal["gain", "R", "mi", "F"] = "gain"
     theta: float = 4.0
-    split: Split = Split()
+    split: Split | None = None
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
@@ -65,8 +68,8 @@ class PrivBayes:
             raise InvalidParameter(f"score must be one of gain, R, mi, F, got score={self.score!r}")
         if self.degree is not None and self.degree < 0:
             raise InvalidParameter(f"degree must be at least 0, got degree={self.degree}")
-        if self.score == "gain" and self.degree not in (None, 1):
-            raise InvalidParameter(f"score gain makes a forest, so degree must be 1, got degree={self.degree}")
+        if self.score == "gain" and self.degree not in (None, 0, 1):
+            raise InvalidParameter(f"score gain makes a forest, so degree must be 0 or 1, got degree={self.degree}")
         if not self.theta > 0:
             raise InvalidParameter(f"theta must be positive, got theta={self.theta}")
 
@@ -83,7 +86,8 @@ class PrivBayes:
             raise InvalidParameter("records must not be empty")
         purse = PurePurse(self.epsilon)
         if self.score == "gain":
-            tables = grow_forest(records, purse, self.split, source, progress)
+            plan = plan_forest(len(records), records.domain.sizes, purse, self.split, self.degree)
+            tables = grow_forest(records, purse, plan, source, progress)
             progress("fitting the network", 0.6)
             network = fit_forest(records.domain, len(records), tables)
         else:
@@ -97,13 +101,14 @@ class PrivBayes:
         self, records: Records, purse: PurePurse, source: Source, progress: Progress
     ) -> tuple[list[NoisyTable], BayesianNetwork]:
         domain = records.domain
-        marginals, structure, rest = self.split.fractions()
+        split = self.split or Split()
+        marginals, structure, rest = split.fractions()
         tables = []
         if marginals:
-            shares = portions(marginals, [math.sqrt(size) for size in domain.sizes])
+            shares = portions(marginals, [purse.weight(size) for size in domain.sizes])
             for at, share in enumerate(shares):
                 tables.append(purse.measure("marginals", (at,), contingency(records, (at,)), share, source))
-        limit = useful_cells(len(records), len(domain), self.epsilon * self.split.tables, self.theta)
+        limit = useful_cells(len(records), len(domain), self.epsilon * split.tables, self.theta)
         families = Families(degree=self.degree, cells=limit)
         parents: tuple[tuple[int, ...], ...] = ((),) * len(domain)
         if self.degree != 0 and len(domain) > 1 and structure:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,10 @@ from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.tables import choice_epsilon, choice_rate, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
-__all__ = ["PurePurse", "Purse", "ZcdpPurse", "portions"]
+__all__ = ["PurePurse", "Purse", "Thrift", "ZcdpPurse", "portions"]
 
 _GRID = 1 << 50
+_BALANCED = 64  # cells; in larger tables noise that adds up to 0 is hardly smaller
 
 
 def portions(total: Fraction, weights: Sequence[float]) -> list[Fraction]:
@@ -31,16 +32,28 @@ def portions(total: Fraction, weights: Sequence[float]) -> list[Fraction]:
     return [Fraction(math.floor(total * Fraction(weight) / whole * _GRID), _GRID) for weight in weights]
 
 
+class Thrift(NamedTuple):
+    """When edges are worth their noise: see :mod:`panstream.networks.plan`."""
+
+    hopeless: float
+    tables: float
+
+
 class Purse(Protocol):
     """What a learner may spend, in shares of the whole."""
 
     spent: dict[str, Fraction]
 
-    def sigma(self, share: Fraction) -> float:
-        """Return the standard deviation of a cell's noise in a table that costs ``share``."""
+    thrift: Thrift
 
-    def size(self, share: Fraction) -> float:
-        """Return the mean absolute noise of a cell in a table that costs ``share``."""
+    def weight(self, cells: float) -> float:
+        """Return the share of a table in proportion to which all tables together have the least absolute noise."""
+
+    def size(self, share: Fraction, cells: int) -> float:
+        """Return the mean absolute noise of a cell in a table of so many cells that costs ``share``."""
+
+    def blur(self, share: Fraction, sensitivity: int) -> float:
+        """Return how much utility a choice that costs ``share`` may overlook, for each nat of candidates."""
 
     def measure(
         self, purpose: str, attributes: tuple[int, ...], counts: NDArray[np.int64], share: Fraction, source: Source
@@ -70,6 +83,8 @@ class PurePurse(_Account):
 
     __slots__ = ("epsilon",)
 
+    thrift = Thrift(hopeless=0.03, tables=0.0021)
+
     def __init__(self, epsilon: float) -> None:
         super().__init__()
         self.epsilon = epsilon
@@ -80,22 +95,36 @@ class PurePurse(_Account):
     def _law(self, share: Fraction) -> DiscreteLaplace:
         return DiscreteLaplace.at_most(table_kappa(self._loss(share)))
 
-    def sigma(self, share: Fraction) -> float:
-        """Return the standard deviation of discrete Laplace noise at ``share``."""
-        return math.sqrt(self._law(share).variance)
+    def weight(self, cells: float) -> float:
+        """Return sqrt(cells - 1): sums of (cells - 1)/share are then smallest."""
+        return math.sqrt(max(cells - 1.0, 1.0))
 
-    def size(self, share: Fraction) -> float:
-        """Return the mean absolute value of discrete Laplace noise, about sigma/sqrt(2)."""
-        return self.sigma(share) / math.sqrt(2.0)
+    def size(self, share: Fraction, cells: int) -> float:
+        """Return the mean absolute noise of a cell, about (1 - 1/cells)/kappa where it is balanced."""
+        size = math.sqrt(self._law(share).variance / 2.0)
+        return size * (1.0 - 1.0 / cells) if cells <= _BALANCED else size
 
     def measure(
         self, purpose: str, attributes: tuple[int, ...], counts: NDArray[np.int64], share: Fraction, source: Source
     ) -> NoisyTable:
-        """Add discrete Laplace noise of rate epsilon·share/2 to every cell."""
+        """Add discrete Laplace noise of rate epsilon·share/2 to every cell; in small tables it adds up to 0.
+
+        The sum of a table is the public number of records, so noise in that direction would protect nothing. A cell's
+        variance is then (c-1)(2c-1)/(2c(c+1)) of the independent noise's: a quarter of it with c = 2 cells.
+        """
         self._pay(purpose, share)
         noisy = np.array(counts, np.int64, order="C")
-        source.add_discrete_laplace(noisy.reshape(-1), self._law(share))
-        return NoisyTable(attributes, noisy, self.sigma(share), laplace=True)
+        law, cells = self._law(share), noisy.size
+        if cells > _BALANCED:
+            source.add_discrete_laplace(noisy.reshape(-1), law)
+            return NoisyTable(attributes, noisy, math.sqrt(law.variance), laplace=True)
+        source.add_balanced_laplace(noisy.reshape(-1), law)
+        left = (cells - 1) * (2 * cells - 1) / (2 * cells * (cells + 1))
+        return NoisyTable(attributes, noisy, math.sqrt(law.variance * left), laplace=True)
+
+    def blur(self, share: Fraction, sensitivity: int) -> float:
+        """Return 2·sensitivity/(epsilon·share)."""
+        return 1.0 / float(choice_rate(self._loss(share), sensitivity))
 
     def choose(
         self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, source: Source
@@ -114,6 +143,8 @@ class ZcdpPurse(_Account):
 
     __slots__ = ("rho",)
 
+    thrift = Thrift(hopeless=0.06, tables=0.004)
+
     def __init__(self, epsilon: float, delta: float) -> None:
         super().__init__()
         self.rho = zcdp_rho(epsilon, delta)
@@ -121,13 +152,13 @@ class ZcdpPurse(_Account):
     def _law(self, share: Fraction) -> DiscreteGaussian:
         return DiscreteGaussian.at_least(table_sigma(self.rho * float(share)))
 
-    def sigma(self, share: Fraction) -> float:
-        """Return the sigma of discrete Gaussian noise at ``share``."""
-        return self._law(share).sigma
+    def weight(self, cells: float) -> float:
+        """Return cells^(2/3): sums of cells/sqrt(share) are then smallest."""
+        return math.pow(cells, 2.0 / 3.0)
 
-    def size(self, share: Fraction) -> float:
-        """Return the mean absolute value of the noise, sigma·sqrt(2/pi)."""
-        return self.sigma(share) * math.sqrt(2.0 / math.pi)
+    def size(self, share: Fraction, cells: int) -> float:
+        """Return the mean absolute value of the noise once the table's sum is known: sigma·sqrt(2/pi·(1 - 1/cells))."""
+        return self._law(share).sigma * math.sqrt(2.0 / math.pi * (1.0 - 1.0 / cells))
 
     def measure(
         self, purpose: str, attributes: tuple[int, ...], counts: NDArray[np.int64], share: Fraction, source: Source
@@ -136,7 +167,11 @@ class ZcdpPurse(_Account):
         self._pay(purpose, share)
         noisy = np.array(counts, np.int64, order="C")
         source.add_discrete_gaussian(noisy.reshape(-1), self._law(share))
-        return NoisyTable(attributes, noisy, self.sigma(share))
+        return NoisyTable(attributes, noisy, self._law(share).sigma)
+
+    def blur(self, share: Fraction, sensitivity: int) -> float:
+        """Return 2·sensitivity/sqrt(8·rho·share)."""
+        return float(1.0 / choice_rate(choice_epsilon(self.rho * float(share)), sensitivity))
 
     def choose(
         self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, source: Source

@@ -1,9 +1,9 @@
 """A forest network from one table: noisy one-way tables, edges chosen privately, noisy two-way tables, one joint fit.
 
-The recipe is that of MST (McKenna, Miklau, Sheldon 2021) with four changes, each paid for in the claim: an edge's utility
-is what it would teach beyond the released one-way tables *minus* the noise its table would bring; "no further edge" is a
-candidate too, and what is then left over goes to the tables; larger tables get more budget; an edge fades into
-independence where noise hides it.
+The recipe is that of MST (McKenna, Miklau, Sheldon 2021) with five changes, each paid for in the claim: the budget is
+divided by what it can buy (:mod:`panstream.networks.plan`); an edge's utility is what it would teach beyond the released
+one-way tables *minus* the noise its table would bring; "no further edge" is a candidate too, and what is then left over
+goes to the tables; larger tables get more budget; an edge fades into independence where noise hides it.
 """
 
 from __future__ import annotations
@@ -21,36 +21,18 @@ from panstream.networks.counting import contingency, pairwise
 from panstream.networks.domain import Domain
 from panstream.networks.forest import NoisyTable, fit_forest
 from panstream.networks.learned import LearnedNetwork, Progress, record_claim, silent
+from panstream.networks.plan import Plan, Split, plan_forest
 from panstream.networks.records import Records
 from panstream.networks.scores import RESIDUAL_SENSITIVITY, residual_units
 from panstream.networks.simplex import project
+from panstream.networks.smoothing import smoothed
 from panstream.networks.spending import Purse, ZcdpPurse, portions
 from panstream.privacy import Claim
 from panstream.randomness import Source
 
-__all__ = ["Split", "TreeNetwork", "grow_forest"]
+__all__ = ["TreeNetwork", "grow_forest"]
 
 _NOISE_PRICE = 0.6  # of the noise's expected L1 norm: projection removes part of it
-_LARGER = 0.7  # a table's share grows with this power of its cells
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """How the budget is shared: one-way ``marginals``, choosing the ``structure``, and the ``tables`` of its families."""
-
-    marginals: float = 0.45
-    structure: float = 0.1
-    tables: float = 0.45
-
-    def __post_init__(self) -> None:
-        parts = (self.marginals, self.structure, self.tables)
-        if not all(part >= 0 for part in parts) or not self.tables > 0 or abs(sum(parts) - 1) > 1e-9:
-            raise InvalidParameter(f"split must be three shares that add up to 1, got split={parts}")
-
-    def fractions(self) -> tuple[Fraction, Fraction, Fraction]:
-        """Return the shares as exact fractions whose sum is at most 1."""
-        first, second, third = portions(Fraction(1), [self.marginals, self.structure, self.tables])
-        return first, second, third
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +44,9 @@ class TreeNetwork:
 
     **Error**: a cell of a two-way table has noise sigma = 1/sqrt(rho·share).
 
+    The shares follow from the number of records, the domain and the budget unless ``split`` fixes them; with too few
+    records for any edge, or with ``degree=0``, all is spent on one-way tables and the attributes are independent.
+
     >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
     >>> records = Records.read({"rain": ["no", "yes"] * 400, "wet": ["no", "yes"] * 400}, domain)
     >>> learned = TreeNetwork(epsilon=1.0, delta=1e-6).fit(records)
@@ -71,13 +56,16 @@ class TreeNetwork:
 
     epsilon: float
     delta: float = 1e-9
-    split: Split = Split()
+    degree: int | None = None
+    split: Split | None = None
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
             raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
         if not 0 < self.delta < 1:
             raise InvalidParameter(f"delta must be in (0, 1), got delta={self.delta}")
+        if self.degree not in (None, 0, 1):
+            raise InvalidParameter(f"degree must be 0 or 1, got degree={self.degree}")
 
     def claim(self) -> Claim:
         """Return what is promised before anything is looked at."""
@@ -89,7 +77,10 @@ class TreeNetwork:
             with Source() as fresh:
                 return self.fit(records, fresh, progress)
         purse = ZcdpPurse(self.epsilon, self.delta)
-        tables = grow_forest(records, purse, self.split, source, progress)
+        if len(records) < 1:
+            raise InvalidParameter("records must not be empty")
+        plan = plan_forest(len(records), records.domain.sizes, purse, self.split, self.degree)
+        tables = grow_forest(records, purse, plan, source, progress)
         progress("fitting the network", 0.6)
         network = fit_forest(records.domain, len(records), tables)
         progress("done", 1.0)
@@ -99,58 +90,57 @@ class TreeNetwork:
 
 
 def grow_forest(
-    records: Records, purse: Purse, split: Split, source: Source, progress: Progress = silent
+    records: Records, purse: Purse, plan: Plan, source: Source, progress: Progress = silent
 ) -> list[NoisyTable]:
     """Spend the whole purse on one-way tables, private choices of edges, and the tables of the chosen edges."""
-    if len(records) < 1:
-        raise InvalidParameter("records must not be empty")
     domain = records.domain
-    first, second, third = split.fractions()
     positions = range(len(domain))
-    weights = [float(size) ** _LARGER for size in domain.sizes]
+    weights = [purse.weight(size) for size in domain.sizes]
     progress("one-way tables", 0.0)
     counts = [contingency(records, (at,)) for at in positions]
-    shares = portions(first if len(domain) > 1 else first + second + third, weights)
     ones = [
         purse.measure("marginals", (at,), counts[at], share, source)
-        for at, share in zip(positions, shares, strict=True)
+        for at, share in zip(positions, portions(plan.marginals, weights), strict=True)
     ]
-    if len(domain) == 1:
+    if not plan.rounds:
         return ones
     progress("counting all pairs", 0.1)
     pairs = pairwise(records)
-    rounds = len(domain) - 1
-    utilities = _gains(domain, len(records), ones, pairs, purse.size(third / rounds))
+    curves = [smoothed(domain, table.attributes, np.asarray(table.counts), table.sigma) for table in ones]
+    visible = [sigma / table.sigma if table.sigma else 1.0 for table, (_, sigma) in zip(ones, curves, strict=True)]
+    share = plan.tables / plan.rounds
+    cells = {pair: table.size * visible[pair[0]] * visible[pair[1]] for pair, table in pairs.items()}
+    noise = {pair: cells[pair] * purse.size(share, table.size) for pair, table in pairs.items()}
+    utilities = _gains(len(records), [curve for curve, _ in curves], pairs, noise)
     progress("choosing edges", 0.4)
-    each = portions(second, [1.0] * rounds)
+    each = portions(plan.structure, [1.0] * plan.rounds)
     edges = _choose_edges(domain, utilities, purse, each, source)
     progress("two-way tables", 0.5)
-    left = third + sum(each[min(len(edges) + 1, rounds) :], Fraction(0))
+    left = plan.tables + sum(each[min(len(edges) + 1, plan.rounds) :], Fraction(0))
     if not edges:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
         again = portions(left, weights)
         return ones + [
             purse.measure("tables", (at,), counts[at], share, source)
             for at, share in zip(positions, again, strict=True)
         ]
-    shares = portions(left, [float(pairs[edge].size) ** _LARGER for edge in edges])
+    shares = portions(left, [purse.weight(cells[edge]) for edge in edges])
     return ones + [
         purse.measure("tables", edge, pairs[edge], share, source) for edge, share in zip(edges, shares, strict=True)
     ]
 
 
 def _gains(
-    domain: Domain,
     records: int,
-    ones: Sequence[NoisyTable],
+    ones: Sequence[NDArray[np.float64]],
     pairs: Mapping[tuple[int, int], NDArray[np.int64]],
-    noise: float,
+    noise: Mapping[tuple[int, int], float],
 ) -> dict[tuple[int, int], int]:
-    """Return what each edge would teach, ‖counts - independent‖₁, minus what its noise would cost (public)."""
-    shapes = [project(np.asarray(table.counts) / records) for table in ones]
+    """Return what each edge would teach, ‖counts - independent‖₁, minus what its noise would cost (released)."""
+    shapes = [project(counts / records) for counts in ones]
     gains = {}
     for (one, other), table in pairs.items():
         expectation = np.rint(records * np.outer(shapes[one], shapes[other])).astype(np.int64)
-        gains[one, other] = residual_units(table, expectation) - round(_NOISE_PRICE * noise * table.size)
+        gains[one, other] = residual_units(table, expectation) - round(_NOISE_PRICE * noise[one, other])
     return gains
 
 

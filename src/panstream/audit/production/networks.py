@@ -1,7 +1,9 @@
 """Networks: a learner's whole view (noisy tables and private choices) with prescribed outcomes, over all neighbouring tiny tables.
 
 A learner keeps the records, so there is no state to steal: the view is everything it draws. Instead of noise a prescribed
-outcome is put in and its log probability is added up, from the laws that the shipped code asks for.
+outcome is put in. Under pure epsilon its log probability is added up, from the laws that the shipped code asks for. Under
+zCDP the loss of each draw has a closed form: the squared distance of the two counts over 2·sigma² for Gaussian noise, an
+eighth of the squared range of the utilities' changes for a choice; their sum gives epsilon at the claimed delta.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from numpy.typing import NDArray
 from panstream.audit.case import Case, Measured
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
+from panstream.networks.plan import Split, plan_forest
 from panstream.networks.privbayes import PrivBayes
 from panstream.networks.records import Records
-from panstream.networks.spending import PurePurse
-from panstream.networks.tree import grow_forest
-from panstream.randomness import DiscreteLaplace, Preference, Source
+from panstream.networks.spending import PurePurse, ZcdpPurse
+from panstream.networks.tree import TreeNetwork, grow_forest
+from panstream.privacy.composition import zcdp_epsilon
+from panstream.privacy.tables import choice_rho
+from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
 __all__ = ["ForestViews", "network_cases"]
 
@@ -32,7 +37,7 @@ Table = NDArray[np.int64]
 class PrescribedSource(Source):
     """Puts prescribed tables and choices in place of draws and keeps the log probability of each, up to constants."""
 
-    __slots__ = ("choices", "log", "seen", "tables")
+    __slots__ = ("choices", "log", "seen", "sigmas", "tables", "tilts")
 
     is_secure = False
 
@@ -40,6 +45,8 @@ class PrescribedSource(Source):
         super().__init__()
         self.tables, self.choices, self.log = list(tables), list(choices), 0.0
         self.seen: list[Table] = []
+        self.sigmas: list[float] = []
+        self.tilts: list[NDArray[np.float64]] = []
 
     def add_discrete_laplace(self, values: Table, law: DiscreteLaplace) -> None:
         """Put the next table in, or the true one after the last: nowhere is the ratio to a neighbour larger."""
@@ -47,6 +54,22 @@ class PrescribedSource(Source):
         wanted = self.tables.pop(0) if self.tables else values.copy()
         self.log -= law.kappa * float(np.abs(wanted - values).sum())
         values[:] = wanted
+
+    def add_balanced_laplace(self, values: Table, law: DiscreteLaplace) -> None:
+        """Do the same: among tables with the same sum the law is proportional to that of independent noise."""
+        self.add_discrete_laplace(values, law)
+
+    def add_discrete_gaussian(self, values: Table, law: DiscreteGaussian) -> None:
+        """Put the next table in and keep the true one with its noise."""
+        self.seen.append(values.copy())
+        self.sigmas.append(law.sigma)
+        if self.tables:
+            values[:] = self.tables.pop(0)
+
+    def exponential(self, utilities: Table, preference: Preference) -> int:
+        """Make the next choice and keep the log weights it was made by."""
+        self.tilts.append(preference.rate * utilities.astype(float))
+        return self.choices.pop(0)
 
     def permute_and_flip(self, utilities: Table, preference: Preference) -> int:
         """Make the next choice; its law is summed over all orders in which the coins may be tossed."""
@@ -62,7 +85,7 @@ class PrescribedSource(Source):
 class ForestViews:
     """The forest learner on all tables of a few records with two binary attributes, one record replaced."""
 
-    learner: PrivBayes
+    learner: PrivBayes | TreeNetwork
     records: int
     grid: tuple[int, ...]
 
@@ -72,7 +95,7 @@ class ForestViews:
         every = [
             Records(_TINY, np.array(rows, np.uint16).T) for rows in combinations_with_replacement(cells, self.records)
         ]
-        views = [np.array(each, np.int64) for each in product(self.grid, repeat=2)]
+        views = [np.array([each, self.records - each], np.int64) for each in self.grid]
         worst, witness = 0.0, ""
         for one in every:
             margins = tuple(contingency(one, (at,)) for at in (0, 1))
@@ -80,14 +103,34 @@ class ForestViews:
             for first, choice in product([*product(views, repeat=2), margins], (0, 1)):
                 here = self._run(one, first, choice)
                 for other in others:
-                    loss = here.log - self._run(other, (*first, *here.seen[2:]), choice).log
+                    loss = self._loss(here, self._run(other, (*first, *here.seen[2:]), choice))
                     if loss > worst:
                         worst, witness = loss, f"{_told(one)} against {_told(other)}; outputs only"
+        if isinstance(self.learner, TreeNetwork):
+            worst = zcdp_epsilon(worst, self.learner.delta)
         return Measured(loss=worst, witness=witness)
 
+    def _purse(self) -> PurePurse | ZcdpPurse:
+        if isinstance(self.learner, PrivBayes):
+            return PurePurse(self.learner.epsilon)
+        return ZcdpPurse(self.learner.epsilon, self.learner.delta)
+
+    def _loss(self, here: PrescribedSource, there: PrescribedSource) -> float:
+        """Return the log ratio under pure epsilon, rho under zCDP."""
+        if isinstance(self.learner, PrivBayes):
+            return here.log - there.log
+        if here.sigmas != there.sigmas:  # noise whose size depends on the records gives itself away
+            return math.inf
+        tables = zip(here.seen, there.seen, here.sigmas, strict=True)
+        rho = sum(float(((one - other) ** 2).sum()) / (2.0 * sigma**2) for one, other, sigma in tables)
+        tilts = zip(here.tilts, there.tilts, strict=True)
+        return rho + sum(choice_rho(float(np.ptp(one - other))) for one, other in tilts)
+
     def _run(self, records: Records, tables: Sequence[Table], choice: int) -> PrescribedSource:
+        purse = self._purse()
+        plan = plan_forest(self.records, _TINY.sizes, purse, self.learner.split)
         with PrescribedSource(tables, [choice]) as source:
-            grow_forest(records, PurePurse(self.learner.epsilon), self.learner.split, source)
+            grow_forest(records, purse, plan, source)
         return source
 
 
@@ -101,13 +144,20 @@ def _told(records: Records) -> str:
 
 def network_cases() -> list[Case]:
     """Return the cases of the networks room."""
-    learner = PrivBayes(epsilon=1.5)
+    forest, independent = PrivBayes(epsilon=1.5, split=Split()), PrivBayes(epsilon=1.5)
+    tree = TreeNetwork(epsilon=1.5, delta=1e-6, split=Split())
+    named: list[tuple[str, PrivBayes | TreeNetwork]] = [
+        ("PrivBayes, forest, outputs", forest),
+        ("PrivBayes, too few records for edges, outputs", independent),
+        ("TreeNetwork, delta 1e-6, outputs", tree),
+    ]
     return [
         Case(
-            name="PrivBayes, forest, outputs",
+            name=name,
             kind="production",
             claimed=learner.claim().epsilon,
             exact=ForestViews(learner, 2, (-1, 3)),
             algorithm=learner,
         )
+        for name, learner in named
     ]
