@@ -30,7 +30,8 @@ _PULSE = 1.0  # seconds between looks at the clock
 _GROUP = 256  # batches that share a commit at most
 _JOINED = 32  # batches that are applied as one at most
 _PARSERS = 2
-_LINGER = 0.012  # seconds that a commit waits at most for bodies that are arriving
+_LINGER = 0.012  # seconds that a commit waits at most for bodies that are arriving, and only
+_CROWD = 4  # for a crowd: more than so many times those that are here
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 
 
@@ -191,7 +192,7 @@ class Worker:
             if not isinstance(job, _Job) or job is _NOBODY or len(waiting) == _JOINED:
                 batches += self._apply_all(waiting)
                 waiting = []
-            if job is _NOBODY and self.arriving.count > 0:
+            if job is _NOBODY and self.arriving.count > _CROWD * len(batches):
                 job = self._next(begin + self._linger - time.monotonic())
         batches += self._apply_all(waiting)
         if job is not None and job is not _NOBODY:
