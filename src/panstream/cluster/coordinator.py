@@ -117,7 +117,7 @@ class ClusterEngine(Engine):
 
     def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
         """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""
-        if getattr(rows, "origins", ()):
+        if rows.origins:
             raise NotSupported("a cluster takes every producer's batch by itself: some shards may have one already")
         with self._lock:
             self._check_whole()

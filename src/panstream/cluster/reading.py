@@ -129,7 +129,7 @@ class Reader:
         """Yield the rows of some row groups."""
         assert partition.path is not None
         left = partition.rows
-        file = ParquetFile(Path(partition.path), self.schema, rows=size)
+        file = ParquetFile(Path(partition.path), self.schema, rows=size, ahead=False)
         try:
             file.skip(partition.before)
             for piece in file.pieces():

@@ -27,12 +27,15 @@ _PLAIN_BYTES = 4  # a string stored plainly takes four bytes for its length alon
 
 
 class ParquetFile:
-    """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them."""
+    """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them.
 
-    def __init__(self, path: Path, schema: RowSchema, *, rows: int) -> None:
+    ``ahead`` decompresses the next page in a thread, which costs where other processes use all cores already.
+    """
+
+    def __init__(self, path: Path, schema: RowSchema, *, rows: int, ahead: bool = True) -> None:
         from pyarrow import parquet
 
-        self._schema, self._rows, self._place = schema, rows, path.name
+        self._schema, self._rows, self._place, self._ahead = schema, rows, path.name, ahead
         metadata = self._guarded(lambda: parquet.read_metadata(path))
         check_types(self._guarded(metadata.schema.to_arrow_schema), schema, self._place)
         self._sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
@@ -66,7 +69,9 @@ class ParquetFile:
     def pieces(self) -> Iterator[Piece]:
         """Yield the rows in order."""
         first = self._groups - len(self._sizes)
-        strings = {name: StringColumn(self._path, chunks[first:]) for name, chunks in self._strings.items()}
+        strings = {
+            name: StringColumn(self._path, chunks[first:], ahead=self._ahead) for name, chunks in self._strings.items()
+        }
         self._open = list(strings.values())
         for rows, others in self._others(first):
             found = {name: self._guarded(partial(column.take, rows)) for name, column in strings.items()}

@@ -1,7 +1,7 @@
 """A Parquet column of strings, decoded into buffers of our own.
 
 pyarrow decodes such a column slower than it is hashed, and keeps what it decodes until it needs the room. Here the page and the
-dictionary are overwritten when the last of their rows was given away. A thread decompresses the next page meanwhile.
+dictionary are overwritten when the last of their rows was given away. A thread may decompress the next page meanwhile.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WIDEST = 256  # bytes a row for which room is made at first
 class StringColumn:
     """Reads one column of a file in order. Errors are ``Damaged``, ``OSError`` or pyarrow's own."""
 
-    def __init__(self, path: Path, chunks: Sequence[Chunk]) -> None:
+    def __init__(self, path: Path, chunks: Sequence[Chunk], *, ahead: bool = True) -> None:
         self._chunks = list(chunks)
-        self._pages = read_ahead(pages_of(path, chunks))
+        self._pages = read_ahead(pages_of(path, chunks)) if ahead else pages_of(path, chunks)
         self._group = -1
         self._page: Page | None = None
         self._at = 0  # where the page's next item is
