@@ -1,24 +1,37 @@
-"""Two workers against one process on the string-id job, and against Dask's own nunique_approx, on the same Parquet.
+"""What a cluster must show: equality, memory, speed against one process and Dask's own nunique_approx, kills, time of the tests.
 
-    python benchmarks/cluster.py [ROWS]
+    python benchmarks/cluster.py [ROWS]          equality and speed
+    python benchmarks/cluster.py --all [ROWS]    also the drills, by the tests that do them
 
-One process and the workers run without the wiping allocator in the first table (as Dask itself does), and with it in the second.
+Speed is that of the string-id job on the same Parquet files: jobs take turns, ratios are taken turn by turn, and their median counts. One
+process is `panstream run` (it reads ahead in threads of its own), 2 workers are `panstream run --workers 2` with the workers up.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from panstream.hardened import ENVIRONMENT
 
-ROUNDS = int(os.environ.get("PANSTREAM_BENCH_ROUNDS", "3"))
-
+ROUNDS = int(os.environ.get("PANSTREAM_BENCH_ROUNDS", "5"))
+COMPARED = 1  # turns with nunique_approx, which takes many times as long
 MEMORY = 1 << 20  # bytes of bitmap, as in many small deployments
+TESTS = Path(__file__).parents[1] / "tests"
+
+
+def show(what: str, figure: str, target: str, good: bool) -> bool:
+    """Print one line and return whether it holds."""
+    print(f"  {what:<54} {figure:>12}   {target:<14} {'pass' if good else 'FAIL'}", flush=True)
+    return good
 
 
 def write(folder: Path, rows: int) -> None:
@@ -34,7 +47,7 @@ def write(folder: Path, rows: int) -> None:
         pq.write_table(pa.table({"user": words}), folder / f"part-{number}.parquet", row_group_size=1 << 20)
 
 
-def settings(rows: int) -> dict[str, object]:
+def settings() -> dict[str, object]:
     query = {"name": "n", "sql": "SELECT COUNT(DISTINCT user) FROM s", "epsilon": 1.0, "memory": MEMORY}
     return {"stream": {"name": "s", "user": "user", "columns": {"user": "string"}}, "query": [query]}
 
@@ -44,31 +57,73 @@ def one_process(folder: Path, rows: int) -> float:
     from panstream.engine.engine import Engine
     from panstream.engine.run import feed
 
-    start = time.perf_counter()
-    with Engine(read_config(settings(rows))) as engine:
+    with Engine(read_config(settings())) as engine:
         feed(engine, [str(folder)])
-        engine.finish()
-        assert 0.8 * rows < engine.log.last("n").record["value"] / 0.632 < 1.2 * rows  # type: ignore[union-attr]
-    return time.perf_counter() - start
+        return answer(engine, rows)
 
 
-def main() -> None:
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 8_000_000
-    folder = Path(os.environ["PANSTREAM_BENCH_LAKE"]) if "PANSTREAM_BENCH_LAKE" in os.environ else None
-    if folder is not None:
-        return measure(folder, rows)
+def two_workers(folder: Path, rows: int, client: Any) -> float:
+    from panstream.cluster.coordinator import ClusterEngine
+    from panstream.cluster.dask_link import DaskLink
+    from panstream.cluster.session import Session
+    from panstream.engine.config import read_config
+
+    link = DaskLink(lambda: client, 2)
+    link.borrowed = True
+    with ClusterEngine(read_config(settings()), link, positions=True) as engine:
+        Session(engine, link).feed([str(folder)])
+        return answer(engine, rows)
+
+
+def answer(engine: Any, rows: int) -> float:
+    """Return the count, which must be about what was put in."""
+    engine.finish()
+    value: float = engine.log.last("n").record["value"]
+    assert 0.8 * rows < value / 0.632 < 1.2 * rows
+    return value
+
+
+def main() -> int:
+    arguments = [each for each in sys.argv[1:] if each != "--all"]
+    rows = int(arguments[0]) if arguments else 32_000_000
+    if "PANSTREAM_BENCH_LAKE" in os.environ:
+        return measure(Path(os.environ["PANSTREAM_BENCH_LAKE"]), rows)
+    failed = 0
+    print("equality", flush=True)
+    failed += not by_tests("union of shards = one machine; 500 noisy runs alike", "cluster/test_division.py")
     with tempfile.TemporaryDirectory() as made:
         write(Path(made), rows)
-        kinds = (("without the wiping allocator", {}), ("with the wiping allocator", ENVIRONMENT))
+        kinds = (("without the wiping allocator", {"PANSTREAM_BENCH_PLAIN": "1"}), ("with it", ENVIRONMENT))
         for title, more in kinds[: int(os.environ.get("PANSTREAM_BENCH_KINDS", "2"))]:
-            print(f"{title}: {rows:,} string ids in 8 Parquet files, 2 workers, best of {ROUNDS}", flush=True)
-            plain = {} if more else {"PANSTREAM_BENCH_PLAIN": "1"}
-            environment = {**os.environ, **more, **plain, "PANSTREAM_BENCH_LAKE": made}
-            subprocess.run([sys.executable, __file__, str(rows)], env=environment, check=True)
-    return None
+            print(f"speed {title}: {rows:,} string ids in 8 Parquet files, median of {ROUNDS} turns", flush=True)
+            environment = {**os.environ, **more, "PANSTREAM_BENCH_LAKE": made}
+            failed += subprocess.run([sys.executable, __file__, str(rows)], env=environment).returncode != 0
+    if "--all" in sys.argv:
+        print("drills", flush=True)
+        failed += not by_tests("100,000 unguessable ids: found", "cluster/test_memory.py", found="0")
+        failed += not by_tests("30 kill -9 under load: lost or doubled", "cluster/test_kills.py", found="0")
+        failed += not by_tests("all tests of the cluster", "cluster", seconds=360)
+    return 1 if failed else 0
 
 
-def measure(folder: Path, rows: int) -> None:
+def by_tests(what: str, tests: str, *, found: str = "equal", seconds: float | None = None) -> bool:
+    """Run tests, and show what their passing means, or how long they take."""
+    start = time.perf_counter()
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / tests)],
+        capture_output=True,
+        text=True,
+        cwd=TESTS.parent,
+    )
+    took, good = time.perf_counter() - start, ran.returncode == 0
+    if not good:
+        print(re.sub(r"^", "    ", ran.stdout[-2000:], flags=re.MULTILINE))
+    if seconds is None:
+        return show(what, found if good else "tests failed", found, good)
+    return show(what, f"{took:.0f} s", f"under {seconds:.0f} s", good and took < seconds)
+
+
+def measure(folder: Path, rows: int) -> int:
     import dask
     import dask.dataframe as dd
     from distributed import Client
@@ -81,26 +136,38 @@ def measure(folder: Path, rows: int) -> None:
         dask.config.set({"distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": "1"}})
     with local_cluster(2) as cluster, Client(cluster, direct_to_workers=True) as client:
         frame = dd.read_parquet(folder)
-        jobs = {
+        jobs: dict[str, Callable[[], object]] = {
             "one process": lambda: one_process(folder, rows),
-            "2 workers": lambda: panstream.cluster.distinct(frame, "user", epsilon=1.0, memory=MEMORY, client=client),
+            "2 workers, files": lambda: two_workers(folder, rows, client),
+            "2 workers, Dask DataFrame": lambda: panstream.cluster.distinct(
+                frame, "user", epsilon=1.0, memory=MEMORY, client=client
+            ),
             "Dask nunique_approx": lambda: frame.user.nunique_approx().compute(),
         }
-        best = dict.fromkeys(jobs, float("inf"))
+        taken: dict[str, list[float]] = {name: [] for name in jobs}
         for turn in range(ROUNDS + 1):
             for name, job in jobs.items():
+                if name == "Dask nunique_approx" and turn > COMPARED:
+                    continue
                 start = time.perf_counter()
                 job()
                 if turn:  # the first turn loads and compiles
-                    best[name] = min(best[name], time.perf_counter() - start)
-    for name, seconds in best.items():
-        print(f"  {name:<20} {rows / seconds / 1e6:8.2f} million rows/s")
-    print(f"  2 workers / one process      {best['one process'] / best['2 workers']:.2f} (at least 1.3)")
-    print(
-        f"  2 workers / nunique_approx   {best['Dask nunique_approx'] / best['2 workers']:.2f} (at least 0.8)",
-        flush=True,
+                    taken[name].append(time.perf_counter() - start)
+    for name, seconds in taken.items():
+        print(f"  {name:<54} {rows / statistics.median(seconds) / 1e6:>12.2f}   million rows/s")
+
+    def ratio(slow: str, fast: str) -> float:
+        return statistics.median(s / f for s, f in zip(taken[slow], taken[fast], strict=False))
+
+    lines = (
+        ("2 workers / one process, files", "one process", "2 workers, files", 1.3),
+        ("2 workers / one process, Dask DataFrame", "one process", "2 workers, Dask DataFrame", 1.3),
+        ("2 workers / Dask nunique_approx", "Dask nunique_approx", "2 workers, Dask DataFrame", 0.8),
     )
+    found = [(what, ratio(slow, fast), least) for what, slow, fast, least in lines]
+    good = [show(what, f"{figure:.2f}", f"at least {least}", figure >= least) for what, figure, least in found]
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

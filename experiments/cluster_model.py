@@ -2,7 +2,7 @@
 
     python experiments/cluster_model.py [ROWS]
 
-The model (docs/explanation/scaling-model.md): a partition of P rows costs its reader P·read + N·call seconds and every shard
+The model (docs/explanation/scaling-model.md): a task of P rows costs its reader P·read + N·call seconds and every shard
 take·C/N + store·C/N seconds, C the cells of the state; workers do both. The simulation lets W workers read partitions and serve
 shards one thing at a time, with random service times, and counts partitions a second.
 """
@@ -24,8 +24,11 @@ from pyarrow import parquet
 
 from panstream.cluster import division
 from panstream.cluster.ownership import Ownership
+from panstream.cluster.partitions import partitions_of
+from panstream.cluster.reading import Job, Reader
 from panstream.cluster.shard import Shard, label
 from panstream.distinct.bitmap import Bitmap
+from panstream.engine.config import read_config
 
 SHARDS = (1, 2, 4, 8)
 
@@ -44,45 +47,50 @@ def _take(shard: Shard, name: str, steps: Iterator[int], pieces: Iterator[list[d
 
 
 def measure(rows: int) -> dict[str, float]:
-    """Return seconds a row for hashing and cutting up, seconds a cell for taking marks in and storing, bytes a cell sent."""
-    algorithm = Bitmap(epsilon=1.0, buckets=1 << 16, levels=24, expected=1e8)
+    """Return seconds a row for reading and hashing, seconds a cell for taking marks in and storing, bytes a cell sent."""
+    query = {
+        "name": "n",
+        "sql": "SELECT COUNT(DISTINCT user) FROM s",
+        "epsilon": 1.0,
+        "memory": 1 << 21,
+        "expected": 10**8,
+    }
+    stream = {"name": "s", "user": "user", "columns": {"user": "string"}}
+    config = read_config({"stream": stream, "query": [query]})
     ids = pa.array([f"user-{number}" for number in np.random.default_rng(1).integers(0, rows, rows)])
-    cells = algorithm.table.cells
-    file = pa.BufferOutputStream()
-    parquet.write_table(pa.table({"user": ids}), file)
-    decode = best(lambda: parquet.read_table(pa.BufferReader(file.getvalue()), use_threads=False)) / rows
-    print(f"decoding Parquet: {decode * 1e9:.0f} ns a row")
     print(
-        f"{'shards':>6} {'cut, ns/row':>12} {'take, ns/cell':>14} {'store, ns/cell':>15} {'sent, bytes/cell':>17} {'state, bytes/cell':>18}"
+        f"{'shards':>6} {'read, ns/row':>13} {'take, ns/cell':>14} {'store, ns/cell':>15} {'sent, bytes/cell':>17} {'state, bytes/cell':>18}"
     )
     table = []
-    for shards in SHARDS:
-        ownership = Ownership(cells=cells, shards=shards)
-        for shard in range(shards):
-            ownership.owned(shard)
-        cut = best(lambda o=ownership: division.split(algorithm, algorithm.batch(ids), o)) / rows
-        parts = division.split(algorithm, algorithm.batch(ids), ownership)
-        sent = sum(part[0][1][0].nbytes for part in parts) / cells
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        parquet.write_table(pa.table({"user": ids}), Path(folder) / "ids.parquet")
+        parts = partitions_of([folder])
+        for shards in SHARDS:
+            reader = Reader(Job(name="model", config=config, shards=shards))
+            algorithm = reader.queries["n"].plan.algorithm
+            ownership = Ownership(cells=algorithm.table.cells, shards=shards)
+            reader.cut(parts)
+            read = best(lambda reader=reader: reader.cut(parts)) / rows
+            work = [own[label("n", (0, 0))] for own in reader.cut(parts).work]
+            sent = sum(pieces[0][1][0].nbytes for pieces in work) / algorithm.table.cells
             seconds = []
-            for directory in (None, Path(folder)):
+            for directory in (None, Path(folder) / str(shards)):
                 shard = Shard(number=0, shards=shards, algorithms={"n": algorithm}, directory=directory)
-                name = label("n", (0, 0))
-                shard.apply(1, [(None, 0, (name,), [])])
-                steps = count(2)
-                copies = [[(kind, tuple(c.copy() for c in columns)) for kind, columns in parts[0]] for _ in range(4)]
-                seconds.append(best(partial(_take, shard, name, steps, iter(copies))))
-                held = len(shard.gather(name))
+                shard.apply(1, [(None, 0, (label("n", (0, 0)),), [])])
+                copies = [[(kind, tuple(c.copy() for c in columns)) for kind, columns in work[0]] for _ in range(6)]
+                seconds.append(best(partial(_take, shard, label("n", (0, 0)), count(2), iter(copies)), 6))
+                held = len(shard.gather(label("n", (0, 0))))
                 shard.close()
-        own = ownership.count(0)
-        take, store = seconds[0] / own, max(seconds[1] - seconds[0], 0.0) / own
-        table.append((cut, take, store, sent, held / own))
-        print(
-            f"{shards:>6} {cut * 1e9:>12.1f} {take * 1e9:>14.2f} {store * 1e9:>15.2f} {sent:>17.3f} {held / own:>18.3f}",
-            flush=True,
-        )
-    cut, take, store, sent, held = np.median(np.array(table), axis=0)
-    return {"read": cut + decode, "take": take, "store": store, "sent": sent, "held": held, "cells": cells}
+            own = ownership.count(0)
+            take, store = seconds[0] / own, max(seconds[1] - seconds[0], 0.0) / own
+            table.append((read, take, store, sent, held / own))
+            print(
+                f"{shards:>6} {read * 1e9:>13.1f} {take * 1e9:>14.2f} {store * 1e9:>15.2f} {sent:>17.3f} {held / own:>18.3f}",
+                flush=True,
+            )
+    read, take, store, sent, held = np.median(np.array(table), axis=0)
+    cells = algorithm.table.cells
+    return {"read": read, "take": take, "store": store, "sent": sent, "held": held, "cells": cells}
 
 
 def model(constants: dict[str, float], workers: int, rows: int, call: float = 0.002) -> float:
@@ -119,7 +127,7 @@ def simulate(constants: dict[str, float], workers: int, rows: int, partitions: i
 
 
 def main() -> None:
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000
     constants = measure(rows)
     print(f"\n{'workers':>8} {'model, events/s':>16} {'simulated':>12} {'ratio':>6}")
     for workers in (1, 2, 4, 8, 32, 128):
@@ -129,7 +137,7 @@ def main() -> None:
     need = 1e12 / 86_400
     workers = next(w for w in range(1, 5000) if model(constants, w, 1_000_000) >= need)
     algorithm = Bitmap(epsilon=1.0, buckets=1 << 16, levels=24, expected=1e10)
-    cells = int(constants["cells"])
+    cells = algorithm.table.cells
     print(
         f"\n10^12 events a day are {need:,.0f} a second: {workers} workers like this core, partitions of a million rows"
     )
