@@ -17,6 +17,7 @@ help:
 	@echo "make release  build wheel and sdist, install and use them in empty environments"
 	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
 	@echo "make soak     30 minutes of load on a server that is killed every 20 seconds"
+	@echo "make spark    count distinct users of a Spark DataFrame and compare with one process"
 	@echo "make flower   run three hospitals as Flower nodes, with TLS and node keys"
 	@echo "make clean    remove what make created"
 
@@ -68,6 +69,7 @@ release: $(STAMP)
 # Spark is heavy and needs Java 17, so it has an environment of its own and is not part of make test.
 .PHONY: spark
 spark:
+	@command -v java >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless; }
 	$(PYTHON) -m venv $(VENV)-spark
 	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
 	$(VENV)-spark/bin/python experiments/cluster_spark.py

@@ -16,7 +16,7 @@ from panstream.engine.config import ConfigError
 from panstream.engine.engine import Engine
 from panstream.engine.rows import BadRowError
 from panstream.engine.selection import Chosen, Rows
-from panstream.errors import BudgetExhausted, StoreError, StoreLocked
+from panstream.errors import BudgetExhausted, NotSupported, StoreError, StoreLocked
 from panstream.testing.sources import ZeroNoiseSource
 
 HOUR = 3600.0
@@ -248,6 +248,31 @@ def test_two_who_ask_at_once_share_one_budget(tmp_path: Path) -> None:
             ClusterEngine(stream, LocalLink(2))
     with ClusterEngine(stream, LocalLink(2)) as engine, pytest.raises(BudgetExhausted):
         engine.release("bitmap")
+
+
+def test_producers_that_are_forgotten_are_forgotten_by_the_shards_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("panstream.cluster.holder._FORGOTTEN", 3)
+    link = LocalLink(2)
+    with ClusterEngine(settings("cropped", directory=tmp_path), link, zero_noise=True) as engine:
+        for number, rows in enumerate(batches(["cropped"])):
+            engine.apply(replace(rows, producer=f"p{number}"))
+            engine.forget_producers(2)
+        assert [*engine.positions()] == ["p4", "p5"]
+        for shard in link.open_shards:
+            assert [*shard.seen] == ["p3", "p4", "p5"], "three at a time"
+        engine.apply(replace(batches(["cropped"])[3], producer="p3", sequence=10**6))
+        engine.forget_producers(2)
+        assert {"p3", "p5"} <= {*link.open_shards[0].seen}
+
+
+def test_batches_of_several_producers_are_taken_one_by_one() -> None:
+    with ClusterEngine(settings("bits"), LocalLink(2)) as engine:
+        joined = replace(batches(["bits"])[0], producer=None, origins=(("a", 1), ("b", 2)))
+        with pytest.raises(NotSupported, match="by itself"):
+            engine.apply(joined)
+        assert not engine.broken
 
 
 def test_a_shard_that_lost_its_directory_is_not_started_afresh(tmp_path: Path) -> None:
