@@ -16,7 +16,7 @@ from panstream.server.limits import Limits
 from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 FIRST = f"POST {EVENTS} HTTP/1.1\r\n".encode()
-LIMITS = Limits(body=200_000, head=4_000, head_time=5.0, body_time=0.5, at_once=8)
+LIMITS = Limits(body=200_000, head=4_000, head_time=5.0, body_time=0.5, at_once=4)
 
 
 @pytest.fixture(scope="module")
