@@ -118,12 +118,16 @@ def near(path: Path) -> list[str]:
     return [f"tests/{room}/test_{path.stem}.py", f"tests/{room}/", "tests/audit/"]
 
 
+def module_of(path: Path) -> str:
+    """Return the name of the module in a file."""
+    return ".".join(("panstream", *path.relative_to(SOURCE).with_suffix("").parts))
+
+
 def imported(path: Path, tree: ast.Module, tests: list[str]) -> bool:
     """Return whether a test fails in a fresh process that imports this instead of the file."""
     import pickle
 
-    parts = path.relative_to(SOURCE)
-    module = ".".join(("panstream", *parts.with_suffix("").parts))
+    module = module_of(path)
     with tempfile.TemporaryDirectory() as folder:
         text, chosen = Path(folder, "tree"), Path(folder, "tests")
         text.write_bytes(pickle.dumps(tree))
@@ -230,7 +234,7 @@ def main() -> int:
         print(f"{tests} of {len(forks.items)} tests can be used, {time.monotonic() - begun:.0f} s", flush=True)
         trials(forks, found, score)
 
-    forks = Forks(SOURCE, work, os.cpu_count() or 1, usable, room_of)
+    forks = Forks(SOURCE, work, os.cpu_count() or 1, usable, room_of, [module_of(file) for file in files])
     existing = [name for name in TESTS if (ROOT / name).exists()]
     os.chdir(ROOT)
     pytest.main([*QUIET, *existing], plugins=[forks])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -86,11 +88,13 @@ class Forks:
         at_once: int,
         usable: Callable[[pytest.Item], bool],
         room: Callable[[pytest.Item], str | None],
+        modules: Sequence[str],
     ) -> None:
         self.source = source
         self.usable = usable
         self.room = room  # of an audited case: it is taken to call everything there
         self.work = work
+        self.modules = modules  # that have mutants
         self.at_once = at_once
         self.items: dict[str, pytest.Item] = {}
         self.session: Any = None
@@ -107,6 +111,8 @@ class Forks:
             return True
         self.items = {item.nodeid: item for item in session.items if self.usable(item)}
         warm_up()
+        for module in self.modules:  # some are imported only when a function needs them
+            importlib.import_module(module)
         here = str(self.source)
         for thing in gc.get_objects():
             if isinstance(thing, types.FunctionType) and thing.__code__.co_filename.startswith(here):
@@ -223,11 +229,12 @@ def _fork(job: Callable[[], bool]) -> int:
     try:
         os.setpgid(0, 0)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        nothing = os.open(os.devnull, os.O_RDWR)
+        nothing, told = os.open(os.devnull, os.O_RDWR), os.dup(2)
         for stream in (1, 2):
             os.dup2(nothing, stream)
         outcome = int(job())
     except Exception:
+        os.write(told, traceback.format_exc().encode())
         outcome = FAULT
     finally:
         os._exit(outcome)
