@@ -10,6 +10,7 @@ import json
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,10 @@ __all__ = ["ACCEPTED", "REFUSED", "Peer", "ways"]
 
 _TYPES = {"csv": "text/csv", "json": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}
 _BATCH = 1_000
+_CROWD = 16
 
-ACCEPTED = tuple(f"{kind}, {packing}" for kind in _TYPES for packing in ("plain", "gzip", "zstd"))
+_TOGETHER = "arrow, many at a time"  # which the server joins
+ACCEPTED = (*(f"{kind}, {packing}" for kind in _TYPES for packing in ("plain", "gzip", "zstd")), _TOGETHER)
 REFUSED = (
     "wrong token",
     "wrong content type",
@@ -111,7 +114,7 @@ def ways() -> dict[str, Callable[[Peer, Sequence[str]], None]]:
     found: dict[str, Callable[[Peer, Sequence[str]], None]] = {}
     for way in ACCEPTED:
         kind, packing = way.split(", ")
-        found[way] = _accepted(kind, packing)
+        found[way] = _crowd if way == _TOGETHER else _accepted(kind, packing)
     return found | dict(zip(REFUSED, _refusals(), strict=True))
 
 
@@ -123,6 +126,26 @@ def _accepted(kind: str, packing: str) -> Callable[[Peer, Sequence[str]], None]:
             assert status == 200, f"{kind}, {packing}: status {status}"
 
     return send
+
+
+def _crowd(peer: Peer, ids: Sequence[str]) -> None:
+    """Send bodies at the same moment, so that the server takes several in one step."""
+    size = -(-len(ids) // _CROWD)
+    parts = [ids[start : start + size] for start in range(0, len(ids), size)]
+    connections = [peer.connect() for _ in parts]
+    for connection in connections:
+        connection.connect()
+
+    def send(connection: http.client.HTTPSConnection, part: Sequence[str]) -> int:
+        headers = {"Content-Type": _TYPES["arrow"], "Authorization": f"Bearer {peer.token}"}
+        connection.request("POST", f"/v1/streams/{peer.stream}/events", body("arrow", part), headers)
+        response = connection.getresponse()
+        response.read()
+        return response.status
+
+    with ThreadPoolExecutor(_CROWD) as pool:
+        statuses = set(pool.map(send, connections, parts))
+    assert statuses == {200}, f"{_TOGETHER}: status {max(statuses)}"
 
 
 def _refusals() -> list[Callable[[Peer, Sequence[str]], None]]:

@@ -146,6 +146,7 @@ def make_server(
             service.begin_stop()
             await super().shutdown(sockets)
             await service.stop()
+            Sweeper.stop()
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             self.force_exit = self.should_exit

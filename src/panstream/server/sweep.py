@@ -30,6 +30,11 @@ class Sweeper:
         gc.collect()
         gc.freeze()
 
+    @staticmethod
+    def stop() -> None:
+        """Have the collector look at everything again: the process may go on to something else."""
+        gc.unfreeze()
+
     def soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Collect within a tenth of a second."""
         if not self._asked:
