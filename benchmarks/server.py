@@ -56,7 +56,7 @@ QUICK = "--quick" in sys.argv
 @contextmanager
 def server(directory: Path) -> Iterator[tuple[str, int]]:
     (directory / "panstream.toml").write_text(CONFIG)
-    command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0"]
+    command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0", "--rate", "1e6"]
     process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
