@@ -73,9 +73,14 @@ class Processes:
         return self.pids[name]
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
+        """Send a signal to the process of a name; one that ends by itself at that moment is waited for anew."""
         pid = self.wait_for(name)
-        os.kill(pid, number)
-        return pid
+        while True:
+            try:
+                os.kill(pid, number)
+                return pid
+            except ProcessLookupError:
+                pid = self.wait_for(name, other_than=pid)
 
     def next_said(self, seconds: float = 60.0) -> str:
         try:

@@ -173,8 +173,10 @@ def test_a_full_disk_on_one_shard_pauses_the_stream_that_needs_room(
         opening = in_background(
             lambda: engines.append(ClusterEngine(settings(tmp_path), link, zero_noise=True))  # type: ignore[arg-type]
         )
-        assert still_waiting(opening, 4.0)
+        while not told and still_waiting(opening, 0.2):
+            pass
         assert any("No space left" in text for text in told), told
+        assert opening.is_alive()
         (place / "filler").unlink()
         opening.join()
         with engines[0] as engine:
