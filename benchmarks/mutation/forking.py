@@ -131,17 +131,19 @@ class Forks:
     def learn(self, kept: Path | None = None) -> None:
         """Run every test once by itself unless ``kept`` has what was learned about it; raise :class:`Broken` if one fails."""
         if kept is not None and kept.exists():
-            self.known = Known(**json.loads(kept.read_text()))
+            found = Known(**json.loads(kept.read_text()))
+            self.known.seconds = {test: taken for test, taken in found.seconds.items() if test in self.items}
+            self.known.calls = {test: called for test, called in found.calls.items() if test in self.items}
         with tempfile.TemporaryDirectory() as folder:
             names = [name for name in self.items if name not in self.known.seconds]
             jobs = [functools.partial(self._watch, name, Path(folder, str(at))) for at, name in enumerate(names)]
             failed = []
             for at, noticed in self.forked(jobs, LONGEST * 4):
-                found = Path(folder, str(at))
+                learned = Path(folder, str(at))
                 if noticed == 1:
                     failed.append(names[at])
-                elif noticed == 0 and found.exists():
-                    self.known.seconds[names[at]], self.known.calls[names[at]] = json.loads(found.read_text())
+                elif noticed == 0 and learned.exists():
+                    self.known.seconds[names[at]], self.known.calls[names[at]] = json.loads(learned.read_text())
                 else:
                     self.known.seconds[names[at]], self.known.calls[names[at]] = math.inf, []  # takes too long
         if kept is not None:
