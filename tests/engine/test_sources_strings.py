@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import random
@@ -235,3 +236,19 @@ def test_runs_are_decoded_as_the_format_describes_them(width: int) -> None:
     assert out.tolist() == values + [repeated] * 90
     for cut in range(len(page)):
         assert decode_runs(np.frombuffer(page[:cut], np.uint8), 0, width, out) == -1, cut
+
+
+def test_the_footer_is_gone_with_the_file(tmp_path: Path) -> None:
+    """It holds the smallest and the largest id of every row group."""
+    path = tmp_path / "ids.parquet"
+    parquet.write_table(pa.table({"word": [f"id-{number}" for number in range(100)]}), path)
+    gc.collect()
+    gc.disable()
+    try:
+        file = ParquetFile(path, RowSchema(columns={"word": "string"}, user="word"), rows=30)
+        assert sum(piece.rows for piece in file.pieces()) == 100
+        file.close()
+        del file
+        assert not [each for each in gc.get_objects() if isinstance(each, parquet.FileMetaData)]
+    finally:
+        gc.enable()

@@ -16,7 +16,7 @@ from panstream.engine.arrow import pa
 from panstream.engine.rows import RowSchema
 from panstream.engine.sources.guard import guarded
 from panstream.engine.sources.string_column import StringColumn
-from panstream.engine.sources.string_pages import Chunk, chunks_of
+from panstream.engine.sources.string_pages import Chunk, chunks_of, schema_of
 from panstream.engine.sources.typed import Piece, check_types, from_arrow
 
 __all__ = ["ParquetFile"]
@@ -37,7 +37,7 @@ class ParquetFile:
 
         self._schema, self._rows, self._place, self._ahead = schema, rows, path.name, ahead
         metadata = self._guarded(lambda: parquet.read_metadata(path))
-        check_types(self._guarded(metadata.schema.to_arrow_schema), schema, self._place)
+        check_types(self._guarded(schema_of(metadata).to_arrow_schema), schema, self._place)
         self._sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._groups = len(self._sizes)
         repetitive = _repetitive(metadata, schema)
@@ -105,7 +105,7 @@ class ParquetFile:
 
 def _strings(metadata: Any, schema: RowSchema, repetitive: list[str]) -> dict[str, list[Chunk]]:
     """Return the columns that are decoded here, with their places in the file."""
-    types = metadata.schema.to_arrow_schema()
+    types = schema_of(metadata).to_arrow_schema()
     found = {}
     for name, kind in schema.columns.items():
         text = pa.types.is_string(types.field(name).type) or pa.types.is_large_string(types.field(name).type)
@@ -117,10 +117,10 @@ def _strings(metadata: Any, schema: RowSchema, repetitive: list[str]) -> dict[st
 
 def _repetitive(metadata: Any, schema: RowSchema) -> list[str]:
     """Return the string columns that are stored as a dictionary throughout: they stay so, which is faster."""
-    found = []
+    found, paths = [], schema_of(metadata)
     for column in range(metadata.num_columns):
         chunks = [metadata.row_group(group).column(column) for group in range(metadata.num_row_groups)]
-        name = metadata.schema.column(column).path
+        name = paths.column(column).path
         size = sum(chunk.total_uncompressed_size for chunk in chunks)
         values = sum(chunk.num_values for chunk in chunks)
         if schema.columns.get(name) == "string" and name != schema.user and size < _PLAIN_BYTES * values:

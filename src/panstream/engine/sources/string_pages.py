@@ -15,7 +15,7 @@ from panstream.engine.arrow import pa
 from panstream.engine.sources.page_headers import DATA, DATA_2, CutOff, Damaged, PageHeader, read_header
 from panstream.scratch import wipe
 
-__all__ = ["Chunk", "Page", "chunks_of", "pages_of"]
+__all__ = ["Chunk", "Page", "chunks_of", "pages_of", "schema_of"]
 
 _CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd", "BROTLI": "brotli"}
 _ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
@@ -33,12 +33,23 @@ class Chunk:
     optional: bool
 
 
+def schema_of(metadata: Any) -> Any:
+    """Return the schema of a Parquet file.
+
+    ``metadata.schema`` would tie the two into a cycle, and the footer's smallest and largest values would stay in memory.
+    """
+    from pyarrow.parquet import ParquetSchema
+
+    return ParquetSchema(metadata)
+
+
 def chunks_of(metadata: Any, name: str) -> list[Chunk] | None:
     """Return where a column of strings lies, or None if pyarrow has to read it: nested, or encoded in another way."""
-    found = [at for at in range(metadata.num_columns) if metadata.schema.column(at).path == name]
+    schema = schema_of(metadata)
+    found = [at for at in range(metadata.num_columns) if schema.column(at).path == name]
     if len(found) != 1:
         return None
-    column = metadata.schema.column(found[0])
+    column = schema.column(found[0])
     if column.max_repetition_level or column.max_definition_level > 1:
         return None
     chunks = []
