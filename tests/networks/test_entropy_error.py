@@ -48,6 +48,24 @@ def test_moments_by_enumeration(n: int, scale: float, holders: int) -> None:
         assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(("n", "scale", "holders"), [(1, 0.5, 1), (4, 0.8, 1), (5, 1.0, 3)])
+def test_terms_of_higher_order_are_taylors_of_the_enumerated_moments(n: int, scale: float, holders: int) -> None:
+    """-(p+d)·ln(p+d) has the derivatives 1/p² and -2/p³, over 3! and 4!; its square loses (1 + ln p)·d·d²/p and so on."""
+    one_two, two_two, one_three = enumerated(n, 1 / scale, holders)
+    bias = noisy_entropy_bias(P, records=n, holders=holders, scale=scale)
+    expected = sum(one_two[i, i] / P[i] ** 2 / 6 - two_two[i, i] / P[i] ** 3 / 12 for i in range(3))
+    assert bias.higher == pytest.approx(expected / math.log(2), rel=1e-9)
+    slope = 1 + np.log(P)
+    error = noisy_entropy_error(P, records=n, holders=holders, scale=scale)
+    expected = sum(
+        slope[i] * one_two[i, j] / P[j]
+        + two_two[i, j] / (4 * P[i] * P[j])
+        - slope[i] * one_three[i, j] / (3 * P[j] ** 2)
+        for i, j in itertools.product(range(3), repeat=2)
+    )
+    assert error.higher == pytest.approx(expected / math.log(2) ** 2, rel=1e-9)
+
+
 def test_variance_is_that_of_the_law_that_is_drawn() -> None:
     for scale in (0.5, 3.0, 40.0):
         assert _checked(P, 10, 7, scale)[2] == pytest.approx(7 * DiscreteLaplace.at_most(1 / scale).variance, rel=1e-9)

@@ -184,3 +184,15 @@ def test_balanced_noise_of_one_cell_or_no_law_is_none() -> None:
         source.add_balanced_laplace(none, DiscreteLaplace.at_most(math.inf))
     assert alone.tolist() == [7]
     assert none.tolist() == [1, 2, 3]
+
+
+def test_much_randomness_is_expanded_from_one_key_and_little_is_the_systems_own() -> None:
+    from panstream.randomness.source import _DIRECT
+
+    with Source() as source:
+        source._fill(np.empty(_DIRECT - 8, np.uint8))
+        assert source._cipher is None
+        source._fill(np.empty(8, np.uint8))
+        assert source._cipher is None
+        source._fill(np.empty(1, np.uint8))  # one byte more than is asked of the system
+        assert source._cipher is not None

@@ -155,3 +155,10 @@ def test_levels_of_an_open_universe_add_up_their_noise() -> None:
             assert counter._level_law(first).variance(total) == pytest.approx(exact + thinned, rel=1e-9)
     assert counter._level_law(0).support[0] == 0.0
     assert counter._level_law(0).step == pytest.approx(4 / law.gap)
+
+
+@pytest.mark.parametrize("kind", [LegendreCounter, BlockCounter])
+def test_every_level_is_read_alone_so_the_budget_is_split_for_one(kind: Any) -> None:
+    more = {"crop": 4} if kind is BlockCounter else {}
+    one, four = (kind(buckets=512, levels=levels, epsilon=1.0, **more).law for levels in (1, 4))
+    assert (one.epsilon_state, one.kappa) == (four.epsilon_state, four.kappa)
