@@ -38,8 +38,9 @@ PEERS = {
 RECIPES = {  # arguments of pip, one list after the other
     "datasynth": [["DataSynthesizer==0.1.13"]],
     "dpart": [
+        ["setuptools<70", "wheel"],
         ["numpy==1.26.4", "pandas==2.1.4", "scikit-learn==1.3.2", "diffprivlib==0.6.5", "networkx", "seaborn"],
-        ["--no-deps", "dpart==0.1.2"],
+        ["--no-deps", "--no-build-isolation", "dpart==0.1.2"],
     ],
     "dpmm": [["dpmm==0.1.9"]],
     "smartnoise": [

@@ -83,7 +83,7 @@ class PurePurse(_Account):
 
     __slots__ = ("epsilon",)
 
-    thrift = Thrift(hopeless=0.03, tables=0.0021)
+    thrift = Thrift(hopeless=0.03, tables=0.0015)
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
