@@ -7,6 +7,7 @@ and dictionaries at 1 MB.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,13 +30,15 @@ _PLAIN_BYTES = 4  # a string stored plainly takes four bytes for its length alon
 class ParquetFile:
     """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them.
 
-    ``ahead`` decompresses the next page in a thread, which costs where other processes use all cores already.
+    ``ahead`` decompresses the next page in a thread of its own. By default there is one with more than two processors: on two, the
+    engine and the thread that reads its micro-batches keep both busy.
     """
 
-    def __init__(self, path: Path, schema: RowSchema, *, rows: int, ahead: bool = True) -> None:
+    def __init__(self, path: Path, schema: RowSchema, *, rows: int, ahead: bool | None = None) -> None:
         from pyarrow import parquet
 
-        self._schema, self._rows, self._place, self._ahead = schema, rows, path.name, ahead
+        self._schema, self._rows, self._place = schema, rows, path.name
+        self._ahead = (os.cpu_count() or 1) > 2 if ahead is None else ahead
         metadata = self._guarded(lambda: parquet.read_metadata(path))
         check_types(self._guarded(schema_of(metadata).to_arrow_schema), schema, self._place)
         self._sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
