@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from exact_law import ReleaseLaw, bits, sampled
+from panstream.density.cropped_mean import CroppedMean, CroppedState
 from panstream.density.optbern import OptBern
+from panstream.estimate import Estimate
+from panstream.testing.linear import ScriptedSource
 
 USERS = 150
 
@@ -82,3 +85,21 @@ def test_the_bound_after_announced_looks_allows_for_all_patterns() -> None:
         noise = counter.law.noise.variance * weights / (gap * USERS) ** 2
         worst = max(counter._variance(d / 64, phases) for d in range(65))
         assert counter.error(beta=0.32) == pytest.approx(math.sqrt(worst + noise) + 0.5 / (gap * USERS), rel=0.02)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 3])
+def test_cropped_means_say_their_own_quantiles(times: int) -> None:
+    """All users came equally often, which has the largest variance of the bits at that mean; noise by convolution."""
+    counter = CroppedMean(universe=USERS, epsilon=1.0, crop=3)
+    law = counter.presence.law
+    chance = law.p0 + (law.p1 - law.p0) * times / 3
+
+    def said(ones: int) -> Estimate:
+        empty = np.zeros(USERS, np.int32)
+        state = CroppedState(counters=empty, bits=empty.astype(np.uint8), released=0)
+        return counter.release(state, ScriptedSource({0: ones}))
+
+    found = ReleaseLaw.of(bits({chance: USERS}), law.noise.kappa, said, float(times))
+    assert found.bias() == pytest.approx(0, abs=1e-5)
+    assert found.said_at_truth() == pytest.approx(found.deviation(), rel=0.05)
+    assert 0.94 < found.coverage(0.95) < (0.97 if times in (1, 2) else 0.98)  # at an end one side never misses

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency, tree
 from panstream.networks.learned import LearnedNetwork
 from panstream.networks.plan import plan_forest
+from panstream.networks.scores import Score
 from panstream.networks.spending import PurePurse, ZcdpPurse, portions
-from panstream.networks.structure import Families, largest_families, useful_cells
+from panstream.networks.structure import Families, greedy_families, largest_families, useful_cells
 from panstream.privacy.composition import zcdp_rho
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source
 
@@ -317,3 +319,20 @@ def test_edges_never_close_a_cycle() -> None:
     edges = [table.attributes for table in tables if len(table.attributes) == 2]
     assert len(edges) <= 3
     assert set(edges) >= {(0, 1)}
+
+
+@pytest.mark.parametrize(("sizes", "binary"), [((2, 2, 2), True), ((2, 3, 2), False), ((3, 3, 3), False)])
+def test_scores_are_told_whether_all_attributes_have_two_values(sizes: tuple[int, ...], binary: bool) -> None:
+    """Mutual information moves less between two values, so a wrong answer would be a wrong claim."""
+    told = []
+
+    def sensitivity(records: int, two: bool) -> int:
+        told.append((records, two))
+        return 1
+
+    domain = Domain({f"a{at}": [str(value) for value in range(size)] for at, size in enumerate(sizes)})
+    records = Records(domain, np.zeros((3, 20), np.uint16))
+    score = Score(name="mi", units=lambda table: 0, sensitivity=sensitivity, unit=lambda n: 1.0)
+    with Source() as source:
+        greedy_families(records, score, Families(degree=1), PurePurse(1.0), Fraction(1), source)
+    assert told == [(20, binary)]

@@ -27,6 +27,13 @@ def test_sequential_adds_and_parallel_takes_the_worst(losses: list[float]) -> No
     assert parallel(claims(losses)).epsilon == max(losses)
 
 
+def test_failure_probabilities_add_up_below_one_and_the_largest_counts_in_parallel() -> None:
+    some = [Claim(epsilon=1.0, delta=delta, unit="user") for delta in (0.1, 0.3, 0.2)]
+    assert sequential(some).delta == pytest.approx(0.6)
+    assert parallel(some).delta == 0.3
+    assert 0.999 < sequential(some * 4).delta < 1.0
+
+
 @given(st.floats(0.01, 5.0), st.integers(1, 1000))
 def test_repeated_is_sequential_of_copies(loss: float, times: int) -> None:
     (claim,) = claims([loss])

@@ -68,3 +68,12 @@ def test_bad_parameters_are_named(bad: float) -> None:
 def test_variance_does_not_overflow_at_any_kappa() -> None:
     for kappa in (600.0, 699.0, 700.0, 1000.0):
         assert 0.0 <= DiscreteLaplace.at_most(kappa).variance < 1e-200
+
+
+def test_the_slowest_decay_that_can_be_drawn_is_accepted_and_no_slower() -> None:
+    assert DiscreteLaplace.at_most(2.0**-52).numerator == 1
+    with pytest.raises(InvalidParameter, match="kappa must be in"):
+        DiscreteLaplace.at_most(2.0**-53)
+    assert DiscreteLaplace.at_most(1023.0).numerator == 1023 << 52
+    with pytest.raises(InvalidParameter, match="kappa must be in"):
+        DiscreteLaplace.at_most(1024.0)
