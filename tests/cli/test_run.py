@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.cli.hardening import ENVIRONMENT
+from panstream.cli.hardening import ENVIRONMENT, MARK
 from panstream.store.snapshot import SnapshotStore
 
 RUNNER = CliRunner()
@@ -173,7 +173,10 @@ def test_standard_input_and_the_hardened_environment(here: Path) -> None:
 def test_run_starts_again_with_a_wiping_allocator(here: Path) -> None:
     for options, expected in (([], True), (["--no-hardening"], False)):
         command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", *options]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        usual = {key: value for key, value in os.environ.items() if key not in (*ENVIRONMENT, MARK)}
+        child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=usual
+        )
         try:
             wait_for(here / "state" / "state.sealed")
             environment = Path(f"/proc/{child.pid}/environ").read_bytes().decode()

@@ -106,19 +106,19 @@ def _handler(
         sys_version = ""
 
         def do_POST(self) -> None:
-            if self.path != PATH:
-                return self._reply(404, b"not found")
-            if _name(self.connection) not in analysts:
-                return self._reply(403, b"this certificate may not ask")
             length = self.headers.get("Content-Length", "")
             if not length.isdecimal() or len(length) > 12:
                 return self._reply(411, b"Content-Length is needed")
             if int(length) > largest:
                 return self._reply(413, b"the question is too long")
-            data = self.rfile.read(int(length))
+            data = self.rfile.read(int(length))  # read in any case: a refusal would be lost with what is left unread
             if len(data) != int(length):
                 self.close_connection = True
                 return None
+            if self.path != PATH:
+                return self._reply(404, b"not found")
+            if _name(self.connection) not in analysts:
+                return self._reply(403, b"this certificate may not ask")
             with slots:
                 answer = holder.answer(data)
             return self._reply(200, answer)
