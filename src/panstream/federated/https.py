@@ -106,6 +106,8 @@ def _handler(
         sys_version = ""
 
         def do_POST(self) -> None:
+            if self.path != PATH:
+                return self._reply(404, b"not found")
             length = self.headers.get("Content-Length", "")
             if not length.isdecimal() or len(length) > 12:
                 return self._reply(411, b"Content-Length is needed")
@@ -115,8 +117,6 @@ def _handler(
             if len(data) != int(length):
                 self.close_connection = True
                 return None
-            if self.path != PATH:
-                return self._reply(404, b"not found")
             if _name(self.connection) not in analysts:
                 return self._reply(403, b"this certificate may not ask")
             with slots:
