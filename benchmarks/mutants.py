@@ -6,7 +6,10 @@ exchanged and the tests that call the function run until one fails. What cannot 
 fresh process that imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or the script
 stops with an error. Needs [audit,dev].
 
-    python benchmarks/mutants.py [--limit N] [--seed S] [--save results.json] [FILE ...]
+    python benchmarks/mutants.py [--limit N] [--seed S] [--save results.jsonl] [FILE ...]
+
+With ``--save`` each outcome is written as it comes in, and a later run goes on from there: what was noticed is not tried again as long
+as its file is the same, what survived is tried again with the tests of today.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
+import hashlib
 import json
 import os
 import random
@@ -25,7 +29,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # forks and threads do not mix
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -45,6 +48,9 @@ ROOMS = ("privacy", "randomness", "density", "distinct", "turnstile", "continual
 TESTS = (
     *(f"tests/{room}" for room in ROOMS),
     *(f"tests/federated/test_{name}.py" for name in ("privacy", "holder", "questions", "methods")),
+    "tests/published",
+    "tests/planning",
+    "tests/test_statistics.py",
     "tests/audit/test_cases.py",
     "tests/audit/test_layers.py",
 )
@@ -78,12 +84,28 @@ sys.exit(pytest.main(arguments))
 class Score:
     """What became of the mutants."""
 
+    save: Path | None = None
     outcomes: dict[Mutant, str] = field(default_factory=dict)
     unchanged: int = 0  # controls that passed
+
+    def recall(self, found: list[Mutant]) -> list[Mutant]:
+        """Take what an earlier run noticed from the file, and return the others."""
+        if self.save is None or not self.save.exists():
+            return found
+        before = dict[str, str]()
+        for line in self.save.read_text().splitlines():
+            row = json.loads(line)
+            before[row["key"]] = row["outcome"]
+        self.outcomes = {one: before[key(one)] for one in found if before.get(key(one), "survives") != "survives"}
+        return [one for one in found if one not in self.outcomes]
 
     def put(self, mutant: Mutant, outcome: str) -> None:
         """Remember one, and show it if nobody noticed."""
         self.outcomes[mutant] = outcome
+        if self.save is not None:
+            row = {"key": key(mutant), "outcome": outcome, "mutant": told(mutant)}
+            with self.save.open("a") as file:
+                file.write(json.dumps(row) + "\n")
         if outcome == "survives":
             print(f"survives {told(mutant)}", flush=True)
 
@@ -91,6 +113,17 @@ class Score:
         """Return those that nobody noticed, in order."""
         found = [mutant for mutant, outcome in self.outcomes.items() if outcome == "survives"]
         return sorted(found, key=lambda mutant: (str(mutant.path), mutant.line))
+
+
+@functools.cache
+def digest(path: Path) -> str:
+    """Return what changes when the file does."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def key(mutant: Mutant) -> str:
+    """Return what tells this mutant of this version of the file from all others."""
+    return f"{mutant.path.relative_to(SOURCE)}@{digest(mutant.path)}:{mutant.node}:{mutant.change}"
 
 
 def told(mutant: Mutant) -> str:
@@ -207,7 +240,7 @@ def main() -> int:
     options.add_argument("files", nargs="*", type=Path)
     options.add_argument("--limit", type=int, default=0, help="mutants drawn at random; 0, the default, for all")
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--save", type=Path, help="write the outcome of each as JSON")
+    options.add_argument("--save", type=Path, help="write the outcome of each as a line of JSON, and go on from there")
     options.add_argument(
         "--known", type=Path, help="keep here what was learned about the tests; for code that has not changed"
     )
@@ -225,14 +258,15 @@ def main() -> int:
     found = random.Random(given.seed).sample(found, len(found))  # what is tried so far is a fair sample of all
     if given.limit:
         found = found[: given.limit]
-    score = Score()
+    score = Score(given.save)
+    left = score.recall(found)
 
     def work(forks: Forks) -> None:
         begun = time.monotonic()
         forks.learn(given.known)
         tests = len(forks.known.seconds)
         print(f"{tests} of {len(forks.items)} tests can be used, {time.monotonic() - begun:.0f} s", flush=True)
-        trials(forks, found, score)
+        trials(forks, left, score)
 
     forks = Forks(SOURCE, work, os.cpu_count() or 1, usable, room_of, [module_of(file) for file in files])
     existing = [name for name in TESTS if (ROOT / name).exists()]
@@ -241,17 +275,12 @@ def main() -> int:
     if forks.failure is not None or not score.outcomes:
         print(f"nothing can be said: {forks.failure!r}")
         return 2
-    return summary(score, given.save)
+    return summary(score)
 
 
-def summary(score: Score, save: Path | None) -> int:
+def summary(score: Score) -> int:
     """Print the share that was noticed; return 1 if it is too small."""
     left = score.survivors()
-    if save is not None:
-        rows: list[dict[str, Any]] = [
-            {"mutant": told(mutant), "outcome": outcome} for mutant, outcome in score.outcomes.items()
-        ]
-        save.write_text(json.dumps(rows, indent=1))
     total, share = len(score.outcomes), 1 - len(left) / len(score.outcomes)
     for mutant in left:
         print("survivor", told(mutant))
