@@ -114,7 +114,7 @@ class Kept:
         parts = {"meta": json.dumps(meta).encode(), **self.parked_states}
         for name, query in queries.items() if self.with_states else ():
             for (window, group), monitor in query.monitors.items():
-                parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes()
+                parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes(checked=False)
         return parts
 
     def _query_meta(self, query: RunningQuery) -> dict[str, Any]:

@@ -117,12 +117,12 @@ class SnapshotStore:
         """
         if self._lock < 0:
             raise StoreError("the store is closed")
-        self._finish()
         record = fresh_record(self._current)
         try:
             with _explained(self._directory):
                 label = _LABEL + struct.pack("<Q", record.generation)
                 sealed = self._sealer.seal(parts, record.key, label)
+                self._finish()
                 placed = record.placed(self._room(len(sealed)), len(sealed))
                 if self._current is None:
                     self._create(placed, sealed)
