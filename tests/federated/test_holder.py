@@ -26,8 +26,9 @@ from panstream.federated.questions import (
 )
 from panstream.federated.schema import domain_digest
 from panstream.networks import Domain, Records
-from panstream.privacy.composition import zcdp_epsilon
-from panstream.privacy.holders import Loss, information_sensitivity, zcdp_budget
+from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
+from panstream.privacy.holders import Loss
+from panstream.privacy.tables import mutual_information_sensitivity
 
 RECORDS = chain(200)
 SCHEMA = domain_digest(RECORDS.domain)
@@ -121,7 +122,7 @@ def test_many_threads_share_one_budget() -> None:
 def test_gaussian_noise_needs_a_delta_and_then_rho_adds_up() -> None:
     assert refusal(Holder("h", RECORDS, epsilon=100.0), count("r", 1e-6, "gaussian")).reason == "budget"
     holder = Holder("h", RECORDS, epsilon=1.0, delta=1e-6)
-    whole = zcdp_budget(1.0, 1e-6)
+    whole = zcdp_rho(1.0, 1e-6)
     for part in range(4):
         holder.answer(count(f"run {part}", whole / 4, "gaussian"))
     assert holder.ledger.epsilon == pytest.approx(1.0)
@@ -132,7 +133,7 @@ def test_gaussian_noise_needs_a_delta_and_then_rho_adds_up() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.01, 10), st.sampled_from([1e-9, 1e-6, 1e-3]))
 def test_the_rho_of_a_budget_is_its_largest(epsilon: float, delta: float) -> None:
-    rho = zcdp_budget(epsilon, delta)
+    rho = zcdp_rho(epsilon, delta)
     assert zcdp_epsilon(rho, delta) <= epsilon * (1 + 1e-9)
     assert zcdp_epsilon(rho * 1.001, delta) > epsilon
 
@@ -198,7 +199,7 @@ def test_the_sensitivity_of_mutual_information_by_brute_force(records: int) -> N
         abs(mutual_information(contingency(one, (0, 1))) - mutual_information(contingency(other, (0, 1))))
         for one, other in tiny_worlds(records)
     )
-    assert worst == pytest.approx(information_sensitivity(records, binary=True), rel=1e-9)
+    assert worst == pytest.approx(mutual_information_sensitivity(records, binary=True), rel=1e-9)
 
 
 def test_grouped_tables_are_sums_of_the_exact_ones() -> None:

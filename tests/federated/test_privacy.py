@@ -36,8 +36,8 @@ from panstream.federated.questions import (
 )
 from panstream.federated.schema import domain_digest
 from panstream.networks import Records
-from panstream.privacy.composition import zcdp_delta
-from panstream.privacy.holders import gaussian_sigma, zcdp_budget
+from panstream.privacy.composition import zcdp_delta, zcdp_rho
+from panstream.privacy.tables import table_sigma
 from panstream.randomness import DiscreteGaussian
 
 SCHEMA = {attributes: domain_digest(next(tiny_worlds(2, attributes))[0].domain) for attributes in (2, 3)}
@@ -110,8 +110,8 @@ def test_a_vote_scaled_by_everybodys_records_would_lose_more(monkeypatch: pytest
     """What the thesis's form amounts to when a holder takes the pooled number of records for its own."""
     from panstream.federated import mechanisms
 
-    real = mechanisms.information_sensitivity
-    monkeypatch.setattr(mechanisms, "information_sensitivity", lambda n, binary: real(10 * n, binary=binary))
+    real = mechanisms.mutual_information_sensitivity
+    monkeypatch.setattr(mechanisms, "mutual_information_sensitivity", lambda n, binary: real(10 * n, binary=binary))
     question = Vote(run="r", domain=SCHEMA[3], placed=(0,), degree=1, epsilon=EPSILON)
     assert worst_loss(question, 3, attributes=3) > EPSILON
 
@@ -144,7 +144,7 @@ def renyi(alpha: float, numerator: int, shift: int) -> float:
 
 @pytest.mark.parametrize("rho", [0.5, 0.02, 0.0005])
 def test_tables_with_gaussian_noise_lose_their_rho_and_not_less(rho: float) -> None:
-    law = DiscreteGaussian.at_least(gaussian_sigma(rho))
+    law = DiscreteGaussian.at_least(table_sigma(rho))
     assert law.numerator is not None
     losses = [2 * renyi(alpha, law.numerator, 1) / alpha for alpha in (1.5, 2.0, 4.0, 16.0)]  # two cells move by one
     assert max(losses) <= rho * (1 + 1e-9)
@@ -188,7 +188,7 @@ def test_gaussian_methods_keep_epsilon_and_delta_on_two_attributes(method: type,
     exact = delta_of(numerators, epsilon)
     rho = sum(2 * numerator / 2**52 for numerator in numerators)
     assert exact <= 1e-3
-    assert rho <= zcdp_budget(epsilon, 1e-3) * (1 + 1e-9) < 1.001 * rho
+    assert rho <= zcdp_rho(epsilon, 1e-3) * (1 + 1e-9) < 1.001 * rho
     assert zcdp_delta(rho, epsilon) <= 1e-3 * (1 + 1e-6)
 
 

@@ -18,7 +18,7 @@ from panstream.federated.holder import Holder
 from panstream.federated.questions import CountTables, Introduce, Question, Table, digest, write_question
 from panstream.federated.schema import domain_digest
 from panstream.networks.domain import Domain
-from panstream.privacy.holders import gaussian_sigma, laplace_kappa
+from panstream.privacy.tables import table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
 
 __all__ = ["Federation", "Sums"]
@@ -227,8 +227,8 @@ def _shape(domain: Domain, table: Table) -> tuple[int, ...]:
 
 def _deviation(noise: str, budget: float) -> float:
     if noise == "laplace":
-        return math.sqrt(DiscreteLaplace.at_most(laplace_kappa(budget)).variance)
-    return math.sqrt(DiscreteGaussian.at_least(gaussian_sigma(budget)).variance)
+        return math.sqrt(DiscreteLaplace.at_most(table_kappa(budget)).variance)
+    return math.sqrt(DiscreteGaussian.at_least(table_sigma(budget)).variance)
 
 
 def _plausible(

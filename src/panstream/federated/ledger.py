@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, StoreError
-from panstream.privacy.holders import Loss, total_epsilon, zcdp_budget
+from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.holders import Loss, total_epsilon
 
 __all__ = ["Budget", "HolderLedger", "Spent"]
 
@@ -49,7 +50,7 @@ class Budget:
         """Return whether a total loss stays within the budget."""
         if self.delta == 0.0:
             return loss.epsilon <= self.epsilon * (1.0 + _ROUNDING)
-        return loss.rho <= zcdp_budget(self.epsilon, self.delta) * (1.0 + _ROUNDING)
+        return loss.rho <= zcdp_rho(self.epsilon, self.delta) * (1.0 + _ROUNDING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

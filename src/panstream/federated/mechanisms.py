@@ -22,12 +22,10 @@ from panstream.networks.records import Records
 from panstream.privacy.holders import (
     Loss,
     choice_loss,
-    gaussian_sigma,
-    information_sensitivity,
-    laplace_kappa,
     pure_loss,
     zcdp_loss,
 )
+from panstream.privacy.tables import mutual_information_sensitivity, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
 __all__ = ["LARGEST_CELLS", "Statistics", "check", "draw", "families", "loss_of"]
@@ -178,9 +176,9 @@ def _tables(question: CountTables, statistics: Statistics, source: Source) -> tu
 
 def _add_noise(counts: NDArray[np.int64], noise: str, budget: float, source: Source) -> None:
     if noise == "laplace":
-        source.add_discrete_laplace(counts, DiscreteLaplace.at_most(laplace_kappa(budget)))
+        source.add_discrete_laplace(counts, DiscreteLaplace.at_most(table_kappa(budget)))
     else:
-        source.add_discrete_gaussian(counts, DiscreteGaussian.at_least(gaussian_sigma(budget)))
+        source.add_discrete_gaussian(counts, DiscreteGaussian.at_least(table_sigma(budget)))
 
 
 def _vote(
@@ -202,7 +200,9 @@ def _is_binary(domain: Domain, family: tuple[int, ...]) -> bool:
 
 def _sensitivity(records: int, binary: bool) -> int:
     """Return the sensitivity of a score in whole units; the general one is never smaller than that of binary families."""
-    units = max(information_sensitivity(records, binary=each) for each in ({True} if binary else {True, False}))
+    units = max(
+        mutual_information_sensitivity(max(1, records), binary=each) for each in ({True} if binary else {True, False})
+    )
     return math.ceil(units * SCORE_UNIT) + _SLACK
 
 

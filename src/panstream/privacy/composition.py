@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -114,6 +115,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return high
 
 
+@functools.lru_cache(maxsize=256)
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Return the largest rho whose zCDP gives (``epsilon``, ``delta``): the inverse of :func:`zcdp_epsilon`.
 

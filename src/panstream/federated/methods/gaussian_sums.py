@@ -17,7 +17,7 @@ from panstream.federated.methods.result import FederatedModel, finish
 from panstream.federated.questions import Table
 from panstream.networks.baselines import fit_tables, greedy
 from panstream.networks.network import BayesianNetwork
-from panstream.privacy.holders import zcdp_budget
+from panstream.privacy.composition import zcdp_rho
 
 __all__ = ["GaussianSums"]
 
@@ -47,7 +47,7 @@ class GaussianSums:
         """Ask once."""
         domain = federation.domain
         sets = all_tables(len(domain), self.degree)
-        share = zcdp_budget(self.epsilon, self.delta) / len(sets)
+        share = zcdp_rho(self.epsilon, self.delta) / len(sets)
         sums = federation.sums("gaussian", [Table(attributes=each, budget=share) for each in sets])
         pairs = self.degree == 1 and len(domain) > 1
         network = _forest(federation, sets, sums) if pairs else self._greedy(federation, sets, sums)

@@ -11,7 +11,7 @@ from panstream.federated.methods.checks import check_common
 from panstream.federated.methods.result import FederatedModel, finish
 from panstream.federated.questions import Table
 from panstream.networks.network import BayesianNetwork
-from panstream.privacy.holders import zcdp_budget
+from panstream.privacy.composition import zcdp_rho
 
 __all__ = ["IndependentMarginals"]
 
@@ -34,7 +34,7 @@ class IndependentMarginals:
         """Ask once."""
         domain = federation.domain
         noise = "gaussian" if self.delta else "laplace"
-        budget = zcdp_budget(self.epsilon, self.delta) if self.delta else self.epsilon
+        budget = zcdp_rho(self.epsilon, self.delta) if self.delta else self.epsilon
         shares = size_shares(domain.sizes) if self.by_size else [1 / len(domain)] * len(domain)
         tables = [Table(attributes=(at,), budget=budget * share) for at, share in enumerate(shares)]
         sums = federation.sums(noise, tables)

@@ -21,7 +21,8 @@ from panstream.federated.methods.result import FederatedModel, finish
 from panstream.federated.questions import Table
 from panstream.networks.domain import Domain
 from panstream.networks.information import entropy
-from panstream.privacy.holders import gaussian_sigma, zcdp_budget
+from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.tables import table_sigma
 
 __all__ = ["FederatedTree"]
 
@@ -68,7 +69,7 @@ class FederatedTree:
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask three times; once where there is one attribute only, or where no pair could stand out of the noise."""
-        domain, rho = federation.domain, zcdp_budget(self.epsilon, self.delta)
+        domain, rho = federation.domain, zcdp_rho(self.epsilon, self.delta)
         first = self._first_share(domain, federation.records, len(federation.holders), rho)
         second = self.pairs if self.pairs is not None else (1.0 - first) / 2.0
         margins = _ask_margins(federation, first * rho)
@@ -88,7 +89,7 @@ class FederatedTree:
             return 1.0
         if self.margins is not None:
             return self.margins
-        noise = sum(domain.sizes) * gaussian_sigma(rho / len(domain)) * math.sqrt(holders) / records
+        noise = sum(domain.sizes) * table_sigma(rho / len(domain)) * math.sqrt(holders) / records
         if noise > _HOPELESS:
             return 1.0
         return 0.4 + 0.55 * noise**2 / (noise**2 + 45.0)
@@ -124,7 +125,7 @@ def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int,
     one, two = np.array(pairs).T
     sizes = sorted({round(float(each)) for each in np.geomspace(1, len(pairs), 25)}, reverse=True)
     for size in sizes:
-        deviation = gaussian_sigma(rho / size) * math.sqrt(holders)
+        deviation = table_sigma(rho / size) * math.sqrt(holders)
         groups = _groups(margins, deviation, records)
         shares = [grouped_sums(margin, group) for margin, group in zip(margins, groups, strict=True)]
         entropies = np.array([entropy(each) for each in shares])
@@ -167,7 +168,7 @@ def _ask_again(
 ) -> list[Edge]:
     if not found:
         return []
-    deviation = gaussian_sigma(rho / len(found)) * math.sqrt(len(federation.holders))
+    deviation = table_sigma(rho / len(found)) * math.sqrt(len(federation.holders))
     finer = _groups(margins, deviation, federation.records)
     better = len(found) * before < rho * len(plan.pairs)  # finer groups only where the noise is smaller than before
     groups = finer if better else plan.groups
