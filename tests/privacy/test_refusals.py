@@ -1,0 +1,50 @@
+"""A budget of nothing, less than nothing or no number is refused everywhere it can be given."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from panstream.errors import InvalidParameter
+from panstream.networks import PrivBayes, TreeNetwork
+from panstream.privacy import tables
+from panstream.privacy.bitmap import bitmap_split, toggling_split
+from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.continual import tree_kappa
+from panstream.privacy.psums import psum_kappa
+from panstream.privacy.split import density_split
+from panstream.privacy.turnstile import counter_split, profile_split
+from panstream.testing.checks import Specimen
+from panstream.testing.specimens import specimens
+
+FORMS: dict[str, Callable[[float], Any]] = {
+    "bitmap_split": lambda epsilon: bitmap_split(epsilon, 64, 4, 100.0, announced=1),
+    "toggling_split": lambda epsilon: toggling_split(epsilon, 64, 4, 100.0),
+    "density_split": lambda epsilon: density_split(epsilon, 100),
+    "counter_split": lambda epsilon: counter_split(epsilon, 100, 7),
+    "profile_split": lambda epsilon: profile_split(epsilon, 100, 7),
+    "psum_kappa": lambda epsilon: psum_kappa(epsilon, 3),
+    "tree_kappa": lambda epsilon: tree_kappa(epsilon, 3),
+    "zcdp_rho": lambda epsilon: zcdp_rho(epsilon, 1e-6),
+    "table_kappa": tables.table_kappa,
+    "choice_rate": lambda epsilon: tables.choice_rate(epsilon, 1),
+    "PrivBayes": lambda epsilon: PrivBayes(epsilon=epsilon),
+    "TreeNetwork": lambda epsilon: TreeNetwork(epsilon=epsilon),
+}
+WITH_EPSILON = [each for each in specimens() if hasattr(each.algorithm, "epsilon")]  # a merged state has none
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_closed_forms_and_networks(form: Callable[[float], Any], epsilon: float) -> None:
+    with pytest.raises(InvalidParameter, match="epsilon must be positive"):
+        form(epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("specimen", WITH_EPSILON, ids=str)
+def test_every_algorithm(specimen: Specimen, epsilon: float) -> None:
+    with pytest.raises(InvalidParameter, match="epsilon must be positive"):
+        replace(specimen.algorithm, epsilon=epsilon)
