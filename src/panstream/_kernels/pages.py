@@ -1,6 +1,7 @@
 """Decode the pages of a Parquet column of strings: plain items, indices into a dictionary, and levels.
 
-Every function checks what it reads against the end of the page and returns -1 where the page is damaged.
+Every function checks what it reads against the end of the page and returns -1 where the page is damaged. Short items are copied by
+sixteen bytes whatever their length, and kept or not: a processor guesses lengths and masks wrong, and that takes longer.
 """
 
 from __future__ import annotations
@@ -13,9 +14,23 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-__all__ = ["decode_runs", "dictionary_bytes", "dictionary_items", "plain_items", "spread_offsets"]
+from panstream._kernels.words import load_word
 
-_SLACK = 8  # items are copied by eight bytes: what lies behind the target must be free for as many
+__all__ = [
+    "SLACK",
+    "all_present",
+    "chosen_items",
+    "decode_runs",
+    "dictionary_bytes",
+    "dictionary_items",
+    "dictionary_page",
+    "end_of_items",
+    "plain_items",
+    "spread_offsets",
+]
+
+SLACK = 16  # what lies behind the target of a copy must be free for as many bytes
+_LENGTH = np.uint64(0xFFFFFFFF)
 
 
 @intrinsic
@@ -33,6 +48,28 @@ def _copy_eight(typing_context, target, source):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _item(page: NDArray[np.uint8], at: int) -> np.int64:
+    """Return how long the item at ``at`` is, -1 if it goes on behind the page."""
+    if at + 4 > page.size:
+        return np.int64(-1)
+    length = np.int64(page[at]) | np.int64(page[at + 1]) << 8 | np.int64(page[at + 2]) << 16
+    length |= np.int64(page[at + 3]) << 24
+    return length if length <= page.size - at - 4 else np.int64(-1)
+
+
+@njit(cache=True, nogil=True)
+def _copy(page: NDArray[np.uint8], at: int, length: np.int64, data: NDArray[np.uint8], used: np.int64) -> None:
+    """Copy ``length`` bytes; up to seven more are written, none more is read."""
+    source, target = np.uint64(page.ctypes.data + at), np.uint64(data.ctypes.data + used)
+    whole = length if at + length + 8 <= page.size else length & ~7
+    for j in range(0, whole, 8):
+        _copy_eight(target + np.uint64(j), source + np.uint64(j))  # type: ignore[call-arg]
+    if whole < length:
+        for j in range(whole, length):
+            data[used + j] = page[at + j]
+
+
+@njit(cache=True, nogil=True)
 def plain_items(
     page: NDArray[np.uint8],
     at: int,
@@ -43,28 +80,94 @@ def plain_items(
 ) -> int:
     """Append ``count`` items that begin at ``at``: four bytes of length, then the bytes. Return where they end.
 
-    ``offsets[first]`` is where ``data`` is free; it must have room for the rest of the page and eight bytes more.
+    ``offsets[first]`` is where ``data`` is free; it must have room for the rest of the page and ``SLACK`` bytes more.
     """
-    source, target, size = np.uint64(page.ctypes.data), np.uint64(data.ctypes.data), page.size
+    source, target = np.uint64(page.ctypes.data), np.uint64(data.ctypes.data)
+    fast = page.size - 4 - SLACK
     used = np.int64(offsets[first])
     for i in range(first + 1, first + count + 1):
-        if at + 4 > size:
-            return -1
-        length = np.int64(page[at]) | np.int64(page[at + 1]) << 8 | np.int64(page[at + 2]) << 16
-        length |= np.int64(page[at + 3]) << 24
-        at += 4
-        if length > size - at:
-            return -1
-        if at + length + _SLACK <= size:
-            for j in range(0, length, 8):
-                _copy_eight(target + np.uint64(used + j), source + np.uint64(at + j))  # type: ignore[call-arg]
+        length = np.int64(load_word(page, at) & _LENGTH) if at <= fast else np.int64(SLACK + 1)
+        if length <= SLACK:
+            to, start = target + np.uint64(used), source + np.uint64(at + 4)
+            _copy_eight(to, start)  # type: ignore[call-arg]
+            _copy_eight(to + np.uint64(8), start + np.uint64(8))
         else:
-            for j in range(length):
-                data[used + j] = page[at + j]
-        at += int(length)
+            length = _item(page, at)
+            if length < 0:
+                return -1
+            _copy(page, at + 4, length, data, used)
+        at += 4 + int(length)
         used += length
         offsets[i] = used
     return at
+
+
+@njit(cache=True, nogil=True)
+def chosen_items(
+    page: NDArray[np.uint8],
+    at: int,
+    keep: NDArray[np.bool_],
+    offsets: NDArray[np.int32],
+    first: int,
+    data: NDArray[np.uint8],
+) -> int:
+    """Append those of the items that begin at ``at`` which are to be kept. Return where the last one ends, kept or not.
+
+    ``offsets[first]`` is where ``data`` is free. Return -2 if there is not room enough, for ``SLACK`` bytes more than are kept.
+    """
+    source, target = np.uint64(page.ctypes.data), np.uint64(data.ctypes.data)
+    fast, room = page.size - 4 - SLACK, data.size - SLACK
+    used, item = np.int64(offsets[first]), np.int64(first)
+    for i in range(keep.size):
+        if used > room:
+            return -2
+        length = np.int64(load_word(page, at) & _LENGTH) if at <= fast else np.int64(SLACK + 1)
+        if length <= SLACK:
+            to, start = target + np.uint64(used), source + np.uint64(at + 4)
+            _copy_eight(to, start)  # type: ignore[call-arg]
+            _copy_eight(to + np.uint64(8), start + np.uint64(8))
+        else:
+            length = _item(page, at)
+            if length < 0:
+                return -1
+            if keep[i]:
+                if used + length > room:
+                    return -2
+                _copy(page, at + 4, length, data, used)
+        at += 4 + int(length)
+        one = np.int64(keep[i])
+        used += length & -one
+        item += one
+        offsets[item] = used
+    if used > room:
+        return -2
+    data[used : used + SLACK] = 0  # a part of an item that is not kept may be there
+    return at
+
+
+@njit(cache=True, nogil=True)
+def end_of_items(page: NDArray[np.uint8], at: int, count: int) -> int:
+    """Return where ``count`` items end that begin at ``at``."""
+    for _ in range(count):
+        length = _item(page, at)
+        if length < 0:
+            return -1
+        at += 4 + int(length)
+    return at
+
+
+@njit(cache=True, nogil=True)
+def all_present(page: NDArray[np.uint8], at: int, count: int) -> bool:
+    """Return whether levels are written as one run that says of all rows that they have a value; there may be other ways to say so."""
+    header, shift = np.uint64(0), np.uint64(0)
+    while at < page.size and shift <= np.uint64(28):
+        header |= np.uint64(page[at] & 127) << shift
+        shift += np.uint64(7)
+        at += 1
+        if page[at - 1] < 128:
+            repeated = at < page.size and header & np.uint64(1) == 0
+            return bool(repeated and header >> np.uint64(1) >= count and page[at] == 1)
+    return False
 
 
 @njit(cache=True, nogil=True)
@@ -133,7 +236,7 @@ def dictionary_items(
     first: int,
     data: NDArray[np.uint8],
 ) -> None:
-    """Append the items with these indices, which were checked. ``words`` and ``data`` have eight bytes more than their items."""
+    """Append the items with these indices, which were checked. ``words`` and ``data`` have ``SLACK`` bytes more than their items."""
     source, target = np.uint64(words.ctypes.data), np.uint64(data.ctypes.data)
     used = np.int64(offsets[first])
     for i in range(indices.size):
@@ -142,6 +245,27 @@ def dictionary_items(
             _copy_eight(target + np.uint64(used + j), source + np.uint64(start + j))  # type: ignore[call-arg]
         used += stop - start
         offsets[first + i + 1] = used
+
+
+@njit(cache=True, nogil=True)
+def dictionary_page(
+    indices: NDArray[np.int32], starts: NDArray[np.int32], words: NDArray[np.uint8], page: NDArray[np.uint8]
+) -> int:
+    """Write the items with these indices, which were checked, as a page of plain items, ``SLACK`` bytes shorter than ``page``.
+
+    Return where they end.
+    """
+    source, target = np.uint64(words.ctypes.data), np.uint64(page.ctypes.data)
+    at = 0
+    for index in indices:
+        start, length = starts[index], starts[index + 1] - starts[index]
+        for j in range(4):
+            page[at + j] = length >> (8 * j) & 255
+        at += 4
+        for j in range(0, length, 8):
+            _copy_eight(target + np.uint64(at + j), source + np.uint64(start + j))  # type: ignore[call-arg]
+        at += length
+    return at
 
 
 @njit(cache=True, nogil=True)

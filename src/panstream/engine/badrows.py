@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from panstream.batch import items
 from panstream.engine.plan import QueryPlan
+from panstream.engine.stored_ids import StoredIds
 from panstream.hashing import derive
 from panstream.hashing.items import hash_items
 from panstream.scratch import Scratch
@@ -60,6 +61,10 @@ class IdCheck:
 
     def unusable(self, ids: Any, count: int) -> Mask | None:
         """Return where ids cannot be used, or None if all can."""
+        if isinstance(ids, StoredIds):
+            if self.universe is None and self.slots is None:
+                return None
+            ids = ids.all()
         if isinstance(ids, np.ndarray):
             bad = np.zeros(count, bool)
             good = None

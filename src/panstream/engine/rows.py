@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import pa
 from panstream.engine.config import StreamConfig
 from panstream.errors import InvalidParameter, PanstreamError
+
+if TYPE_CHECKING:
+    from panstream.engine.stored_ids import StoredIds
 
 __all__ = ["BadRow", "BadRowError", "MicroBatch", "RowSchema", "SourceError", "arrow_type", "wipe_array"]
 
@@ -99,7 +102,8 @@ class MicroBatch:
 
     ``sequence`` is the producer's position after this batch (rows read so far for files, the last entry's id for Redis): it
     grows from batch to batch, and a source told the last one applied goes on behind it. ``token`` goes to
-    ``Source.acknowledge`` once the state is durable. ``bad_rows`` is for the sender alone.
+    ``Source.acknowledge`` once the state is durable. ``bad_rows`` is for the sender alone. ``ids`` is the user column, where that is
+    still in the pages of a file and not in ``columns``.
     """
 
     columns: Any = field(repr=False)
@@ -110,6 +114,7 @@ class MicroBatch:
     sequence: int | None = None
     token: object = field(default=None, repr=False)
     owned: bool = field(default=True, repr=False)
+    ids: StoredIds | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return int(self.columns.num_rows)
@@ -131,6 +136,8 @@ class MicroBatch:
         if self.owned:
             for column in self.columns.columns:
                 wipe_array(column)
+        if self.ids is not None:
+            self.ids.wipe()
 
 
 def wipe_array(array: Any) -> None:

@@ -55,6 +55,8 @@ def source_of(config: Config, inputs: Sequence[str], *, follow: bool = False, fo
     rows = config.batch_rows or (_ROWS_OF_FILES if whole else None)
     if rows is not None:
         settings["batch_rows"] = rows
+    if whole:
+        settings["stored_ids"] = True
     if format is not None:
         settings["format"] = format
     return open_source(inputs, schema, follow=follow, **settings)

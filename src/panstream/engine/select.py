@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -37,6 +38,7 @@ class Selector:
         for query in config.queries:
             self._expressions += self._checked(query)
         self._evaluator = compile_masks(self._expressions, self._stream.columns, user=self._stream.user)
+        self._looks_at_ids = self._stream.user in {*self._evaluator.columns, self._stream.time, self._stream.weight}
         self._made: list[NDArray[Any]] = []
 
     def _checked(self, query: QueryConfig) -> list[Expression]:
@@ -64,6 +66,8 @@ class Selector:
 
     def __call__(self, batch: MicroBatch) -> Rows:
         """Return the micro-batch as the engine takes it."""
+        if batch.ids is not None and self._looks_at_ids:
+            batch = replace(batch, columns=_with_ids(batch, str(self._stream.user)), ids=None)
         results = dict(zip(self._expressions, self._evaluator.evaluate(batch.columns), strict=True))
         return Rows(
             count=len(batch),
@@ -127,12 +131,21 @@ class Selector:
         return values
 
     def _ids(self, batch: MicroBatch) -> Any:
+        if batch.ids is not None:
+            return batch.ids
         name = self._stream.user
         return None if name is None or name not in batch.columns.schema.names else batch.columns.column(name)
 
     def _own(self, array: NDArray[Any]) -> NDArray[Any]:
         self._made.append(array)
         return array
+
+
+def _with_ids(batch: MicroBatch, user: str) -> Any:
+    """Return the columns with the user's, which stays the batch's to wipe."""
+    assert batch.ids is not None
+    columns = batch.columns
+    return pa.RecordBatch.from_arrays([*columns.columns, batch.ids.all()], names=[*columns.schema.names, user])
 
 
 def _expressions(parsed: ParsedQuery) -> list[Expression]:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import pa
+from panstream.engine.arrow import arrow_mask
 from panstream.engine.rows import wipe_array
+from panstream.engine.stored_ids import StoredIds
 from panstream.scratch import wipe
 
-__all__ = ["Chosen", "Rows", "Taken", "arrow_mask", "take_ids"]
+__all__ = ["Chosen", "Rows", "Taken", "take_ids"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -34,7 +35,7 @@ class Chosen:
 class Rows:
     """One micro-batch. A batch with a ``producer`` is applied once, however often it is sent.
 
-    ``ids`` is a NumPy or Arrow array, ``times`` are seconds of event time (NaN where unknown), or None where the time of
+    ``ids`` is a NumPy or Arrow array, or ids that are still in a file's pages; ``times`` are seconds of event time (NaN where unknown), or None where the time of
     arrival counts. ``numbers`` returns the rows' numbers for the sender, 0, 1, ... by default. Batches of several producers that were
     joined are named by ``origins``, and are known to be new.
     """
@@ -67,14 +68,10 @@ class Taken:
 
 def take_ids(ids: Any, part: NDArray[np.bool_] | None) -> Taken:
     """Return the ids of some rows."""
+    if isinstance(ids, StoredIds):
+        return Taken(ids.all(), False) if part is None else Taken(ids.chosen(part), True)
     if part is None:
         return Taken(ids, False)
     if isinstance(ids, np.ndarray):
         return Taken(ids[part], True)
     return Taken(ids.filter(arrow_mask(part)), True)
-
-
-def arrow_mask(mask: NDArray[np.bool_]) -> Any:
-    """Return a mask for Arrow; ``pa.array`` would do, and import pandas, where it is installed, to look at it."""
-    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), mask.size, [None, bits])

@@ -8,6 +8,7 @@ from typing import Any
 from panstream.engine.arrow import pa
 from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, wipe_array
 from panstream.engine.sources.typed import Piece
+from panstream.engine.stored_ids import StoredIds
 
 __all__ = ["Coalescer"]
 
@@ -51,7 +52,7 @@ class Coalescer:
             gone = min(self._skip - self._done, piece.rows)
             passed, piece = _split(piece, gone)
             if self._owned:
-                _wipe(passed)
+                passed.wipe()
             self._done += gone
         if piece.bad and self._schema.on_bad_row == "stop":
             position, reason = piece.bad[0]
@@ -85,7 +86,7 @@ class Coalescer:
         """Forget and overwrite the waiting rows."""
         for piece in self._pieces:
             if self._owned:
-                _wipe(piece)
+                piece.wipe()
         self._pieces.clear()
         self._waiting = 0
 
@@ -98,6 +99,9 @@ class Coalescer:
                 self._pieces.insert(0, rest)
             parts.append(piece)
             short -= piece.rows
+        stored = [part.ids for part in parts if part.ids is not None]
+        if 0 < len(stored) < len(parts):
+            parts, stored = [part.with_ids(self._schema) for part in parts], []
         bad, start = [], self._done
         for part in parts:
             bad += [BadRow(row=start + position + 1, reason=reason) for position, reason in part.bad]
@@ -113,6 +117,7 @@ class Coalescer:
             producer=self._producer,
             sequence=self._done,
             owned=self._owned or len(parts) > 1,
+            ids=StoredIds.joined(stored) if stored else None,
         )
 
 
@@ -121,9 +126,10 @@ def _split(piece: Piece, rows: int) -> tuple[Piece, Piece]:
     early = [bad for bad in piece.bad if bad[0] < rows]
     late = [(position - rows, reason) for position, reason in piece.bad[len(early) :]]
     kept = rows - len(early)
+    ids = (None, None) if piece.ids is None else piece.ids.split(kept)
     return (
-        Piece(piece.columns.slice(0, kept), rows, early),
-        Piece(piece.columns.slice(kept), piece.rows - rows, late),
+        Piece(piece.columns.slice(0, kept), rows, early, ids[0]),
+        Piece(piece.columns.slice(kept), piece.rows - rows, late, ids[1]),
     )
 
 
@@ -148,8 +154,3 @@ def _one_encoding(batches: list[Any]) -> list[Any]:
         columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
         plain.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
     return plain
-
-
-def _wipe(piece: Piece) -> None:
-    for column in piece.columns.columns:
-        wipe_array(column)

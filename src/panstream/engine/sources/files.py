@@ -49,7 +49,10 @@ class TextOptions:
 
 
 class FileSource:
-    """Files that are there as a whole, and standard input."""
+    """Files that are there as a whole, and standard input.
+
+    With ``stored_ids`` the user column of a Parquet file may come as ``MicroBatch.ids`` and not among its columns.
+    """
 
     def __init__(
         self,
@@ -61,13 +64,14 @@ class FileSource:
         batch_rows: int = 50_000,
         batch_time: float = 0.020,
         options: TextOptions | None = None,
+        stored_ids: bool = False,
         fd: int = 0,
         poll: float = 0.2,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = expand(inputs, format=format, name=name)
         self._schema, self._options = schema, options or TextOptions()
-        self._rows, self._seconds = batch_rows, batch_time
+        self._rows, self._seconds, self._stored_ids = batch_rows, batch_time, stored_ids
         self._fd, self._poll, self._clock = fd, poll, clock
         self._applied: dict[str, int] = {}
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
@@ -125,7 +129,7 @@ class FileSource:
             raise SourceError(
                 "Parquet cannot be read from standard input, since its index is at the end; give the file"
             )
-        reader = ParquetFile(file.path, self._schema, rows=self._rows)
+        reader = ParquetFile(file.path, self._schema, rows=self._rows, stored_ids=self._stored_ids)
         total = max(1, reader.total_rows)
         coalescer = self._coalescer(file, start=reader.skip(self._applied.get(file.name, 0)))
         self._position = lambda: size * coalescer.rows_seen / total

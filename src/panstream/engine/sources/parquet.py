@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from panstream.engine.sources.guard import guarded
 from panstream.engine.sources.string_column import StringColumn
 from panstream.engine.sources.string_pages import Chunk, chunks_of, schema_of
 from panstream.engine.sources.typed import Piece, check_types, from_arrow
+from panstream.engine.stored_ids import StoredIds
 
 __all__ = ["ParquetFile"]
 
@@ -31,10 +33,12 @@ class ParquetFile:
     """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them.
 
     ``ahead`` decompresses the next page in a thread of its own. By default there is one with more than two processors: on two, the
-    engine and the thread that reads its micro-batches keep both busy.
+    engine and the thread that reads its micro-batches keep both busy. With ``stored_ids`` ids stay in their pages where they can.
     """
 
-    def __init__(self, path: Path, schema: RowSchema, *, rows: int, ahead: bool | None = None) -> None:
+    def __init__(
+        self, path: Path, schema: RowSchema, *, rows: int, ahead: bool | None = None, stored_ids: bool = False
+    ) -> None:
         from pyarrow import parquet
 
         self._schema, self._rows, self._place = schema, rows, path.name
@@ -45,6 +49,7 @@ class ParquetFile:
         self._groups = len(self._sizes)
         repetitive = _repetitive(metadata, schema)
         self._strings = _strings(metadata, schema, repetitive)
+        self._stored = schema.user if stored_ids and schema.user in self._strings else None
         self._path = path
         self._open: list[StringColumn] = []
         self._file = self._guarded(
@@ -77,9 +82,25 @@ class ParquetFile:
         }
         self._open = list(strings.values())
         for rows, others in self._others(first):
-            found = {name: self._guarded(partial(column.take, rows)) for name, column in strings.items()}
-            arrays = [found[name] if name in found else others.column(name) for name in self._schema.columns]
-            yield from_arrow(pa.RecordBatch.from_arrays(arrays, names=list(self._schema.columns)), self._schema)
+            ids = None if self._stored is None else self._guarded(partial(strings[self._stored].stored, rows))
+            found = {name: column.take for name, column in strings.items() if name != self._stored}
+            columns = {name: self._guarded(partial(take, rows)) for name, take in found.items()}
+            columns |= {name: others.column(name) for name in self._schema.columns if name not in strings}
+            yield self._piece(columns, rows, ids)
+
+    def _piece(self, columns: dict[str, Any], rows: int, ids: Any) -> Piece:
+        """Return the columns as declared, with or without the ids that are left in their pages."""
+        user = None if isinstance(ids, StoredIds) else self._schema.user
+        if user is not None and ids is not None:
+            columns[user] = ids
+        names = {name: kind for name, kind in self._schema.columns.items() if name in columns}
+        if not names:
+            return Piece(_rows_only(rows), rows, [], ids)
+        batch = pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))
+        piece = from_arrow(batch, replace(self._schema, columns=names, user=user))
+        if isinstance(ids, StoredIds):
+            piece.ids = ids
+        return piece.with_ids(self._schema) if piece.bad else piece
 
     def close(self) -> None:
         """Close the file."""
@@ -104,6 +125,11 @@ class ParquetFile:
 
     def _guarded(self, call: Callable[[], Any]) -> Any:
         return guarded(call, place=self._place, what="a Parquet file")
+
+
+def _rows_only(rows: int) -> Any:
+    """Return a record batch without columns."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["none"]).select([])
 
 
 def _strings(metadata: Any, schema: RowSchema, repetitive: list[str]) -> dict[str, list[Chunk]]:

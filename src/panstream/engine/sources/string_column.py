@@ -14,27 +14,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
+from panstream.engine.rows import wipe_array
 from panstream.engine.sources.ahead import read_ahead
 from panstream.engine.sources.page_headers import DATA, DATA_2, DICTIONARY, Damaged
 from panstream.engine.sources.string_pages import Chunk, Page, pages_of
+from panstream.engine.stored_ids import StoredIds, StoredPage
 from panstream.scratch import wipe
 
 __all__ = ["StringColumn"]
 
 _PLAIN, _INDICES = 0, (2, 8)
 _LARGEST = 2**31 - 1  # bytes of text in a batch
-_SLACK = 8  # bytes that the decoder may write, and read, behind the end
+_SLACK = 16  # bytes that the decoder may write, and read, behind the end
 _WIDEST = 256  # bytes a row for which room is made at first
 
 
 class StringColumn:
-    """Reads one column of a file in order. Errors are ``Damaged``, ``OSError`` or pyarrow's own."""
+    """Reads one column of a file in order. Errors are ``Damaged``, ``OSError`` or pyarrow's own.
+
+    Rows are either all decoded, by ``take``, or left in their pages, by ``stored``.
+    """
 
     def __init__(self, path: Path, chunks: Sequence[Chunk], *, ahead: bool = True) -> None:
-        self._chunks = list(chunks)
+        self._chunks, self._place = list(chunks), path.name
         self._pages = read_ahead(pages_of(path, chunks)) if ahead else pages_of(path, chunks)
         self._group = -1
         self._page: Page | None = None
+        self._stored: StoredPage | None = None  # the same page, once rows of it were given away as they are
         self._at = 0  # where the page's next item is
         self._row = self._rows = 0  # rows of the page: given away, and all
         self._indices: NDArray[np.int32] | None = None  # by item, of a page with a dictionary
@@ -45,6 +51,7 @@ class StringColumn:
 
     def take(self, rows: int) -> Any:
         """Return the next rows as an Arrow array of strings."""
+        assert self._stored is None
         offsets = np.empty(rows + 1, np.int32)
         offsets[0] = 0
         data = np.empty(self._guess(rows), np.uint8)
@@ -72,6 +79,25 @@ class StringColumn:
             raise
         validity = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
         return pa.Array.from_buffers(pa.string(), rows, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+    def stored(self, rows: int) -> Any:
+        """Return the next rows as ``StoredIds``, or, if a value is missing in one of their pages, as an Arrow array."""
+        found: list[Any] = []
+        done = 0
+        try:
+            while done < rows:
+                while self._row == self._rows:
+                    self._turn()
+                part = min(rows - done, self._rows - self._row)
+                found.append(self._left(part) if self._present is None else self.take(part))
+                done += part
+            if all(isinstance(each, StoredIds) for each in found):
+                ids, found = StoredIds.joined(found), []
+                return ids
+            return pa.concat_arrays([each.all() if isinstance(each, StoredIds) else each for each in found])
+        finally:
+            for each in found:
+                each.wipe() if isinstance(each, StoredIds) else wipe_array(each)
 
     def close(self) -> None:
         """Close the file and overwrite what was decoded of it."""
@@ -121,6 +147,27 @@ class StringColumn:
         elif self._page.header.kind in (DATA, DATA_2):
             self._open(self._page)
 
+    def _left(self, rows: int) -> StoredIds:
+        """Return rows that are left in their page; one with a dictionary is written anew without it."""
+        if self._stored is None:
+            body, at = self._body, self._at
+            if self._indices is not None:
+                body, at = self._without_dictionary(self._indices), 0
+            self._stored = StoredPage(body, at, self._rows, self._place)
+        self._row += rows
+        return StoredIds.of(self._stored, self._row - rows, rows)
+
+    def _without_dictionary(self, indices: NDArray[np.int32]) -> NDArray[np.uint8]:
+        from panstream._kernels.pages import dictionary_page
+
+        size = self._room(indices.size) + 4 * indices.size
+        if size > _LARGEST:
+            raise Damaged("a page has too much text")
+        assert self._starts is not None
+        page = np.empty(size + _SLACK, np.uint8)
+        dictionary_page(indices, self._starts, self._words, page)
+        return page
+
     def _open(self, page: Page) -> None:
         header = page.header
         self._at = 0
@@ -136,7 +183,7 @@ class StringColumn:
 
     def _read_levels(self, page: Page) -> None:
         """Learn which rows have a value."""
-        from panstream._kernels.pages import decode_runs
+        from panstream._kernels.pages import all_present, decode_runs
 
         body, start, size = page.body, 0, page.header.levels
         if page.header.kind == DATA:
@@ -145,10 +192,12 @@ class StringColumn:
             start, size = 4, int(body[:4].view(np.uint32)[0])
         if size > body.size - start:
             raise Damaged("a page is too short")
-        present = np.empty(page.header.values, np.uint8)
-        _sound(decode_runs(body[: start + size], start, 1, present))
-        self._present = None if present.all() else present
         self._at = start + size
+        if all_present(body[: self._at], start, page.header.values):
+            return
+        present = np.empty(page.header.values, np.uint8)
+        _sound(decode_runs(body[: self._at], start, 1, present))
+        self._present = None if present.all() else present
 
     def _read_indices(self, count: int) -> None:
         from panstream._kernels.pages import decode_runs
@@ -176,11 +225,13 @@ class StringColumn:
         return self._page.body
 
     def _forget_page(self) -> None:
-        if self._page is not None:
+        if self._stored is not None and self._row < self._rows:
+            self._stored.wipe(self._row, self._rows)
+        if self._page is not None and (self._stored is None or self._stored.body is not self._page.body):
             self._page.wipe()
         if self._indices is not None:
             wipe(self._indices)
-        self._page = self._indices = self._present = None
+        self._page = self._stored = self._indices = self._present = None
         self._row = self._rows = self._item = 0
 
 

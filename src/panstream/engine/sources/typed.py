@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import compute, pa
 from panstream.engine.rows import RowSchema, SourceError, arrow_type, wipe_array
+from panstream.engine.stored_ids import StoredIds
 
 __all__ = [
     "FALSE_WORDS",
@@ -61,11 +62,38 @@ class Faults:
 
 @dataclass(slots=True)
 class Piece:
-    """Rows just read: the good ones as a record batch, the others by position and reason, in order."""
+    """Rows just read: the good ones as a record batch, the others by position and reason, in order.
+
+    Where ``ids`` are still in their pages, the user column is not among ``columns``, and there are no bad rows.
+    """
 
     columns: Any
     rows: int
     bad: list[tuple[int, str]]
+    ids: StoredIds | None = None
+
+    def wipe(self) -> None:
+        """Overwrite the rows."""
+        for column in self.columns.columns:
+            wipe_array(column)
+        if self.ids is not None:
+            self.ids.wipe()
+
+    def with_ids(self, schema: RowSchema) -> Piece:
+        """Return the same rows with the user column among the columns; this piece must not be used any more.
+
+        Bad rows, which are no longer among the columns, are left out of the user column too.
+        """
+        if self.ids is None:
+            return self
+        good = np.ones(self.rows, bool)
+        good[[position for position, _ in self.bad]] = False
+        try:
+            ids = self.ids.chosen(good)
+        finally:
+            self.ids.wipe()
+        arrays = [ids if name == schema.user else self.columns.column(name) for name in schema.columns]
+        return Piece(pa.RecordBatch.from_arrays(arrays, names=list(schema.columns)), self.rows, self.bad)
 
 
 def check_types(found: Any, schema: RowSchema, place: str) -> None:
