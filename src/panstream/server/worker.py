@@ -32,6 +32,8 @@ _JOINED = 32  # batches that are applied as one at most
 _PARSERS = 2
 _LINGER = 0.012  # seconds that a commit waits at most for bodies that are arriving, and only
 _CROWD = 4  # for a crowd: more than so many times those that are here
+_PACE = 0.02  # seconds from one commit to the next while several senders wait: each writes the whole state
+_SEVERAL = 4
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 
 
@@ -95,6 +97,8 @@ class Worker:
         self.failed = False
         self.arriving = _Count()
         self._linger = 0.0
+        self._due = 0.0  # not before then, unless as many batches wait as ever do
+        self._crowd = 0.0
 
     def run(self) -> None:
         """Start the thread; call it from the event loop."""
@@ -194,6 +198,8 @@ class Worker:
                 waiting = []
             if job is _NOBODY and self.arriving.count > _CROWD * len(batches):
                 job = self._next(begin + self._linger - time.monotonic())
+            if job is _NOBODY and len(batches) < self._crowd:
+                job = self._next(self._due - time.monotonic())
         batches += self._apply_all(waiting)
         if job is not None and job is not _NOBODY:
             self._jobs.put(job)
@@ -219,6 +225,8 @@ class Worker:
                 job.refusal = job.refusal or Refusal("unavailable", _FAILED, retry_after=1)
         self._answer(jobs)
         self._linger = min(_LINGER, time.monotonic() - begin)
+        self._due = begin + _PACE if len(jobs) >= _SEVERAL else 0.0
+        self._crowd = max(len(jobs), 0.9 * self._crowd)
 
     def _apply_all(self, jobs: list[_Job]) -> list[_Job]:
         """Apply the batches of some jobs, in order, as few steps as they allow; return the jobs."""
