@@ -99,11 +99,11 @@ class Score:
         self.outcomes = {one: before[key(one)] for one in found if before.get(key(one), "survives") != "survives"}
         return [one for one in found if one not in self.outcomes]
 
-    def put(self, mutant: Mutant, outcome: str) -> None:
+    def put(self, mutant: Mutant, outcome: str, seconds: float) -> None:
         """Remember one, and show it if nobody noticed."""
         self.outcomes[mutant] = outcome
         if self.save is not None:
-            row = {"key": key(mutant), "outcome": outcome, "mutant": told(mutant)}
+            row = {"key": key(mutant), "outcome": outcome, "mutant": told(mutant), "seconds": round(seconds, 2)}
             with self.save.open("a") as file:
                 file.write(json.dumps(row) + "\n")
         if outcome == "survives":
@@ -221,10 +221,10 @@ def trials(forks: Forks, chosen: list[Mutant], score: Score) -> None:
     for number, (name, job) in enumerate(unchanged):
         jobs.insert(number * (step + 1), (name, job))
     begun = time.monotonic()
-    for number, (at, outcome) in enumerate(forks.forked([job for _, job in jobs], 1800), start=1):
+    for number, (at, outcome, seconds) in enumerate(forks.forked([job for _, job in jobs], 1800), start=1):
         what = jobs[at][0]
         if isinstance(what, Mutant):
-            score.put(what, ("survives", "noticed", "too long")[outcome])
+            score.put(what, ("survives", "noticed", "too long")[outcome], seconds)
         elif outcome:
             raise Broken(f"{what} is noticed although nothing was changed")
         else:

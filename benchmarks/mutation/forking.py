@@ -138,7 +138,7 @@ class Forks:
             names = [name for name in self.items if name not in self.known.seconds]
             jobs = [functools.partial(self._watch, name, Path(folder, str(at))) for at, name in enumerate(names)]
             failed = []
-            for at, noticed in self.forked(jobs, LONGEST * 4):
+            for at, noticed, _ in self.forked(jobs, LONGEST * 4):
                 learned = Path(folder, str(at))
                 if noticed == 1:
                     failed.append(names[at])
@@ -200,15 +200,15 @@ class Forks:
                 return True
         return False
 
-    def forked(self, jobs: Sequence[Callable[[], bool]], seconds: float) -> Iterator[tuple[int, int]]:
-        """Yield (number of the job, 0 not noticed / 1 noticed / 2 took too long) as they come in."""
+    def forked(self, jobs: Sequence[Callable[[], bool]], seconds: float) -> Iterator[tuple[int, int, float]]:
+        """Yield (number of the job, 0 not noticed / 1 noticed / 2 took too long, processor time) as they come in."""
         waiting, running = list(enumerate(jobs))[::-1], dict[int, tuple[int, float]]()
         while waiting or running:
             while waiting and len(running) < self.at_once:
                 at, job = waiting.pop()
                 running[_fork(job)] = (at, time.monotonic() + seconds)
             for child, (at, end) in list(running.items()):
-                done, status = os.waitpid(child, os.WNOHANG)
+                done, status, used = os.wait4(child, os.WNOHANG)
                 if done or time.monotonic() > end:
                     if not done:
                         os.killpg(child, signal.SIGKILL)
@@ -217,7 +217,7 @@ class Forks:
                     if done and os.WIFEXITED(status) and os.WEXITSTATUS(status) == FAULT:
                         raise Broken("a job failed by itself, not by a test")
                     late = not done or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF)
-                    yield at, 2 if late else int(status != 0)
+                    yield at, 2 if late else int(status != 0), used.ru_utime + used.ru_stime
             time.sleep(0.003)
 
 
