@@ -37,7 +37,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 
 import pytest  # noqa: E402
 from mutation.changes import Mutant, mutants, parsed  # noqa: E402
-from mutation.forking import Broken, Forks, exchange  # noqa: E402
+from mutation.forking import MOST, Broken, Forks, exchange  # noqa: E402
 
 # Scripts of this folder have the names of rooms, and would be taken for the helpers of their tests.
 sys.path[:] = [place for place in sys.path if Path(place).resolve() != ROOT / "benchmarks"]
@@ -244,6 +244,9 @@ def main() -> int:
     options.add_argument(
         "--known", type=Path, help="keep here what was learned about the tests; for code that has not changed"
     )
+    options.add_argument(
+        "--most", type=float, default=MOST, help="seconds of tests for a mutant; few first, then the rest with more"
+    )
     options.add_argument("--list", action="store_true", help="only say how many there are")
     given = options.parse_args()
     files = [file.resolve() for file in given.files] or [
@@ -263,6 +266,7 @@ def main() -> int:
 
     def work(forks: Forks) -> None:
         begun = time.monotonic()
+        forks.known.most = given.most
         forks.learn(given.known)
         tests = len(forks.known.seconds)
         print(f"{tests} of {len(forks.items)} tests can be used, {time.monotonic() - begun:.0f} s", flush=True)

@@ -28,10 +28,10 @@ import pytest
 
 from mutation.changes import Mutant, parsed
 
-__all__ = ["Broken", "Forks", "Known", "exchange"]
+__all__ = ["MOST", "Broken", "Forks", "Known", "exchange"]
 
 LONGEST = 10.0  # seconds; tests that take longer are not used
-MOST = 60.0  # seconds of tests for one mutant; one that is not noticed by then counts as not noticed
+MOST = 60.0  # seconds of tests for one mutant, unless said otherwise; one that is not noticed by then counts as not noticed
 MEMORY = 8 << 30
 FAULT = 77  # how a fork ends whose job, not a test, went wrong
 SHARED = ("privacy", "randomness")  # what every audited case depends on
@@ -45,6 +45,7 @@ class Broken(Exception):
 class Known:
     """How long every test takes and which functions it calls, as file:name."""
 
+    most: float = MOST
     seconds: dict[str, float] = field(default_factory=dict)
     calls: dict[str, list[str]] = field(default_factory=dict)
 
@@ -72,7 +73,7 @@ class Known:
         found, total = [], 0.0
         for test in sorted(tests, key=rank):
             total += self.seconds[test]
-            if total > MOST:
+            if total > self.most:
                 break
             found.append(test)
         return found
@@ -131,7 +132,7 @@ class Forks:
     def learn(self, kept: Path | None = None) -> None:
         """Run every test once by itself unless ``kept`` has what was learned about it; raise :class:`Broken` if one fails."""
         if kept is not None and kept.exists():
-            found = Known(**json.loads(kept.read_text()))
+            found = Known(**json.loads(kept.read_text()) | {"most": MOST})
             self.known.seconds = {test: taken for test, taken in found.seconds.items() if test in self.items}
             self.known.calls = {test: called for test, called in found.calls.items() if test in self.items}
         with tempfile.TemporaryDirectory() as folder:

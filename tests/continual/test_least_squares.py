@@ -177,3 +177,8 @@ def test_several_steps_cost_nothing_more() -> None:
     world = several_steps(6)
     outputs = joint_loss(tree, world, neighbours(world), looks=[None], amplitude=LARGE)
     assert outputs.loss == pytest.approx(1.0, abs=1e-9)
+
+
+def test_noise_is_that_of_4096_slots_unless_another_number_is_asked_for() -> None:
+    tree = LeastSquaresTree(epsilon=1.0, horizon=1 << 20)
+    assert tree.noise() == tree.noise(4096) != tree.noise(1)

@@ -42,3 +42,8 @@ def test_sensitivities_are_the_largest_moves(steps: int) -> None:
     assert largest <= moment_sensitivity(steps, 2)
     if steps % 4 == 0:
         assert largest == moment_sensitivity(steps, 2)
+
+
+def test_one_value_of_one_step_unless_more_is_said() -> None:
+    assert tree_loss(0.5, 3) == tree_loss(0.5, 3, 1, 1) == 1.5
+    assert tree_kappa(1.5, 3) == tree_kappa(1.5, 3, 1, 1) == Fraction(1, 2)

@@ -103,3 +103,9 @@ def test_general_pair_by_brute_force(p0: float, p1: float) -> None:
         for a, b in product(laws, laws):
             worst = max(worst, *(math.log(a[view] / b[view]) for view in a))
     assert pair_loss(p0, p1, kappa) == pytest.approx(worst, rel=1e-12)
+
+
+@pytest.mark.parametrize("certain", [0.0, 1.0])
+def test_a_coin_that_is_certain_gives_everything_away(certain: float) -> None:
+    for pair in ((certain, 0.5), (0.5, certain), (certain, 1.0 - certain)):
+        assert pair_loss(*pair, 1.0) == math.inf
