@@ -68,3 +68,10 @@ def test_error_stays_bounded_for_ever():
 def test_windows_out_of_range_are_refused(window):
     with pytest.raises(InvalidParameter, match="window must be"):
         WindowedSum(epsilon=1.0, window=window)
+
+
+@pytest.mark.parametrize("fraction_bits", [0, 3])
+def test_the_error_at_any_slot_is_that_of_the_worst(fraction_bits):
+    algorithm = WindowedSum(epsilon=1.0, window=13, lower=0.0, upper=2.0, fraction_bits=fraction_bits)
+    worst = max(algorithm.error(beta=0.1, ticks=time) for time in range(1, 40))
+    assert algorithm.error(beta=0.1) == pytest.approx(worst, rel=1e-9)

@@ -79,3 +79,10 @@ def test_the_sample_is_a_fixed_part_of_the_universe() -> None:
     assert sorted(images) == list(range(1000))
     assert (images < universe.sampled).sum() == 100
     assert not np.array_equal(images, Universe(1000, 100, 8).permute(np.arange(1000), np.empty(1000, np.int64)))
+
+
+@pytest.mark.parametrize("announced", [0, 1, 3])
+def test_the_parts_of_a_claim_add_up(announced: int) -> None:
+    claim = OptBern(universe=50, epsilon=2.0, announced=announced).claim()
+    assert sum(claim.parts.values()) == pytest.approx(claim.epsilon) == pytest.approx(2.0)
+    assert claim.parts["state"] > 0 < claim.parts["output"]

@@ -77,3 +77,9 @@ def test_the_slowest_decay_that_can_be_drawn_is_accepted_and_no_slower() -> None
     assert DiscreteLaplace.at_most(1023.0).numerator == 1023 << 52
     with pytest.raises(InvalidParameter, match="kappa must be in"):
         DiscreteLaplace.at_most(1024.0)
+
+
+@pytest.mark.parametrize("probability", [-0.5, 1.5, 2.0, 3.0])
+def test_a_coin_refuses_what_is_no_probability(probability: float) -> None:
+    with pytest.raises(InvalidParameter, match="probability must be in"):
+        Coin.at_most(probability)

@@ -95,3 +95,9 @@ def test_maximum_likelihood_and_intervals(levels: int, users: int) -> None:
             found, users, "maximum likelihood", sd=1.5 * error + 0.3 * users * (error / users) ** 2 * math.sqrt(repeat)
         )
         assert found.std() == pytest.approx(error, rel=0.25)
+
+
+def test_a_count_without_noise_is_as_uncertain_as_a_rounded_number() -> None:
+    """A whole number that stands for a real one within a half: 1/12, the variance of a uniform variable on [0, 1]."""
+    empty = Occupancy(buckets=8, levels=3, at_zero=1.0, elsewhere=0.0, noise_variance=0.0)
+    assert empty.variance(0.0) == pytest.approx([1 / 12] * 3, rel=1e-12)
