@@ -34,6 +34,8 @@ FORMS: dict[str, Callable[[float], Any]] = {
     "TreeNetwork": lambda epsilon: TreeNetwork(epsilon=epsilon),
 }
 WITH_EPSILON = [each for each in specimens() if hasattr(each.algorithm, "epsilon")]  # a merged state has none
+WITH_SPLIT = [each for each in WITH_EPSILON if hasattr(each.algorithm, "epsilon_state")]
+WITH_PARTS = [each for each in specimens() if each.algorithm.claim().parts]
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
@@ -48,3 +50,19 @@ def test_closed_forms_and_networks(form: Callable[[float], Any], epsilon: float)
 def test_every_algorithm(specimen: Specimen, epsilon: float) -> None:
     with pytest.raises(InvalidParameter, match="epsilon must be positive"):
         replace(specimen.algorithm, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("specimen", WITH_SPLIT, ids=str)
+def test_a_state_takes_more_than_nothing_and_less_than_everything(specimen: Specimen) -> None:
+    epsilon = specimen.algorithm.epsilon
+    for share in (0.0, -0.5, epsilon, 2.0 * epsilon, math.nan):
+        with pytest.raises(InvalidParameter, match="epsilon_state must be"):
+            replace(specimen.algorithm, epsilon_state=share)
+    top = epsilon / (1 + getattr(specimen.algorithm, "announced", 0))
+    assert replace(specimen.algorithm, epsilon_state=0.9 * top).claim().epsilon == pytest.approx(epsilon)
+
+
+@pytest.mark.parametrize("specimen", WITH_PARTS, ids=str)
+def test_the_parts_of_every_claim_add_up(specimen: Specimen) -> None:
+    claim = specimen.algorithm.claim()
+    assert sum(claim.parts.values()) == pytest.approx(claim.epsilon, rel=1e-9)
