@@ -81,3 +81,9 @@ def test_bad_parameters_are_named():
         published_binary_loss(1.0, 1)
     with pytest.raises(InvalidParameter, match="epsilon must be positive"):
         psum_kappa(0.0, 1)
+
+
+def test_one_unit_unless_more_is_said() -> None:
+    assert psum_loss(0.5, 3) == psum_loss(0.5, 3, 1.0) == 1.5
+    assert psum_kappa(1.5, 3) == psum_kappa(1.5, 3, 1.0) == 0.5
+    assert psum_kappa(psum_loss(0.25, 4, 3.0), 4, 3.0) == pytest.approx(0.25)

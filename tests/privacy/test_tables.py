@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import opendp.prelude as dp
@@ -88,3 +89,32 @@ def test_delta_is_the_smallest_that_any_order_gives(rho: float, epsilon: float) 
     alpha = 1.0 + np.geomspace(1e-4, 1e4, 400_001)
     log_delta = (alpha - 1) * (alpha * rho - epsilon) + alpha * np.log1p(-1 / alpha) - np.log(alpha - 1)
     assert zcdp_delta(rho, epsilon) == pytest.approx(math.exp(min(0.0, log_delta.min())), rel=1e-6)
+
+
+@pytest.mark.parametrize(("records", "binary"), [(2, True), (3, True), (4, True), (3, False), (5, False)])
+def test_mutual_information_moves_as_far_as_is_said(records: int, binary: bool) -> None:
+    """Every table of so many records, every record replaced by every other: the largest change is the formula."""
+    shape = (2, 2) if binary else (3, 3)
+    cells = shape[0] * shape[1]
+
+    def information(counts: tuple[int, ...]) -> float:
+        joint = np.array(counts, float).reshape(shape) / records
+        product = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+        seen = joint > 0
+        return float((joint[seen] * np.log2(joint[seen] / product[seen])).sum())
+
+    known = {
+        tuple(table): information(tuple(table))
+        for table in (
+            np.bincount(places, minlength=cells) for places in combinations_with_replacement(range(cells), records)
+        )
+    }
+    worst = 0.0
+    for table, before in known.items():
+        for away, to in product(range(cells), repeat=2):
+            if table[away]:
+                after = list(table)
+                after[away] -= 1
+                after[to] += 1
+                worst = max(worst, abs(known[tuple(after)] - before))
+    assert tables.mutual_information_sensitivity(records, binary=binary) == pytest.approx(worst, rel=1e-9)

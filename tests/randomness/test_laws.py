@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.randomness import Coin, DiscreteLaplace, symmetric_pair
+from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, symmetric_pair
 from panstream.randomness.laws import exp_fraction
 
 EPSILONS = st.floats(min_value=1e-6, max_value=60.0)
@@ -83,3 +83,13 @@ def test_the_slowest_decay_that_can_be_drawn_is_accepted_and_no_slower() -> None
 def test_a_coin_refuses_what_is_no_probability(probability: float) -> None:
     with pytest.raises(InvalidParameter, match="probability must be in"):
         Coin.at_most(probability)
+
+
+@pytest.mark.parametrize(("sigma", "fits"), [(1.4e6, True), (1.5e6, False), (0.0222, True), (0.022, False)])
+def test_the_range_of_the_discrete_gaussian(sigma: float, fits: bool) -> None:
+    """Numerators of 2**51/sigma**2 from 2**10 to 2**62: sigma from 2**-5.5 to 2**20.5."""
+    if fits:
+        assert DiscreteGaussian.at_least(sigma).sigma == pytest.approx(sigma, rel=1e-3)
+    else:
+        with pytest.raises(InvalidParameter, match="sigma must be in"):
+            DiscreteGaussian.at_least(sigma)

@@ -88,3 +88,13 @@ def test_bad_parameters_are_named() -> None:
         Preference.at_most(-0.1)
     with Source() as source, pytest.raises(InvalidParameter, match="must not be empty"):
         source.exponential(np.empty(0, np.int64), Preference.at_most(1.0))
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_differences_that_do_not_fit_in_a_word_are_still_differences(again: bool) -> None:
+    """2**40 units of 2**30/2**52: e to the minus 2**18 is never; the product 2**70 would be 0 if it wrapped around."""
+    utilities = np.array([0, -(1 << 40), -(1 << 62)], np.int64)
+    for seed in range(40):
+        with SeededSource(seed) as source:
+            choose = source.exponential if again else source.permute_and_flip
+            assert choose(utilities, Preference(1 << 30)) == 0

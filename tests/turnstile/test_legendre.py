@@ -191,3 +191,9 @@ def test_error_of_an_open_universe() -> None:
     assert counter.error(beta=0.05) > counter.error_at(1000, beta=0.05)
     with pytest.raises(InvalidParameter, match="occupancy belongs"):
         _ = LegendreCounter(universe=10, epsilon=1.0).occupancy
+
+
+def test_the_split_is_for_the_counters_that_one_release_adds_up() -> None:
+    """Levels are released one by one, so a counter of many levels splits like one with a single level of its size."""
+    many, one = (LegendreCounter(buckets=256, levels=levels, epsilon=1.0) for levels in (8, 1))
+    assert many.law == one.law
