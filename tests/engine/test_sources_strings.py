@@ -15,11 +15,12 @@ import pytest
 from pyarrow import parquet
 
 from panstream.engine.rows import RowSchema, SourceError
-from panstream.engine.sources import string_column
-from panstream.engine.sources.page_headers import CutOff, Damaged, read_header
 from panstream.engine.sources.parquet import ParquetFile
-from panstream.engine.sources.string_column import StringColumn
-from panstream.engine.sources.string_pages import chunks_of, pages_of
+from panstream.engine.sources.parquet_pages import cursor
+from panstream.engine.sources.parquet_pages.cursor import Cursor
+from panstream.engine.sources.parquet_pages.headers import CutOff, Damaged, read_header
+from panstream.engine.sources.parquet_pages.pages import chunks_of, pages_of
+from panstream.engine.sources.parquet_pages.strings import StringColumn
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]
 SCHEMA = RowSchema(columns={"word": "string", "number": "int"}, user=None)
@@ -43,7 +44,7 @@ def read(path: Path, rows: int) -> pa.Array:
     """Return the column as our decoder reads it."""
     chunks = chunks_of(parquet.read_metadata(path), "word")
     assert chunks is not None
-    column = StringColumn(path, chunks)
+    column = StringColumn(Cursor(path, chunks))
     total = sum(chunk.rows for chunk in chunks)
     try:
         found = [column.take(min(rows, total - start)) for start in range(0, total, rows)]
@@ -144,7 +145,7 @@ def test_a_damaged_file_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> 
                 broken[draw.randrange(chunks[0].start, len(whole) - 600)] = draw.choice((0, 1, 127, 128, 255))
             path.write_bytes(broken)
             try:
-                column_read = StringColumn(path, chunks)
+                column_read = StringColumn(Cursor(path, chunks))
                 try:
                     column_read.take(800)
                 finally:
@@ -177,12 +178,13 @@ def test_pages_and_dictionaries_are_overwritten_when_their_rows_are_given_away(
             kept.append(page.body)
             yield page
 
-    monkeypatch.setattr(string_column, "pages_of", remembered)
+    monkeypatch.setattr(cursor, "pages_of", remembered)
     chunks = chunks_of(parquet.read_metadata(path), "word")
     assert chunks is not None
-    column = StringColumn(path, chunks)
+    place = Cursor(path, chunks)
+    column = StringColumn(place)
     column.take(900)
-    dictionary = column._words
+    dictionary = place.words
     assert dictionary.any()
     column.close()
     assert len(kept) > 5 and not any(body.any() for body in kept) and not dictionary.any()
@@ -195,7 +197,7 @@ def test_a_column_closed_early_leaves_no_thread_and_no_page(tmp_path: Path) -> N
     before = threading.active_count()
     chunks = chunks_of(parquet.read_metadata(path), "word")
     assert chunks is not None
-    column = StringColumn(path, chunks)
+    column = StringColumn(Cursor(path, chunks))
     column.take(10)
     column.close()
     assert threading.active_count() == before

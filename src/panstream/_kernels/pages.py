@@ -189,20 +189,21 @@ def decode_runs(page: NDArray[np.uint8], at: int, width: int, out: NDArray[Any])
         if run == 0:
             return -1
         if header & np.uint64(1):
-            bits, held = np.uint64(0), 0
-            end = min(at + run * width, size)
-            for _ in range(min(run * 8, count - done)):
-                while held < width:
-                    if at >= end:
-                        return -1
-                    bits |= np.uint64(page[at]) << np.uint64(held)
-                    held += 8
-                    at += 1
-                out[done] = bits & mask
-                bits >>= np.uint64(width)
-                held -= width
-                done += 1
-            at = end
+            values = min(run * 8, count - done)
+            fast = min(values, (size - at - 8) * 8 // max(width, 1) + 1) if size - at >= 8 else 0
+            for i in range(fast):
+                bit = i * width
+                out[done + i] = load_word(page, at + (bit >> 3)) >> np.uint64(bit & 7) & mask
+            for i in range(fast, values):
+                first, last = at + (i * width >> 3), at + ((i + 1) * width + 7 >> 3)
+                if last > size:
+                    return -1
+                value = np.uint64(0)
+                for j in range(first, last):
+                    value |= np.uint64(page[j]) << np.uint64(8 * (j - first))
+                out[done + i] = value >> np.uint64(i * width & 7) & mask
+            done += values
+            at = min(at + run * width, size)
         else:
             value, bytes_wide = np.uint64(0), (width + 7) // 8
             if at + bytes_wide > size:

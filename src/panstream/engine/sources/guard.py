@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from panstream.engine.arrow import pa
 from panstream.engine.rows import SourceError
-from panstream.engine.sources.page_headers import Damaged
+from panstream.engine.sources.parquet_pages.headers import Damaged
 
 __all__ = ["guarded"]
 

@@ -1,6 +1,6 @@
 """Parquet files: only the declared columns are read, a page at a time, whatever the size of the row groups.
 
-Columns of strings that are stored in the ordinary ways are decoded here (``string_column``), all others by pyarrow. Either way the page
+Columns of strings that are stored in the ordinary ways are decoded by ``parquet_pages``, all others by pyarrow. Either way the page
 that is being decoded, and the dictionary of the row group where a column has one, are in memory until the next. Most writers end pages
 and dictionaries at 1 MB.
 """
@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows import RowSchema, wipe_array
 from panstream.engine.sources.guard import guarded
-from panstream.engine.sources.string_column import StringColumn
-from panstream.engine.sources.string_pages import Chunk, chunks_of, schema_of
+from panstream.engine.sources.parquet_pages.cursor import Cursor
+from panstream.engine.sources.parquet_pages.pages import Chunk, chunks_of, schema_of
+from panstream.engine.sources.parquet_pages.stored import StoredColumn
+from panstream.engine.sources.parquet_pages.strings import StringColumn
 from panstream.engine.sources.typed import Piece, check_types, from_arrow
 from panstream.engine.stored_ids import StoredIds
 
@@ -27,6 +29,8 @@ __all__ = ["ParquetFile"]
 _BUFFER_BYTES = (1 << 15, 1 << 18)  # least and most of a column that is read from the file at once
 _ROW_BYTES = 16
 _PLAIN_BYTES = 4  # a string stored plainly takes four bytes for its length alone
+
+Column = StringColumn | StoredColumn
 
 
 class ParquetFile:
@@ -49,9 +53,8 @@ class ParquetFile:
         self._groups = len(self._sizes)
         repetitive = _repetitive(metadata, schema)
         self._strings = _strings(metadata, schema, repetitive)
-        self._stored = schema.user if stored_ids and schema.user in self._strings else None
-        self._path = path
-        self._open: list[StringColumn] = []
+        self._stored_ids, self._path = stored_ids, path
+        self._open: list[Column] = []
         self._file = self._guarded(
             lambda: parquet.ParquetFile(
                 path,
@@ -77,29 +80,34 @@ class ParquetFile:
     def pieces(self) -> Iterator[Piece]:
         """Yield the rows in order."""
         first = self._groups - len(self._sizes)
-        strings = {
-            name: StringColumn(self._path, chunks[first:], ahead=self._ahead) for name, chunks in self._strings.items()
-        }
+        strings = {name: self._column(name, chunks[first:]) for name, chunks in self._strings.items()}
         self._open = list(strings.values())
         for rows, others in self._others(first):
-            ids = None if self._stored is None else self._guarded(partial(strings[self._stored].stored, rows))
-            found = {name: column.take for name, column in strings.items() if name != self._stored}
-            columns = {name: self._guarded(partial(take, rows)) for name, take in found.items()}
-            columns |= {name: others.column(name) for name in self._schema.columns if name not in strings}
-            yield self._piece(columns, rows, ids)
+            columns = {name: others.column(name) for name in self._schema.columns if name not in strings}
+            try:
+                for name, column in strings.items():
+                    columns[name] = self._guarded(partial(column.take, rows))
+                piece = self._piece(columns, rows)
+            except BaseException:
+                for found in columns.values():
+                    found.wipe() if isinstance(found, StoredIds) else wipe_array(found)
+                raise
+            yield piece
 
-    def _piece(self, columns: dict[str, Any], rows: int, ids: Any) -> Piece:
-        """Return the columns as declared, with or without the ids that are left in their pages."""
-        user = None if isinstance(ids, StoredIds) else self._schema.user
-        if user is not None and ids is not None:
-            columns[user] = ids
-        names = {name: kind for name, kind in self._schema.columns.items() if name in columns}
-        if not names:
+    def _column(self, name: str, chunks: list[Chunk]) -> Column:
+        cursor = Cursor(self._path, chunks, ahead=self._ahead)
+        return StoredColumn(cursor) if self._stored_ids and name == self._schema.user else StringColumn(cursor)
+
+    def _piece(self, columns: dict[str, Any], rows: int) -> Piece:
+        """Return the columns as declared; ids that are left in their pages are set apart."""
+        user = self._schema.user
+        ids = columns[user] if user is not None and isinstance(columns[user], StoredIds) else None
+        kinds = {name: kind for name, kind in self._schema.columns.items() if ids is None or name != user}
+        if not kinds:
             return Piece(_rows_only(rows), rows, [], ids)
-        batch = pa.RecordBatch.from_arrays([columns[name] for name in names], names=list(names))
-        piece = from_arrow(batch, replace(self._schema, columns=names, user=user))
-        if isinstance(ids, StoredIds):
-            piece.ids = ids
+        batch = pa.RecordBatch.from_arrays([columns[name] for name in kinds], names=list(kinds))
+        piece = from_arrow(batch, replace(self._schema, columns=kinds, user=None if ids is not None else user))
+        piece.ids = ids
         return piece.with_ids(self._schema) if piece.bad else piece
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
-from panstream.engine.sources.page_headers import DATA, DATA_2, CutOff, Damaged, PageHeader, read_header
+from panstream.engine.sources.parquet_pages.headers import DATA, DATA_2, CutOff, Damaged, PageHeader, read_header
 from panstream.scratch import wipe
 
 __all__ = ["Chunk", "Page", "chunks_of", "pages_of", "schema_of"]

@@ -1,0 +1,169 @@
+"""Where a reader of a column is: the page, the next row in it, and the dictionary of the row group.
+
+Pages and dictionaries are overwritten when the last of their rows was given away. A thread may decompress the next page meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.sources.ahead import read_ahead
+from panstream.engine.sources.parquet_pages.headers import DATA, DATA_2, DICTIONARY, Damaged
+from panstream.engine.sources.parquet_pages.pages import Chunk, Page, pages_of
+from panstream.engine.stored_ids import StoredPage
+from panstream.scratch import wipe
+
+__all__ = ["SLACK", "Cursor", "sound"]
+
+SLACK = 16  # bytes that decoders may write, and read, behind the end
+_PLAIN, _INDICES = 0, (2, 8)
+
+
+class Cursor:
+    """Goes through the pages of a column in order. Errors are ``Damaged``, ``OSError`` or pyarrow's own.
+
+    ``at`` is where the page's next item is and, of a page with a dictionary, ``item`` its number among ``indices``; ``row`` of ``rows`` rows
+    were given away. ``present`` says by row which have a value, None if all have. Readers move these on. ``stored`` is the page as
+    others hold it, who overwrite the rows that were given away themselves.
+    """
+
+    def __init__(self, path: Path, chunks: Sequence[Chunk], *, ahead: bool = True) -> None:
+        self.place = path.name
+        self.at = self.item = self.row = self.rows = 0
+        self.group = -1
+        self.indices: NDArray[np.int32] | None = None
+        self.present: NDArray[np.uint8] | None = None
+        self.stored: StoredPage | None = None
+        self.starts: NDArray[np.int32] | None = None  # of the dictionary's words
+        self.words: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._chunks = list(chunks)
+        self._pages = read_ahead(pages_of(path, chunks)) if ahead else pages_of(path, chunks)
+        self._page: Page | None = None
+
+    def reach(self, rows: int) -> int:
+        """Have a page with rows that were not given away; return how many it has of the next ``rows``."""
+        while self.row == self.rows:
+            self._turn()
+        return min(rows, self.rows - self.row)
+
+    def known(self, rows: int) -> tuple[int, NDArray[np.uint8] | None]:
+        """Return how many of the next rows of the page have a value, and which, None if all have."""
+        if self.present is None:
+            return rows, None
+        known = self.present[self.row : self.row + rows]
+        return int(np.count_nonzero(known)), known
+
+    def room(self, count: int) -> int:
+        """Return the most bytes that the next items can have."""
+        from panstream._kernels.pages import dictionary_bytes
+
+        if self.indices is None:
+            return self.body.size - self.at
+        if self.starts is None:
+            raise Damaged("a page points into a dictionary that is not there")
+        return sound(dictionary_bytes(self.indices[self.item : self.item + count], self.starts))
+
+    @property
+    def mean(self) -> int:
+        """The bytes that a row has, about."""
+        chunk = self._chunks[max(self.group, 0)] if self._chunks else None
+        return SLACK if chunk is None else chunk.size // max(1, chunk.rows) + 1
+
+    @property
+    def body(self) -> NDArray[np.uint8]:
+        """The page."""
+        assert self._page is not None
+        return self._page.body
+
+    def close(self) -> None:
+        """Close the file and overwrite what is held of it."""
+        self._pages.close()
+        self._forget_page()
+        wipe(self.words)
+
+    def _turn(self) -> None:
+        """Go on to the next page."""
+        self._forget_page()
+        self._page = next(self._pages, None)
+        if self._page is None:
+            raise Damaged("the file has fewer rows than it says")
+        if self._page.group != self.group:
+            self.group = self._page.group
+            wipe(self.words)
+            self.starts = None
+        if self._page.header.kind == DICTIONARY:
+            self._keep_dictionary(self._page)
+        elif self._page.header.kind in (DATA, DATA_2):
+            self._open(self._page)
+
+    def _open(self, page: Page) -> None:
+        header = page.header
+        self.at = 0
+        if self._chunks[page.group].optional:
+            self._read_levels(page)
+        elif header.kind == DATA_2:
+            self.at = header.levels
+        if header.encoding in _INDICES:
+            self._read_indices(header.values if self.present is None else int(np.count_nonzero(self.present)))
+        elif header.encoding != _PLAIN:
+            raise Damaged("a page is encoded in another way than the file says")
+        self.rows = header.values
+
+    def _read_levels(self, page: Page) -> None:
+        """Learn which rows have a value."""
+        from panstream._kernels.pages import all_present, decode_runs
+
+        body, start, size = page.body, 0, page.header.levels
+        if page.header.kind == DATA:
+            if body.size < 4:
+                raise Damaged("a page is too short")
+            start, size = 4, int(body[:4].view(np.uint32)[0])
+        if size > body.size - start:
+            raise Damaged("a page is too short")
+        self.at = start + size
+        if all_present(body[: self.at], start, page.header.values):
+            return
+        present = np.empty(page.header.values, np.uint8)
+        sound(decode_runs(body[: self.at], start, 1, present))
+        self.present = None if present.all() else present
+
+    def _read_indices(self, count: int) -> None:
+        from panstream._kernels.pages import decode_runs
+
+        self.indices = np.empty(count, np.int32)
+        if not count:
+            return
+        if self.at >= self.body.size or self.body[self.at] > 32:
+            raise Damaged("a page has indices of no known width")
+        sound(decode_runs(self.body, self.at + 1, int(self.body[self.at]), self.indices))
+
+    def _keep_dictionary(self, page: Page) -> None:
+        from panstream._kernels.pages import plain_items
+
+        words = page.header.values
+        if words > page.body.size // 4:
+            raise Damaged("a dictionary has more words than bytes")
+        self.starts = np.zeros(words + 1, np.int32)
+        self.words = np.empty(page.body.size + SLACK, np.uint8)
+        sound(plain_items(page.body, 0, words, self.starts, 0, self.words))
+
+    def _forget_page(self) -> None:
+        if self.stored is not None and self.row < self.rows:
+            self.stored.wipe(self.row, self.rows)
+        if self._page is not None and (self.stored is None or self.stored.body is not self._page.body):
+            self._page.wipe()
+        if self.indices is not None:
+            wipe(self.indices)
+        self._page = self.stored = self.indices = self.present = None
+        self.row = self.rows = self.item = 0
+
+
+def sound(end: int) -> int:
+    """Return what a decoder returned, unless it found damage."""
+    if end < 0:
+        raise Damaged("a page is damaged")
+    return int(end)
