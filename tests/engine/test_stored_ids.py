@@ -7,7 +7,7 @@ import itertools
 import mmap
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from panstream.engine.run import feed_source
 from panstream.engine.select import Selector
 from panstream.engine.selection import take_ids
 from panstream.engine.sources import FileSource
+from panstream.engine.sources.ahead import read_ahead
 from panstream.engine.sources.parquet import ParquetFile
+from panstream.engine.sources.typed import Piece
 from panstream.engine.stored_ids import StoredIds, StoredPage
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]
@@ -48,9 +50,9 @@ def written(path: Path, column: pa.Array, **options: Any) -> Path:
     return path
 
 
-def pieces(path: Path, rows: int, schema: RowSchema = SCHEMA) -> list[StoredIds]:
-    """Return the ids of the whole file, which must be in their pages still."""
-    file = ParquetFile(path, schema, rows=rows, stored_ids=True)
+def pieces(path: Path, rows: int, schema: RowSchema = SCHEMA, *, packed: bool = False) -> list[StoredIds]:
+    """Return the ids of the whole file, which must be in their pages still, and these compressed where they can."""
+    file = ParquetFile(path, schema, rows=rows, stored_ids=True, ahead=False, hurry=lambda: packed)
     found = [piece.ids for piece in file.pieces()]
     file.close()
     assert all(each is not None for each in found)
@@ -90,7 +92,7 @@ def test_kept_ids_are_those_that_pyarrow_keeps(tmp_path: Path, codec: str, dicti
     draw = np.random.default_rng(1)
     for rows, share in itertools.product((7, 333, 10_000), (0.0, 0.02, 0.4, 1.0)):
         start = 0
-        for ids in pieces(path, rows):
+        for ids in pieces(path, rows, packed=draw.random() < 0.5):
             keep = draw.random(len(ids)) < share
             here = column[start : start + len(ids)]
             kept = ids.chosen(keep)
@@ -185,15 +187,64 @@ def test_every_share_of_a_page_overwrites_its_own_bytes(tmp_path: Path) -> None:
     assert not any(body.any() for body in bodies)
 
 
-def test_ids_that_are_passed_over_or_never_asked_for_are_overwritten_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_ids_that_are_passed_over_or_never_asked_for_are_overwritten_too(tmp_path: Path, packed: bool) -> None:
     path = written(tmp_path / "f.parquet", pa.array([f"{i:020d}" for i in range(1000)]), use_dictionary=False)
-    early, late = pieces(path, 1000)[0].split(555)
-    bodies = [part.page.body for ids in (early, late) for part in ids._parts]
+    early, late = pieces(path, 1000, packed=packed)[0].split(555)
+    pages = [part.page for ids in (early, late) for part in ids._parts]
+    compressed = [page.body for page in pages]
     late.wipe()
-    assert not any(body.any() for body in bodies[-5:])
+    assert not any(page.body.any() for page in pages[-5:])
     assert early[500:501].to_pylist() == [f"{500:020d}"]
     early.wipe()
-    assert not any(body.any() for body in bodies)
+    assert not any(page.body.any() for page in pages)
+    assert not any(body.any() for body in compressed)
+
+
+def test_pages_are_left_compressed_in_a_hurry(tmp_path: Path) -> None:
+    """Which batches somebody waits for makes no difference to what is in them."""
+    column = words(3000, 10)
+    path = written(tmp_path / "f.parquet", column, use_dictionary=False, row_group_size=1100, compression="snappy")
+    turns = itertools.cycle([True, False, False])
+    file = ParquetFile(path, ALONE, rows=250, stored_ids=True, ahead=False, hurry=lambda: next(turns))
+    found = [piece.ids for piece in file.pieces()]
+    file.close()
+    parts = [part for ids in found if ids is not None for part in ids._parts]
+    compressed = [part.page._unpack is not None for part in parts]
+    assert any(compressed) and not all(compressed)
+    assert pa.concat_arrays([ids.all() for ids in found if ids is not None]).equals(column)
+
+
+def test_a_missing_value_where_the_file_says_there_is_none_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "f.parquet", pa.array(["id-1", None, "id-2"] * 30), use_dictionary=False)
+    monkeypatch.setattr("panstream.engine.sources.parquet_pages.pages._complete", lambda part: True)
+    ids = pieces(path, 90, packed=True)[0]
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"f\.parquet could not be read: it is cut off, damaged"):
+            ids.all()
+    ids.wipe()
+    monkeypatch.undo()
+    file = ParquetFile(path, SCHEMA, rows=90, stored_ids=True, ahead=False, hurry=lambda: True)
+    piece = next(iter(file.pieces()))
+    assert piece.ids is None and len(piece.bad) == 30
+    file.close()
+
+
+def test_whoever_waits_for_the_reading_thread_says_so() -> None:
+    waiting, seen = threading.Event(), []
+
+    def batches() -> Generator[MicroBatch, None, None]:
+        assert waiting.wait(60)
+        seen.append(waiting.is_set())
+        for number in range(3):
+            yield MicroBatch(columns=pa.table({"n": [number]}).to_batches()[0], rows_read=1)
+
+    for batch in read_ahead(batches(), waiting=waiting):
+        assert not waiting.is_set()
+        seen.append(batch.columns.column(0)[0].as_py())
+    assert seen == [True, 0, 1, 2]
 
 
 def test_a_copy_has_nothing_of_ids_that_are_not_kept(tmp_path: Path) -> None:
@@ -235,14 +286,16 @@ def test_damage_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> None:
             for _ in range(draw.choice((1, 3))):
                 broken[draw.randrange(start, len(sound) - 600)] = draw.choice((0, 1, 127, 128, 255))
             path.write_bytes(broken)
-            batches: list[MicroBatch] = []
+            batches: list[Piece] = []
             try:
-                for batch in FileSource([str(path)], ALONE, batch_rows=150, stored_ids=True).batches():
-                    assert batch is not None
+                file = ParquetFile(
+                    path, ALONE, rows=150, stored_ids=True, ahead=False, hurry=lambda: draw.random() < 0.5
+                )
+                for batch in file.pieces():
                     batches.append(batch)
                     if batch.ids is not None:
-                        kept = batch.ids.chosen(masks.random(len(batch)) < 0.3)
-                        kept.buffers()  # its letters may be damaged, its offsets must not
+                        kept = batch.ids.chosen(masks.random(batch.rows) < 0.3)
+                        # Its letters may be damaged, its offsets must not.
                         offsets = np.frombuffer(kept.buffers()[1], np.int32)
                         assert (np.diff(offsets) >= 0).all() and offsets[-1] <= kept.buffers()[2].size
                 outcomes["read"] += 1
@@ -250,6 +303,7 @@ def test_damage_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> None:
                 said.add(str(refused))
                 outcomes["refused"] += 1
             finally:
+                file.close()
                 for batch in batches:
                     batch.wipe()
                     assert batch.ids is None or len(batch.ids) == 0

@@ -7,7 +7,7 @@ when it is done with.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -28,11 +28,23 @@ _SELDOM = 2  # times that ids are copied out of their pages before it pays to co
 
 
 class StoredPage:
-    """``rows`` ids from ``at`` on, each as four bytes of length and the bytes; ``place`` names the file in errors."""
+    """``rows`` ids from ``at`` on, each as four bytes of length and the bytes; ``place`` names the file in errors.
 
-    def __init__(self, body: NDArray[np.uint8], at: int, rows: int, place: str) -> None:
+    A page that is still compressed is given with a function, called once, that returns its bytes and where ids begin.
+    """
+
+    def __init__(
+        self,
+        body: NDArray[np.uint8],
+        at: int,
+        rows: int,
+        place: str,
+        *,
+        unpack: Callable[[], tuple[NDArray[np.uint8], int]] | None = None,
+    ) -> None:
         self.body, self.rows, self._place = body, rows, place
         self._starts = {0: at}  # of some rows
+        self._unpack = unpack
         self._lock = threading.Lock()
 
     def copy(self, first: int, keep: Mask, into: _Copy) -> None:
@@ -51,12 +63,15 @@ class StoredPage:
 
     def size(self, rows: int) -> int:
         """Return how many bytes so many rows have, about."""
+        with self._lock:
+            self._ready()
         return self.body.size * rows // max(1, self.rows)
 
     def wipe(self, first: int, stop: int) -> None:
         """Overwrite some rows, and what is before the first or behind the last row of the page."""
         with self._lock:
             try:
+                self._ready()
                 start = 0 if first == 0 else self._start(first)
                 end = self.body.size if stop >= self.rows else self._start(stop)
             except SourceError:  # is raised again for whoever needs rows of this page
@@ -65,10 +80,18 @@ class StoredPage:
                 return
             wipe(self.body[start:end])
 
+    def _ready(self) -> None:
+        """Decompress the page if it still is compressed."""
+        if self._unpack is not None:
+            unpack, self._unpack = self._unpack, None
+            self.body = self.body[:0]
+            self.body, self._starts[0] = unpack()
+
     def _start(self, row: int) -> int:
         """Return where a row begins; rows that were overwritten end at a known place."""
         from panstream._kernels.pages import end_of_items
 
+        self._ready()
         known = max(each for each in self._starts if each <= row)
         if known < row:
             self._starts[row] = self._sound(int(end_of_items(self.body, self._starts[known], row - known)))

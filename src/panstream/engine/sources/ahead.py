@@ -21,10 +21,13 @@ class Wipeable(Protocol):
 T = TypeVar("T", bound=Wipeable)
 
 
-def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, None]:
+def read_ahead(
+    batches: Generator[T | None, None, None], *, waiting: threading.Event | None = None
+) -> Generator[T, None, None]:
     """Yield ``batches`` as they are, read by a thread that keeps one ready and works on the next.
 
-    So two more than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read.
+    So two more than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read. ``waiting`` is set
+    while the thread is waited for.
     """
     ready: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=1)
     left = threading.Event()
@@ -45,7 +48,7 @@ def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, N
     thread = threading.Thread(target=read, name="panstream reader", daemon=True)
     thread.start()
     try:
-        while (found := ready.get()) is not None:
+        while (found := _next(ready, waiting)) is not None:
             if isinstance(found, BaseException):
                 raise found
             yield found
@@ -54,6 +57,16 @@ def read_ahead(batches: Generator[T | None, None, None]) -> Generator[T, None, N
         while thread.is_alive() or not ready.empty():
             _drop(ready)
             thread.join(0.001)
+
+
+def _next(ready: queue.Queue[T | BaseException | None], waiting: threading.Event | None) -> T | BaseException | None:
+    if waiting is None or not ready.empty():
+        return ready.get()
+    waiting.set()
+    try:
+        return ready.get()
+    finally:
+        waiting.clear()
 
 
 def _drop(ready: queue.Queue[T | BaseException | None]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ class FileSource:
         self._rows, self._seconds, self._stored_ids = batch_rows, batch_time, stored_ids
         self._fd, self._poll, self._clock = fd, poll, clock
         self._applied: dict[str, int] = {}
+        self._waiting = threading.Event()  # for the thread that reads ahead
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
         self._finished = 0
         self._position: Callable[[], float] = lambda: 0.0
@@ -86,7 +88,8 @@ class FileSource:
         """Yield all rows; ``None`` whenever standard input keeps us waiting."""
         for file, size in zip(self._files, self._sizes, strict=True):
             found = self._found(file, size)
-            with contextlib.closing(found if file.path is None else read_ahead(found)) as batches:
+            ahead = found if file.path is None else read_ahead(found, waiting=self._waiting)
+            with contextlib.closing(ahead) as batches:
                 yield from batches
             self._position = lambda: 0.0
             self._finished += size
@@ -129,7 +132,8 @@ class FileSource:
             raise SourceError(
                 "Parquet cannot be read from standard input, since its index is at the end; give the file"
             )
-        reader = ParquetFile(file.path, self._schema, rows=self._rows, stored_ids=self._stored_ids)
+        hurry = self._waiting.is_set
+        reader = ParquetFile(file.path, self._schema, rows=self._rows, stored_ids=self._stored_ids, hurry=hurry)
         total = max(1, reader.total_rows)
         coalescer = self._coalescer(file, start=reader.skip(self._applied.get(file.name, 0)))
         self._position = lambda: size * coalescer.rows_seen / total

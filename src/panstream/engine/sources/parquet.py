@@ -37,11 +37,19 @@ class ParquetFile:
     """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them.
 
     ``ahead`` decompresses the next page in a thread of its own. By default there is one with more than two processors: on two, the
-    engine and the thread that reads its micro-batches keep both busy. With ``stored_ids`` ids stay in their pages where they can.
+    engine and the thread that reads its micro-batches keep both busy. With ``stored_ids`` ids stay in their pages where they can;
+    if ``hurry`` then returns True, whoever looks at them decompresses the page.
     """
 
     def __init__(
-        self, path: Path, schema: RowSchema, *, rows: int, ahead: bool | None = None, stored_ids: bool = False
+        self,
+        path: Path,
+        schema: RowSchema,
+        *,
+        rows: int,
+        ahead: bool | None = None,
+        stored_ids: bool = False,
+        hurry: Callable[[], bool] | None = None,
     ) -> None:
         from pyarrow import parquet
 
@@ -53,7 +61,7 @@ class ParquetFile:
         self._groups = len(self._sizes)
         repetitive = _repetitive(metadata, schema)
         self._strings = _strings(metadata, schema, repetitive)
-        self._stored_ids, self._path = stored_ids, path
+        self._stored_ids, self._hurry, self._path = stored_ids, hurry, path
         self._open: list[Column] = []
         self._file = self._guarded(
             lambda: parquet.ParquetFile(
@@ -95,8 +103,11 @@ class ParquetFile:
             yield piece
 
     def _column(self, name: str, chunks: list[Chunk]) -> Column:
-        cursor = Cursor(self._path, chunks, ahead=self._ahead)
-        return StoredColumn(cursor) if self._stored_ids and name == self._schema.user else StringColumn(cursor)
+        if self._stored_ids and name == self._schema.user:
+            return StoredColumn(
+                Cursor(self._path, chunks, ahead=self._ahead, hurry=None if self._ahead else self._hurry)
+            )
+        return StringColumn(Cursor(self._path, chunks, ahead=self._ahead))
 
     def _piece(self, columns: dict[str, Any], rows: int) -> Piece:
         """Return the columns as declared; ids that are left in their pages are set apart."""

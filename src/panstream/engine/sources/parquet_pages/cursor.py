@@ -5,14 +5,14 @@ Pages and dictionaries are overwritten when the last of their rows was given awa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.sources.ahead import read_ahead
-from panstream.engine.sources.parquet_pages.headers import DATA, DATA_2, DICTIONARY, Damaged
+from panstream.engine.sources.parquet_pages.headers import DATA, DATA_2, DICTIONARY, PLAIN, Damaged
 from panstream.engine.sources.parquet_pages.pages import Chunk, Page, pages_of
 from panstream.engine.stored_ids import StoredPage
 from panstream.scratch import wipe
@@ -20,7 +20,7 @@ from panstream.scratch import wipe
 __all__ = ["SLACK", "Cursor", "sound"]
 
 SLACK = 16  # bytes that decoders may write, and read, behind the end
-_PLAIN, _INDICES = 0, (2, 8)
+_INDICES = (2, 8)
 
 
 class Cursor:
@@ -28,10 +28,12 @@ class Cursor:
 
     ``at`` is where the page's next item is and, of a page with a dictionary, ``item`` its number among ``indices``; ``row`` of ``rows`` rows
     were given away. ``present`` says by row which have a value, None if all have. Readers move these on. ``stored`` is the page as
-    others hold it, who overwrite the rows that were given away themselves.
+    others hold it, who overwrite the rows that were given away themselves. With a reason to ``hurry``, some pages are still compressed.
     """
 
-    def __init__(self, path: Path, chunks: Sequence[Chunk], *, ahead: bool = True) -> None:
+    def __init__(
+        self, path: Path, chunks: Sequence[Chunk], *, ahead: bool = True, hurry: Callable[[], bool] | None = None
+    ) -> None:
         self.place = path.name
         self.at = self.item = self.row = self.rows = 0
         self.group = -1
@@ -41,7 +43,8 @@ class Cursor:
         self.starts: NDArray[np.int32] | None = None  # of the dictionary's words
         self.words: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._chunks = list(chunks)
-        self._pages = read_ahead(pages_of(path, chunks)) if ahead else pages_of(path, chunks)
+        pages = pages_of(path, chunks) if hurry is None else pages_of(path, chunks, hurry)
+        self._pages = read_ahead(pages) if ahead else pages
         self._page: Page | None = None
 
     def reach(self, rows: int) -> int:
@@ -75,9 +78,35 @@ class Cursor:
 
     @property
     def body(self) -> NDArray[np.uint8]:
-        """The page."""
+        """The page's bytes."""
         assert self._page is not None
         return self._page.body
+
+    def leave(self) -> Page:
+        """Return the page, which is no longer the cursor's to overwrite."""
+        page, self._page = self._page, None
+        assert page is not None
+        return page
+
+    def levels(self, page: Page) -> tuple[int, NDArray[np.uint8] | None]:
+        """Return where the values of a page begin, and which rows have one, None if all have."""
+        from panstream._kernels.pages import all_present, decode_runs
+
+        body, start, size = page.body, 0, page.header.levels
+        if not self._chunks[page.group].optional:
+            return (size if page.header.kind == DATA_2 else 0), None
+        if page.header.kind == DATA:
+            if body.size < 4:
+                raise Damaged("a page is too short")
+            start, size = 4, int(body[:4].view(np.uint32)[0])
+        if size > body.size - start:
+            raise Damaged("a page is too short")
+        stop = start + size
+        if all_present(body[:stop], start, page.header.values):
+            return stop, None
+        present = np.empty(page.header.values, np.uint8)
+        sound(decode_runs(body[:stop], start, 1, present))
+        return stop, None if present.all() else present
 
     def close(self) -> None:
         """Close the file and overwrite what is held of it."""
@@ -102,34 +131,14 @@ class Cursor:
 
     def _open(self, page: Page) -> None:
         header = page.header
-        self.at = 0
-        if self._chunks[page.group].optional:
-            self._read_levels(page)
-        elif header.kind == DATA_2:
-            self.at = header.levels
+        self.rows = header.values
+        if page.codec is not None:
+            return
+        self.at, self.present = self.levels(page)
         if header.encoding in _INDICES:
             self._read_indices(header.values if self.present is None else int(np.count_nonzero(self.present)))
-        elif header.encoding != _PLAIN:
+        elif header.encoding != PLAIN:
             raise Damaged("a page is encoded in another way than the file says")
-        self.rows = header.values
-
-    def _read_levels(self, page: Page) -> None:
-        """Learn which rows have a value."""
-        from panstream._kernels.pages import all_present, decode_runs
-
-        body, start, size = page.body, 0, page.header.levels
-        if page.header.kind == DATA:
-            if body.size < 4:
-                raise Damaged("a page is too short")
-            start, size = 4, int(body[:4].view(np.uint32)[0])
-        if size > body.size - start:
-            raise Damaged("a page is too short")
-        self.at = start + size
-        if all_present(body[: self.at], start, page.header.values):
-            return
-        present = np.empty(page.header.values, np.uint8)
-        sound(decode_runs(body[: self.at], start, 1, present))
-        self.present = None if present.all() else present
 
     def _read_indices(self, count: int) -> None:
         from panstream._kernels.pages import decode_runs
@@ -154,7 +163,7 @@ class Cursor:
     def _forget_page(self) -> None:
         if self.stored is not None and self.row < self.rows:
             self.stored.wipe(self.row, self.rows)
-        if self._page is not None and (self.stored is None or self.stored.body is not self._page.body):
+        if self._page is not None:
             self._page.wipe()
         if self.indices is not None:
             wipe(self.indices)

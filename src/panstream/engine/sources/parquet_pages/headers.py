@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DATA", "DATA_2", "DICTIONARY", "CutOff", "Damaged", "PageHeader", "read_header"]
+__all__ = ["DATA", "DATA_2", "DICTIONARY", "PLAIN", "CutOff", "Damaged", "PageHeader", "read_header"]
 
 DATA, DICTIONARY, DATA_2 = 0, 2, 3
+PLAIN = 0
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 _WHOLE = (4, 5, 6)
 _LISTS = (9, 10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
-from panstream.engine.sources.parquet_pages.headers import DATA, DATA_2, CutOff, Damaged, PageHeader, read_header
+from panstream.engine.sources.parquet_pages.headers import DATA, DATA_2, PLAIN, CutOff, Damaged, PageHeader, read_header
 from panstream.scratch import wipe
 
 __all__ = ["Chunk", "Page", "chunks_of", "pages_of", "schema_of"]
@@ -31,6 +31,7 @@ class Chunk:
     size: int
     codec: str | None
     optional: bool
+    complete: bool  # no value is missing, as the file says
 
 
 def schema_of(metadata: Any) -> Any:
@@ -67,40 +68,60 @@ def chunks_of(metadata: Any, name: str) -> list[Chunk] | None:
                 size=part.total_uncompressed_size,
                 codec=_CODECS[part.compression],
                 optional=column.max_definition_level == 1,
+                complete=column.max_definition_level == 0 or _complete(part),
             )
         )
     return chunks
 
 
+def _complete(part: Any) -> bool:
+    found = part.statistics if part.is_stats_set else None
+    return bool(found is not None and found.has_null_count and found.null_count == 0)
+
+
 @dataclass(slots=True, eq=False)
 class Page:
-    """A page with its bytes; ``group`` counts the row groups."""
+    """A page with its bytes, which still are compressed if there is a ``codec``; ``group`` counts the row groups."""
 
     group: int
     header: PageHeader
     body: NDArray[np.uint8] = field(repr=False)
+    codec: str | None = None
+
+    def unpack(self) -> None:
+        """Decompress the bytes, if they still are compressed."""
+        if self.codec is None:
+            return
+        packed, codec = self.body, self.codec
+        self.body, self.codec = packed[:0], None
+        try:
+            self.body = _decompressed(packed, self.header, codec)
+        finally:
+            wipe(packed)
 
     def wipe(self) -> None:
         """Overwrite the bytes."""
         wipe(self.body)
 
 
-def pages_of(path: Path, chunks: Sequence[Chunk]) -> Generator[Page, None, None]:
+def pages_of(
+    path: Path, chunks: Sequence[Chunk], hurry: Callable[[], bool] = lambda: False
+) -> Generator[Page, None, None]:
     """Yield the pages of all row groups in order; each is the caller's to wipe.
 
-    Errors are ``Damaged``, ``OSError`` or pyarrow's own.
+    If there is reason to ``hurry``, plain pages without missing values are left compressed. Errors are ``Damaged``, ``OSError`` or pyarrow's own.
     """
     with path.open("rb", buffering=0) as file:
         reader = _Reader(file)
         for group, chunk in enumerate(chunks):
             reader.next, left = chunk.start, chunk.rows
             while left:
-                header, body = reader.page(chunk.codec)
+                header, body, codec = reader.page(chunk, hurry)
                 if header.kind in (DATA, DATA_2):
                     left -= header.values
                 if left < 0:
                     raise Damaged("a page has more rows than its row group")
-                yield Page(group, header, body)
+                yield Page(group, header, body, codec)
 
 
 class _Reader:
@@ -111,8 +132,8 @@ class _Reader:
         self._raw: NDArray[np.uint8] = np.empty(_HEADER_BYTES[0], np.uint8)
         self.next = 0  # where the next page begins
 
-    def page(self, codec: str | None) -> tuple[PageHeader, NDArray[np.uint8]]:
-        """Return the next page, decompressed."""
+    def page(self, chunk: Chunk, hurry: Callable[[], bool]) -> tuple[PageHeader, NDArray[np.uint8], str | None]:
+        """Return the next page, and how it still is compressed."""
         got = 0
         try:
             header, start, got = self._header()
@@ -122,7 +143,10 @@ class _Reader:
             if got < stop:
                 raise Damaged("a page has no end")
             self.next += stop
-            return header, _decompressed(self._raw[start:stop], header, codec)
+            plain = header.kind in (DATA, DATA_2) and header.encoding == PLAIN
+            if plain and chunk.complete and chunk.codec is not None and hurry():
+                return header, self._raw[start:stop].copy(), chunk.codec
+            return header, _decompressed(self._raw[start:stop], header, chunk.codec), None
         finally:
             wipe(self._raw[:got])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
 from panstream.engine.rows import wipe_array
+from panstream.engine.sources.guard import guarded
 from panstream.engine.sources.parquet_pages.cursor import SLACK, Cursor
 from panstream.engine.sources.parquet_pages.headers import Damaged
 from panstream.engine.sources.parquet_pages.strings import StringColumn
 from panstream.engine.stored_ids import StoredIds, StoredPage
+from panstream.scratch import wipe
 
 __all__ = ["StoredColumn"]
 
@@ -50,12 +53,28 @@ class StoredColumn:
         """Return rows that are left in their page; one with a dictionary is written anew without it."""
         cursor = self._cursor
         if cursor.stored is None:
-            body, at = cursor.body, cursor.at
-            if cursor.indices is not None:
-                body, at = self._without_dictionary(cursor.indices), 0
-            cursor.stored = StoredPage(body, at, cursor.rows, cursor.place)
+            cursor.stored = self._stored_page()
         cursor.row += rows
         return StoredIds.of(cursor.stored, cursor.row - rows, rows)
+
+    def _stored_page(self) -> StoredPage:
+        cursor = self._cursor
+        if cursor.indices is not None:
+            return StoredPage(self._without_dictionary(cursor.indices), 0, cursor.rows, cursor.place)
+        page, at = cursor.leave(), cursor.at
+        if page.codec is None:
+            return StoredPage(page.body, at, cursor.rows, cursor.place)
+
+        def unpacked() -> tuple[NDArray[np.uint8], int]:
+            page.unpack()
+            at, present = cursor.levels(page)
+            if present is not None:
+                wipe(page.body)
+                raise Damaged("a value is missing where the file says that none is")
+            return page.body, at
+
+        unpack = partial(guarded, unpacked, place=cursor.place, what="a Parquet file")
+        return StoredPage(page.body, 0, cursor.rows, cursor.place, unpack=unpack)
 
     def _without_dictionary(self, indices: NDArray[np.int32]) -> NDArray[np.uint8]:
         from panstream._kernels.pages import dictionary_page
