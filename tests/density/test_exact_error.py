@@ -1,6 +1,7 @@
 """What OptBern says about its error, against the exact law of its release."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -103,3 +104,21 @@ def test_cropped_means_say_their_own_quantiles(times: int) -> None:
     assert found.bias() == pytest.approx(0, abs=1e-5)
     assert found.said_at_truth() == pytest.approx(found.deviation(), rel=0.05)
     assert 0.94 < found.coverage(0.95) < (0.97 if times in (1, 2) else 0.98)  # at an end one side never misses
+
+
+@pytest.mark.parametrize("beta", [0.3, 0.05, 0.01])
+def test_cropped_means_keep_their_bound(beta: float) -> None:
+    """The chance of a larger error than the bound, at the worst mean, is below beta and not far below."""
+    counter = CroppedMean(universe=USERS, epsilon=1.0, crop=3)
+    law, chances = counter.presence.law, []
+    scale = 3 / ((law.p1 - law.p0) * USERS)
+    for times in range(4):
+        chance = law.p0 + (law.p1 - law.p0) * times / 3
+        found = ReleaseLaw.of(
+            bits({chance: USERS}),
+            law.noise.kappa,
+            lambda r: SimpleNamespace(unbiased=(r - law.p0 * USERS) * scale),
+            float(times),
+        )
+        chances.append(found.beyond(counter.error(beta=beta)))
+    assert beta * 0.5 < max(chances) < beta * 1.03

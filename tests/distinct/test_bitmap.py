@@ -358,3 +358,12 @@ def test_expected_matters_with_announced_intrusions() -> None:
     tuned = replace(plain, expected=100)
     assert tuned.relative_error(100) < plain.relative_error(100)
     assert tuned.relative_error(1e7) > plain.relative_error(1e7)
+
+
+@pytest.mark.parametrize("announced", [0, 1, 3])
+def test_what_announced_looks_cost_is_taken_from_the_output(announced: int) -> None:
+    """With a share given for the state: every announced look takes it once more, and the total stays what was paid."""
+    algorithm = Bitmap(epsilon=2.0, epsilon_state=0.4, announced=announced)
+    assert algorithm.claim().epsilon == pytest.approx(2.0)
+    last = symmetric_loss(0.4, float(algorithm.law.noise.kappa))
+    assert announced * 0.4 + last == pytest.approx(2.0, rel=1e-9)

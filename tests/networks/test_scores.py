@@ -97,6 +97,15 @@ def test_no_neighbour_moves_a_score_further_than_its_sensitivity(n: int, shape: 
         assert largest_move(n, shape, f_units) == SCORES["F"].sensitivity(n, True) == f_sensitivity(n) * 2 * n
 
 
+def test_the_bound_of_r_cannot_be_lowered_by_much() -> None:
+    """One record in (a, b), about sqrt(n) in (a, j) and (i, b), all others in (i, j); the one moves to a row and column of its own."""
+    n, side = 10_000, 100
+    before = np.array([[1, side, 0], [side, n - 2 * side - 1, 0], [0, 0, 0]])
+    after = before + np.array([[-1, 0, 0], [0, 0, 0], [0, 0, 1]])
+    assert 0.99 < (r_units(after) - r_units(before)) / SCORES["R"].sensitivity(n, False) <= 1
+    assert SCORES["R"].sensitivity(n, False) == 3 * n - 2
+
+
 def test_bounds_that_are_attained_cannot_be_lowered() -> None:
     for n in (2, 3, 6):
         found = largest_move(n, (2, 2), mutual_information)

@@ -147,3 +147,10 @@ def test_a_merge_of_one_is_the_bitmap_itself() -> None:
 
 def test_reference_is_the_middle_of_the_range() -> None:
     assert reference_users(4096, 24) == 4096 * 4096
+
+
+def test_one_release_and_no_announced_look_unless_more_is_said() -> None:
+    assert bitmap_split(1.0, 256, 4, 1e3) == bitmap_split(1.0, 256, 4, 1e3, 1, 0)
+    assert toggling_split(1.0, 256, 4, 1e3) == toggling_split(1.0, 256, 4, 1e3, 1, 0)
+    assert toggling_kappa(1.0, 0.4) == toggling_kappa(1.0, 0.4, 1, 0) == pytest.approx(0.6)
+    assert toggling_kappa(1.0, 0.2, 2, 1) == pytest.approx(0.3)

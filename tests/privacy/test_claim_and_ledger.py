@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -108,3 +109,12 @@ def test_bad_ledgers_are_refused() -> None:
 )
 def test_intrusions_in_words(intrusions: Intrusions, words: str) -> None:
     assert str(intrusions).startswith(words)
+
+
+def test_a_claim_keeps_its_own_parts_and_speaks_of_delta_only_if_there_is_one() -> None:
+    parts = {"state": 0.5, "output": 0.5}
+    claim = Claim(epsilon=1.0, unit="user", parts=parts)
+    parts["state"] = 9.0
+    assert claim.parts == {"state": 0.5, "output": 0.5}
+    assert "delta" not in dict(claim.rows())
+    assert dict(replace(claim, delta=1e-6).rows())["delta"] == "1e-06"

@@ -1,6 +1,7 @@
 """Composition against plain arithmetic, the textbook bounds and OpenDP's accountant."""
 
 import math
+from dataclasses import replace
 
 import opendp.prelude as dp
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
 from panstream.privacy import Claim, group, parallel, repeated, sequential
-from panstream.privacy.composition import gaussian_rho, zcdp_delta, zcdp_epsilon
+from panstream.privacy.composition import gaussian_rho, zcdp_delta, zcdp_epsilon, zcdp_rho
 
 LOSSES = st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6)
 
@@ -96,3 +97,20 @@ def test_a_repeated_delta_stays_below_one() -> None:
     claim = repeated(Claim(epsilon=1.0, delta=0.4, unit="user"), 3)
     assert claim.delta == 1 - 2**-53
     assert repeated(Claim(epsilon=1.0, delta=0.25, unit="user"), 3).delta == 0.75
+
+
+CLAIM = Claim(epsilon=1.0, unit="user", releases=1)
+
+
+def test_unlimited_releases_stay_unlimited_and_none_stay_none() -> None:
+    unlimited, none = replace(CLAIM, releases=-1), replace(CLAIM, releases=0)
+    assert sequential([CLAIM, unlimited]).releases == repeated(unlimited, 3).releases == -1
+    assert repeated(none, 3).releases == 0
+    assert repeated(replace(CLAIM, releases=2), 3).releases == 6
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, -0.1])
+def test_delta_is_a_probability_between(delta: float) -> None:
+    for convert in (zcdp_rho, zcdp_epsilon):
+        with pytest.raises(InvalidParameter, match="delta must be in"):
+            convert(1.0, delta)

@@ -118,3 +118,8 @@ def test_mutual_information_moves_as_far_as_is_said(records: int, binary: bool) 
                 after[to] += 1
                 worst = max(worst, abs(known[tuple(after)] - before))
     assert tables.mutual_information_sensitivity(records, binary=binary) == pytest.approx(worst, rel=1e-9)
+
+
+def test_one_record() -> None:
+    assert tables.mutual_information_sensitivity(1, binary=True) == 0.0
+    assert tables.f_sensitivity(1) == tables.residual_sensitivity(1) == tables.r_sensitivity(1) == 1

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
+from panstream.privacy.split import laplace_variance
 from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, symmetric_pair
 from panstream.randomness.laws import exp_fraction
 
@@ -93,3 +94,10 @@ def test_the_range_of_the_discrete_gaussian(sigma: float, fits: bool) -> None:
     else:
         with pytest.raises(InvalidParameter, match="sigma must be in"):
             DiscreteGaussian.at_least(sigma)
+
+
+def test_no_noise_has_no_decay_and_little_noise_has_its_variance() -> None:
+    assert DiscreteLaplace(None).decay() == 0
+    for kappa in (699.9, 700.0, 701.0):
+        assert DiscreteLaplace.at_most(kappa).variance == pytest.approx(2 * math.exp(-kappa), rel=1e-6)
+        assert laplace_variance(kappa) == pytest.approx(2 * math.exp(-kappa), rel=1e-6)

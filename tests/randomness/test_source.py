@@ -196,3 +196,15 @@ def test_much_randomness_is_expanded_from_one_key_and_little_is_the_systems_own(
         assert source._cipher is None
         source._fill(np.empty(1, np.uint8))  # one byte more than is asked of the system
         assert source._cipher is not None
+
+
+@pytest.mark.parametrize("words", [4, 100_000])
+def test_two_sources_never_draw_the_same(words: int) -> None:
+    """Few words come from the system directly, many through a key of their own: 1,000 such keys, all different."""
+    seen = set()
+    for _ in range(1_000):
+        with Source() as source:
+            drawn = np.empty(words, np.uint64)
+            source.fill_words(drawn)
+            assert drawn[:4].tobytes() not in seen
+            seen.add(drawn[:4].tobytes())
