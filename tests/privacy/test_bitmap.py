@@ -154,3 +154,12 @@ def test_one_release_and_no_announced_look_unless_more_is_said() -> None:
     assert toggling_split(1.0, 256, 4, 1e3) == toggling_split(1.0, 256, 4, 1e3, 1, 0)
     assert toggling_kappa(1.0, 0.4) == toggling_kappa(1.0, 0.4, 1, 0) == pytest.approx(0.6)
     assert toggling_kappa(1.0, 0.2, 2, 1) == pytest.approx(0.3)
+
+
+def test_no_phase_unless_said() -> None:
+    decoder = Decoder.redrawn(present_probability(1.0))
+    plain, said = (
+        LevelMoments.of(decoder, buckets=64, levels=4, noise=2.0, **more) for more in ({}, {"phases": 0, "turns": 1})
+    )
+    assert plain.variance(500.0) == said.variance(500.0)
+    assert plain.noise == said.noise

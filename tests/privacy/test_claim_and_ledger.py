@@ -118,3 +118,11 @@ def test_a_claim_keeps_its_own_parts_and_speaks_of_delta_only_if_there_is_one() 
     assert claim.parts == {"state": 0.5, "output": 0.5}
     assert "delta" not in dict(claim.rows())
     assert dict(replace(claim, delta=1e-6).rows())["delta"] == "1e-06"
+
+
+def test_what_is_public_parts_and_losses_without_end_are_told() -> None:
+    claim = Claim(epsilon=1.0, unit="user", public=("the key",), parts={"state": 1.0, "output": math.inf})
+    assert claim.with_public("the clock", "the number").public == ("the key", "the clock", "the number")
+    assert claim.to_json()["parts"] == {"state": 1.0, "output": "inf"}
+    assert "state 1" in dict(claim.rows())["made of"]
+    assert "made of" not in dict(Claim(epsilon=1.0, unit="user").rows())

@@ -114,3 +114,16 @@ def test_delta_is_a_probability_between(delta: float) -> None:
     for convert in (zcdp_rho, zcdp_epsilon):
         with pytest.raises(InvalidParameter, match="delta must be in"):
             convert(1.0, delta)
+
+
+def test_parts_grow_with_the_whole() -> None:
+    claim = replace(CLAIM, parts={"state": 0.75, "output": 0.25})
+    for many in (repeated(claim, 4), group(claim, 4), sequential([claim] * 4)):
+        assert many.parts == {"state": 3.0, "output": 1.0}
+        assert many.epsilon == 4.0
+    assert group(claim, 1) == repeated(claim, 1) == claim
+    for none in (0, -1):
+        with pytest.raises(InvalidParameter, match="size must be at least 1"):
+            group(claim, none)
+        with pytest.raises(InvalidParameter, match="times must be at least 1"):
+            repeated(claim, none)

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.joint import announced_loss, kappa_for, pair_loss, present_probability, symmetric_loss
+from panstream.privacy.joint import (
+    announced_loss,
+    kappa_for,
+    kappa_for_pair,
+    modular_loss,
+    pair_loss,
+    present_probability,
+    symmetric_loss,
+)
 
 POSITIVE = st.floats(min_value=1e-4, max_value=20.0)
 
@@ -109,3 +117,24 @@ def test_general_pair_by_brute_force(p0: float, p1: float) -> None:
 def test_a_coin_that_is_certain_gives_everything_away(certain: float) -> None:
     for pair in ((certain, 0.5), (0.5, certain), (certain, 1.0 - certain)):
         assert pair_loss(*pair, 1.0) == math.inf
+
+
+def test_one_release_of_one_unit_unless_more_is_said() -> None:
+    assert kappa_for_pair(1.0, 0.3, 0.5) == kappa_for_pair(1.0, 0.3, 0.5, 1)
+    assert modular_loss(0.5, 0.25) == 0.75
+    assert modular_loss(0.5, 0.25, 2, 3) == 2.0
+    assert (
+        announced_loss(0.5, 0.2, 2) == announced_loss(0.5, 0.2, 2, 1) == pytest.approx(1.0 + symmetric_loss(0.5, 0.2))
+    )
+
+
+@given(epsilon_state=st.floats(0.01, 3.0), kappa=st.floats(0.01, 3.0), releases=st.integers(1, 4))
+def test_without_an_unannounced_look_the_last_phase_is_what_outputs_tell(
+    epsilon_state: float, kappa: float, releases: int
+) -> None:
+    """Two coins p0 and p1, weighed by K to the power of the number of releases."""
+    p1 = present_probability(epsilon_state)
+    growth = math.exp(releases * kappa)
+    outputs = math.log((p1 * growth + 1 - p1) / ((1 - p1) * growth + p1))
+    found = announced_loss(epsilon_state, kappa, 3, releases, unannounced=False)
+    assert found == pytest.approx(3 * epsilon_state + outputs, rel=1e-9)

@@ -123,3 +123,9 @@ def test_mutual_information_moves_as_far_as_is_said(records: int, binary: bool) 
 def test_one_record() -> None:
     assert tables.mutual_information_sensitivity(1, binary=True) == 0.0
     assert tables.f_sensitivity(1) == tables.residual_sensitivity(1) == tables.r_sensitivity(1) == 1
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan])
+def test_a_loss_needs_noise(sigma: float) -> None:
+    with pytest.raises(InvalidParameter, match="sigma must be positive"):
+        tables.table_rho(sigma)

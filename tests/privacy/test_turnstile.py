@@ -123,3 +123,8 @@ def test_losses_of_one_user_in_another_s_place_are_twice_as_large():
     assert (published_cropped_loss(0.3), published_cropped_loss(0.3, "replace")) == pytest.approx((0.6, 1.2))
     assert (published_heavy_loss(0.3), published_heavy_loss(0.3, "replace")) == pytest.approx((1.2, 2.4))
     assert (calibrated_loss(0.2, 3.0), calibrated_loss(0.2, 3.0, "replace")) == pytest.approx((1.2, 2.4))
+
+
+def test_one_release_of_one_unit_unless_more_is_said() -> None:
+    assert counter_split(1.0, 100, 7) == counter_split(1.0, 100, 7, releases=1, sensitivity=1)
+    assert profile_split(1.0, 100, 7) == profile_split(1.0, 100, 7, releases=1)
