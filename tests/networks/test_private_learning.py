@@ -46,6 +46,16 @@ class Scripted(Source):
         self.add_discrete_laplace(values, law)
         assert values.sum() == self.seen[-1].sum()
 
+    def add_joint_laplace(self, tables: Sequence[NDArray[np.int64]], law: DiscreteLaplace) -> None:
+        farthest = 0.0
+        for values in tables:
+            self.seen.append(values.copy())
+            wanted = self.outcomes.pop(0) if self.outcomes else values.copy()
+            assert wanted.sum() == values.sum()
+            farthest = max(farthest, float(np.abs(wanted - values).sum()))
+            values[:] = wanted
+        self.log -= law.kappa * farthest
+
     def permute_and_flip(self, utilities: NDArray[np.int64], preference: Preference) -> int:
         chosen = self.choices.pop(0)
         heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
@@ -150,6 +160,10 @@ class Spy(SeededSource):
     def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         self.epsilon += 2 * law.kappa
         super().add_balanced_laplace(values, law)
+
+    def add_joint_laplace(self, tables: Sequence[NDArray[np.int64]], law: DiscreteLaplace) -> None:
+        self.epsilon += 2 * law.kappa
+        super().add_joint_laplace(tables, law)
 
     def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
         self.rho += 2 / (2 * law.sigma**2)

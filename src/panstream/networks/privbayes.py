@@ -105,9 +105,8 @@ class PrivBayes:
         marginals, structure, rest = split.fractions()
         tables = []
         if marginals:
-            shares = portions(marginals, [purse.weight(size) for size in domain.sizes])
-            for at, share in enumerate(shares):
-                tables.append(purse.measure("marginals", (at,), contingency(records, (at,)), share, source))
+            counts = [contingency(records, (at,)) for at in range(len(domain))]
+            tables += purse.measure_all("marginals", counts, marginals, source)
         limit = useful_cells(len(records), len(domain), self.epsilon * split.tables, self.theta)
         families = Families(degree=self.degree, cells=limit)
         parents: tuple[tuple[int, ...], ...] = ((),) * len(domain)

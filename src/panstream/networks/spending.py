@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import BudgetExhausted
 from panstream.networks.forest import NoisyTable
+from panstream.networks.grouping import LARGEST_TABLE, group_price, joint_groups, joint_spread
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.tables import choice_epsilon, choice_rate, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
@@ -23,7 +24,6 @@ from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, 
 __all__ = ["PurePurse", "Purse", "Thrift", "ZcdpPurse", "portions"]
 
 _GRID = 1 << 50
-_BALANCED = 64  # cells; in larger tables noise that adds up to 0 is hardly smaller
 
 
 def portions(total: Fraction, weights: Sequence[float]) -> list[Fraction]:
@@ -59,6 +59,11 @@ class Purse(Protocol):
         self, purpose: str, attributes: tuple[int, ...], counts: NDArray[np.int64], share: Fraction, source: Source
     ) -> NoisyTable:
         """Return the counts with noise that costs ``share``."""
+
+    def measure_all(
+        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: Source
+    ) -> list[NoisyTable]:
+        """Return the one-way tables of all attributes with noise that costs ``share`` in all."""
 
     def choose(
         self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, source: Source
@@ -102,7 +107,7 @@ class PurePurse(_Account):
     def size(self, share: Fraction, cells: int) -> float:
         """Return the mean absolute noise of a cell, about (1 - 1/cells)/kappa where it is balanced."""
         size = math.sqrt(self._law(share).variance / 2.0)
-        return size * (1.0 - 1.0 / cells) if cells <= _BALANCED else size
+        return size * (1.0 - 1.0 / cells) if cells <= LARGEST_TABLE else size
 
     def measure(
         self, purpose: str, attributes: tuple[int, ...], counts: NDArray[np.int64], share: Fraction, source: Source
@@ -115,12 +120,31 @@ class PurePurse(_Account):
         self._pay(purpose, share)
         noisy = np.array(counts, np.int64, order="C")
         law, cells = self._law(share), noisy.size
-        if cells > _BALANCED:
+        if cells > LARGEST_TABLE:
             source.add_discrete_laplace(noisy.reshape(-1), law)
             return NoisyTable(attributes, noisy, math.sqrt(law.variance), laplace=True)
         source.add_balanced_laplace(noisy.reshape(-1), law)
         left = (cells - 1) * (2 * cells - 1) / (2 * cells * (cells + 1))
         return NoisyTable(attributes, noisy, math.sqrt(law.variance * left), laplace=True)
+
+    def measure_all(
+        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: Source
+    ) -> list[NoisyTable]:
+        """Add noise of rate epsilon·share/2 to groups of tables at once: :mod:`panstream.networks.grouping`."""
+        sizes = [table.size for table in counts]
+        groups = joint_groups(sizes)
+        found: dict[int, NoisyTable] = {}
+        parts = portions(share, [group_price([sizes[at] for at in group]) for group in groups])
+        for group, part in zip(groups, parts, strict=True):
+            if len(group) == 1:
+                found[group[0]] = self.measure(purpose, (group[0],), counts[group[0]], part, source)
+                continue
+            self._pay(purpose, part)
+            law, noisy = self._law(part), [np.array(counts[at], np.int64) for at in group]
+            source.add_joint_laplace(noisy, law)
+            for at, table, spread in zip(group, noisy, joint_spread([table.size for table in noisy]), strict=True):
+                found[at] = NoisyTable((at,), table, math.sqrt(law.variance * spread), laplace=True)
+        return [found[at] for at in range(len(counts))]
 
     def blur(self, share: Fraction, sensitivity: int) -> float:
         """Return 2·sensitivity/(epsilon·share)."""
@@ -168,6 +192,16 @@ class ZcdpPurse(_Account):
         noisy = np.array(counts, np.int64, order="C")
         source.add_discrete_gaussian(noisy.reshape(-1), self._law(share))
         return NoisyTable(attributes, noisy, self._law(share).sigma)
+
+    def measure_all(
+        self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: Source
+    ) -> list[NoisyTable]:
+        """Add noise to every table on its own: Gaussian noise gains nothing by being drawn together."""
+        parts = portions(share, [self.weight(table.size) for table in counts])
+        return [
+            self.measure(purpose, (at,), table, part, source)
+            for at, (table, part) in enumerate(zip(counts, parts, strict=True))
+        ]
 
     def blur(self, share: Fraction, sensitivity: int) -> float:
         """Return 2·sensitivity/sqrt(8·rho·share)."""

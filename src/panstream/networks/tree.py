@@ -94,14 +94,9 @@ def grow_forest(
 ) -> list[NoisyTable]:
     """Spend the whole purse on one-way tables, private choices of edges, and the tables of the chosen edges."""
     domain = records.domain
-    positions = range(len(domain))
-    weights = [purse.weight(size) for size in domain.sizes]
     progress("one-way tables", 0.0)
-    counts = [contingency(records, (at,)) for at in positions]
-    ones = [
-        purse.measure("marginals", (at,), counts[at], share, source)
-        for at, share in zip(positions, portions(plan.marginals, weights), strict=True)
-    ]
+    counts = [contingency(records, (at,)) for at in range(len(domain))]
+    ones = purse.measure_all("marginals", counts, plan.marginals, source)
     if not plan.rounds:
         return ones
     progress("counting all pairs", 0.1)
@@ -118,11 +113,7 @@ def grow_forest(
     progress("two-way tables", 0.5)
     left = plan.tables + sum(each[min(len(edges) + 1, plan.rounds) :], Fraction(0))
     if not edges:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
-        again = portions(left, weights)
-        return ones + [
-            purse.measure("tables", (at,), counts[at], share, source)
-            for at, share in zip(positions, again, strict=True)
-        ]
+        return ones + purse.measure_all("tables", counts, left, source)
     shares = portions(left, [purse.weight(cells[edge]) for edge in edges])
     return ones + [
         purse.measure("tables", edge, pairs[edge], share, source) for edge, share in zip(edges, shares, strict=True)

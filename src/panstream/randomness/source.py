@@ -8,7 +8,8 @@ it handed out are overwritten.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
@@ -135,6 +136,41 @@ class Source:
                 table[accepted[0], -1] = -sums[accepted[0]]
                 values += table[accepted[0]]
                 return
+
+    def add_joint_laplace(self, tables: Sequence[NDArray[np.int64]], law: DiscreteLaplace) -> None:
+        """Add noise x to several tables, in place: P(x) proportional to exp(-kappa·max‖x_i‖₁), each x_i with sum 0.
+
+        Exact and for few cells (:mod:`panstream.randomness.balls`), which also says what is not overwritten.
+        """
+        if law.numerator is None:
+            return
+        from panstream.randomness.balls import balanced_point, mixture, pick
+
+        numerator = min(2 * law.numerator, (1 << 62) - 1)
+        shares = mixture(tuple(table.size for table in tables))
+        radius = pick(shares, Fraction(numerator, 1 << LAPLACE_BITS), self._below)
+        radius += self._geometric_sum(len(shares), DiscreteLaplace(numerator))
+        for table in tables:
+            table += balanced_point(table.size, radius, self._below)
+
+    def _geometric_sum(self, count: int, law: DiscreteLaplace) -> int:
+        """Return the sum of ``count`` numbers with P(k) proportional to exp(-kappa·k): what is left of two-sided noise."""
+        total = 0
+        draws: NDArray[np.int64] = self.scratch.array(2 * count + 32, np.int64)
+        while count:
+            draws.fill(0)
+            Source.add_discrete_laplace(self, draws, law)
+            kept = draws[draws >= 0][:count]
+            total, count = total + int(kept.sum()), count - kept.size
+        return total
+
+    def _below(self, bound: int) -> int:
+        """Return a uniform integer below any bound."""
+        bits = (bound - 1).bit_length()
+        while True:
+            drawn = int.from_bytes(self._words(-(-bits // 64)).tobytes(), "little") >> (-bits % 64)
+            if drawn < bound:
+                return drawn
 
     def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
         """Add independent noise of ``law`` to every element of ``values``, in place."""

@@ -59,6 +59,16 @@ class PrescribedSource(Source):
         """Do the same: among tables with the same sum the law is proportional to that of independent noise."""
         self.add_discrete_laplace(values, law)
 
+    def add_joint_laplace(self, tables: Sequence[Table], law: DiscreteLaplace) -> None:
+        """Do the same for tables whose noise is drawn together: the farthest of them counts."""
+        farthest = 0.0
+        for values in tables:
+            self.seen.append(values.copy())
+            wanted = self.tables.pop(0) if self.tables else values.copy()
+            farthest = max(farthest, float(np.abs(wanted - values).sum()))
+            values[:] = wanted
+        self.log -= law.kappa * farthest
+
     def add_discrete_gaussian(self, values: Table, law: DiscreteGaussian) -> None:
         """Put the next table in and keep the true one with its noise."""
         self.seen.append(values.copy())

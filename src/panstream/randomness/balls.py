@@ -1,0 +1,125 @@
+"""Noise for several tables at once: radius by the largest of them, each then uniform in its ball of integer points.
+
+For tables whose sums are public, P(x) is proportional to exp(-kappa·max‖x_i‖₁) among integer vectors x_i that each sum to
+0. All ‖x_i‖₁ are even; with r_i half of it, P(x) is a mixture over m of uniform laws on {r_i <= m for all i}, with weights
+proportional to q^m·V_1(m)·V_2(m)···, q = exp(-2·kappa), where V_i(m) counts the vectors of table i with r_i <= m. That
+product of Ehrhart polynomials is, with nonnegative whole h_j (Stanley 1980), Σ_j h_j·C(m + D - j, D), D its degree. So m is j
+plus D + 1 geometric numbers, j drawn in proportion to h_j·q^j. Everything is exact: weights are compared with a uniform number
+of as many digits as it takes.
+
+Unlike other draws, those here pass through Python's integers, which cannot be overwritten: for steps that hold the
+records anyway, not for states that must survive an intruder.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+
+__all__ = ["LARGEST_DIMENSION", "balanced_point", "balls", "mixture", "pick"]
+
+LARGEST_DIMENSION = 256
+Below = Callable[[int], int]
+"""Draws a uniform integer below its argument."""
+
+
+@functools.lru_cache(maxsize=256)
+def _squares(size: int) -> tuple[int, ...]:
+    return tuple(math.comb(size - 1, j) ** 2 for j in range(size))
+
+
+def balls(size: int, radius: int) -> int:
+    """Return how many integer vectors of this size sum to 0 with absolute values that sum to at most 2·radius.
+
+    >>> [balls(2, m) for m in range(3)], balls(3, 1)
+    ([1, 3, 5], 7)
+    """
+    if radius < 0:
+        return 0
+    return sum(square * math.comb(radius + size - 1 - j, size - 1) for j, square in enumerate(_squares(size)))
+
+
+@functools.lru_cache(maxsize=64)
+def mixture(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return h_0..h_D with Π balls(size, m) = Σ_j h_j·C(m + D - j, D) for all m.
+
+    >>> mixture((2, 2))
+    (1, 6, 1)
+    """
+    degree = sum(size - 1 for size in sizes)
+    values = [math.prod(balls(size, m) for size in sizes) for m in range(degree + 1)]
+    signs = [(-1) ** i * math.comb(degree + 1, i) for i in range(degree + 1)]
+    return tuple(sum(signs[i] * values[j - i] for i in range(j + 1)) for j in range(degree + 1))
+
+
+def pick(weights: Sequence[int], rate: Fraction, below: Below) -> int:
+    """Return j with probability proportional to weights[j]·exp(-rate·j), exactly: digits are added until one j is left."""
+    digits, bits, drawn = 60, 0, 0
+    while True:
+        context = Context(prec=digits + 60, Emin=-(10**15), Emax=10**15)
+        decay = context.exp(context.divide(Decimal(-rate.numerator), Decimal(rate.denominator)))
+        drawn, bits = (drawn << (3 * digits - bits)) | below(1 << (3 * digits - bits)), 3 * digits
+        powers = [Decimal(1)]
+        for _ in weights[1:]:
+            powers.append(context.multiply(powers[-1], decay))
+        sums, total = [], Decimal(0)
+        for weight, power in zip(weights, powers, strict=True):
+            total = context.add(total, context.multiply(context.create_decimal(weight), power))
+            sums.append(total)
+        # Relative errors of single operations are below 10^-(digits + 59) and only add up.
+        slack = Fraction(1, 10**digits)
+        low, high = Fraction(drawn, 1 << bits), Fraction(drawn + 1, 1 << bits)
+        bounds = [Fraction(each) / Fraction(total) for each in sums[:-1]]
+        at = sum(low >= bound for bound in bounds)
+        clear = at == 0 or low >= bounds[at - 1] * (1 + slack)
+        if clear and (at == len(bounds) or high <= bounds[at] * (1 - slack)):
+            return at
+        digits *= 2
+
+
+def balanced_point(size: int, radius: int, below: Below) -> list[int]:
+    """Return a uniform integer vector that sums to 0 with absolute values that sum to at most 2·radius."""
+    place = below(balls(size, radius))
+    inside, outside = -1, radius  # balls(inside) <= place < balls(outside)
+    while outside - inside > 1:
+        middle = (inside + outside) // 2
+        inside, outside = (inside, middle) if balls(size, middle) > place else (middle, outside)
+    if outside == 0:
+        return [0] * size
+    place -= balls(size, inside)
+    negative = 0
+    while place >= 0:  # how many are below 0; the other parts of the vector follow uniformly
+        negative += 1
+        place -= _vectors(size, outside, negative)
+    order = list(range(size))
+    for at in range(negative):
+        other = at + below(size - at)
+        order[at], order[other] = order[other], order[at]
+    point = [0] * size
+    cuts = [0, *sorted(_subset(outside - 1, negative - 1, below)), outside]
+    for at, (low, high) in zip(order[:negative], itertools.pairwise(cuts), strict=True):
+        point[at] = low - high
+    rest = size - negative
+    cuts = [0, *sorted(_subset(outside + rest - 1, rest - 1, below)), outside + rest]
+    for at, (low, high) in zip(order[negative:], itertools.pairwise(cuts), strict=True):
+        point[at] = high - low - 1
+    return point
+
+
+def _vectors(size: int, radius: int, negative: int) -> int:
+    """Return how many vectors of this very radius have so many entries below 0."""
+    rest = size - negative
+    return math.comb(size, negative) * math.comb(radius - 1, negative - 1) * math.comb(radius + rest - 1, rest - 1)
+
+
+def _subset(of: int, size: int, below: Below) -> set[int]:
+    """Return a uniform subset of 1..of (Floyd)."""
+    chosen: set[int] = set()
+    for top in range(of - size + 1, of + 1):
+        drawn = 1 + below(top)
+        chosen.add(top if drawn in chosen else drawn)
+    return chosen
