@@ -97,7 +97,8 @@ class Score:
             row = json.loads(line)
             before[row["key"]] = row["outcome"]
         self.outcomes = {one: before[key(one)] for one in found if before.get(key(one), "survives") != "survives"}
-        return [one for one in found if one not in self.outcomes]
+        left = [one for one in found if one not in self.outcomes]
+        return sorted(left, key=lambda one: key(one) in before)  # new ones first
 
     def put(self, mutant: Mutant, outcome: str, seconds: float) -> None:
         """Remember one, and show it if nobody noticed."""
