@@ -27,6 +27,7 @@ from panstream.engine.selection import take_ids
 from panstream.engine.sources import FileSource
 from panstream.engine.sources.ahead import read_ahead
 from panstream.engine.sources.parquet import ParquetFile
+from panstream.engine.sources.parquet_pages.pages import Page
 from panstream.engine.sources.typed import Piece
 from panstream.engine.stored_ids import StoredIds, StoredPage
 
@@ -221,10 +222,14 @@ def test_a_missing_value_where_the_file_says_there_is_none_is_damage(
     path = written(tmp_path / "f.parquet", pa.array(["id-1", None, "id-2"] * 30), use_dictionary=False)
     monkeypatch.setattr("panstream.engine.sources.parquet_pages.pages._complete", lambda part: True)
     ids = pieces(path, 90, packed=True)[0]
+    decompressed: list[Page] = []
+    unpack = Page.unpack
+    monkeypatch.setattr(Page, "unpack", lambda self: (unpack(self), decompressed.append(self)))
     for _ in range(2):
         with pytest.raises(SourceError, match=r"f\.parquet could not be read: it is cut off, damaged"):
             ids.all()
     ids.wipe()
+    assert decompressed and not any(page.body.any() for page in decompressed)
     monkeypatch.undo()
     file = ParquetFile(path, SCHEMA, rows=90, stored_ids=True, ahead=False, hurry=lambda: True)
     piece = next(iter(file.pieces()))

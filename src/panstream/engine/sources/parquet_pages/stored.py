@@ -15,7 +15,6 @@ from panstream.engine.sources.parquet_pages.cursor import SLACK, Cursor
 from panstream.engine.sources.parquet_pages.headers import Damaged
 from panstream.engine.sources.parquet_pages.strings import StringColumn
 from panstream.engine.stored_ids import StoredIds, StoredPage
-from panstream.scratch import wipe
 
 __all__ = ["StoredColumn"]
 
@@ -66,11 +65,14 @@ class StoredColumn:
             return StoredPage(page.body, at, cursor.rows, cursor.place)
 
         def unpacked() -> tuple[NDArray[np.uint8], int]:
-            page.unpack()
-            at, present = cursor.levels(page)
-            if present is not None:
-                wipe(page.body)
-                raise Damaged("a value is missing where the file says that none is")
+            try:
+                page.unpack()
+                at, present = cursor.levels(page)
+                if present is not None:
+                    raise Damaged("a value is missing where the file says that none is")
+            except BaseException:
+                page.wipe()
+                raise
             return page.body, at
 
         unpack = partial(guarded, unpacked, place=cursor.place, what="a Parquet file")
