@@ -66,3 +66,9 @@ def test_a_state_takes_more_than_nothing_and_less_than_everything(specimen: Spec
 def test_the_parts_of_every_claim_add_up(specimen: Specimen) -> None:
     claim = specimen.algorithm.claim()
     assert sum(claim.parts.values()) == pytest.approx(claim.epsilon, rel=1e-9)
+
+
+@pytest.mark.parametrize("specimen", WITH_EPSILON, ids=str)
+def test_a_claim_says_that_there_is_no_noise_exactly_when_there_is_none(specimen: Specimen) -> None:
+    assert "no noise" not in specimen.algorithm.claim().note
+    assert "no noise" in replace(specimen.algorithm, epsilon=math.inf).claim().note

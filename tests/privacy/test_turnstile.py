@@ -128,3 +128,11 @@ def test_losses_of_one_user_in_another_s_place_are_twice_as_large():
 def test_one_release_of_one_unit_unless_more_is_said() -> None:
     assert counter_split(1.0, 100, 7) == counter_split(1.0, 100, 7, releases=1, sensitivity=1)
     assert profile_split(1.0, 100, 7) == profile_split(1.0, 100, 7, releases=1)
+
+
+def test_one_step_unless_more_is_said() -> None:
+    assert (
+        counter_variance(0.5, 0.2, 100, 7)
+        == counter_variance(0.5, 0.2, 100, 7, 1)
+        < counter_variance(0.5, 0.2, 100, 7, 2)
+    )

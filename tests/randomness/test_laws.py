@@ -101,3 +101,11 @@ def test_no_noise_has_no_decay_and_little_noise_has_its_variance() -> None:
     for kappa in (699.9, 700.0, 701.0):
         assert DiscreteLaplace.at_most(kappa).variance == pytest.approx(2 * math.exp(-kappa), rel=1e-6)
         assert laplace_variance(kappa) == pytest.approx(2 * math.exp(-kappa), rel=1e-6)
+
+
+def test_thresholds_of_coins_end_at_certainty() -> None:
+    assert Coin(0).probability == 0
+    assert Coin(1 << 64).probability == 1
+    for threshold in (-1, (1 << 64) + 1, 1 << 65):
+        with pytest.raises(InvalidParameter, match="threshold must be in"):
+            Coin(threshold)
