@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ from mutation.forking import MOST, Broken, Forks, exchange  # noqa: E402
 sys.path[:] = [place for place in sys.path if Path(place).resolve() != ROOT / "benchmarks"]
 
 SOURCE = ROOT / "src" / "panstream"
+EQUIVALENT = ROOT / "benchmarks" / "mutation" / "equivalent.toml"  # changes that change nothing, and why
 TARGET = 0.95
 ROOMS = ("privacy", "randomness", "density", "distinct", "turnstile", "continual", "networks")
 TESTS = (
@@ -111,9 +113,28 @@ class Score:
             print(f"survives {told(mutant)}", flush=True)
 
     def survivors(self) -> list[Mutant]:
-        """Return those that nobody noticed, in order."""
+        """Return those that nobody noticed, in order, less those that are known to change nothing."""
         found = [mutant for mutant, outcome in self.outcomes.items() if outcome == "survives"]
-        return sorted(found, key=lambda mutant: (str(mutant.path), mutant.line))
+        return sorted(set(found) - set(self.alike()), key=lambda mutant: (str(mutant.path), mutant.line))
+
+    def alike(self) -> list[Mutant]:
+        """Return those that nobody noticed because they change nothing that can be seen."""
+        known = equivalent()
+        found = [mutant for mutant, outcome in self.outcomes.items() if outcome == "survives"]
+        return [mutant for mutant in found if place(mutant) in known]
+
+
+@functools.cache
+def equivalent() -> frozenset[tuple[str, str, str]]:
+    """Return the file, the line as it is and the change of all mutants that are known to change nothing."""
+    listed = tomllib.loads(EQUIVALENT.read_text())["mutant"] if EQUIVALENT.exists() else []
+    return frozenset((one["file"], one["line"], change) for one in listed for change in one["changes"])
+
+
+def place(mutant: Mutant) -> tuple[str, str, str]:
+    """Return how a mutant is listed: its file, the line as it is, and the change."""
+    line = mutant.path.read_text().splitlines()[mutant.line - 1].strip()
+    return str(mutant.path.relative_to(SOURCE)), line, mutant.change
 
 
 @functools.cache
@@ -129,8 +150,8 @@ def key(mutant: Mutant) -> str:
 
 def told(mutant: Mutant) -> str:
     """Return where the mutant is, what was changed, and the line as it was."""
-    line = mutant.path.read_text().splitlines()[mutant.line - 1].strip()
-    return f"{mutant.path.relative_to(SOURCE)}:{mutant.line}: {mutant.change}   in: {line}"
+    file, line, change = place(mutant)
+    return f"{file}:{mutant.line}: {change}   in: {line}"
 
 
 def usable(item: pytest.Item) -> bool:
@@ -285,13 +306,17 @@ def main() -> int:
 
 def summary(score: Score) -> int:
     """Print the share that was noticed; return 1 if it is too small."""
-    left = score.survivors()
-    total, share = len(score.outcomes), 1 - len(left) / len(score.outcomes)
+    left, alike = score.survivors(), len(score.alike())
+    total = len(score.outcomes)
+    noticed = total - len(left) - alike
+    share = noticed / (total - alike)
     for mutant in left:
         print("survivor", told(mutant))
     verdict = "pass" if share >= TARGET else "fail"
     print(f"{'unchanged, noticed':<20} 0 of {score.unchanged}")
-    print(f"{'mutants noticed':<20} {total - len(left)} of {total} = {share:.1%}  target {TARGET:.0%}  {verdict}")
+    print(f"{'change nothing':<20} {alike} of {total}, listed in {EQUIVALENT.relative_to(ROOT)}")
+    print(f"{'noticed of all':<20} {noticed} of {total} = {noticed / total:.1%}")
+    print(f"{'mutants noticed':<20} {noticed} of {total - alike} = {share:.1%}  target {TARGET:.0%}  {verdict}")
     return int(share < TARGET)
 
 

@@ -1,6 +1,7 @@
 """Entropy is asked for in a way that waits until the kernel has some, and is asked for again until there is enough."""
 
 import ctypes
+import sys
 
 import numpy as np
 import pytest
@@ -37,3 +38,48 @@ def test_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="no entropy") as raised:
         entropy.system_entropy(np.zeros(4, np.uint8))
     assert raised.value.errno == 38
+
+
+def test_linux_is_asked_directly_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (entropy._getrandom() is not None) == (sys.platform == "linux")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert entropy._getrandom() is None
+
+
+def test_without_the_call_the_device_is_read_unbuffered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffered reader would keep bytes that nobody overwrites."""
+    opened: list[dict[str, object]] = []
+
+    class Device:
+        def __enter__(self) -> "Device":
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            return None
+
+        def readinto(self, target: memoryview) -> int | None:
+            if len(opened) == 2:
+                return None  # nothing for now: asked again
+            target[:2] = b"ab"
+            return 2
+
+    def remember(path: str, mode: str, **options: object) -> Device:
+        opened.append({"path": path, "mode": mode, **options})
+        return Device()
+
+    monkeypatch.setattr(entropy, "_GETRANDOM", None)
+    monkeypatch.setattr("builtins.open", remember)
+    buffer = np.zeros(6, np.uint8)
+    entropy.system_entropy(buffer)
+    monkeypatch.undo()
+    assert buffer.tobytes() == b"ababab"
+    assert opened == [{"path": "/dev/urandom", "mode": "rb", "buffering": 0}] * 4
+
+
+def test_without_both_python_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entropy, "_GETRANDOM", None)
+    monkeypatch.setattr("os.path.exists", lambda path: False)
+    monkeypatch.setattr("os.urandom", lambda size: bytes(range(size)))
+    buffer = np.zeros(5, np.uint8)
+    entropy.system_entropy(buffer)
+    assert buffer.tolist() == [0, 1, 2, 3, 4]

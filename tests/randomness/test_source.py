@@ -208,3 +208,30 @@ def test_two_sources_never_draw_the_same(words: int) -> None:
             source.fill_words(drawn)
             assert drawn[:4].tobytes() not in seen
             seen.add(drawn[:4].tobytes())
+
+
+@pytest.mark.parametrize(("word", "head"), [(6 << 8, 1), (7 << 8, 0)])
+def test_a_single_tie_is_settled_by_a_word_of_its_own(word: int, head: int) -> None:
+    class Scripted(Source):
+        def _fill(self, buffer: np.ndarray) -> None:  # type: ignore[type-arg]
+            if buffer.size == 3:
+                buffer[:] = (4, 5, 6)
+            else:
+                assert buffer.size == 8
+                buffer.view(np.uint64)[:] = word
+
+    with Scripted() as source:
+        assert source.bernoulli(Coin(5 << 56 | 7), 3).tolist() == [1, head, 0]
+
+
+def test_a_closed_source_starts_afresh() -> None:
+    """The cipher is thrown away with its key, and so is the count of what came from the system directly."""
+    source = Source()
+    source.fill_words(np.empty(4, np.uint64))
+    assert source._cipher is None
+    assert source._drawn == 32
+    source.fill_words(np.empty(1000, np.uint64))
+    assert source._cipher is not None
+    source.close()
+    assert source._cipher is None
+    assert source._drawn == 0
