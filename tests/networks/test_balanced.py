@@ -72,6 +72,16 @@ def test_numbers_come_from_their_bins() -> None:
         assert set(columns["dose"]) > {1.5}
 
 
+def test_numbers_are_spread_evenly_over_their_bin() -> None:
+    """4,000 numbers from 0 to 8: all different, an eighth in each unit."""
+    records = Records(Domain({"dose": Bins([0.0, 8.0])}), np.zeros((1, 4000), np.uint16))
+    with Source() as source:
+        dose = np.array(numeric_columns(records, source)["dose"], float)
+    assert len(set(dose.tolist())) > 3990
+    for count in np.bincount(dose.astype(int), minlength=8).tolist():
+        assert_rate(count, 4000, 1 / 8, "numbers in an eighth of the bin")
+
+
 def test_comparison_is_half_the_l1_distance() -> None:
     domain = Domain({"a": ["x", "y"], "b": ["u", "v"]})
     one = Records(domain, np.array([[0, 0, 1, 1], [0, 1, 0, 1]], np.uint16))
