@@ -180,12 +180,12 @@ class Spy(SeededSource):
         self.rho += self._choice(preference, 2.0) ** 2 / 8
         return super().exponential(utilities, preference)
 
-    sensitivity = 2.0  # of the gain; R's is 3n + 2 of its own units
+    sensitivity = 2.0  # of the gain; R's is 3n - 2 of its own units
 
 
 class SpyR(Spy):
     __slots__ = ()
-    sensitivity = 3.0 * 2000 + 2
+    sensitivity = 3.0 * 2000 - 2
 
 
 def chain(n: int = 2000, seed: int = 0) -> Records:

@@ -21,6 +21,7 @@ from panstream.networks.network import BayesianNetwork
 from panstream.networks.propagation import Forest, Table, spanning
 from panstream.networks.simplex import expected
 from panstream.networks.smoothing import smoothed
+from panstream.networks.views import Views
 
 __all__ = ["NoisyTable", "fit_forest"]
 
@@ -34,11 +35,20 @@ class _Measured(NamedTuple):
     values: Table
     sd: float
     bend: float
+    freedom: int
+    maps: tuple[Table, Table] | None = None
 
     def misfit(self, found: Table, scale: float) -> tuple[float, Table]:
         """Return the negative log-likelihood of ``found`` and its gradient, both times ``scale``."""
         if math.isinf(self.sd):
             return 0.0, np.zeros_like(found)
+        if self.maps is None:
+            return self._misfit(found, scale)
+        rows, columns = self.maps
+        value, slope = self._misfit(rows @ found @ columns.T, scale)
+        return value, rows.T @ slope @ columns
+
+    def _misfit(self, found: Table, scale: float) -> tuple[float, Table]:
         gap = found - self.values
         weight = scale / self.sd**2
         if math.isinf(self.bend):
@@ -55,13 +65,15 @@ _Merged: TypeAlias = dict[tuple[int, ...], _Measured]
 class NoisyTable:
     """Released counts: the positions of its attributes, one axis each, and the standard deviation of a cell's noise.
 
-    ``laplace`` says that the noise has Laplace's heavy tails: single wild cells then pull less.
+    ``laplace`` says that the noise has Laplace's heavy tails: single wild cells then pull less. With ``views`` the counts
+    are those of groups of categories (:mod:`panstream.networks.views`).
     """
 
     attributes: tuple[int, ...]
     counts: NDArray[Any]
     sigma: float
     laplace: bool = False
+    views: Views | None = None
 
     def __post_init__(self) -> None:
         if not (self.sigma >= 0 and math.isfinite(self.sigma)):
@@ -82,7 +94,7 @@ def fit_forest(
     """Return the network whose edges are the two-way tables and whose marginals are closest to all tables.
 
     Minimises Σ ‖n·μ - counts‖²/(2·sigma²) + shrinkage·Σ (r-1)(c-1)·I(edge), the second sum over edges with r times c
-    cells and I in nats: where the noise leaves nothing to see, an edge fades into independence. For strong Laplace
+    cells (groups, where the table has views) and I in nats: where the noise leaves nothing to see, an edge fades into independence. For strong Laplace
     noise of scale b the square is replaced by sqrt(x² + b²)/b - 1, nearly that noise's log-likelihood. Each
     conditional row is then mixed with ``smoothing`` noise standard deviations' worth of the child's own distribution,
     so no probability is 0.
@@ -108,31 +120,38 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
             raise InvalidParameter(f"a table must be of one or two attributes, got {table.attributes}")
         values = np.asarray(table.counts, np.float64) / records
         values = values if key == table.attributes else values.T
-        if values.shape != tuple(domain.sizes[each] for each in key):
+        counts, shape, maps = tuple(domain.sizes[each] for each in key), tuple(domain.sizes[each] for each in key), None
+        if table.views is not None:
+            views = table.views if key == table.attributes else table.views[::-1]
+            counts, shape = tuple(view.count for view in views), tuple(view.cells for view in views)
+            maps = (views[0].matrix.astype(np.float64), views[1].matrix.astype(np.float64))
+        if values.shape != shape:
             raise InvalidParameter(f"the table of attributes {table.attributes} does not have the domain's shape")
         sd = max(table.sigma, 0.5) / records  # exact counts are no better than to half a record
         # Where the noise is small against an average cell the square does as well and is quicker to minimise.
         bend = sd / math.sqrt(2.0) if table.laplace and sd * values.size > _VISIBLE else math.inf
         if key in found:
-            other, spread, bent = found[key]
+            other, spread, bent, _, seen = found[key]
+            if maps is not None or seen is not None:
+                raise InvalidParameter("a view of a table cannot be averaged with another table of the same attributes")
             weight = spread**2 / (spread**2 + sd**2)
             values, sd = weight * values + (1 - weight) * other, sd * spread / math.hypot(sd, spread)
             bend = sd / math.sqrt(2.0) if math.isfinite(min(bend, bent)) else math.inf
-        found[key] = _Measured(values, sd, bend)
-    for key, (values, sd, bend) in found.items():
+        found[key] = _Measured(values, sd, bend, math.prod(count - 1 for count in counts), maps)
+    for key, (values, sd, bend, freedom, maps) in found.items():
         curves, left = smoothed(domain, key, values, sd)
-        found[key] = _Measured(curves, left, bend * left / sd)
+        found[key] = _Measured(curves, left, bend * left / sd, freedom, maps)
     return found
 
 
 def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int) -> tuple[list[Table], list[Table]]:
     """Run mirror descent on log potentials with a step that grows while the objective falls."""
-    blank = [_Measured(np.full(size, 1.0 / size), math.inf, math.inf) for size in forest.sizes]
+    blank = [_Measured(np.full(size, 1.0 / size), math.inf, math.inf, 0) for size in forest.sizes]
     ones = [merged.get((at,), blank[at]) for at in range(len(forest.sizes))]
     twos = [merged[edge] for edge in forest.edges]
     finest = min([each.sd for each in (*ones, *twos)], default=1.0)
     scale = finest**2 if math.isfinite(finest) else 1.0
-    prices = [shrinkage * scale * math.prod(forest.sizes[each] - 1 for each in edge) for edge in forest.edges]
+    prices = [shrinkage * scale * each.freedom for each in twos]
 
     def evaluate(nodes: list[Table], pairs: list[Table]) -> tuple[float, list[Table], list[Table]]:
         total, slopes, steeps = 0.0, [], []
@@ -148,7 +167,7 @@ def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int)
         return total, slopes, steeps
 
     singles = [_start(each.values, each.sd) for each in ones]
-    doubles = [np.zeros_like(each.values) for each in twos]
+    doubles = [np.zeros([forest.sizes[at] for at in edge]) for edge in forest.edges]
     nodes, pairs = forest.marginals(singles, doubles)
     best, slopes, steeps = evaluate(nodes, pairs)
     steepest = max(float(np.abs(slope).max()) for slope in (*slopes, *steeps))

@@ -45,7 +45,7 @@ def smoothed(
     left = 1.0
     for axis, attribute in enumerate(attributes):
         cells = ordered_cells(domain, attribute)
-        if not cells or sigma == 0:
+        if not cells or sigma == 0 or values.shape[axis] != domain.sizes[attribute]:
             continue
         lines = np.moveaxis(values, axis, 0)
         lines[:cells], kept = _curves(lines[:cells], sigma * math.sqrt(left))

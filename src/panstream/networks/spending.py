@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from panstream.errors import BudgetExhausted
 from panstream.networks.forest import NoisyTable
 from panstream.networks.grouping import LARGEST_TABLE, group_price, joint_groups, joint_spread
+from panstream.networks.views import Views
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.tables import choice_epsilon, choice_rate, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
@@ -37,6 +38,7 @@ class Thrift(NamedTuple):
 
     hopeless: float
     tables: float
+    theta: float = 2.0
 
 
 class Purse(Protocol):
@@ -56,14 +58,26 @@ class Purse(Protocol):
         """Return how much utility a choice that costs ``share`` may overlook, for each nat of candidates."""
 
     def measure(
-        self, purpose: str, attributes: tuple[int, ...], counts: NDArray[np.int64], share: Fraction, source: Source
+        self,
+        purpose: str,
+        attributes: tuple[int, ...],
+        counts: NDArray[np.int64],
+        share: Fraction,
+        source: Source,
+        views: Views | None = None,
     ) -> NoisyTable:
-        """Return the counts with noise that costs ``share``."""
+        """Return the counts, one for each record in one cell or its difference, with noise that costs ``share``."""
+
+    def useful(self, share: Fraction, records: int) -> float:
+        """Return how many cells a table that costs ``share`` should have at most."""
 
     def measure_all(
         self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: Source
     ) -> list[NoisyTable]:
         """Return the one-way tables of all attributes with noise that costs ``share`` in all."""
+
+    def moved(self, sizes: Sequence[int]) -> float:
+        """Return half the mean absolute noise of all one-way tables together, if all is spent on them."""
 
     def choose(
         self, purpose: str, utilities: NDArray[np.int64], sensitivity: int, share: Fraction, source: Source
@@ -110,7 +124,13 @@ class PurePurse(_Account):
         return size * (1.0 - 1.0 / cells) if cells <= LARGEST_TABLE else size
 
     def measure(
-        self, purpose: str, attributes: tuple[int, ...], counts: NDArray[np.int64], share: Fraction, source: Source
+        self,
+        purpose: str,
+        attributes: tuple[int, ...],
+        counts: NDArray[np.int64],
+        share: Fraction,
+        source: Source,
+        views: Views | None = None,
     ) -> NoisyTable:
         """Add discrete Laplace noise of rate epsilon·share/2 to every cell; in small tables it adds up to 0.
 
@@ -120,12 +140,16 @@ class PurePurse(_Account):
         self._pay(purpose, share)
         noisy = np.array(counts, np.int64, order="C")
         law, cells = self._law(share), noisy.size
-        if cells > LARGEST_TABLE:
+        if cells > LARGEST_TABLE or (views is not None and any(view.count == 2 for view in views)):
             source.add_discrete_laplace(noisy.reshape(-1), law)
-            return NoisyTable(attributes, noisy, math.sqrt(law.variance), laplace=True)
+            return NoisyTable(attributes, noisy, math.sqrt(law.variance), True, views)
         source.add_balanced_laplace(noisy.reshape(-1), law)
         left = (cells - 1) * (2 * cells - 1) / (2 * cells * (cells + 1))
-        return NoisyTable(attributes, noisy, math.sqrt(law.variance * left), laplace=True)
+        return NoisyTable(attributes, noisy, math.sqrt(law.variance * left), True, views)
+
+    def useful(self, share: Fraction, records: int) -> float:
+        """Return the cells whose average count is theta noise scales: records·epsilon·share/(2·theta)."""
+        return records * float(self._loss(share)) / (2.0 * self.thrift.theta)
 
     def measure_all(
         self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: Source
@@ -145,6 +169,19 @@ class PurePurse(_Account):
             for at, table, spread in zip(group, noisy, joint_spread([table.size for table in noisy]), strict=True):
                 found[at] = NoisyTable((at,), table, math.sqrt(law.variance * spread), laplace=True)
         return [found[at] for at in range(len(counts))]
+
+    def moved(self, sizes: Sequence[int]) -> float:
+        """Return the sum over groups of (D + 1)(1 - 1/c)/(2·kappa), or of (c - 1)/(2·kappa) for tables on their own."""
+        groups = [[sizes[at] for at in group] for group in joint_groups(sizes)]
+        total = 0.0
+        for group, part in zip(groups, portions(Fraction(1), [group_price(group) for group in groups]), strict=True):
+            if len(group) == 1:
+                total += group[0] * self.size(part, group[0]) / 2.0
+            else:
+                free = sum(size - 1 for size in group)
+                scale = math.sqrt(self._law(part).variance / 2.0)
+                total += (free + 1) * math.fsum(1 - 1 / size for size in group) * scale / 2.0
+        return total
 
     def blur(self, share: Fraction, sensitivity: int) -> float:
         """Return 2·sensitivity/(epsilon·share)."""
@@ -185,13 +222,23 @@ class ZcdpPurse(_Account):
         return self._law(share).sigma * math.sqrt(2.0 / math.pi * (1.0 - 1.0 / cells))
 
     def measure(
-        self, purpose: str, attributes: tuple[int, ...], counts: NDArray[np.int64], share: Fraction, source: Source
+        self,
+        purpose: str,
+        attributes: tuple[int, ...],
+        counts: NDArray[np.int64],
+        share: Fraction,
+        source: Source,
+        views: Views | None = None,
     ) -> NoisyTable:
         """Add discrete Gaussian noise with sigma² = 1/(rho·share) to every cell."""
         self._pay(purpose, share)
         noisy = np.array(counts, np.int64, order="C")
         source.add_discrete_gaussian(noisy.reshape(-1), self._law(share))
-        return NoisyTable(attributes, noisy, self._law(share).sigma)
+        return NoisyTable(attributes, noisy, self._law(share).sigma, False, views)
+
+    def useful(self, share: Fraction, records: int) -> float:
+        """Return infinity: tables stay whole."""
+        return math.inf
 
     def measure_all(
         self, purpose: str, counts: Sequence[NDArray[np.int64]], share: Fraction, source: Source
@@ -202,6 +249,11 @@ class ZcdpPurse(_Account):
             self.measure(purpose, (at,), table, part, source)
             for at, (table, part) in enumerate(zip(counts, parts, strict=True))
         ]
+
+    def moved(self, sizes: Sequence[int]) -> float:
+        """Return the sum over tables of half their cells' mean absolute noise."""
+        shares = portions(Fraction(1), [self.weight(size) for size in sizes])
+        return math.fsum(size * self.size(share, size) / 2.0 for size, share in zip(sizes, shares, strict=True))
 
     def blur(self, share: Fraction, sensitivity: int) -> float:
         """Return 2·sensitivity/sqrt(8·rho·share)."""

@@ -9,6 +9,7 @@ goes to the tables; larger tables get more budget; an edge fades into independen
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +28,7 @@ from panstream.networks.scores import RESIDUAL_SENSITIVITY, residual_units
 from panstream.networks.simplex import project
 from panstream.networks.smoothing import smoothed
 from panstream.networks.spending import Purse, ZcdpPurse, portions
+from panstream.networks.views import Views, pair_views
 from panstream.privacy import Claim
 from panstream.randomness import Source
 
@@ -104,9 +106,11 @@ def grow_forest(
     curves = [smoothed(domain, table.attributes, np.asarray(table.counts), table.sigma) for table in ones]
     visible = [sigma / table.sigma if table.sigma else 1.0 for table, (_, sigma) in zip(ones, curves, strict=True)]
     share = plan.tables / plan.rounds
-    cells = {pair: table.size * visible[pair[0]] * visible[pair[1]] for pair, table in pairs.items()}
-    noise = {pair: cells[pair] * purse.size(share, table.size) for pair, table in pairs.items()}
-    utilities = _gains(len(records), [curve for curve, _ in curves], pairs, noise)
+    shapes = [project(curve / len(records)) for curve, _ in curves]
+    views = _views(domain, pairs, shapes, purse.useful(share, len(records)))
+    cells = {pair: _cells(table.shape, views[pair], pair, visible) for pair, table in pairs.items()}
+    noise = {pair: cells[pair] * purse.size(share, _seen(table, views[pair]).size) for pair, table in pairs.items()}
+    utilities = _gains(len(records), shapes, pairs, views, noise)
     progress("choosing edges", 0.4)
     each = portions(plan.structure, [1.0] * plan.rounds)
     edges = _choose_edges(domain, utilities, purse, each, source)
@@ -116,21 +120,47 @@ def grow_forest(
         return ones + purse.measure_all("tables", counts, left, source)
     shares = portions(left, [purse.weight(cells[edge]) for edge in edges])
     return ones + [
-        purse.measure("tables", edge, pairs[edge], share, source) for edge, share in zip(edges, shares, strict=True)
+        purse.measure("tables", edge, _seen(pairs[edge], views[edge]), share, source, views[edge])
+        for edge, share in zip(edges, shares, strict=True)
     ]
+
+
+def _views(
+    domain: Domain,
+    pairs: Mapping[tuple[int, int], NDArray[np.int64]],
+    shapes: Sequence[NDArray[np.float64]],
+    cells: float,
+) -> dict[tuple[int, int], Views | None]:
+    """Return how each pair would be measured: whole where there is no limit."""
+    return {pair: None if math.isinf(cells) else pair_views(domain, pair, shapes, cells) for pair in pairs}
+
+
+def _seen(table: NDArray[np.int64], views: Views | None) -> NDArray[np.int64]:
+    return table if views is None else views[0].matrix @ table @ views[1].matrix.T
+
+
+def _cells(shape: tuple[int, ...], views: Views | None, pair: tuple[int, int], visible: Sequence[float]) -> float:
+    """Return how many cells need noise, bins that the one-way tables show to be smooth counted as fewer."""
+    if views is None:
+        return math.prod(shape) * visible[pair[0]] * visible[pair[1]]
+    parts = zip(shape, views, pair, strict=True)
+    return math.prod(view.cells * (visible[at] if view.cells == size else 1.0) for size, view, at in parts)
 
 
 def _gains(
     records: int,
-    ones: Sequence[NDArray[np.float64]],
+    shapes: Sequence[NDArray[np.float64]],
     pairs: Mapping[tuple[int, int], NDArray[np.int64]],
+    views: Mapping[tuple[int, int], Views | None],
     noise: Mapping[tuple[int, int], float],
 ) -> dict[tuple[int, int], int]:
     """Return what each edge would teach, ‖counts - independent‖₁, minus what its noise would cost (released)."""
-    shapes = [project(counts / records) for counts in ones]
     gains = {}
     for (one, other), table in pairs.items():
         expectation = np.rint(records * np.outer(shapes[one], shapes[other])).astype(np.int64)
+        joined = views[one, other]
+        if joined is not None:
+            table, expectation = (joined[1].joined(joined[0].joined(each, 0), 1) for each in (table, expectation))
         gains[one, other] = residual_units(table, expectation) - round(_NOISE_PRICE * noise[one, other])
     return gains
 
