@@ -193,13 +193,13 @@ class Worker:
                     self._parse(job, job.body)
                 waiting.append(job)
             job = self._next(0.0)
+            if job is _NOBODY and len(batches) + len(waiting) < self._crowd:
+                job = self._next(self._due - time.monotonic())
             if not isinstance(job, _Job) or job is _NOBODY or len(waiting) == _JOINED:
                 batches += self._apply_all(waiting)
                 waiting = []
             if job is _NOBODY and self.arriving.count > _CROWD * len(batches):
                 job = self._next(begin + self._linger - time.monotonic())
-            if job is _NOBODY and len(batches) < self._crowd:
-                job = self._next(self._due - time.monotonic())
         batches += self._apply_all(waiting)
         if job is not None and job is not _NOBODY:
             self._jobs.put(job)
