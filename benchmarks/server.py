@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,7 +137,9 @@ class Lane:
     def rows(self) -> int | None:
         """Return the rows of a complete answer, which must say that they are new; None if more has to come."""
         with contextlib.suppress(BlockingIOError):
-            self.answer += self.socket.recv(65536)
+            got = self.socket.recv(65536)
+            assert got, "the server closed a connection"
+            self.answer += got
         head, found, body = self.answer.partition(b"\r\n\r\n")
         if not found or len(body) < int(re.search(rb"content-length: (\d+)", head)[1]):  # type: ignore[index]
             return None
@@ -156,11 +159,11 @@ class Load:
         self.by_number = {lane.socket.fileno(): lane for lane in self.lanes}
         for number in self.by_number:
             self.poll.register(number, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
-        self.free, self.under_way = list(self.lanes), 0
+        self.free, self.under_way = deque(self.lanes), 0
 
     def start(self, kind: str, body: bytes, due: float = 0.0) -> None:
         self.under_way += 1
-        self.free.pop().start(kind, body, due)
+        self.free.popleft().start(kind, body, due)  # in turn: none is idle for so long that the server closes it
 
     def answered(self, wait: float) -> Iterator[tuple[Lane, int]]:
         """Yield lanes whose request was answered, and the rows taken; wait for so many seconds at most."""
