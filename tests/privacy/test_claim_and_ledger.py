@@ -126,3 +126,23 @@ def test_what_is_public_parts_and_losses_without_end_are_told() -> None:
     assert claim.to_json()["parts"] == {"state": 1.0, "output": "inf"}
     assert "state 1" in dict(claim.rows())["made of"]
     assert "made of" not in dict(Claim(epsilon=1.0, unit="user").rows())
+
+
+def test_rows_of_claims_without_releases_or_with_a_note() -> None:
+    rows = dict(Claim(epsilon=1.0, unit="user", releases=0, note="by hand").rows())
+    assert rows["releases"] == "0"
+    assert rows["note"] == "by hand"
+    plain = Claim(epsilon=1.0, unit="user", releases=-1)
+    assert dict(plain.rows())["releases"] == "any number"
+    assert "note" not in dict(plain.rows())
+    assert plain.to_json()["intrusions"]["announced"] == 0
+    assert replace(plain, intrusions=Intrusions(announced=-1)).to_json()["intrusions"]["announced"] == "any"
+
+
+def test_a_limit_may_be_below_one_and_must_be_above_nothing() -> None:
+    ledger = Ledger({("user", "add-remove"): 0.5})
+    ledger.charge("a", Claim(epsilon=0.5, unit="user"))
+    with pytest.raises(BudgetExhausted):
+        ledger.charge("b", Claim(epsilon=0.01, unit="user"))
+    with pytest.raises(InvalidParameter):
+        Ledger({("user", "add-remove"): 0.0})

@@ -127,3 +127,9 @@ def test_parts_grow_with_the_whole() -> None:
             group(claim, none)
         with pytest.raises(InvalidParameter, match="times must be at least 1"):
             repeated(claim, none)
+
+
+def test_the_gaussian_loses_the_square_of_its_sensitivity() -> None:
+    assert gaussian_rho(1.0, 1.0) == 0.5
+    assert gaussian_rho(2.0, 1.0) == 2.0
+    assert gaussian_rho(3.0, 2.0) == 9 / 8

@@ -14,6 +14,7 @@ from panstream.privacy.joint import (
     kappa_for_pair,
     modular_loss,
     pair_loss,
+    pair_state_loss,
     present_probability,
     symmetric_loss,
 )
@@ -138,3 +139,12 @@ def test_without_an_unannounced_look_the_last_phase_is_what_outputs_tell(
     outputs = math.log((p1 * growth + 1 - p1) / ((1 - p1) * growth + p1))
     found = announced_loss(epsilon_state, kappa, 3, releases, unannounced=False)
     assert found == pytest.approx(3 * epsilon_state + outputs, rel=1e-9)
+
+
+def test_states_of_two_coins_and_losses_without_end() -> None:
+    assert pair_state_loss(0.3, 0.5) == pytest.approx(math.log(0.5 / 0.3))
+    assert pair_state_loss(0.3, 0.9) == pytest.approx(math.log(0.7 / 0.1))
+    for certain in ((0.0, 0.5), (0.5, 1.0)):
+        assert pair_state_loss(*certain) == math.inf
+    assert announced_loss(math.inf, 1.0, 1) == announced_loss(1.0, math.inf, 1) == math.inf
+    assert kappa_for(1.0, 0.4) == kappa_for(1.0, 0.4, 1)

@@ -129,3 +129,11 @@ def test_one_record() -> None:
 def test_a_loss_needs_noise(sigma: float) -> None:
     with pytest.raises(InvalidParameter, match="sigma must be positive"):
         tables.table_rho(sigma)
+
+
+def test_what_choices_and_sensitive_scores_cost() -> None:
+    assert tables.choice_rate(1.0, 3) == Fraction(1, 6)
+    assert tables.choice_rate(1.0, Fraction(1, 4)) == 2
+    assert tables.choice_rho(tables.choice_epsilon(0.5)) == pytest.approx(0.5)
+    with pytest.raises(InvalidParameter, match="rho must be positive"):
+        tables.choice_epsilon(0.0)

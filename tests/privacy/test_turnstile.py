@@ -136,3 +136,8 @@ def test_one_step_unless_more_is_said() -> None:
         == counter_variance(0.5, 0.2, 100, 7, 1)
         < counter_variance(0.5, 0.2, 100, 7, 2)
     )
+
+
+def test_the_loss_of_one_release_of_one_unit_unless_more_is_said() -> None:
+    assert counter_loss(0.5, 0.25) == counter_loss(0.5, 0.25, releases=1, sensitivity=1) == 0.75
+    assert counter_loss(0.5, 0.25, releases=2, sensitivity=3) == 2.0
