@@ -262,7 +262,8 @@ def test_a_copy_has_nothing_of_ids_that_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_reader_closed_early_overwrites_what_it_holds(tmp_path: Path) -> None:
-    path = written(tmp_path / "f.parquet", pa.array([f"{i:020d}" for i in range(3000)]), use_dictionary=False)
+    words = pa.array([f"{i:020d}" for i in range(3000)])
+    path = written(tmp_path / "f.parquet", words, use_dictionary=False, compression="none")  # never left compressed
     before = threading.active_count()
     batches = FileSource([str(path)], ALONE, batch_rows=10, stored_ids=True).batches()
     first = next(batches)
