@@ -172,10 +172,16 @@ def measure(folder: Path, rows: int) -> int:
     def ratio(slow: str, fast: str) -> float:
         return statistics.median(s / f for s, f in zip(taken[slow], taken[fast], strict=False))
 
+    how = "plain memory" if "PANSTREAM_BENCH_PLAIN" in os.environ else "wiped memory"
     lines = (
-        ("2 workers / one process, files", "one process on one processor", "2 workers, files", 1.3),
-        ("2 workers / one process, Dask DataFrame", "one process on one processor", "2 workers, Dask DataFrame", 1.3),
-        ("2 workers / Dask nunique_approx", "Dask nunique_approx", "2 workers, Dask DataFrame", 0.8),
+        (f"2 workers / one process with one processor, {how}", "one process on one processor", "2 workers, files", 1.3),
+        (
+            f"2 workers / the same, Dask DataFrame, {how}",
+            "one process on one processor",
+            "2 workers, Dask DataFrame",
+            1.3,
+        ),
+        (f"2 workers / Dask nunique_approx, {how}", "Dask nunique_approx", "2 workers, Dask DataFrame", 0.8),
     )
     print(f"  {'2 workers / one process on both, files':<54} {ratio('one process on both', '2 workers, files'):>12.2f}")
     found = [(what, ratio(slow, fast), least) for what, slow, fast, least in lines]
