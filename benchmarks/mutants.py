@@ -168,7 +168,7 @@ def room_of(item: pytest.Item) -> str | None:
 
 
 def near(path: Path) -> list[str]:
-    """Return where the tests of a file are looked for first; then come all others, the quick ones first."""
+    """Return where the tests of a file are, and those of its room."""
     room = path.relative_to(SOURCE).parts[0]
     return [f"tests/{room}/test_{path.stem}.py", f"tests/{room}/"]
 

@@ -50,7 +50,7 @@ class Known:
     calls: dict[str, list[str]] = field(default_factory=dict)
 
     def of(self, function: str, near: Sequence[str]) -> list[str]:
-        """Return the tests that call the function, the quick ones of its own first; audited cases call their whole room."""
+        """Return the tests that call the function, those of its own file first, then the quick ones; audited cases call their whole room."""
         room = str(Path(function).parent) + "/*"
         shared = Path(room).parent.name in SHARED
         chosen = [
@@ -66,9 +66,8 @@ class Known:
         return self._ordered([test for test in chosen if test.startswith(tuple(near[:2]))], near)
 
     def _ordered(self, tests: list[str], near: Sequence[str]) -> list[str]:
-        def rank(test: str) -> tuple[int, float]:
-            place = next((number for number, start in enumerate(near) if test.startswith(start)), len(near))
-            return place, self.seconds[test]
+        def rank(test: str) -> tuple[bool, float]:
+            return not test.startswith(near[0]), self.seconds[test]
 
         found, total = [], 0.0
         for test in sorted(tests, key=rank):

@@ -44,6 +44,32 @@ def test_points_are_uniform_in_their_ball(size: int, radius: int) -> None:
     assert_fits(np.array([drawn[each] for each in every]), np.full(len(every), 60.0), "points")
 
 
+@pytest.mark.parametrize(("size", "radius"), [(1, 2), (2, 3), (3, 3), (4, 3), (5, 1)])
+def test_points_are_exactly_uniform(size: int, radius: int) -> None:
+    """Every sequence of uniform numbers that can be drawn, with its probability."""
+    chances: Counter[tuple[int, ...]] = Counter()
+    path: list[int] | None = []
+    while path is not None:
+        bounds: list[int] = []
+
+        def below(bound: int, path: list[int] = path, bounds: list[int] = bounds) -> int:
+            bounds.append(bound)
+            if len(path) < len(bounds):
+                path.append(0)
+            return path[len(bounds) - 1]
+
+        point = tuple(balanced_point(size, radius, below))
+        chances[point] += Fraction(1, math.prod(bounds))  # type: ignore[assignment]
+        while path and path[-1] == bounds[len(path) - 1] - 1:
+            path.pop()
+        if path:
+            path[-1] += 1
+        else:
+            path = None
+    every = points(size, radius)
+    assert chances == dict.fromkeys(every, Fraction(1, len(every)))
+
+
 @pytest.mark.parametrize(("sizes", "kappa"), [((2, 2), 0.4), ((3, 2), 0.7), ((3,), 0.5)], ids=str)
 def test_joint_noise_fits_its_pmf(sizes: tuple[int, ...], kappa: float) -> None:
     law, draws, far = DiscreteLaplace.at_most(kappa), 1500, 12
