@@ -163,3 +163,8 @@ def test_no_phase_unless_said() -> None:
     )
     assert plain.variance(500.0) == said.variance(500.0)
     assert plain.noise == said.noise
+
+
+def test_one_release_of_a_merged_state_unless_more_is_said() -> None:
+    assert merged_claim((1.0, 1.0), 0.3) == merged_claim((1.0, 1.0), 0.3, 1) < merged_claim((1.0, 1.0), 0.3, 2)
+    assert merged_loss([1.0, 1.0], 0.3, seen=[0]) == merged_loss([1.0, 1.0], 0.3, 1, seen=[0])

@@ -146,3 +146,8 @@ def test_a_limit_may_be_below_one_and_must_be_above_nothing() -> None:
         ledger.charge("b", Claim(epsilon=0.01, unit="user"))
     with pytest.raises(InvalidParameter):
         Ledger({("user", "add-remove"): 0.0})
+
+
+def test_numbers_of_releases_in_json() -> None:
+    for releases, told in ((-1, "any"), (0, 0), (7, 7)):
+        assert Claim(epsilon=1.0, unit="user", releases=releases).to_json()["releases"] == told

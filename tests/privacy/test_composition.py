@@ -133,3 +133,18 @@ def test_the_gaussian_loses_the_square_of_its_sensitivity() -> None:
     assert gaussian_rho(1.0, 1.0) == 0.5
     assert gaussian_rho(2.0, 1.0) == 2.0
     assert gaussian_rho(3.0, 2.0) == 9 / 8
+
+
+def test_no_release_twice_is_no_release() -> None:
+    none = replace(CLAIM, releases=0)
+    assert sequential([none, none]).releases == 0
+    assert sequential([none, CLAIM]).releases == 1
+
+
+def test_groups_of_claims_with_delta() -> None:
+    """delta·(e**(k·eps) - 1)/(e**eps - 1), at most 1; k·delta without epsilon; nothing without delta."""
+    claim = replace(CLAIM, epsilon=0.5, delta=1e-6)
+    assert group(claim, 3).delta == pytest.approx(1e-6 * (math.exp(1.5) - 1) / (math.exp(0.5) - 1))
+    assert group(replace(claim, epsilon=0.0), 3).delta == pytest.approx(3e-6)
+    assert group(replace(claim, epsilon=400.0), 2).delta == pytest.approx(1.0)
+    assert group(replace(claim, delta=0.0), 3).delta == 0.0

@@ -137,3 +137,9 @@ def test_what_choices_and_sensitive_scores_cost() -> None:
     assert tables.choice_rho(tables.choice_epsilon(0.5)) == pytest.approx(0.5)
     with pytest.raises(InvalidParameter, match="rho must be positive"):
         tables.choice_epsilon(0.0)
+
+
+@pytest.mark.parametrize("sensitivity", [0, -1])
+def test_a_choice_needs_a_sensitivity(sensitivity: int) -> None:
+    with pytest.raises(InvalidParameter, match="sensitivity must be positive"):
+        tables.choice_rate(1.0, sensitivity)
