@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from verdicts import verdict
+
 from panstream.planning.text import aligned
 from panstream.server.drill import drill
 from panstream.testing.memory import make_needles, scan
@@ -107,7 +109,11 @@ def main() -> None:
         ["panstream serve", f"{sum(ours.sent.values()):,}", f"{sum(ours.found.values()):,}"],
     ]
     print(aligned("ids found in memory and files after traffic", ["system", "sent", "found"], rows, right={1, 2}))
+    left = sum(ours.found.values()) + ours.hashes + ours.cells
     print(f"scans valid: {ours.valid and bare.valid}; hashes and cells found in panstream: {ours.hashes + ours.cells}")
+    verdict(
+        "ids, hashes and runs of cells found after traffic", str(left), "0", left == 0 and ours.valid and bare.valid
+    )
 
 
 if __name__ == "__main__":
