@@ -100,7 +100,8 @@ class Score:
             before[row["key"]] = row["outcome"]
         self.outcomes = {one: before[key(one)] for one in found if before.get(key(one), "survives") != "survives"}
         left = [one for one in found if one not in self.outcomes]
-        return sorted(left, key=lambda one: key(one) in before)  # new ones first
+        known = equivalent()
+        return sorted(left, key=lambda one: (key(one) in before, place(one) in known))  # new ones first
 
     def put(self, mutant: Mutant, outcome: str, seconds: float) -> None:
         """Remember one, and show it if nobody noticed."""
