@@ -10,7 +10,8 @@ from scipy import stats
 from continual.linear_view import joint_loss, neighbours, one_step, several_steps
 from panstream.algorithm import Monitor
 from panstream.catalogue import ALGORITHMS
-from panstream.continual.least_squares import LeastSquaresState, LeastSquaresTree
+from panstream.continual.least_squares import LeastSquaresState, LeastSquaresTree, most_noise
+from panstream.continual.noise_sum import error_bound
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.randomness import SeededSource
 from panstream.testing.enumerate import snapshot
@@ -182,3 +183,74 @@ def test_several_steps_cost_nothing_more() -> None:
 def test_noise_is_that_of_4096_slots_unless_another_number_is_asked_for() -> None:
     tree = LeastSquaresTree(epsilon=1.0, horizon=1 << 20)
     assert tree.noise() == tree.noise(4096) != tree.noise(1)
+
+
+@pytest.mark.parametrize("radices", [(5,), (4, 3), (2, 2, 2, 2), (14, 14, 6), (7, 5, 3, 2), (4, 1, 6)], ids=str)
+def test_no_answer_is_noisier_than_the_bound(radices: tuple[int, ...]) -> None:
+    """Every answer of every horizon, one by one; the last digits of the horizon matter too."""
+    whole = math.prod(radices)
+    for horizon in {1, 2, 3, whole // 2, whole - 2, whole - 1, whole}:
+        _, largest = LeastSquaresTree(epsilon=1.0, horizon=horizon, radices=radices).noise(horizon)
+        assert largest * (1 - 1e-12) <= most_noise(radices, horizon) < 1.01 * largest
+
+
+def test_the_promised_error_is_that_of_the_noisiest_answer_of_a_long_stream() -> None:
+    """Evenly spaced slots miss the noisiest one: here by a hundredth part, over 2**40 slots by a twentieth."""
+    tree = LeastSquaresTree(epsilon=1.0, horizon=(1 << 18) - 7)
+    _, largest = tree.noise(tree.horizon)
+    assert tree.noise(1 << 12)[1] < 0.997 * largest
+    for beta in (0.3, 0.01):
+        exact = 1.0 + error_bound(beta, ((largest, tree.law),))
+        assert exact <= tree.error(beta=beta) < 1.001 * exact
+
+
+def shapes(horizon: int, levels: int) -> set[tuple[int, ...]]:
+    """All radices of so many levels that no smaller last one would do for."""
+    if levels == 1:
+        return {(horizon,)}
+    return {
+        (first, *others) for first in range(2, horizon) for others in shapes(-(-horizon // first), levels - 1)
+    } | shapes(horizon, levels - 1)
+
+
+@pytest.mark.parametrize("horizon", [10, 17, 20, 24, 40, 209, 229])
+def test_no_other_radices_have_much_less_noise(horizon: int) -> None:
+    """Noise is drawn at epsilon over the number of levels, so its variance goes with the square of that number."""
+
+    def noise(radices: tuple[int, ...]) -> float:
+        mean, _ = LeastSquaresTree(epsilon=1.0, horizon=horizon, radices=radices).noise(horizon)
+        return len(radices) ** 2 * mean
+
+    best = min(noise(radices) for radices in shapes(horizon, 3))
+    assert noise(LeastSquaresTree(epsilon=1.0, horizon=horizon).radices) <= 1.003 * best
+
+
+class Watching(SeededSource):
+    """Notes how much working memory is held whenever something is drawn."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.held: list[int] = []
+
+    def add_discrete_laplace(self, values: Any, law: Any) -> None:
+        self.held.append(sum(size for _, size in self.scratch._used))
+        super().add_discrete_laplace(values, law)
+
+
+def test_noise_is_wiped_as_soon_as_it_is_used() -> None:
+    """However many slots are closed at once, the noise of a few thousand is in memory at a time."""
+    tree, source = LeastSquaresTree(epsilon=1.0, horizon=1 << 16), Watching()
+    with source:
+        state = tree.begin(source)
+    source.held.clear()
+    with source:
+        tree.ticks(state, np.zeros(1 << 16, np.int64), source)
+    assert len(source.held) >= 4
+    assert max(source.held) < 2 * source.held[0]
+
+
+def test_no_loss_at_all_is_refused_by_name() -> None:
+    with pytest.raises(InvalidParameter, match="epsilon must be positive, got epsilon=0"):
+        LeastSquaresTree(epsilon=0.0, horizon=4)
