@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-__all__ = ["ReleaseLaw", "bits", "sampled"]
+__all__ = ["ReleaseLaw", "bits", "laplace_sum", "sampled"]
 
 
 def bits(counts: dict[float, int]) -> NDArray[np.float64]:
@@ -24,6 +24,16 @@ def bits(counts: dict[float, int]) -> NDArray[np.float64]:
     for chance, count in counts.items():
         law = np.convolve(law, stats.binom.pmf(np.arange(count + 1), count, chance))
     return law
+
+
+def laplace_sum(draws: int, kappa: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the values and the chances of a sum of so many discrete Laplace draws."""
+    reach = math.ceil(40 / kappa)
+    one = np.exp(-kappa * np.abs(np.arange(-reach, reach + 1)))
+    law = np.ones(1)
+    for _ in range(draws):
+        law = np.convolve(law, one / one.sum())
+    return np.arange(law.size) - law.size // 2, law
 
 
 def sampled(

@@ -211,3 +211,21 @@ def test_bad_rows_are_refused() -> None:
     with pytest.raises(InvalidParameter, match="quantile"):
         monitor.algorithm.at(monitor.state, -0.1)  # type: ignore[attr-defined]
     assert snapshot(monitor.state) == before
+
+
+@pytest.mark.parametrize("highest", [False, True])
+def test_cells_near_the_end_are_known_better_than_a_single_count(highest: bool) -> None:
+    """Least squares gives the outermost cells less than one draw's variance, and the threshold follows it exactly."""
+    histogram = RangeHistogram(lower=0.0, upper=1.0, quantile=1.0, epsilon=1.0, branching=4, depth=2)
+    solve = np.linalg.pinv(incidence(4, 2))
+    below = np.vstack([np.zeros(solve.shape[1]), np.cumsum(solve, axis=0)])
+    beyond = below[-1] - below if highest else below
+    nodes = incidence(4, 2) @ np.full(16, 7.0)
+    first = beyond[-2 if highest else 1]
+    assert first @ first < 1.0
+    # The last variance at which the seven values of the outermost cell cannot be noise alone.
+    limit = (7.0 / stats.norm.ppf(1 - 0.05 / 16)) ** 2 / (first @ first)
+    outer = 16 if highest else 0
+    found = [histogram._outermost(below @ nodes, highest, variance) for variance in (0.999 * limit, 1.001 * limit)]
+    assert found[0] == outer
+    assert found[1] != outer

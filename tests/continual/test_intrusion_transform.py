@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from continual.view_matrix import slots_in_one_step, slots_of_steps, views
+from continual.view_matrix import ScriptedSource, slots_in_one_step, slots_of_steps, views
 from panstream.algorithm import register
 from panstream.continual.binary import BinaryMechanism, DyadicPlan
 from panstream.continual.counter import SlotCounter
@@ -180,3 +180,19 @@ def test_counters_that_are_no_sums_say_so():
 
     with pytest.raises(NotSupported, match="not made of partial sums"):
         _ = EventCounter(epsilon=1.0, horizon=4).plan
+
+
+@pytest.mark.parametrize("one_step_ticks", [True, False])
+def test_answers_hold_the_draws_that_their_errors_say_and_no_others(one_step_ticks):
+    """The weight of every draw in every answer is read off the shipped code, one draw at a time."""
+    algorithm = TwoLevelCounter(epsilon=EPSILON, horizon=16, one_step_ticks=one_step_ticks)
+    with ScriptedSource({}) as source:
+        said = algorithm.ticks(algorithm.begin(source), [0] * 11, source).standard_error
+    weights = np.zeros((11, len(source.kappas)))
+    for draw in range(len(source.kappas)):
+        with ScriptedSource({draw: 1}) as source:
+            weights[:, draw] = algorithm.ticks(algorithm.begin(source), [0] * 11, source).value
+    blocks, slots = np.divmod(np.arange(1, 12), 4)
+    held = 2 * blocks + (slots if one_step_ticks else 2 * slots)  # one draw at the start of a sum and one at its end
+    assert (weights != 0).sum(axis=1).tolist() == held.tolist()
+    assert said**2 == pytest.approx((weights**2).sum(axis=1) * algorithm.law.variance)

@@ -68,3 +68,12 @@ def test_no_noise_has_no_error():
     for beta in (0.0, 1.0, -1.0):
         with pytest.raises(InvalidParameter, match="beta"):
             error_bound(beta, silent)
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_intervals_that_hardly_ever_miss(parts):
+    """Far out the sum of a few draws has much heavier tails than that of many with the same variance."""
+    values, law = exact_sum(parts)
+    for missed in (1e-4, 1e-6):
+        reach = half_width(1.0 - missed, parts)
+        assert law[np.abs(values) > reach].sum() <= 1.5 * missed  # whole numbers are a little heavier than their twin

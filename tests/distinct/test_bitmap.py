@@ -367,3 +367,20 @@ def test_what_announced_looks_cost_is_taken_from_the_output(announced: int) -> N
     assert algorithm.claim().epsilon == pytest.approx(2.0)
     last = symmetric_loss(0.4, float(algorithm.law.noise.kappa))
     assert announced * 0.4 + last == pytest.approx(2.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("announced", [0, 1, 3])
+def test_every_phase_must_be_paid_and_the_release_too(announced: int) -> None:
+    """One look in each of ``announced`` + 1 phases costs epsilon_state, and something must be left for the release."""
+    top = 2.0 / (announced + 1)
+    for wrong in (-0.1, 0.0, top, math.nextafter(top, 3.0)):
+        with pytest.raises(InvalidParameter, match=f"epsilon_state must be in \\(0, {top}\\), got"):
+            tiny(epsilon=2.0, epsilon_state=wrong, announced=announced)
+    claim = tiny(epsilon=2.0, epsilon_state=0.9 * top, announced=announced).claim()
+    assert claim.epsilon == pytest.approx(2.0)
+    assert claim.parts["state"] + claim.parts["output"] == pytest.approx(2.0)
+    assert claim.note == ""
+
+
+def test_a_bitmap_without_noise_says_so() -> None:
+    assert tiny(epsilon=math.inf).claim().note == "no noise: for tests only"

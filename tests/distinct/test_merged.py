@@ -355,3 +355,12 @@ def test_bad_parameters() -> None:
     with pytest.raises(InvalidParameter, match="seen must name sites in 0..1"):
         MergedBitmap(sites=(1.0, 1.0), kappa=0.1).loss(seen=[2])
     assert merged_loss([1.0, 1.0], math.inf, seen=[0]) == math.inf
+
+
+def test_the_parts_of_a_claim_add_up_to_it() -> None:
+    claim = MergedBitmap(sites=(0.5, 0.25), kappa=0.1, buckets=4, levels=2).claim()
+    assert claim.parts["state"] == 0.75
+    assert 0 < claim.parts["output"] == pytest.approx(claim.epsilon - 0.75)
+    open_book = MergedBitmap(sites=(math.inf, 1.0), kappa=0.1, buckets=4, levels=2).claim()
+    assert open_book.epsilon == open_book.parts["output"] == math.inf
+    assert open_book.note == "no noise: for tests only"

@@ -165,3 +165,13 @@ def test_bad_parameters(bad: dict[str, Any], words: str) -> None:
 def test_it_does_not_merge() -> None:
     with pytest.raises(NotSupported, match="cannot be merged"):
         TogglingBitmap(epsilon=1.0).start().merge(TogglingBitmap(epsilon=1.0).start())
+
+
+@pytest.mark.parametrize("announced", [0, 1, 3])
+def test_every_phase_must_be_paid_and_the_release_too(announced: int) -> None:
+    """One look in each of ``announced`` + 1 phases costs epsilon_state, and something must be left for the release."""
+    top = 2.0 / (announced + 1)
+    for wrong in (-0.1, 0.0, top, math.nextafter(top, 3.0)):
+        with pytest.raises(InvalidParameter, match=f"epsilon_state must be in \\(0, {top}\\), got"):
+            tiny(epsilon=2.0, epsilon_state=wrong, announced=announced)
+    assert tiny(epsilon=2.0, epsilon_state=0.9 * top, announced=announced).claim().epsilon == pytest.approx(2.0)

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -126,3 +127,17 @@ def test_the_binary_bound_does_not_hold_for_three_values() -> None:
 def test_f_is_for_two_values() -> None:
     with pytest.raises(InvalidParameter, match="two values"):
         f_units(np.ones((2, 3), np.int64))
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("n", [2, 3, 10, 999, 48_842, 10**9])
+def test_the_sensitivity_of_information_leaves_room_for_rounding(n: int, binary: bool) -> None:
+    """The published bound to 60 digits, one unit for rounding down, and 2**-32 bits for floating point."""
+    with localcontext(prec=60):
+        log = {k: Decimal(k).ln() / Decimal(2).ln() for k in (2, n - 1, n, n + 1)}
+        if binary:
+            bits = log[n] / n + (n - 1) * (log[n] - log[n - 1]) / n
+        else:
+            bits = 2 * (log[n + 1] - log[2]) / n + (n - 1) * (log[n + 1] - log[n - 1]) / n
+        least = bits * INFORMATION_GRID + 1 + 2**8
+        assert least - Decimal("0.01") <= SCORES["mi"].sensitivity(n, binary) < least + Decimal("1.01")

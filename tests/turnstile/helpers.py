@@ -6,11 +6,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from panstream.randomness import SeededSource, Source
 from panstream.testing.sources import outcomes
 from panstream.turnstile.counter import ModularCounter
+from panstream.turnstile.linear import Linear
 
 SEED = 20_110_613
 
@@ -69,3 +71,18 @@ def assert_covers(estimates: list[Any], truth: float, level: float = 0.95) -> No
     covered = sum(low <= truth <= high for low, high in (e.interval(level) for e in estimates))
     slack = 5 * np.sqrt(level * (1 - level) * len(estimates))
     assert covered >= level * len(estimates) - slack, f"{covered} of {len(estimates)} intervals hold the truth"
+
+
+def assert_linear_law(counter: Any, linear: Linear, chances: dict[float, float]) -> None:
+    """One user: what is said of the error at each answer, for the exact ``chances`` that the released bit is 1 there.
+
+    The release is a bit and noise, and the answer a linear function of it, whose slope is read off two answers.
+    """
+    start, slope = (counter._decode((ones,)).unbiased for ones in (0, 1))
+    slope -= start
+    for answer, chance in chances.items():
+        assert start + slope * chance == pytest.approx(answer, abs=1e-9)
+        assert linear.variance(answer) == pytest.approx(slope**2 * chance * (1 - chance), rel=1e-9)
+    assert linear.kappa == pytest.approx(counter.law.noise.kappa / abs(slope))
+    assert linear.step == pytest.approx(abs(slope))
+    assert linear.support == (min(chances), max(chances))

@@ -1,5 +1,6 @@
 """Cropped sums: exact means, the published target, wrap-around, buckets and levels."""
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from panstream.errors import InvalidParameter
 from panstream.privacy.turnstile import counter_variance
 from panstream.turnstile.block import FILL_LIMIT, BlockCounter
-from turnstile.helpers import assert_covers, assert_unbiased, churn, exact_counts, runs
+from turnstile.helpers import assert_covers, assert_linear_law, assert_unbiased, churn, exact_counts, runs
 
 N = 200
 
@@ -130,3 +131,35 @@ def test_error_bounds_and_bad_parameters() -> None:
             BlockCounter(universe=10, epsilon=1.0, **parameters)
     with pytest.raises(InvalidParameter, match="beta must be"):
         counter.error(beta=0.0)
+
+
+@pytest.mark.parametrize("crop", [1, 3])
+def test_the_error_of_one_user_is_that_of_a_bit(crop: int) -> None:
+    counter = BlockCounter(universe=1, epsilon=1.2, crop=crop, largest=6 * crop)
+    assert_linear_law(
+        counter, counter._linear(), {float(load): float(exact_counts(counter, load)[0]) for load in range(crop + 1)}
+    )
+
+
+def test_without_noise_only_the_sample_errs() -> None:
+    """Two of five users drawn without replacement, each at the crop or at 0: exact by counting the samples."""
+    whole = BlockCounter(universe=5, epsilon=math.inf, crop=4, largest=8)
+    part = BlockCounter(universe=5, sample=2, epsilon=math.inf, crop=4, largest=8)
+    for full in range(6):
+        loads = [4] * full + [0] * (5 - full)
+        answers = [5 / 2 * (one + other) for one, other in itertools.combinations(loads, 2)]
+        assert part._linear().variance(sum(loads)) == pytest.approx(np.var(answers))
+        assert whole._linear().variance(sum(loads)) == 0.0
+    assert whole._decode((whole.cells * 4,)).standard_error == 0.0
+
+
+def test_a_bucket_is_full_at_most_once() -> None:
+    """Where more is said to have come than a level can hold, all its counters are elsewhere: their bits have that chance."""
+    counter = BlockCounter(buckets=64, levels=3, epsilon=2.0, crop=4, largest=40)
+    law, total = counter.law, 64.0 * 4 * 4  # as much as the last level can tell; twice as much as the first
+    weights = np.array([0.25, 0.0625, 0.0625]) / 0.375
+    bits = 64 * law.elsewhere * (1 - law.elsewhere) + law.noise.variance
+    shares = np.array([0.5, 0.25, 0.25])
+    exact = ((weights / shares) ** 2).sum() * (4 / law.gap) ** 2 * bits
+    thinned = 4 * total * ((weights**2 / shares).sum() - 1)
+    assert counter._level_law(0).variance(total) == pytest.approx(exact + thinned, rel=1e-9)

@@ -1,5 +1,6 @@
 """Heavy-hitter counts: exact means, shares of a public total, collisions, the sqrt(k) limit."""
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -120,3 +121,22 @@ def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
         HeavyHitterCount(universe=10, epsilon=1.0, **parameters)
     with pytest.raises(InvalidParameter, match="levels must be 1"):
         HeavyHitterCount(buckets=10, levels=2, epsilon=1.0, threshold=8)
+
+
+def test_without_noise_only_the_sample_errs() -> None:
+    """Two of five users drawn without replacement, heavy or not: exact by counting the samples."""
+    whole = HeavyHitterCount(universe=5, epsilon=math.inf, threshold=4, largest=20)
+    part = HeavyHitterCount(universe=5, sample=2, epsilon=math.inf, threshold=4, largest=20)
+    for heavy in range(6):
+        users = [1] * heavy + [0] * (5 - heavy)
+        answers = [5 / 2 * (one + other) for one, other in itertools.combinations(users, 2)]
+        assert part._linear().variance(heavy) == pytest.approx(np.var(answers))
+        assert whole._linear().variance(heavy) == 0.0
+
+
+def test_no_fewer_than_nobody_is_heavy() -> None:
+    counter = HeavyHitterCount(universe=50, epsilon=1.0, threshold=4, largest=20)
+    below = counter._decode((10_000,))
+    assert below.unbiased < 0
+    assert below.value == below.interval()[0] == 0.0
+    assert counter._linear().support == (0.0, 50.0)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import stats
 
 from panstream import Monitor
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
 from panstream.randomness import SeededSource
 from panstream.turnstile.legendre import LegendreCounter
-from turnstile.helpers import assert_covers, assert_unbiased, churn, exact_counts, runs
+from turnstile.helpers import assert_covers, assert_linear_law, assert_unbiased, churn, exact_counts, runs
 
 N = 250
 
@@ -197,3 +198,16 @@ def test_the_split_is_for_the_counters_that_one_release_adds_up() -> None:
     """Levels are released one by one, so a counter of many levels splits like one with a single level of its size."""
     many, one = (LegendreCounter(buckets=256, levels=levels, epsilon=1.0) for levels in (8, 1))
     assert many.law == one.law
+
+
+def test_the_error_of_one_user_is_that_of_a_bit() -> None:
+    counter = LegendreCounter(universe=1, epsilon=1.2, prime=11)
+    assert_linear_law(counter, counter._linear(), {float(net): float(exact_counts(counter, net)[0]) for net in (0, 1)})
+
+
+def test_the_error_at_a_number_of_users_is_that_of_a_normal_law() -> None:
+    counter = LegendreCounter(buckets=64, levels=3, epsilon=2.0)
+    for users in (1.0, 100.0):
+        spread = counter.occupancy.standard_error(users)
+        for beta in (0.3, 0.01):
+            assert counter.error_at(users, beta=beta) == pytest.approx(spread * stats.norm.isf(beta / 2), rel=1e-6)

@@ -1,5 +1,6 @@
 """The profile sketch: every function exactly unbiased, variances, several questions of one release."""
 
+import itertools
 import math
 from typing import Any
 
@@ -138,3 +139,17 @@ def test_questions_and_parameters_are_checked() -> None:
     for wrong in (lambda: cropped_moment(0, 3), lambda: cropped_moment(1, 0), lambda: heavy_hitters(0)):
         with pytest.raises(InvalidParameter, match="must be"):
             wrong()
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3, 2), (1, 4)])
+def test_without_noise_only_the_sample_errs(low: int, high: int) -> None:
+    """Two of five users drawn without replacement, each at one end of what the question asks for: counted sample by sample."""
+    question = Statistic("ends", lambda a: np.where(a > 0, high, low))
+    sketch = ProfileSketch(universe=5, sample=2, epsilon=math.inf, largest=9)
+    for many in range(6):
+        users = [high] * many + [low] * (5 - many)
+        answers = [5 / 2 * (one + other) for one, other in itertools.combinations(users, 2)]
+        assert sketch._linear(question).variance(sum(users)) == pytest.approx(np.var(answers))
+    whole = ProfileSketch(universe=5, epsilon=math.inf, largest=9)
+    assert whole._linear(question).error(0.01) == 0.0
+    assert whole._linear(question).support == (5 * low, 5 * high)

@@ -51,5 +51,5 @@ def epoch_noise(epoch: int, slots: int, one_step_ticks: bool) -> Noise:
     if slots < shape.slots:
         return noise
     last = 1 / (1 / 2 + 1 / noise.last)  # the root's own sum holds two draws
-    before = shape.noise(slots - 1) if slots > 1 else Noise(0.0, 0.0, 0.0)
+    before = shape.noise(slots - 1)
     return Noise((before.mean * (slots - 1) + last) / slots, max(before.worst, last), last)
