@@ -140,11 +140,6 @@ def test_losses_of_merges_grow_with_what_was_seen(sites: list[float], kappa: flo
     assert merged_loss(sites, kappa, releases, seen=range(len(sites)), merged=True) == math.inf
 
 
-def test_a_merge_of_one_is_the_bitmap_itself() -> None:
-    assert merged_claim((1.2,), 0.4, 2) == symmetric_loss(1.2, 0.4, 2)
-    assert merged_claim((math.inf, 1.0), 0.4) == math.inf
-
-
 def test_reference_is_the_middle_of_the_range() -> None:
     assert reference_users(4096, 24) == 4096 * 4096
 
@@ -168,3 +163,36 @@ def test_no_phase_unless_said() -> None:
 def test_one_release_of_a_merged_state_unless_more_is_said() -> None:
     assert merged_claim((1.0, 1.0), 0.3) == merged_claim((1.0, 1.0), 0.3, 1) < merged_claim((1.0, 1.0), 0.3, 2)
     assert merged_loss([1.0, 1.0], 0.3, seen=[0]) == merged_loss([1.0, 1.0], 0.3, 1, seen=[0])
+
+
+def test_without_noise_nobody_is_counted_exactly() -> None:
+    """All cells are seen to be empty; a number of users far below that of the cells is known but for those who share one."""
+    exact = LevelMoments.of(Decoder.redrawn(1.0), buckets=256, levels=8, noise=0.0)
+    assert exact.variance(0.0) < 1e-9
+    _, _, spread = exact.at(0.0)
+    assert (spread < 1e-9).all()
+    assert (spread > 0.0).all()
+    assert exact.variance(2.0) < 0.5
+    blind = LevelMoments.of(Decoder.redrawn(0.75), buckets=4, levels=1, noise=1.0)
+    assert blind.variance(1e9) == math.inf  # every cell is full: nothing can be told
+
+
+def test_a_bitmap_is_tuned_for_its_users_up_to_where_its_last_level_is_full() -> None:
+    """With an announced look the best split moves with the number of users; two users for every cell of the last level are the most."""
+    epsilon, buckets, levels = 2.0, 64, 6
+    full = 2.0 * buckets * 2 ** (levels - 1)
+
+    def error(state: float, users: float) -> float:
+        noise = laplace_variance(kappa_for(epsilon - state, state))
+        decoder = Decoder.redrawn(present_probability(state))
+        return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=1).variance(users)
+
+    found = {}
+    for share in (0.01, 0.4, 1.0):
+        state, _ = bitmap_split(epsilon, buckets, levels, share * full, announced=1)
+        for nearby in (state * 0.999, state * 1.001):
+            assert error(state, share * full) < error(nearby, share * full)
+        found[share] = state
+    assert min(abs(found[0.01] - found[0.4]), abs(found[0.4] - found[1.0])) > 0.002
+    for beyond in (1.3, 1e6):
+        assert bitmap_split(epsilon, buckets, levels, beyond * full, announced=1)[0] == found[1.0]

@@ -3,13 +3,14 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import opendp.prelude as dp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy import Claim, group, parallel, repeated, sequential
+from panstream.privacy import Claim, composition, group, parallel, repeated, sequential
 from panstream.privacy.composition import gaussian_rho, zcdp_delta, zcdp_epsilon, zcdp_rho
 
 LOSSES = st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6)
@@ -148,3 +149,32 @@ def test_groups_of_claims_with_delta() -> None:
     assert group(replace(claim, epsilon=0.0), 3).delta == pytest.approx(3e-6)
     assert group(replace(claim, epsilon=400.0), 2).delta == pytest.approx(1.0)
     assert group(replace(claim, delta=0.0), 3).delta == 0.0
+    assert group(replace(claim, epsilon=400.0, delta=0.0), 3).delta == 0.0  # pure claims stay pure, however large
+
+
+@pytest.mark.parametrize(("rho", "epsilon"), [(1.0, 1.0), (4.0, 0.5), (0.3, 0.1), (0.05, 2.0), (2.0, 30.0)])
+def test_delta_is_the_smallest_over_all_orders(rho: float, epsilon: float) -> None:
+    """Canonne, Kamath, Steinke 2020: e**((a-1)(a·rho-epsilon))/(a-1)·(1-1/a)**a for the best a > 1, of which some are below 2."""
+    excess = np.logspace(-6, 3, 90_001)
+    order = 1 + excess
+    logs = excess * (order * rho - epsilon) - np.log(excess) + order * (np.log(excess) - np.log(order))
+    assert zcdp_delta(rho, epsilon) == pytest.approx(min(math.exp(logs.min()), 1.0), rel=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(2.0, 0.9), (1.0, 0.7), (0.2, 0.5), (5.0, 0.99)])
+def test_a_large_delta_allows_a_rho_above_epsilon(
+    epsilon: float, delta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def counted(rho: float, epsilon: float) -> float:
+        nonlocal asked
+        asked += 1
+        assert asked < 1000, "the search does not end"
+        return zcdp_delta(rho, epsilon)
+
+    monkeypatch.setattr(composition, "zcdp_delta", counted)
+    zcdp_rho.cache_clear()
+    rho = zcdp_rho(epsilon, delta)
+    assert rho > epsilon
+    assert zcdp_delta(rho, epsilon) == pytest.approx(delta, rel=1e-9)

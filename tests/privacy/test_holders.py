@@ -21,3 +21,10 @@ def test_a_total_is_pure_without_delta_and_converted_with_it() -> None:
     assert total_epsilon(loss, 0.0) == pytest.approx(5.0)
     assert total_epsilon(loss, 1e-6) == zcdp_epsilon(loss.rho, 1e-6) < 5.0
     assert total_epsilon(zcdp_loss([0.1]), 0.0) == math.inf
+
+
+def test_nothing_asked_is_nothing_lost() -> None:
+    some = Loss(epsilon=0.5, rho=0.25)
+    assert Loss() + some == some
+    assert Loss(epsilon=0.5) == Loss(epsilon=0.5, rho=0.0)
+    assert Loss(rho=0.25) == Loss(epsilon=0.0, rho=0.25)

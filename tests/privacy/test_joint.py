@@ -62,7 +62,6 @@ def test_losses_grow_with_every_argument(epsilon_state: float, kappa: float, mor
     assert symmetric_loss(epsilon_state, kappa + more) > base
     assert symmetric_loss(epsilon_state, kappa, 2) > base
     assert announced_loss(epsilon_state, kappa, 1) > announced_loss(epsilon_state, kappa, 0) == base
-    assert announced_loss(epsilon_state, kappa, 1, unannounced=False) < announced_loss(epsilon_state, kappa, 1)
 
 
 def test_exact_values_of_the_reference() -> None:
@@ -129,18 +128,6 @@ def test_one_release_of_one_unit_unless_more_is_said() -> None:
     )
 
 
-@given(epsilon_state=st.floats(0.01, 3.0), kappa=st.floats(0.01, 3.0), releases=st.integers(1, 4))
-def test_without_an_unannounced_look_the_last_phase_is_what_outputs_tell(
-    epsilon_state: float, kappa: float, releases: int
-) -> None:
-    """Two coins p0 and p1, weighed by K to the power of the number of releases."""
-    p1 = present_probability(epsilon_state)
-    growth = math.exp(releases * kappa)
-    outputs = math.log((p1 * growth + 1 - p1) / ((1 - p1) * growth + p1))
-    found = announced_loss(epsilon_state, kappa, 3, releases, unannounced=False)
-    assert found == pytest.approx(3 * epsilon_state + outputs, rel=1e-9)
-
-
 def test_states_of_two_coins_and_losses_without_end() -> None:
     assert pair_state_loss(0.3, 0.5) == pytest.approx(math.log(0.5 / 0.3))
     assert pair_state_loss(0.3, 0.9) == pytest.approx(math.log(0.7 / 0.1))
@@ -148,3 +135,46 @@ def test_states_of_two_coins_and_losses_without_end() -> None:
         assert pair_state_loss(*certain) == math.inf
     assert announced_loss(math.inf, 1.0, 1) == announced_loss(1.0, math.inf, 1) == math.inf
     assert kappa_for(1.0, 0.4) == kappa_for(1.0, 0.4, 1)
+    assert announced_loss(math.inf, 1.0, 0) == announced_loss(math.inf, math.inf, 0) == math.inf
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.02, 1.0, 60.0])
+@pytest.mark.parametrize("releases", [1, 3, 14])
+def test_a_pair_uses_up_budgets_of_every_size(epsilon: float, releases: int) -> None:
+    """Rare bits, which need a kappa far above epsilon; and coins so alike that the state takes half of the budget."""
+    for p0, p1 in ((0.01, 0.01 * math.exp(min(epsilon, 2.0) / 2)), (0.5, 0.5 * math.exp(min(epsilon, 1.0) / 8))):
+        kappa = kappa_for_pair(epsilon, p0, p1, releases)
+        assert pair_loss(p0, p1, kappa, releases) == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_a_pair_whose_state_takes_everything_is_refused() -> None:
+    for p0, p1 in ((0.3, 0.5), (0.2, 0.8), (0.5, 0.9)):
+        with pytest.raises(InvalidParameter, match="state alone must lose less"):
+            kappa_for_pair(pair_state_loss(p0, p1), p0, p1)
+
+
+@pytest.mark.parametrize(("p0", "p1"), [(0.2, 0.8), (0.4, 0.6), (0.1, 0.3), (0.6, 0.9)])
+@pytest.mark.parametrize("releases", [1, 2, 3])
+def test_arrivals_and_deletes_between_any_two_of_look_and_outputs(p0: float, p1: float, releases: int) -> None:
+    """Every place of the look among the outputs, every output above or below all sums, an event or none before each."""
+    kappa = 0.8
+    outputs, looks = (math.exp(kappa), math.exp(-kappa)), (0, 1)
+    worst = 0.0
+    for place in range(releases + 1):
+        order = [outputs] * place + [looks] + [outputs] * (releases - place)
+        for view in product(*order):
+            weights = []
+            for events in product((None, p0, p1), repeat=len(view)):
+                zero, one = 1 - p0, p0
+                for at, (value, drawn) in enumerate(zip(view, events, strict=True)):
+                    if drawn is not None:
+                        zero, one = (zero + one) * (1 - drawn), (zero + one) * drawn
+                    if at == place:
+                        zero, one = zero * (value == 0), one * (value == 1)
+                    else:
+                        one *= value
+                weights.append(zero + one)
+            worst = max(worst, math.log(max(weights) / min(weights)))
+    assert pair_loss(p0, p1, kappa, releases) == pytest.approx(worst, rel=1e-12)
+    if p0 + p1 == 1.0:
+        assert symmetric_loss(math.log(p1 / p0), kappa, releases) == pytest.approx(worst, rel=1e-12)

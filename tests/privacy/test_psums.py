@@ -83,6 +83,13 @@ def test_bad_parameters_are_named():
         psum_kappa(0.0, 1)
 
 
+@pytest.mark.parametrize("loss", [published_average_loss, published_variance_loss])
+def test_averages_over_one_step_have_no_logarithm_to_divide_by(loss):
+    for horizon in (1, 0):
+        with pytest.raises(InvalidParameter, match="horizon must be at least 2"):
+            loss(1.0, horizon, 1.0)
+
+
 def test_one_unit_unless_more_is_said() -> None:
     assert psum_loss(0.5, 3) == psum_loss(0.5, 3, 1.0) == 1.5
     assert psum_kappa(1.5, 3) == psum_kappa(1.5, 3, 1.0) == 0.5

@@ -97,3 +97,20 @@ def test_minimise_agrees_with_scipy() -> None:
 
 def test_no_noise_splits_into_infinities() -> None:
     assert density_split(math.inf, 10) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize(("lower", "upper", "best"), [(5.0, 8.0, 7.0), (-3.0, -1.0, -2.5), (100.0, 101.0, 100.9)])
+def test_minimise_asks_only_within_its_interval(lower: float, upper: float, best: float) -> None:
+    def function(x: float) -> float:
+        assert lower < x < upper
+        return (x - best) ** 2
+
+    assert minimise(function, lower, upper) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("kappa", [0.3, 5.0, 690.0, 710.0, 740.0])
+def test_the_variance_is_the_sum_over_all_values(kappa: float) -> None:
+    """Term by term; far out one of them is all there is: 2·e**-kappa."""
+    terms = [2.0 * k**2 * math.exp(-kappa * k) for k in range(1, 400)]
+    weight = 1.0 + 2.0 * math.fsum(math.exp(-kappa * k) for k in range(1, 400))
+    assert laplace_variance(kappa) == pytest.approx(math.fsum(terms) / weight, rel=1e-9, abs=0.0)

@@ -3,13 +3,15 @@
 import itertools
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from panstream.randomness import DiscreteLaplace, SeededSource, Source
-from panstream.randomness.balls import balanced_point, balls, mixture, pick
+from panstream.randomness.balls import _vectors, balanced_point, balls, mixture, pick
 from statistical import assert_fits
 
 
@@ -113,3 +115,95 @@ def test_no_law_is_no_noise_and_a_strong_one_hardly_any() -> None:
             tables = [np.arange(3), np.arange(5)]
             source.add_joint_laplace(tables, DiscreteLaplace.at_most(kappa))
             assert [table.tolist() for table in tables] == [[0, 1, 2], [0, 1, 2, 3, 4]]
+
+
+def digits_of(number: Fraction) -> Callable[[int], int]:
+    """Return the bits of a real number in [0, 1), as many as are asked for and never the same twice."""
+    left = number
+
+    def below(bound: int) -> int:
+        nonlocal left
+        left *= bound
+        drawn = math.floor(left)
+        left -= drawn
+        return drawn
+
+    return below
+
+
+def chosen(weights: Sequence[int], rate: Fraction, number: Fraction) -> int:
+    """Return where a uniform number falls, with 700 digits."""
+    context = Context(prec=700, Emin=-(10**9), Emax=10**9)
+    decay = Fraction(context.exp(context.divide(Decimal(-rate.numerator), Decimal(rate.denominator))))
+    shares = [weight * decay**j for j, weight in enumerate(weights)]
+    return sum(number * sum(shares) >= bound for bound in itertools.accumulate(shares[:-1]))
+
+
+@pytest.mark.parametrize("distance", [10, 53, 55, 60, 62, 100, 119, 121, 200])
+@pytest.mark.parametrize(
+    ("weights", "rate"), [((1, 1), 0), ((10**70 - 1, 10**70 + 1), 0), ((3, 1, 7), Fraction(1, 3))], ids=str
+)
+def test_a_pick_is_right_however_near_the_number_is_to_a_bound(
+    weights: tuple[int, ...], rate: Fraction, distance: int
+) -> None:
+    """Numbers 10^-distance below and above each bound. The first two bounds are one half and 5·10^-71 less."""
+    context = Context(prec=700)
+    decay = Fraction(
+        context.exp(context.divide(Decimal(-Fraction(rate).numerator), Decimal(Fraction(rate).denominator)))
+    )
+    shares = [weight * decay**j for j, weight in enumerate(weights)]
+    near = [bound / sum(shares) for bound in itertools.accumulate(shares[:-1])]
+    for bound in (*near, Fraction(1, 2)):
+        for number in (
+            bound - Fraction(1, 10**distance),
+            bound + Fraction(1, 10**distance),
+            bound - Fraction(1, 2**300),
+        ):
+            assert pick(weights, Fraction(rate), digits_of(number)) == chosen(weights, Fraction(rate), number)
+
+
+def test_a_pick_between_weights_of_very_different_size() -> None:
+    """10^400·e^-900 is about 10^9, and 10^-400·e^900 about 10^-9."""
+    middle = Fraction(1, 2)
+    assert pick((1, 10**400), Fraction(900), digits_of(middle)) == 1
+    assert pick((10**400, 1), Fraction(-900), digits_of(middle)) == 0
+    assert pick((1, 10**380), Fraction(900), digits_of(middle)) == 0
+    assert pick((1, 0, 0, 10**1200), Fraction(900), digits_of(middle)) == 3
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_vectors_are_counted_by_how_many_are_below_zero(size: int) -> None:
+    for radius in (1, 2, 3):
+        shell = [each for each in points(size, radius) if sum(map(abs, each)) == 2 * radius]
+        counted = Counter(sum(part < 0 for part in each) for each in shell)
+        assert {n: _vectors(size, radius, n) for n in range(1, size)} == {n: counted[n] for n in range(1, size)}
+
+
+@pytest.mark.parametrize(("sizes", "kappa"), [((3, 4), 0.25)], ids=str)
+def test_the_radius_of_joint_noise_has_its_law(
+    sizes: tuple[int, ...], kappa: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn with probability proportional to e**(-2·kappa·m) times the number of points within m."""
+    radii: list[int] = []
+
+    def remember(size: int, radius: int, below: Callable[[int], int]) -> list[int]:
+        radii.append(radius)
+        return [0] * size
+
+    monkeypatch.setattr("panstream.randomness.balls.balanced_point", remember)
+    law, draws = DiscreteLaplace.at_most(kappa), 800
+    with SeededSource(7) as source:
+        for _ in range(draws):
+            source.add_joint_laplace([np.zeros(size, np.int64) for size in sizes], law)
+    assert radii[:: len(sizes)] == radii[len(sizes) - 1 :: len(sizes)]
+    found = np.bincount(radii[:: len(sizes)])
+    reach = np.arange(400)
+    weights = np.array([math.exp(-2 * kappa * m) * math.prod(balls(size, int(m)) for size in sizes) for m in reach])
+    expected = weights / weights.sum() * draws
+    common = expected >= 10
+    seen = np.pad(found, (0, max(0, reach.size - found.size)))[: reach.size]
+    assert_fits(
+        np.append(seen[common], draws - seen[common].sum()),
+        np.append(expected[common], draws - expected[common].sum()),
+        "radius",
+    )

@@ -83,3 +83,29 @@ def test_without_both_python_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = np.zeros(5, np.uint8)
     entropy.system_entropy(buffer)
     assert buffer.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("reason", "again"), [(0, True), (4, True), (1, False), (5, False)])
+def test_only_an_interruption_or_no_reason_at_all_is_asked_again(
+    reason: int, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def refuse_once(address: int, size: int, flags: int) -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            ctypes.set_errno(reason)
+            return -1
+        ctypes.memset(address, 7, size)
+        return size
+
+    monkeypatch.setattr(entropy, "_GETRANDOM", refuse_once)
+    buffer = np.zeros(4, np.uint8)
+    if again:
+        entropy.system_entropy(buffer)
+        assert buffer.tolist() == [7] * 4
+    else:
+        with pytest.raises(OSError, match="no entropy"):
+            entropy.system_entropy(buffer)
+        assert asked == 1

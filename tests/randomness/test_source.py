@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import opendp.prelude as dp
@@ -11,6 +12,8 @@ import pytest
 from panstream._kernels import draws
 from panstream.errors import InvalidParameter
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
+from panstream.randomness.source import counter_mode
+from panstream.scratch import Scratch
 from statistical import assert_fits, assert_mean, assert_rate, assert_same_law
 
 N = 400_000
@@ -235,3 +238,71 @@ def test_a_closed_source_starts_afresh() -> None:
     source.close()
     assert source._cipher is None
     assert source._drawn == 0
+
+
+def test_the_rarest_coin_is_not_a_certain_one() -> None:
+    with Source() as source:
+        assert source.bernoulli(Coin(1), 1000).sum() == 0  # one in 2**64 each
+        assert source.bernoulli(Coin((1 << 64) - 1), 1000).sum() == 1000
+        assert source.bernoulli(Coin(0), 10).tolist() == [0] * 10
+        assert source.bernoulli(Coin(1 << 64), 10).tolist() == [1] * 10
+
+
+def test_a_bound_beyond_the_largest_is_refused() -> None:
+    with Source() as source:
+        for bound in (-1, 0, (1 << 63) + 1, 1 << 64):
+            with pytest.raises(InvalidParameter, match="bound must be in"):
+                source.uniform_below(bound, 1)
+
+
+def test_balanced_noise_of_no_cells_is_none() -> None:
+    with Source() as source:
+        source.add_balanced_laplace(np.empty(0, np.int64), DiscreteLaplace.at_most(0.1))
+
+
+def test_the_key_is_overwritten_once_the_cipher_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = []
+
+    def remember(key: np.ndarray) -> object:  # type: ignore[type-arg]
+        assert key.size == 32
+        assert key.any()
+        keys.append(key)
+        return counter_mode(key)
+
+    monkeypatch.setattr("panstream.randomness.source.counter_mode", remember)
+    with Source() as source:
+        drawn = np.zeros(1000, np.uint64)
+        source.fill_words(drawn)
+    assert drawn.any()
+    assert [key.any() for key in keys] == [False]
+
+
+def test_a_seeded_source_wipes_what_it_handed_out_and_goes_on() -> None:
+    with SeededSource(3) as whole:
+        expected = whole.uniform_below(1 << 40, 64).copy(), whole.uniform_below(1 << 40, 64).copy()
+    source = SeededSource(3)
+    first = source.uniform_below(1 << 40, 64)
+    assert first.tolist() == expected[0].tolist()
+    source.close()
+    assert not first.any()
+    assert source.uniform_below(1 << 40, 64).tolist() == expected[1].tolist()
+
+
+class Counted(Scratch):
+    """Working memory that hands out only what can be counted."""
+
+    def array(self, size: int, dtype: Any = np.uint8) -> Any:
+        assert size > 0
+        return super().array(size, dtype)
+
+
+@pytest.mark.parametrize("size", [1, 3, 15, 16, 17, 40])
+def test_every_draw_asks_for_some_memory(size: int) -> None:
+    """Nothing or less than nothing would be asked for again and again."""
+    law = DiscreteLaplace.at_most(0.5)
+    with Source() as source:
+        source.scratch = Counted()
+        assert source.uniform_below(10, size).max() < 10
+        assert source._geometric_sum(size, law) >= 0
+        source.add_joint_laplace([np.zeros(size + 1, np.int64)], law)
+        source.add_discrete_laplace(np.zeros(size, np.int64), law)

@@ -53,7 +53,7 @@ def repeated(claim: Claim, times: int) -> Claim:
         epsilon=claim.epsilon * times,
         delta=min(claim.delta * times, 1 - 2**-53),
         parts={name: loss * times for name, loss in claim.parts.items()},
-        releases=claim.releases * times if claim.releases >= 0 else claim.releases,
+        releases=max(claim.releases * times, -1),  # any number of them remains any number
     )
 
 

@@ -30,8 +30,6 @@ def symmetric_loss(epsilon_state: float, kappa: float, releases: int = 1) -> flo
 
     epsilon = epsilon_state + ln(1 - p1 + p1·e**(n·kappa))                                  [joint-loss.md, Theorem 1]
     """
-    if math.isinf(epsilon_state) or math.isinf(kappa):
-        return math.inf
     return epsilon_state + _log_mixture(epsilon_state, releases * kappa)
 
 
@@ -93,9 +91,8 @@ def kappa_for_pair(epsilon: float, p0: float, p1: float, releases: int = 1) -> f
         return math.inf
     if not pair_state_loss(p0, p1) < epsilon:
         raise InvalidParameter(f"the state alone must lose less than epsilon={epsilon}")
-    low, high = 0.0, 2.0 * epsilon
-    while pair_loss(p0, p1, high, releases) <= epsilon:
-        low, high = high, 2.0 * high
+    low = 0.0
+    high = math.log1p(math.expm1(epsilon) / p1) / releases  # the loss is at least ln(1 - p1 + p1·e**(n·kappa))
     for _ in range(200):
         middle = (low + high) / 2.0
         low, high = (middle, high) if pair_loss(p0, p1, middle, releases) <= epsilon else (low, middle)
@@ -107,19 +104,11 @@ def modular_loss(epsilon_state: float, kappa: float, releases: int = 1, sensitiv
     return epsilon_state + releases * sensitivity * kappa
 
 
-def announced_loss(
-    epsilon_state: float, kappa: float, announced: int, releases: int = 1, *, unannounced: bool = True
-) -> float:
-    """Return the loss of k announced looks (freeze and start afresh), then the releases.
+def announced_loss(epsilon_state: float, kappa: float, announced: int, releases: int = 1) -> float:
+    """Return the loss of k announced looks (freeze and start afresh), an unannounced one after them, and the releases.
 
-    k·epsilon_state + the joint loss of the last phase, which is ``symmetric_loss`` if an unannounced look is to be
-    tolerated there and ln[(p1·K + 1 - p1)/(p0·K + 1 - p0)] if not.                         [joint-loss.md, Theorem 3]
+    k·epsilon_state + the joint loss of the last phase                                      [joint-loss.md, Theorem 3]
     """
-    if math.isinf(epsilon_state) or math.isinf(kappa):
+    if math.isinf(epsilon_state):
         return math.inf
-    if unannounced:
-        last = symmetric_loss(epsilon_state, kappa, releases)
-    else:
-        exponent = releases * kappa
-        last = _log_mixture(epsilon_state, exponent) - _log_mixture(-epsilon_state, exponent)
-    return announced * epsilon_state + last
+    return announced * epsilon_state + symmetric_loss(epsilon_state, kappa, releases)
