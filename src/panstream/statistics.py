@@ -24,6 +24,7 @@ __all__ = ["DistinctCount", "UserBits"]
 _AMPLE = 1 << 26  # bytes, where no limit is given
 _SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
 _DEFAULT = 4096
+_ALMOST = 1.05  # times the least error: half the cells, which every commit writes, for a twentieth at most
 _LARGEST_COUNT = 1 << 32  # users, where no universe is given
 _LEAST_MEMORY = 2048
 
@@ -228,7 +229,7 @@ def _sized_bits(question: DistinctCount) -> UserBits:
 
 
 def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
-    """Return the bitmap within memory that is best where ``users`` come, and still good at ``most``."""
+    """Return the smallest bitmap within memory that is almost the best where ``users`` come, and still good at ``most``."""
     memory = question.memory or _AMPLE
     sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, most)) for power in range(20)]
     fitting = [
@@ -246,7 +247,8 @@ def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bi
     ]
     if users is None:
         return max((bitmap for bitmap in fitting if bitmap.buckets <= _DEFAULT), key=lambda bitmap: bitmap.buckets)
-    return min(fitting, key=lambda bitmap: bitmap.relative_error(users))
+    errors = [bitmap.relative_error(users) for bitmap in fitting]
+    return next(bitmap for bitmap, error in zip(fitting, errors, strict=True) if error <= _ALMOST * min(errors))
 
 
 def _levels(buckets: int, most: int) -> int:

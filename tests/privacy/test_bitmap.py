@@ -94,10 +94,11 @@ def test_decoders_are_unbiased_for_an_empty_cell(state: float, phases: int) -> N
         )
 
 
-def test_announced_second_moments_are_those_of_the_product() -> None:
+@pytest.mark.parametrize("kind", ["redrawn", "toggled"])
+def test_second_moments_of_three_phases_are_those_of_the_product(kind: str) -> None:
     """Brute force over all bits of three phases, for a cell that stayed empty and for one come to in one phase."""
     p1 = 0.8
-    decoder = Decoder.redrawn(p1)
+    decoder = getattr(Decoder, kind)(p1)
     for come, which in (((), 0), ((1,), 1)):
         total = 0.0
         for bits in product((0, 1), repeat=3):

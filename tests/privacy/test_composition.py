@@ -161,6 +161,14 @@ def test_delta_is_the_smallest_over_all_orders(rho: float, epsilon: float) -> No
     assert zcdp_delta(rho, epsilon) == pytest.approx(min(math.exp(logs.min()), 1.0), rel=1e-6)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-9), (0.1, 1e-6), (8.0, 1e-5), (0.5, 0.01)])
+def test_the_largest_rho_of_a_small_budget_is_the_inverse_both_ways(epsilon: float, delta: float) -> None:
+    rho = zcdp_rho(epsilon, delta)
+    assert 0.0 < rho < epsilon
+    assert zcdp_delta(rho, epsilon) == pytest.approx(delta, rel=1e-9, abs=0.0)
+    assert zcdp_epsilon(rho, delta) == pytest.approx(epsilon, rel=1e-9)
+
+
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.0, 0.9), (1.0, 0.7), (0.2, 0.5), (5.0, 0.99)])
 def test_a_large_delta_allows_a_rho_above_epsilon(
     epsilon: float, delta: float, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from panstream.server.limits import Limits
 from panstream.store.snapshot import SnapshotStore
-from server.server_live import EVENTS, LINES, Live, lines, served, write_config
+from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 
 def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,11 +36,8 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
         assert begun.wait(30)
         for sender in senders[1:]:
             sender.start()
-        worker, patience = server.running.worker, threading.Event()
-        for _ in range(3000):
-            if worker.batches + worker._jobs.qsize() == 10:
-                break
-            patience.wait(0.01)
+        worker = server.running.worker
+        until(lambda: worker.batches + worker._jobs.qsize() == 10)
         assert statuses == []
         go_on.set()
         for sender in senders:
@@ -48,6 +46,73 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(commits) == 2
         monkeypatch.undo()
         assert server.rows() == 50
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["kept", "refused"])
+def test_bodies_are_parsed_while_a_crowd_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Six batches share a commit that is held up; six more are read meanwhile. Whether it fails or not, each counts once."""
+    begun, go_on = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
+    real, held = SnapshotStore.commit, iter(range(2))
+
+    def slow(store: SnapshotStore, parts: Any, **options: Any) -> None:
+        number = next(held, None)
+        if number is not None:
+            begun[number].set()
+            assert go_on[number].wait(30)
+            if number == 1 and fails:
+                raise OSError(28, "No space left on device")
+        real(store, parts, **options)
+
+    parsed: list[object] = []
+    monkeypatch.setattr("panstream.server.worker._PULSE", 1e6)  # which waits for a commit
+    with served(write_config(tmp_path)) as server:
+        monkeypatch.setattr(SnapshotStore, "commit", slow)
+        worker, answers = server.running.worker, dict[int, int]()
+        inner = worker._parse
+        worker._parse = lambda job, body: parsed.append(inner(job, body))
+
+        def send(number: int) -> None:
+            origin = {"Panstream_Producer": f"p{number}", "Panstream_Sequence": "1"}
+            answers[number] = server.post(arrow(number + 1), ARROW, EVENTS, **origin).status
+
+        def start(numbers: range, enough: Callable[[], bool]) -> list[threading.Thread]:
+            threads = [threading.Thread(target=send, args=[number]) for number in numbers]
+            for thread in threads:
+                thread.start()
+            until(enough)
+            return threads
+
+        senders = start(range(1), begun[0].is_set)
+        senders += start(range(1, 7), lambda: worker._jobs.qsize() == 6)  # the first commit is not a crowd's
+        go_on[0].set()
+        assert begun[1].wait(30)
+        assert len(parsed) == 7
+        senders += start(range(7, 13), lambda: len(parsed) == 13)
+        assert set(answers) <= {0}
+        go_on[1].set()
+        for sender in senders:
+            sender.join(30)
+        monkeypatch.undo()
+        assert len(answers) == 13
+        if fails:
+            assert answers[0] == 200
+            assert all(answers[number] == 503 for number in range(1, 7))
+        else:
+            assert set(answers.values()) == {200}
+        for number in range(13):
+            send(number)
+        assert set(answers.values()) == {200}
+        assert server.rows() == sum(range(1, 14))
+
+
+def until(enough: Callable[[], bool]) -> None:
+    """Wait until something holds, half a minute at most."""
+    patience = threading.Event()
+    for _ in range(3000):
+        if enough():
+            return
+        patience.wait(0.01)
+    raise AssertionError("it did not happen")
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])

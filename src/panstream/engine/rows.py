@@ -45,6 +45,8 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "date": pa.date32(),
 }
+_OFFSETS = {pa.string(): 4, pa.binary(): 4, pa.large_string(): 8, pa.large_binary(): 8}  # bytes each
+_UNWIPED = {kind.id for kind in (pa.string_view(), pa.binary_view(), pa.null())}
 
 
 def arrow_type(kind: str) -> Any:
@@ -153,14 +155,14 @@ def wipe_array(array: Any) -> None:
         return
     if pa.types.is_dictionary(array.type):
         array = array.indices
-    if pa.types.is_nested(array.type) or str(array.type).endswith("view") or array.type == pa.null():
+    if pa.types.is_nested(array.type) or array.type.id in _UNWIPED:
         return
     start, stop = array.offset, array.offset + len(array)
     if start == stop:
         return
     buffers = array.buffers()
     _wipe_bits(buffers[0], start, stop)
-    width = {pa.string(): 4, pa.binary(): 4, pa.large_string(): 8, pa.large_binary(): 8}.get(array.type)
+    width = _OFFSETS.get(array.type)
     if width is not None:
         offsets = np.frombuffer(buffers[1], np.int32 if width == 4 else np.int64)[start : stop + 1]
         first, last = int(offsets[0]), int(offsets[-1])

@@ -29,6 +29,7 @@ _PHRASES = {
     500: b"Internal Server Error",
     503: b"Service Unavailable",
 }
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 _JSON = b"cache-control: no-store\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
@@ -81,7 +82,7 @@ class Desk:
             if taken is None:
                 tell(refusal_bytes(refusal if isinstance(refusal, Refusal) else Refusal("internal")), False)
             else:
-                tell(_framed(200, b"", json.dumps(outcome(taken), separators=(",", ":")).encode()), True)
+                tell(_framed(200, b"", _ENCODE(outcome(taken)).encode()), True)
 
         self._service.worker.take_soon(passage.body, passage.producer, passage.sequence, told)
 

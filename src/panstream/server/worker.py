@@ -1,7 +1,8 @@
 """The engine's own thread: the state has one owner, and batches that wait together share one durable commit.
 
-Text and compressed bodies are parsed by other threads meanwhile; Arrow costs less to parse than to hand over. Whatever
-becomes of a body, it is overwritten here.
+Text and compressed bodies are parsed by other threads meanwhile; Arrow costs less to parse than to hand over. While a
+crowd's commit is under way the engine belongs to the thread that commits, and this one parses what comes next. Whatever
+becomes of a body, it is overwritten here before its sender hears of it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -32,7 +33,7 @@ _JOINED = 32  # batches that are applied as one at most
 _PARSERS = 2
 _LINGER = 0.012  # seconds that a commit waits at most for bodies that are arriving, and only
 _CROWD = 4  # for a crowd: more than so many times those that are here
-_PACE = 0.02  # seconds from one commit to the next while several senders wait: each writes the whole state
+_PACE = 0.012  # seconds from one commit to the next while several senders wait: each writes the whole state
 _SEVERAL = 4
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 
@@ -62,6 +63,7 @@ class _Job:
 
 
 _NOBODY = _Job(None, lambda result, refusal: None)
+_COMMITTED = _Job(None, lambda result, refusal: None)  # wakes whoever waits for a commit or the next job
 
 
 @dataclass(slots=True)
@@ -90,6 +92,8 @@ class Worker:
         self._select = Selector(config)
         self._schema = RowSchema.of(config.stream, needed_columns(config))
         self._parsers = ThreadPoolExecutor(_PARSERS, "parse")
+        self._committer = ThreadPoolExecutor(1, "commit")
+        self._committing: Future[None] | None = None  # until then the engine is the committer's
         self._loop: asyncio.AbstractEventLoop | None = None
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -158,6 +162,7 @@ class Worker:
         while running:
             first = self._next(max(0.0, last + _PULSE - time.monotonic()))
             if self.failed:
+                self._settle()
                 self._reopen()
             if first is None:
                 running = False
@@ -165,17 +170,30 @@ class Worker:
                 running = self._group(first)
             if time.monotonic() - last >= _PULSE:
                 last = time.monotonic()
+                self._settle()
                 self._guard(self.engine.advance)
+        self._settle()
         self._guard(self.engine.commit)
+        self._committer.shutdown()
         self._select.__exit__(None, None, None)
         self.engine.close()
 
     def _next(self, wait: float) -> _Job | None:
         """Return the next job, ``_NOBODY`` if none comes in time, ``None`` at the end."""
+        end = time.monotonic() + wait
         try:
-            return self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()
+            while (job := self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()) is _COMMITTED:
+                wait = end - time.monotonic()
         except queue.Empty:
             return _NOBODY
+        return job
+
+    def _next_or_committed(self) -> _Job | None:
+        """Return the next job, or ``_NOBODY`` when the commit under way is over; ``None`` at the end."""
+        while self._committing is not None and not self._committing.done():
+            if (job := self._jobs.get()) is not _COMMITTED:
+                return job
+        return _NOBODY
 
     def _group(self, first: _Job) -> bool:
         """Apply batches as they come while more are arriving, then commit them all; False at the end."""
@@ -195,6 +213,8 @@ class Worker:
             job = self._next(0.0)
             if job is _NOBODY and len(batches) + len(waiting) < self._crowd:
                 job = self._next(self._due - time.monotonic())
+            if job is _NOBODY:
+                job = self._next_or_committed()
             if not isinstance(job, _Job) or job is _NOBODY or len(waiting) == _JOINED:
                 batches += self._apply_all(waiting)
                 waiting = []
@@ -204,40 +224,69 @@ class Worker:
         if job is not None and job is not _NOBODY:
             self._jobs.put(job)
         self._commit(batches)
+        if calls:
+            self._settle()
         for call in calls:
             self._call(call)
             self._answer([call])
         return job is not None
 
     def _commit(self, jobs: list[_Job]) -> None:
-        """Make batches durable together, and say so."""
+        """Make batches durable together, and say so; of several senders, while the next bodies are parsed."""
         if not jobs:
             return
+        self._settle()
         begin = time.monotonic()
         if not self.failed:
             self.engine.forget_producers(self._producers)
+        several = len(jobs) >= _SEVERAL
+        overwritten = threading.Event()
+        if several:
+            self._committing = self._committer.submit(self._commit_now, jobs, overwritten)
+            self._committing.add_done_callback(lambda _: self._jobs.put(_COMMITTED))
+        try:
+            _overwrite(jobs)
+        finally:
+            overwritten.set()
+        if not several:
+            self._commit_now(jobs, overwritten)
+        self._due = begin + _PACE if several else 0.0
+        self._crowd = max(len(jobs), 0.9 * self._crowd)
+
+    def _commit_now(self, jobs: list[_Job], overwritten: threading.Event) -> None:
+        begin = time.monotonic()
+
+        def durable() -> None:
+            overwritten.wait()
+            self._answer(jobs)
+
         if self.engine.config.durability == "batch":
-            done = self._guard(lambda: self.engine.commit(durable=lambda: self._answer(jobs)))
+            done = self._guard(lambda: self.engine.commit(durable=durable))
         else:
             done = self._guard(self.engine.advance)
         if not done:
             for job in jobs:
                 job.refusal = job.refusal or Refusal("unavailable", _FAILED, retry_after=1)
-        self._answer(jobs)
+        durable()
         self._linger = min(_LINGER, time.monotonic() - begin)
-        self._due = begin + _PACE if len(jobs) >= _SEVERAL else 0.0
-        self._crowd = max(len(jobs), 0.9 * self._crowd)
+
+    def _settle(self) -> None:
+        """Wait for the commit under way, after which the engine is this thread's again."""
+        committing, self._committing = self._committing, None
+        if committing is not None:
+            committing.result()
 
     def _apply_all(self, jobs: list[_Job]) -> list[_Job]:
         """Apply the batches of some jobs, in order, as few steps as they allow; return the jobs."""
+        if jobs:
+            self._settle()
         batches = [(job, job.work) for job in jobs if isinstance(job.work, MicroBatch)]
         while batches:
             alike = joinable([batch for _, batch in batches])
             part, batches = batches[:alike], batches[alike:]
             if self.failed:
-                for job, batch in part:
+                for job, _ in part:
                     job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
-                    batch.wipe()
             elif len(part) == 1 or not self.engine.joins or not self._apply_joined(part):
                 for job, batch in part:
                     self._apply(job, batch)
@@ -271,8 +320,6 @@ class Worker:
             if joined is not None:
                 joined.wipe()
             self.failed = self.failed or self.engine.broken
-        for _, batch in jobs:
-            batch.wipe()
         return True
 
     def _note(self, job: _Job, batch: MicroBatch, applied: Applied) -> None:
@@ -295,7 +342,6 @@ class Worker:
             job.refusal = Refusal("internal", f"a batch could not be taken ({type(error).__name__})")
         finally:
             self._select.wipe()
-            batch.wipe()
             self.failed = self.failed or self.engine.broken
 
     def _call(self, job: _Job) -> None:
@@ -330,13 +376,12 @@ class Worker:
         self.failed = False
 
     def _answer(self, jobs: list[_Job]) -> None:
-        """Tell whoever waits, once; and overwrite the bodies."""
+        """Tell whoever waits, once, after the bodies are overwritten."""
         assert self._loop is not None
         jobs = [job for job in jobs if not job.answered]
+        _overwrite(jobs)
         for job in jobs:
             job.answered = True
-            if job.body is not None:
-                job.body.overwrite()
 
         def tell() -> None:
             for job in jobs:
@@ -349,6 +394,16 @@ class Worker:
                 self._loop.call_soon_threadsafe(tell)
             except RuntimeError:  # the loop is closed: nobody waits
                 return
+
+
+def _overwrite(jobs: list[_Job]) -> None:
+    """Overwrite bodies and what was parsed of them, which may be the same memory; nothing the second time."""
+    for job in jobs:
+        if isinstance(job.work, MicroBatch):
+            job.work.wipe()
+            job.work = None
+        if job.body is not None:
+            job.body.overwrite()
 
 
 def _teller(future: asyncio.Future[Any]) -> Tell:

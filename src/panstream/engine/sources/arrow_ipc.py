@@ -13,6 +13,8 @@ from panstream.engine.sources.typed import Piece, check_types, from_arrow
 __all__ = ["ArrowInput", "check_offsets"]
 
 _MAGIC = b"ARROW1"
+_AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+_BYTES = {kind.id for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))}
 
 
 class ArrowInput:
@@ -74,6 +76,6 @@ class ArrowInput:
 
 def check_offsets(array: Any) -> None:
     """Check that strings stay within their data, whatever their letters: such input can be made by anyone."""
-    plain = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(array.type)
-    if plain is not None or "binary" in str(array.type):
+    plain = _AS_BYTES.get(array.type)
+    if plain is not None or array.type.id in _BYTES:
         (array if plain is None else array.view(plain)).validate(full=True)

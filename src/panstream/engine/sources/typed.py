@@ -194,8 +194,7 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> tuple[Any, NDArray[np.i
     if hasattr(array, "storage"):
         array = array.storage
     if is_.is_dictionary(array.type):
-        ends = compute.min_max(array.indices).as_py()
-        if (ends["min"] or 0) < 0 or (ends["max"] or 0) >= max(1, len(array.dictionary)):
+        if not _within(array.indices, max(1, len(array.dictionary))):
             raise SourceError("a dictionary-encoded column points outside its dictionary: the input is damaged")
         if kind == "string" and not is_user:
             return _dictionary(array)
@@ -215,6 +214,15 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> tuple[Any, NDArray[np.i
     narrowing = kind == "double" or (is_.is_timestamp(found) and found.unit == "ns")
     cast = _cast(array, _NONE, lambda part: compute.cast(part, target, safe=not narrowing))
     return _valid(cast[0]) if kind == "string" else cast
+
+
+def _within(codes: Any, size: int) -> bool:
+    """Return whether all codes are from 0 up to but not including ``size``."""
+    if not codes.null_count:
+        plain = codes.to_numpy()
+        return not plain.size or (int(plain.min()) >= 0 and int(plain.max()) < size)
+    ends = compute.min_max(codes).as_py()
+    return (ends["min"] or 0) >= 0 and (ends["max"] or 0) < size
 
 
 def _dictionary(array: Any) -> tuple[Any, NDArray[np.int64]]:
