@@ -6,7 +6,6 @@ their sender is told.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import pa
 from panstream.engine.config import StreamConfig
 from panstream.errors import InvalidParameter, PanstreamError
+from panstream.scratch import wipe_at
 
 if TYPE_CHECKING:
     from panstream.engine.stored_ids import StoredIds
@@ -181,4 +181,4 @@ def _wipe_bits(buffer: Any, start: int, stop: int) -> None:
 
 def _wipe_bytes(buffer: Any, start: int, stop: int) -> None:
     if buffer is not None and stop > start:
-        ctypes.memset(buffer.address + start, 0, min(stop, buffer.size) - start)
+        wipe_at(buffer.address + start, min(stop, buffer.size) - start)

@@ -48,9 +48,10 @@ class Body:
             self.gate.reserve(capacity - self.reserved)
             self.reserved = capacity
             old, self.data = self.data, BUFFERS.take(capacity)
-            with memoryview(old) as view:
-                self.data[: self.size] = view[: self.size]
-            _overwrite(old)
+            if old:
+                with memoryview(old) as view:
+                    self.data[: self.size] = view[: self.size]
+                _overwrite(old)
 
     def free(self) -> memoryview:
         """Return the memory that the rest of a body of expected length goes to."""
@@ -86,6 +87,8 @@ def announced(headers: Mapping[str, str], gate: Gate) -> Body:
 
 def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
     """Return format and compression, or refuse."""
+    if (plain := FORMATS.get(headers.get("content-type", ""))) and "content-encoding" not in headers:
+        return plain, "identity"
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if kind not in FORMATS:

@@ -30,6 +30,7 @@ _PHRASES = {
     503: b"Service Unavailable",
 }
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_ALL = b'{"new":true,"rows":%d,"skipped":{"count":0,"rows":[]},"late":{"count":0,"rows":[]}}'
 _JSON = b"cache-control: no-store\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
@@ -82,7 +83,7 @@ class Desk:
             if taken is None:
                 tell(refusal_bytes(refusal if isinstance(refusal, Refusal) else Refusal("internal")), False)
             else:
-                tell(_framed(200, b"", _ENCODE(outcome(taken)).encode()), True)
+                tell(_taken(taken), True)
 
         self._service.worker.take_soon(passage.body, passage.producer, passage.sequence, told)
 
@@ -91,6 +92,14 @@ class Desk:
         self._service.worker.arriving.add(-1)
         self._gate.leave(passage.use)
         passage.body.wipe()
+
+
+def _taken(taken: Taken) -> bytes:
+    """Return the answer to a good body; nearly all of them are new and have no row to tell of."""
+    applied = taken.applied
+    if applied.new and not (taken.bad or applied.skipped or applied.late):
+        return _framed(200, b"", _ALL % taken.rows)
+    return _framed(200, b"", _ENCODE(outcome(taken)).encode())
 
 
 def refusal_bytes(refusal: Refusal, *, last: bool = False) -> bytes:

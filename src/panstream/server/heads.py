@@ -11,6 +11,7 @@ __all__ = ["read_head"]
 
 _END = b"\r\n\r\n"
 _LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\x20-\x7e\t]*\r\n)+")
+_PAIRS = re.compile(r"([^:]+):[ \t]*([^\r]*)\r\n")  # of lines that fit
 _UNUSUAL = frozenset(("transfer-encoding", "expect", "upgrade", "te", "trailer", "keep-alive", "proxy-connection"))
 _LENGTH = re.compile(r"0|[1-9][0-9]{0,17}")
 
@@ -33,12 +34,13 @@ def read_head(data: bytearray, size: int, first: bytes) -> tuple[dict[str, str],
     if _LINES.fullmatch(head) is None:
         return None
     headers: dict[str, str] = {}
-    for line in head[:-2].decode("ascii").split("\r\n"):
-        name, _, value = line.partition(":")
-        name, value = name.lower(), value.strip(" \t")
-        if name in headers or name in _UNUSUAL or (name == "connection" and value.lower() != "keep-alive"):
-            return None
-        headers[name] = value
+    pairs = _PAIRS.findall(head.decode("ascii"))
+    for name, value in pairs:
+        headers[name.lower()] = value.rstrip(" \t")
+    if len(headers) < len(pairs) or not _UNUSUAL.isdisjoint(headers):
+        return None
+    if headers.get("connection", "keep-alive").lower() != "keep-alive":
+        return None
     if "host" not in headers or _LENGTH.fullmatch(headers.get("content-length", "")) is None:
         return None
     return headers, end + len(_END)

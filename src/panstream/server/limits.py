@@ -61,7 +61,7 @@ class Gate:
     def enter(self, name: str) -> Use:
         """Take one of the token's places, or refuse; ``leave`` gives it back."""
         burst, now = 2.0 * self.limits.rate, self.clock()
-        use = self._uses.setdefault(name, Use(burst, now))
+        use = self._uses.get(name) or self._uses.setdefault(name, Use(burst, now))
         use.allowance = min(burst, use.allowance + (now - use.at) * self.limits.rate)
         use.at = now
         if use.allowance < 1.0 or use.under_way >= self.limits.at_once:
