@@ -177,33 +177,3 @@ def test_vectors_are_counted_by_how_many_are_below_zero(size: int) -> None:
         shell = [each for each in points(size, radius) if sum(map(abs, each)) == 2 * radius]
         counted = Counter(sum(part < 0 for part in each) for each in shell)
         assert {n: _vectors(size, radius, n) for n in range(1, size)} == {n: counted[n] for n in range(1, size)}
-
-
-@pytest.mark.parametrize(("sizes", "kappa"), [((3, 4), 1.0)], ids=str)
-def test_the_radius_of_joint_noise_has_its_law(
-    sizes: tuple[int, ...], kappa: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Drawn with probability proportional to e**(-2·kappa·m) times the number of points within m."""
-    radii: list[int] = []
-
-    def remember(size: int, radius: int, below: Callable[[int], int]) -> list[int]:
-        radii.append(radius)
-        return [0] * size
-
-    monkeypatch.setattr("panstream.randomness.balls.balanced_point", remember)
-    law, draws = DiscreteLaplace.at_most(kappa), 800
-    with SeededSource(7) as source:
-        for _ in range(draws):
-            source.add_joint_laplace([np.zeros(size, np.int64) for size in sizes], law)
-    assert radii[:: len(sizes)] == radii[len(sizes) - 1 :: len(sizes)]
-    found = np.bincount(radii[:: len(sizes)])
-    reach = np.arange(400)
-    weights = np.array([math.exp(-2 * kappa * m) * math.prod(balls(size, int(m)) for size in sizes) for m in reach])
-    expected = weights / weights.sum() * draws
-    common = expected >= 10
-    seen = np.pad(found, (0, max(0, reach.size - found.size)))[: reach.size]
-    assert_fits(
-        np.append(seen[common], draws - seen[common].sum()),
-        np.append(expected[common], draws - expected[common].sum()),
-        "radius",
-    )

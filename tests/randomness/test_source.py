@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from panstream._kernels import draws
 from panstream.errors import InvalidParameter
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
+from panstream.randomness.balls import balls
 from panstream.randomness.source import counter_mode
 from panstream.scratch import Scratch
 from statistical import assert_fits, assert_mean, assert_rate, assert_same_law
@@ -306,3 +308,33 @@ def test_every_draw_asks_for_some_memory(size: int) -> None:
         assert source._geometric_sum(size, law) >= 0
         source.add_joint_laplace([np.zeros(size + 1, np.int64)], law)
         source.add_discrete_laplace(np.zeros(size, np.int64), law)
+
+
+@pytest.mark.parametrize(("sizes", "kappa"), [((3, 4), 1.0)], ids=str)
+def test_the_radius_of_joint_noise_has_its_law(
+    sizes: tuple[int, ...], kappa: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn with probability proportional to e**(-2·kappa·m) times the number of points within m."""
+    radii: list[int] = []
+
+    def remember(size: int, radius: int, below: Callable[[int], int]) -> list[int]:
+        radii.append(radius)
+        return [0] * size
+
+    monkeypatch.setattr("panstream.randomness.balls.balanced_point", remember)
+    law, draws = DiscreteLaplace.at_most(kappa), 500
+    with SeededSource(7) as source:
+        for _ in range(draws):
+            source.add_joint_laplace([np.zeros(size, np.int64) for size in sizes], law)
+    assert radii[:: len(sizes)] == radii[len(sizes) - 1 :: len(sizes)]
+    found = np.bincount(radii[:: len(sizes)])
+    reach = np.arange(400)
+    weights = np.array([math.exp(-2 * kappa * m) * math.prod(balls(size, int(m)) for size in sizes) for m in reach])
+    expected = weights / weights.sum() * draws
+    common = expected >= 10
+    seen = np.pad(found, (0, max(0, reach.size - found.size)))[: reach.size]
+    assert_fits(
+        np.append(seen[common], draws - seen[common].sum()),
+        np.append(expected[common], draws - expected[common].sum()),
+        "radius",
+    )
