@@ -253,7 +253,8 @@ def merged_loss(
     y = 0 if she came to any site afterwards (or to one that was not seen), else y is the product over the seen
     sites of 1 (a 0 was seen) or -e**-eps (a 1 was seen), times 1 - e**-eps for each site not seen. With T the product
     over those and P = h(1 - T), a look at the merged state adds ln(1/(1-T)) + ln(P + (1-P)·e**(n·kappa)).
-    Without it the time taken grows with the cube of ``releases``.                            [bitmap.md, Theorem 2]
+    Without it, all sites seen add ln(1 - h + h·e**(n·kappa)); if only some are, the time taken grows with the cube of
+    ``releases``.                                                                             [bitmap.md, Theorem 2]
 
     >>> round(merged_loss([math.log(3)] * 2, math.log(1.25), seen=[0]), 3)
     1.195
@@ -268,14 +269,20 @@ def merged_loss(
     shown = [states[i] for i in chosen]
     high = 1.0 / (1.0 + _merged_odds(states))  # h = 1 - p*
     gone = _merged_odds(state for i, state in enumerate(states) if i not in chosen)  # 1 - T
-    if not merged:
+    if merged:
+        rest = _extreme_output(high * gone, releases * kappa) - math.log(gone) if gone > 0.0 else math.inf
+    elif gone == 0.0:
+        rest = _extreme_output(1.0 - high, releases * kappa)
+    else:
         # y lies between these two (all bits seen are 0; one is 1, where that is likeliest), every ratio is monotone in y.
         ends = [1.0 - gone, *([-(1.0 - gone) * math.exp(-min(shown))] if shown else [])]
-        return math.fsum(shown) + max(_outputs_loss(high * (1.0 - y), high, kappa, releases) for y in ends)
-    if gone == 0.0:
-        return math.inf
-    exponent = releases * kappa
-    return math.fsum(shown) - math.log(gone) + exponent + math.log1p(high * gone * math.expm1(-exponent))
+        rest = max(_outputs_loss(high * (1.0 - y), high, kappa, releases) for y in ends)
+    return math.fsum(shown) + rest
+
+
+def _extreme_output(low: float, exponent: float) -> float:
+    """Return ln(low + (1 - low)·e**exponent)."""
+    return exponent + math.log1p(low * math.expm1(-exponent))
 
 
 def _merged_odds(states: Iterable[float]) -> float:
