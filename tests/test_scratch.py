@@ -53,3 +53,24 @@ def test_wipe_also_strided_arrays() -> None:
     assert base.sum() == 8
     wipe(base)
     assert not base.any()
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 4096, (1 << 17) - 1, 1 << 17, (1 << 17) + 1])
+def test_wipe_overwrites_an_array_and_nothing_beside_it(size: int) -> None:
+    around = np.full(size + 20, 7, np.uint8)
+    wipe(around[10 : 10 + size])
+    assert not around[10 : 10 + size].any()
+    assert (around[:10] == 7).all()
+    assert (around[10 + size :] == 7).all()
+
+
+@pytest.mark.parametrize("size", [100, 4096, 1 << 18])
+def test_wipe_of_columns_and_of_what_may_not_be_written(size: int) -> None:
+    table = np.full((size, 3), 7.0)
+    wipe(table[:, 1])
+    assert not table[:, 1].any()
+    assert (table[:, ::2] == 7).all()
+    letters = b"x" * size
+    with pytest.raises(ValueError, match="read-only"):
+        wipe(np.frombuffer(letters, np.uint8))
+    assert letters == b"x" * size
