@@ -13,10 +13,10 @@ from urllib.parse import quote
 from panstream.server.access import Access
 from panstream.server.bodies import Body, announced
 from panstream.server.intake import origin, outcome
+from panstream.server.jobs import Taken
 from panstream.server.limits import Gate, Use
 from panstream.server.refusals import Refusal, refuse
 from panstream.server.service import Service
-from panstream.server.worker import Taken
 
 __all__ = ["Desk", "Passage"]
 

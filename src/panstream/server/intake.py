@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from panstream.server.jobs import Taken
 from panstream.server.openapi import MAX_SEQUENCE, PRODUCER_PATTERN
 from panstream.server.refusals import Refusal
-from panstream.server.worker import Taken
 
 __all__ = ["origin", "outcome"]
 

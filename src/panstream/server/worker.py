@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.plan import needed_columns
@@ -22,10 +22,11 @@ from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError
 from panstream.server.bodies import Body, parse
+from panstream.server.jobs import COMMITTED, NOBODY, Arriving, Job, Taken, Tell, overwrite, teller
 from panstream.server.joining import join, joinable, split
 from panstream.server.refusals import Refusal
 
-__all__ = ["Taken", "Worker"]
+__all__ = ["Worker"]
 
 _PULSE = 1.0  # seconds between looks at the clock
 _GROUP = 256  # batches that share a commit at most
@@ -36,47 +37,6 @@ _CROWD = 4  # for a crowd: more than so many times those that are here
 _PACE = 0.012  # seconds from one commit to the next while several senders wait: each writes the whole state
 _SEVERAL = 4
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What became of a body, for its sender alone."""
-
-    applied: Applied
-    rows: int
-    bad: tuple[int, ...]
-
-
-Tell: TypeAlias = Callable[[Any, BaseException | None], None]  # the result, or why there is none
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    work: MicroBatch | Callable[[Engine], Any] | None
-    tell: Tell
-    body: Body | None = None
-    producer: str | None = None
-    sequence: int = 0
-    result: Any = None
-    refusal: BaseException | None = None
-    answered: bool = False
-
-
-_NOBODY = _Job(None, lambda result, refusal: None)
-_COMMITTED = _Job(None, lambda result, refusal: None)  # wakes whoever waits for a commit or the next job
-
-
-@dataclass(slots=True)
-class _Count:
-    """How many bodies are being received or parsed: worth waiting a moment for before a commit."""
-
-    count: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, change: int) -> None:
-        """Count up or down, from any thread."""
-        with self.lock:
-            self.count += change
 
 
 class Worker:
@@ -95,11 +55,11 @@ class Worker:
         self._committer = ThreadPoolExecutor(1, "commit")
         self._committing: Future[None] | None = None  # until then the engine is the committer's
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.batches = self.rows = 0  # since the start: how many there are is public
         self.failed = False
-        self.arriving = _Count()
+        self.arriving = Arriving()
         self._linger = 0.0
         self._due = 0.0  # not before then, unless as many batches wait as ever do
         self._crowd = 0.0
@@ -118,13 +78,13 @@ class Worker:
     async def take(self, body: Body, producer: str | None, sequence: int) -> Taken:
         """Take a body's rows; when this returns they are durable, as configured. The body is overwritten in any case."""
         future = self._future()
-        self.take_soon(body, producer, sequence, _teller(future))
+        self.take_soon(body, producer, sequence, teller(future))
         taken: Taken = await future
         return taken
 
     def take_soon(self, body: Body, producer: str | None, sequence: int, tell: Tell) -> None:
         """Take a body that was counted as arriving, and have the event loop call ``tell`` when it is durable."""
-        job = _Job(None, tell, body, producer, sequence)
+        job = Job(None, tell, body, producer, sequence)
         if body.kind == "arrow" and body.encoding == "identity":
             self._jobs.put(job)
         else:
@@ -133,14 +93,14 @@ class Worker:
     async def call(self, work: Callable[[Engine], Any]) -> Any:
         """Return ``work(engine)``."""
         future = self._future()
-        self._jobs.put(_Job(work, _teller(future)))
+        self._jobs.put(Job(work, teller(future)))
         return await future
 
     def _future(self) -> asyncio.Future[Any]:
         assert self._loop is not None
         return self._loop.create_future()
 
-    def _parse_elsewhere(self, job: _Job, body: Body) -> None:
+    def _parse_elsewhere(self, job: Job, body: Body) -> None:
         self._parse(job, body)
         if job.refusal is None:
             self._jobs.put(job)
@@ -148,7 +108,7 @@ class Worker:
             self.arriving.add(-1)
             self._answer([job])
 
-    def _parse(self, job: _Job, body: Body) -> None:
+    def _parse(self, job: Job, body: Body) -> None:
         try:
             job.work = parse(body, self._schema, job.producer, job.sequence)
         except Refusal as refusal:
@@ -166,7 +126,7 @@ class Worker:
                 self._reopen()
             if first is None:
                 running = False
-            elif first is not _NOBODY:
+            elif first is not NOBODY:
                 running = self._group(first)
             if time.monotonic() - last >= _PULSE:
                 last = time.monotonic()
@@ -178,31 +138,31 @@ class Worker:
         self._select.__exit__(None, None, None)
         self.engine.close()
 
-    def _next(self, wait: float) -> _Job | None:
-        """Return the next job, ``_NOBODY`` if none comes in time, ``None`` at the end."""
+    def _next(self, wait: float) -> Job | None:
+        """Return the next job, ``NOBODY`` if none comes in time, ``None`` at the end."""
         end = time.monotonic() + wait
         try:
-            while (job := self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()) is _COMMITTED:
+            while (job := self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()) is COMMITTED:
                 wait = end - time.monotonic()
         except queue.Empty:
-            return _NOBODY
+            return NOBODY
         return job
 
-    def _next_or_committed(self) -> _Job | None:
-        """Return the next job, or ``_NOBODY`` when the commit under way is over; ``None`` at the end."""
+    def _next_or_committed(self) -> Job | None:
+        """Return the next job, or ``NOBODY`` when the commit under way is over; ``None`` at the end."""
         while self._committing is not None and not self._committing.done():
-            if (job := self._jobs.get()) is not _COMMITTED:
+            if (job := self._jobs.get()) is not COMMITTED:
                 return job
-        return _NOBODY
+        return NOBODY
 
-    def _group(self, first: _Job) -> bool:
+    def _group(self, first: Job) -> bool:
         """Apply batches as they come while more are arriving, then commit them all; False at the end."""
         begin = time.monotonic()
-        batches: list[_Job] = []
-        waiting: list[_Job] = []
-        calls: list[_Job] = []
-        job: _Job | None = first
-        while job is not None and job is not _NOBODY and len(batches) + len(waiting) < _GROUP:
+        batches: list[Job] = []
+        waiting: list[Job] = []
+        calls: list[Job] = []
+        job: Job | None = first
+        while job is not None and job is not NOBODY and len(batches) + len(waiting) < _GROUP:
             if job.body is None:
                 calls.append(job)
             else:
@@ -211,17 +171,17 @@ class Worker:
                     self._parse(job, job.body)
                 waiting.append(job)
             job = self._next(0.0)
-            if job is _NOBODY and len(batches) + len(waiting) < self._crowd:
+            if job is NOBODY and len(batches) + len(waiting) < self._crowd:
                 job = self._next(self._due - time.monotonic())
-            if job is _NOBODY:
+            if job is NOBODY:
                 job = self._next_or_committed()
-            if not isinstance(job, _Job) or job is _NOBODY or len(waiting) == _JOINED:
+            if not isinstance(job, Job) or job is NOBODY or len(waiting) == _JOINED:
                 batches += self._apply_all(waiting)
                 waiting = []
-            if job is _NOBODY and self.arriving.count > _CROWD * len(batches):
+            if job is NOBODY and self.arriving.count > _CROWD * len(batches):
                 job = self._next(begin + self._linger - time.monotonic())
         batches += self._apply_all(waiting)
-        if job is not None and job is not _NOBODY:
+        if job is not None and job is not NOBODY:
             self._jobs.put(job)
         self._commit(batches)
         if calls:
@@ -231,7 +191,7 @@ class Worker:
             self._answer([call])
         return job is not None
 
-    def _commit(self, jobs: list[_Job]) -> None:
+    def _commit(self, jobs: list[Job]) -> None:
         """Make batches durable together, and say so; of several senders, while the next bodies are parsed."""
         if not jobs:
             return
@@ -243,9 +203,9 @@ class Worker:
         overwritten = threading.Event()
         if several:
             self._committing = self._committer.submit(self._commit_now, jobs, overwritten)
-            self._committing.add_done_callback(lambda _: self._jobs.put(_COMMITTED))
+            self._committing.add_done_callback(lambda _: self._jobs.put(COMMITTED))
         try:
-            _overwrite(jobs)
+            overwrite(jobs)
         finally:
             overwritten.set()
         if not several:
@@ -253,7 +213,7 @@ class Worker:
         self._due = begin + _PACE if several else 0.0
         self._crowd = max(len(jobs), 0.9 * self._crowd)
 
-    def _commit_now(self, jobs: list[_Job], overwritten: threading.Event) -> None:
+    def _commit_now(self, jobs: list[Job], overwritten: threading.Event) -> None:
         begin = time.monotonic()
 
         def durable() -> None:
@@ -276,7 +236,7 @@ class Worker:
         if committing is not None:
             committing.result()
 
-    def _apply_all(self, jobs: list[_Job]) -> list[_Job]:
+    def _apply_all(self, jobs: list[Job]) -> list[Job]:
         """Apply the batches of some jobs, in order, as few steps as they allow; return the jobs."""
         if jobs:
             self._settle()
@@ -292,10 +252,10 @@ class Worker:
                     self._apply(job, batch)
         return jobs
 
-    def _apply_joined(self, jobs: list[tuple[_Job, MicroBatch]]) -> bool:
+    def _apply_joined(self, jobs: list[tuple[Job, MicroBatch]]) -> bool:
         """Apply batches as one; False, with nothing done, if that is refused for what is in some of them."""
         new: dict[str, int] = {}
-        fresh: list[tuple[_Job, MicroBatch]] = []
+        fresh: list[tuple[Job, MicroBatch]] = []
         for job, batch in jobs:
             producer, sequence = job.producer, job.sequence
             if producer is not None and (self.engine.seen(producer, sequence) or new.get(producer, -1) >= sequence):
@@ -322,13 +282,13 @@ class Worker:
             self.failed = self.failed or self.engine.broken
         return True
 
-    def _note(self, job: _Job, batch: MicroBatch, applied: Applied) -> None:
+    def _note(self, job: Job, batch: MicroBatch, applied: Applied) -> None:
         job.result = Taken(applied=applied, rows=batch.rows_read, bad=tuple(bad.row for bad in batch.bad_rows))
         if applied.new:
             self.batches += 1
             self.rows += batch.rows_read
 
-    def _apply(self, job: _Job, batch: MicroBatch) -> None:
+    def _apply(self, job: Job, batch: MicroBatch) -> None:
         try:
             if self.failed:
                 job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
@@ -344,7 +304,7 @@ class Worker:
             self._select.wipe()
             self.failed = self.failed or self.engine.broken
 
-    def _call(self, job: _Job) -> None:
+    def _call(self, job: Job) -> None:
         if self.failed or not callable(job.work):
             job.refusal = Refusal("unavailable", _FAILED, retry_after=1)
             return
@@ -375,11 +335,11 @@ class Worker:
             return
         self.failed = False
 
-    def _answer(self, jobs: list[_Job]) -> None:
+    def _answer(self, jobs: list[Job]) -> None:
         """Tell whoever waits, once, after the bodies are overwritten."""
         assert self._loop is not None
         jobs = [job for job in jobs if not job.answered]
-        _overwrite(jobs)
+        overwrite(jobs)
         for job in jobs:
             job.answered = True
 
@@ -394,25 +354,3 @@ class Worker:
                 self._loop.call_soon_threadsafe(tell)
             except RuntimeError:  # the loop is closed: nobody waits
                 return
-
-
-def _overwrite(jobs: list[_Job]) -> None:
-    """Overwrite bodies and what was parsed of them, which may be the same memory; nothing the second time."""
-    for job in jobs:
-        if isinstance(job.work, MicroBatch):
-            job.work.wipe()
-            job.work = None
-        if job.body is not None:
-            job.body.overwrite()
-
-
-def _teller(future: asyncio.Future[Any]) -> Tell:
-    def tell(result: Any, refusal: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if refusal is not None:
-            future.set_exception(refusal)
-        else:
-            future.set_result(result)
-
-    return tell

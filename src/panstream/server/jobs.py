@@ -1,0 +1,82 @@
+"""What waits for the engine's thread: bodies and calls, and whom to tell what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from panstream.engine.engine import Applied, Engine
+from panstream.engine.rows import MicroBatch
+from panstream.server.bodies import Body
+
+__all__ = ["COMMITTED", "NOBODY", "Arriving", "Job", "Taken", "Tell", "overwrite", "teller"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What became of a body, for its sender alone."""
+
+    applied: Applied
+    rows: int
+    bad: tuple[int, ...]
+
+
+Tell: TypeAlias = Callable[[Any, BaseException | None], None]  # the result, or why there is none
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A body with its rows once they are parsed, or a call; and what came of it."""
+
+    work: MicroBatch | Callable[[Engine], Any] | None
+    tell: Tell
+    body: Body | None = None
+    producer: str | None = None
+    sequence: int = 0
+    result: Any = None
+    refusal: BaseException | None = None
+    answered: bool = False
+
+
+NOBODY = Job(None, lambda result, refusal: None)
+COMMITTED = Job(None, lambda result, refusal: None)  # wakes whoever waits for a commit or the next job
+
+
+@dataclass(slots=True)
+class Arriving:
+    """How many bodies are being received or parsed: worth waiting a moment for before a commit."""
+
+    count: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, change: int) -> None:
+        """Count up or down, from any thread."""
+        with self.lock:
+            self.count += change
+
+
+def overwrite(jobs: Iterable[Job]) -> None:
+    """Overwrite bodies and what was parsed of them, which may be the same memory; nothing the second time."""
+    for job in jobs:
+        if isinstance(job.work, MicroBatch):
+            job.work.wipe()
+            job.work = None
+        if job.body is not None:
+            job.body.overwrite()
+
+
+def teller(future: asyncio.Future[Any]) -> Tell:
+    """Return what settles a future, unless nobody waits for it any more."""
+
+    def tell(result: Any, refusal: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if refusal is not None:
+            future.set_exception(refusal)
+        else:
+            future.set_result(result)
+
+    return tell
