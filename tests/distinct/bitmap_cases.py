@@ -1,13 +1,16 @@
 """What the tests of the bitmaps share: ids that fall into a given cell, and the exact law of the levels' counts."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from panstream.batch import items
 from panstream.distinct.counting import CellCounter
+from panstream.errors import InvalidParameter
 from panstream.privacy.bitmap import level_rates
 from panstream.scratch import Scratch
 
@@ -48,3 +51,17 @@ def noisy_counts(rng: np.random.Generator, filled: NDArray[np.int64], algorithm:
     if math.isinf(kappa):
         return ones
     return ones + rng.geometric(-math.expm1(-kappa), ones.shape) - rng.geometric(-math.expm1(-kappa), ones.shape)
+
+
+def paid_phases(build: Callable[..., CellCounter], announced: int) -> CellCounter:
+    """Check which shares of the state are refused: a look in every phase must leave something for the release.
+
+    Return one that is taken.
+    """
+    top = 2.0 / (announced + 1)
+    for wrong in (-0.1, 0.0, top, math.nextafter(top, 3.0)):
+        with pytest.raises(InvalidParameter, match=f"epsilon_state must be in \\(0, {top}\\), got"):
+            build(epsilon=2.0, epsilon_state=wrong, announced=announced)
+    taken = build(epsilon=2.0, epsilon_state=0.9 * top, announced=announced)
+    assert taken.claim().epsilon == pytest.approx(2.0)
+    return taken

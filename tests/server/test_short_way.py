@@ -1,6 +1,7 @@
 """The short way in for events: it reads the same requests as the general parser, and leaves the rest to that."""
 
 import contextlib
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from panstream.engine.engine import Applied
 from panstream.server.buffers import Buffers
+from panstream.server.desk import _taken
 from panstream.server.heads import read_head
+from panstream.server.intake import outcome
+from panstream.server.jobs import Taken
 from panstream.server.limits import Limits
 from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
@@ -191,3 +196,15 @@ def test_buffers_are_used_again() -> None:
     large = buffers.take(1 << 24)
     buffers.give_back(large)
     assert buffers.take(1 << 24) is not large
+
+
+@pytest.mark.parametrize("rows", [0, 1, 12_345])
+@pytest.mark.parametrize("new", [True, False])
+@pytest.mark.parametrize(("bad", "skipped", "late"), [((), (), ()), ((3,), (), ()), ((), (1, 2), ()), ((), (), (7,))])
+def test_the_usual_answer_says_what_the_general_one_does(
+    rows: int, new: bool, bad: tuple[int, ...], skipped: tuple[int, ...], late: tuple[int, ...]
+) -> None:
+    taken = Taken(applied=Applied(new=new, skipped=skipped, late=late), rows=rows, bad=bad)
+    head, _, body = _taken(taken).partition(b"\r\n\r\n")
+    assert json.loads(body) == outcome(taken)
+    assert f"content-length: {len(body)}".encode() in head
