@@ -1,6 +1,7 @@
 """Files, globs, directories, pipes and compression; where batches end, and going on after a crash."""
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -13,6 +14,7 @@ import pytest
 
 from panstream.engine.rows import MicroBatch, RowSchema, SourceError
 from panstream.engine.sources import FileSource, FollowSource, RedisSource, TextOptions, open_source
+from panstream.engine.sources.files import _tell
 from panstream.engine.sources.inputs import expand, format_of
 from panstream.engine.sources.streams import compression_of
 from panstream.errors import InvalidParameter
@@ -110,6 +112,22 @@ def test_several_files(tmp_path: Path) -> None:
     assert source.progress() == 1.0
     source.acknowledge(None)
     source.close()
+
+
+def test_progress_of_a_file_that_the_reading_thread_closes(tmp_path: Path) -> None:
+    """Closed before the question, or during it: the descriptor is gone although the object was still open."""
+
+    class ClosedMeanwhile:
+        def tell(self) -> int:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    path = tmp_path / "a.csv"
+    path.write_bytes(csv_of(range(5)))
+    with path.open("rb", buffering=0) as raw:
+        raw.read(3)
+        assert _tell(raw, 30) == 3.0
+    assert _tell(raw, 30) == 30.0
+    assert _tell(ClosedMeanwhile(), 30) == 30.0
 
 
 def test_going_on_after_a_crash(tmp_path: Path) -> None:

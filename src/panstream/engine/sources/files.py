@@ -190,7 +190,7 @@ def _coalesced(
 
 
 def _tell(raw: Any, size: int) -> float:
-    """Return how far a file was read; the reading thread may have closed it."""
-    with contextlib.suppress(ValueError):
-        return float(raw.tell())
+    """Return how far a file was read; the reading thread may have closed it, or do so during the call (OSError)."""
+    with contextlib.suppress(ValueError, OSError):
+        return min(float(raw.tell()), float(size))
     return float(size)
