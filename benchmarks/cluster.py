@@ -26,7 +26,7 @@ from panstream.hardened import ENVIRONMENT
 
 ROUNDS = int(os.environ.get("PANSTREAM_BENCH_ROUNDS", "5"))
 COMPARED = 1  # turns with nunique_approx, which takes many times as long
-MEMORY = 1 << 20  # bytes of bitmap, as in many small deployments
+MEMORY = 1 << 17  # bytes of bitmap, as in many small deployments
 TESTS = Path(__file__).parents[1] / "tests"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from panstream import OptBern
+from panstream.packed import unpacked
 
 ROOT = Path(__file__).parents[1]
 PATIENTS, EPSILON, DAYS = 50_000, 1.0, 30
@@ -35,7 +36,7 @@ def main() -> None:
     left.set(xlabel="day of the month", ylabel="patients so far", title="30 daily releases, epsilon 1 in total")
     left.legend(frameon=False, loc="lower right")
     left.spines[["top", "right"]].set_visible(False)
-    right.imshow(monitor.state.bits[: 100 * 100].reshape(100, 100), cmap="Blues", interpolation="nearest")
+    right.imshow(unpacked(monitor.state.bits, 100 * 100).reshape(100, 100), cmap="Blues", interpolation="nearest")
     right.set(title="the memory an intruder copies", xticks=[], yticks=[], xlabel="10,000 of 50,000 noisy bits")
     figure.tight_layout()
     target = ROOT / "docs" / "pictures" / "clinic.svg"

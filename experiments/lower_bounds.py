@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from panstream.density.optbern import OptBern
+from panstream.packed import unpacked
 from panstream.testing.reconstruction import (
     accuracy_bound,
     answers_from_counters,
@@ -119,7 +120,7 @@ def our_own(rng: np.random.Generator) -> Iterator[Row]:
             right["LegendreCounter, best"].append(float((best == members).mean()))
             bits = OptBern(universe=OWN_USERS, epsilon=epsilon).start()
             bits.update(np.flatnonzero(members))
-            right["OptBern, best"].append(float((bits.state.bits == members).mean()))
+            right["OptBern, best"].append(float((unpacked(bits.state.bits, OWN_USERS) == members).mean()))
         for name, found in right.items():
             mean = float(np.mean(found))
             error = math.sqrt(mean * (1 - mean) / (OWN_USERS * OWN_REPEAT))

@@ -16,6 +16,7 @@ from panstream import Monitor, OptBern, codec
 from panstream.algorithm import find, register
 from panstream.codec import FieldLayout, noised, public
 from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.packed import packed, unpacked
 from panstream.randomness import SeededSource
 
 
@@ -132,7 +133,7 @@ def test_golden_file_of_version_1_is_read_for_ever() -> None:
     data = Path(__file__).with_name("golden").joinpath("optbern-1.bin").read_bytes()
     monitor = Monitor.from_bytes(data)
     assert monitor.algorithm == OptBern(universe=100, epsilon=1.0, sample=40, releases=2, key=9)
-    assert "".join(map(str, monitor.state.bits)) == "1100111101100110001100100010100101101100"
+    assert "".join(map(str, unpacked(monitor.state.bits, 40))) == "1100111101100110001100100010100101101100"
     assert monitor.state.released == 1
     assert monitor.to_bytes() == data
 
@@ -145,3 +146,40 @@ def test_your_own_algorithm_can_be_registered() -> None:
     assert type(Monitor.from_bytes(Mine(universe=5, epsilon=1.0).start().to_bytes()).algorithm) is Mine
     with pytest.raises(InvalidParameter, match="registered already"):
         register(type("OptBern", (OptBern,), {}))
+
+
+@pytest.mark.parametrize("width", [1, 8, 13, 16])
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_packed_rows_are_stored_as_plain_bits_are(width: int, rows: int) -> None:
+    """Memory holds each row in bytes of its own, a file holds them without a gap: as it did when memory held bytes 0 and 1."""
+
+    @dataclass
+    class Rows:
+        one: Any
+        all: Any
+
+    cells = np.random.default_rng(width).integers(0, 2, (rows, width)).astype(np.uint8)
+    first = np.arange(width).astype(np.uint8) % 2
+    plain = {"one": FieldLayout("bits", (width,)), "all": FieldLayout("bits", (None, width))}
+    kept = {"one": FieldLayout("packed", (width,)), "all": FieldLayout("packed", (None, width))}
+    data = codec.encode("Rows", {}, Rows(packed(first), packed(cells)), kept)
+    assert data == codec.encode("Rows", {}, Rows(first, cells), plain)
+    again = codec.decode(data, Rows, kept)
+    assert again.one.tolist() == packed(first).tolist()
+    assert again.all.tolist() == packed(cells).tolist()
+    assert again.all.shape == (rows, (width + 7) // 8)
+
+
+def test_bits_beyond_the_last_are_refused() -> None:
+    @dataclass
+    class One:
+        bits: Any
+
+    layout = {"bits": FieldLayout("packed", (3,))}
+    for value in (0b111, 0b1111, 0b10000000):
+        data = codec.encode("One", {}, One(np.array([value], np.uint8)), layout)
+        if value == 0b111:
+            assert codec.decode(data, One, layout).bits.tolist() == [value]
+        else:
+            with pytest.raises(InvalidBytes, match="field bits holds a value outside its range"):
+                codec.decode(data, One, layout)

@@ -55,16 +55,16 @@ def test_everyone_is_expected_if_only_the_universe_is_known() -> None:
 
 
 def test_memory_limits_both() -> None:
-    question = DistinctCount(1.0, universe=10**8, expected=5 * 10**7, memory=50_000)
+    question = DistinctCount(1.0, universe=10**8, expected=5 * 10**7, memory=6250)
     chosen, other = question.algorithm, replace(question, universe=None).algorithm
     assert isinstance(chosen, UserBits)
     assert chosen.sample == 50_000
     assert isinstance(other, Bitmap)
     assert other.table.cells <= 50_000
     assert "50,000 sampled users out of 100,000,000" in question.why()
-    small = DistinctCount(1.0, expected=10**6, memory=2048)
+    small = DistinctCount(1.0, expected=10**6, memory=256)
     assert small.algorithm.table.cells <= 2048
-    assert DistinctCount(1.0, memory=20_000).algorithm.table.cells <= 20_000
+    assert DistinctCount(1.0, memory=2500).algorithm.table.cells <= 20_000
 
 
 def test_levels_reach_the_largest_count() -> None:
@@ -134,7 +134,7 @@ def test_announced_error_grows() -> None:
         ({"universe": 0}, "universe must be in"),
         ({"expected": -1}, "expected must be a positive number"),
         ({"universe": 10, "expected": 11}, "expected must not exceed 10 users, got expected=11"),
-        ({"memory": 10}, "memory must be at least 2048 bytes, got memory=10"),
+        ({"memory": 10}, "memory must be at least 256 bytes, got memory=10"),
         ({"releases": 0}, "releases must be at least 1"),
         ({"announced": 8}, "announced must be in"),
         ({"key": -1}, "key must be"),

@@ -1,7 +1,8 @@
 """State to bytes and back: magic, versions, name, public parameters, declared fields, checksum. No pickle.
 
 Layout: ``PANSTRM1`` · u32 header length · header (JSON, public parameters and field shapes) · payload · 32 bytes
-SHA-256 of everything before. Arrays of bits are packed eight to a byte; everything else is little-endian.
+SHA-256 of everything before. Arrays of bits are packed eight to a byte, row after row without a gap; everything else is
+little-endian.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["FORMAT", "FieldLayout", "Role", "decode", "encode", "noise", "noised
 FORMAT = 1
 _MAGIC = b"PANSTRM1"
 _DIGEST = 32
-_DTYPES = {"bits": np.uint8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "u8": np.uint64}
+_DTYPES = {"bits": np.uint8, "packed": np.uint8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "u8": np.uint64}
 
 Role = Literal["public", "noised", "noise"]
 
@@ -33,7 +34,8 @@ Role = Literal["public", "noised", "noise"]
 class FieldLayout:
     """What a state field must look like: element kind, shape (None where it may vary), and an exclusive upper bound.
 
-    ``kind`` is "int" for a Python integer, "bits" for bytes 0 and 1, or "u1", "i4", "i8", "u8".
+    ``kind`` is "int" for a Python integer, "bits" for bytes 0 and 1, "packed" for rows of bits that memory holds eight to a byte
+    (the shape counts bits; files are the same as for "bits"), or "u1", "i4", "i8", "u8".
     """
 
     kind: str
@@ -84,9 +86,9 @@ def encode(
             table.append([declared.name, "int", []])
             continue
         array = np.ascontiguousarray(value, _DTYPES[expected.kind])
-        raw = np.packbits(array.ravel(), bitorder="little") if expected.kind == "bits" else _little(array)
+        raw, shape = _raw(array, expected)
         payload.append(np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data)
-        table.append([declared.name, expected.kind, list(array.shape)])
+        table.append([declared.name, _file_kind(expected), shape])
     header = json.dumps(
         {"format": FORMAT, "algorithm": name, "parameters": _plain(parameters), "fields": table},
         separators=(",", ":"),
@@ -143,7 +145,7 @@ def decode(data: bytes, state_type: type[Any], layout: Mapping[str, FieldLayout]
 
 
 def _read_field(data: bytes, at: int, end: int, row: list[Any], expected: FieldLayout) -> tuple[Any, int]:
-    if len(row) != 3 or row[1] != expected.kind or not _fits(row[2], expected.shape):
+    if len(row) != 3 or row[1] != _file_kind(expected) or not _fits(row[2], expected.shape):
         raise InvalidBytes(f"field {row[0]} does not have the shape that the parameters ask for")
     if expected.kind == "int":
         if at + 8 > end:
@@ -153,10 +155,12 @@ def _read_field(data: bytes, at: int, end: int, row: list[Any], expected: FieldL
         return number, at + 8
     count = int(np.prod(row[2], dtype=object)) if row[2] else 1
     item = np.dtype(_DTYPES[expected.kind])
-    size = (count + 7) // 8 if expected.kind == "bits" else count * item.itemsize
+    size = (count + 7) // 8 if row[1] == "bits" else count * item.itemsize
     if at + size > end:
         raise InvalidBytes(f"field {row[0]} is cut short")
     raw = np.frombuffer(data, np.uint8, size, at)
+    if expected.kind == "packed":
+        return _rows_of(raw, row), at + size
     if expected.kind == "bits":
         array: NDArray[Any] = np.unpackbits(raw, count=count, bitorder="little")
     else:
@@ -164,6 +168,35 @@ def _read_field(data: bytes, at: int, end: int, row: list[Any], expected: FieldL
     if array.size:
         _check_range(row[0], int(array.min()), int(array.max()), expected)
     return array.reshape(row[2]), at + size
+
+
+def _file_kind(expected: FieldLayout) -> str:
+    return "bits" if expected.kind == "packed" else expected.kind
+
+
+def _raw(array: NDArray[Any], expected: FieldLayout) -> tuple[NDArray[Any], list[int]]:
+    """Return an array as a file holds it, and its shape."""
+    if expected.kind == "bits":
+        return np.packbits(array.ravel(), bitorder="little"), list(array.shape)
+    if expected.kind != "packed":
+        return _little(array), list(array.shape)
+    width = expected.shape[-1]
+    assert width is not None
+    if width % 8 and array.ndim > 1:  # rows end within a byte
+        cells = np.unpackbits(array, axis=-1, count=width, bitorder="little")
+        return np.packbits(cells.ravel(), bitorder="little"), list(cells.shape)
+    return array, [*array.shape[:-1], width]
+
+
+def _rows_of(raw: NDArray[np.uint8], row: list[Any]) -> NDArray[np.uint8]:
+    """Return rows of packed bits as memory holds them."""
+    *rows, width = row[2]
+    if width % 8 and rows:
+        cells = np.unpackbits(raw, count=int(np.prod(row[2], dtype=object)), bitorder="little")
+        return np.packbits(cells.reshape(row[2]), axis=-1, bitorder="little")
+    if width % 8 and raw[-1] >> width % 8:
+        raise InvalidBytes(f"field {row[0]} holds a value outside its range")
+    return raw.reshape(*rows, -(-width // 8)).copy()
 
 
 def _check_range(name: str, low: int, high: int, expected: FieldLayout) -> None:

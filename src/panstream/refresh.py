@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import NotSupported
+from panstream.packed import toss_all, unpacked
 from panstream.randomness import Coin, DiscreteLaplace, Source
 
 __all__ = ["MAX_PHASES", "freeze", "pattern_of", "pattern_weights", "refresh_accumulators"]
@@ -18,12 +19,14 @@ __all__ = ["MAX_PHASES", "freeze", "pattern_of", "pattern_weights", "refresh_acc
 MAX_PHASES = 7
 
 
-def freeze(frozen: NDArray[np.uint8], cells: NDArray[np.uint8], absent: Coin, source: Source) -> NDArray[np.uint8]:
-    """Return ``frozen`` with the seen ``cells`` added as a row; ``cells`` itself starts afresh in place."""
+def freeze(
+    frozen: NDArray[np.uint8], bits: NDArray[np.uint8], cells: int, absent: Coin, source: Source
+) -> NDArray[np.uint8]:
+    """Return ``frozen`` with the seen ``bits`` added as a row; ``bits`` itself, of so many ``cells``, starts afresh in place."""
     if len(frozen) >= MAX_PHASES:
         raise NotSupported(f"a state can be refreshed at most {MAX_PHASES} times")
-    seen = np.concatenate([frozen, cells[np.newaxis]])
-    source.bernoulli(absent, cells.size, out=cells)
+    seen = np.concatenate([frozen, bits[np.newaxis]])
+    toss_all(absent, cells, source, bits)
     return seen
 
 
@@ -31,7 +34,7 @@ def pattern_of(frozen: NDArray[np.uint8], cells: int) -> NDArray[np.intp]:
     """Return for every cell the public number whose bit j is what was seen in phase j."""
     pattern = np.zeros(cells, np.intp)
     for phase, row in enumerate(frozen):
-        pattern |= row.astype(np.intp) << phase
+        pattern |= unpacked(row, cells).astype(np.intp) << phase
     return pattern
 
 

@@ -21,12 +21,12 @@ from panstream.randomness import Source
 
 __all__ = ["DistinctCount", "UserBits"]
 
-_AMPLE = 1 << 26  # bytes, where no limit is given
+_AMPLE = 1 << 23  # bytes, where no limit is given
 _SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
 _DEFAULT = 4096
 _ALMOST = 1.05  # times the least error: half the cells, which every commit writes, for a twentieth at most
 _LARGEST_COUNT = 1 << 32  # users, where no universe is given
-_LEAST_MEMORY = 2048
+_LEAST_MEMORY = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class DistinctCount:
         epsilon: total loss.
         universe: number of users (ids 0..U-1), or the public list of their ids, if the population is known.
         expected: about how many will come. If only the universe is given, all of it is expected.
-        memory: bytes that the running state may take (one a cell; an eighth of that when stored), 64 MiB by default.
+        memory: bytes that the state may take, in memory and when stored (eight cells each), 8 MiB by default.
         releases, announced, key: as for the algorithms.
 
     Example
@@ -224,13 +224,13 @@ def _sized_bits(question: DistinctCount) -> UserBits:
         announced=question.announced,
         key=question.key,
     )
-    memory = question.memory or _AMPLE
-    return everyone if everyone.users <= memory else replace(everyone, sample=memory)
+    cells = 8 * (question.memory or _AMPLE)
+    return everyone if everyone.users <= cells else replace(everyone, sample=cells)
 
 
 def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
     """Return the smallest bitmap within memory that is almost the best where ``users`` come, and still good at ``most``."""
-    memory = question.memory or _AMPLE
+    cells = 8 * (question.memory or _AMPLE)
     sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, most)) for power in range(20)]
     fitting = [
         Bitmap(
@@ -243,7 +243,7 @@ def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bi
             key=question.key,
         )
         for buckets, levels in sizes
-        if buckets * levels <= memory
+        if buckets * levels <= cells
     ]
     if users is None:
         return max((bitmap for bitmap in fitting if bitmap.buckets <= _DEFAULT), key=lambda bitmap: bitmap.buckets)

@@ -21,6 +21,7 @@ from panstream.density.cropped_mean import CroppedMean
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.toggling import TogglingBitmap
+from panstream.packed import bit_at, number_of_ones
 from panstream.privacy.joint import kappa_for
 from panstream.randomness import Coin, DiscreteLaplace
 from panstream.testing.enumerate import refresh, release, update, worlds
@@ -123,7 +124,7 @@ def _() -> Case:
             with_none = replace(OptBern(universe=1, epsilon=1.0), epsilon=1.0)
             estimate = OptBern.release(with_none, state, source)
             return replace(
-                estimate, value=0.0, unbiased=0.0, standard_error=0.0, released=(int(state.bits.sum()) + kept,)
+                estimate, value=0.0, unbiased=0.0, standard_error=0.0, released=(number_of_ones(state.bits) + kept,)
             )
 
     return presence(Kept)
@@ -162,7 +163,7 @@ def _() -> Case:
     class Clear(Bitmap):
         def release(self, state: Any, source: Any) -> Any:
             estimate = Bitmap.release(self, state, source)
-            return replace(estimate, released=(estimate.released[0], int(state.bits[1])))
+            return replace(estimate, released=(estimate.released[0], bit_at(state.bits, 1)))
 
     return bitmap(Clear, 1, levels=2)
 

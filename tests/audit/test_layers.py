@@ -37,6 +37,7 @@ from panstream.audit.case import implied_loss, judge
 from panstream.audit.exact import CheapestMove
 from panstream.density.graph import GraphDensity
 from panstream.errors import InvalidBytes, InvalidParameter, MissingExtra, NotSupported
+from panstream.packed import bit_at
 from panstream.randomness import Coin, SeededSource, Source
 from panstream.testing.enumerate import release, update, worlds
 from panstream.testing.linear import LinearView
@@ -143,7 +144,7 @@ def test_odds_of_bits(algorithm: OptBern | UserBits) -> None:
     bits = monitor.state.bits
     for user in range(5):
         odds = member_odds(monitor.to_bytes(), user, prior=0.25)
-        ratio = law.p1 / law.p0 if bits[user] else (1 - law.p1) / (1 - law.p0)
+        ratio = law.p1 / law.p0 if bit_at(bits, user) else (1 - law.p1) / (1 - law.p0)
         assert odds.factor == pytest.approx(ratio)
         assert 1 / odds.limit - 1e-9 <= odds.factor <= odds.limit + 1e-9
         assert odds.posterior == pytest.approx(ratio * 0.25 / (ratio * 0.25 + 0.75))

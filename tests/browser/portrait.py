@@ -34,7 +34,7 @@ groups = { region = ["north", "south", "east", "west"] }
 name = "people who took the self-test"
 sql = "SELECT COUNT(DISTINCT user) FROM clinic WHERE page = 'self-test'"
 epsilon = 1.0
-memory = 49152
+memory = 6144
 releases = 3
 """
 TICKS = 30

@@ -29,7 +29,7 @@ name = "visitors"
 sql = "SELECT COUNT(DISTINCT user) FROM clinic WHERE page = 'self-test'"
 epsilon = 3.0
 releases = 3
-memory = 12288
+memory = 1536
 
 [[query]]
 name = "visits"

@@ -24,7 +24,7 @@ USERS = 500
 QUERIES: dict[str, dict[str, Any]] = {
     "bits": question("bits", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
     "sampled": question("sampled", "SELECT DENSITY(user) FROM s", universe=USERS),
-    "bitmap": question("bitmap", "SELECT COUNT(DISTINCT user) FROM s", expected=1000, memory=20_000, releases=3),
+    "bitmap": question("bitmap", "SELECT COUNT(DISTINCT user) FROM s", expected=1000, memory=2500, releases=3),
     "grouped": question(
         "grouped",
         "SELECT region, COUNT(DISTINCT user) FROM s GROUP BY region",

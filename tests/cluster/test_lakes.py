@@ -46,14 +46,14 @@ def stream(*queries: dict[str, object]) -> object:
 
 def test_distinct_users_of_a_lake(client: Client, lake: Path) -> None:
     found = panstream.cluster.distinct(
-        dd.read_parquet(lake), "user", epsilon=8.0, expected=USERS, memory=1 << 20, client=client
+        dd.read_parquet(lake), "user", epsilon=8.0, expected=USERS, memory=1 << 17, client=client
     )
     assert found.claim.epsilon == 8.0
     assert abs(found.value - USERS) < 6 * found.standard_error + 20
 
 
 def test_a_configuration_over_a_frame(client: Client, lake: Path) -> None:
-    distinct = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", expected=USERS, memory=200_000)
+    distinct = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", expected=USERS, memory=25_000)
     total = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1)
     found = panstream.cluster.run(
         stream(distinct, total),  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from panstream.errors import StoreError
 USERS, FILES = 3000, 5
 QUERIES = (
     question("bits", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
-    question("bitmap", "SELECT COUNT(DISTINCT user) FROM s", expected=1000, memory=20_000),
+    question("bitmap", "SELECT COUNT(DISTINCT user) FROM s", expected=1000, memory=2500),
     question("some", "SELECT COUNT(DISTINCT user) FROM s WHERE w > 1", universe=USERS),
     question("visits", "SELECT CROPPED_SUM(user, w, 9) FROM s", universe=USERS),
     question("rows", "SELECT COUNT(*) FROM s"),

@@ -45,9 +45,8 @@ class Broken(OptBern):
 
 class StartsClear(Broken):
     def begin(self, source: Source) -> PresenceState:
-        return PresenceState(
-            bits=np.zeros(self.cells, np.uint8), frozen=np.empty((0, self.cells), np.uint8), released=0
-        )
+        width = (self.cells + 7) // 8
+        return PresenceState(bits=np.zeros(width, np.uint8), frozen=np.empty((0, width), np.uint8), released=0)
 
 
 class Undeclared(Broken):

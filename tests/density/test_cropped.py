@@ -9,6 +9,7 @@ import pytest
 
 from panstream import CroppedMean, HeavyFraction, Monitor
 from panstream.errors import InvalidParameter, NotSupported
+from panstream.packed import unpacked
 from panstream.randomness import SeededSource, Source
 from panstream.testing.enumerate import Enumerator, release, update, worlds
 from statistical import assert_fits, assert_mean
@@ -52,7 +53,7 @@ def test_the_chance_of_a_wrap_is_min_a_t_over_t_whatever_the_counter_shows() -> 
         monitor = CroppedMean(universe=cells, epsilon=math.inf, crop=crop).start()
         for _ in range(arrivals):
             monitor.update(range(cells))
-        wrapped = np.bincount(monitor.state.bits, minlength=2)
+        wrapped = np.bincount(unpacked(monitor.state.bits, cells), minlength=2)
         share = min(arrivals, crop) / crop
         if 0 < share < 1:
             assert_fits(wrapped, cells * np.array([1 - share, share]), f"{arrivals} arrivals")

@@ -97,7 +97,7 @@ def test_cropped_means_say_their_own_quantiles(times: int) -> None:
 
     def said(ones: int) -> Estimate:
         empty = np.zeros(USERS, np.int32)
-        state = CroppedState(counters=empty, bits=empty.astype(np.uint8), released=0)
+        state = CroppedState(counters=empty, bits=np.zeros((USERS + 7) // 8, np.uint8), released=0)
         return counter.release(state, ScriptedSource({0: ones}))
 
     found = ReleaseLaw.of(bits({chance: USERS}), law.noise.kappa, said, float(times))

@@ -15,6 +15,7 @@ from panstream.distinct import cells as cells_module
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.counting import CellLaw
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
+from panstream.packed import bit_at, number_of_ones, packed, unpacked
 from panstream.privacy.joint import symmetric_loss
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource
 from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
@@ -126,7 +127,7 @@ def test_noise_on_the_total_only_would_not_be_noticed_by_the_total() -> None:
     class Clear(Bitmap):
         def release(self, state: Any, source: Any) -> Any:
             estimate = Bitmap.release(self, state, source)
-            return replace(estimate, released=(estimate.released[0], int(state.bits[1])))
+            return replace(estimate, released=(estimate.released[0], bit_at(state.bits, 1)))
 
     clear = Clear(epsilon=1.0, buckets=1, levels=2)
     slots, actions = [None, None, release()], [update([]), update([user])]
@@ -158,12 +159,12 @@ def test_both_ways_to_update_touch_the_cells_of_the_rows(rows: int) -> None:
     texts = [f"user {i}" for i in ids]
     coded = pa.array(texts * 2).dictionary_encode()
     for data in (ids, np.array(ids), pa.array(ids).dictionary_encode(), pa.chunked_array([ids[:3], ids[3:]])):
-        assert np.array_equal(feed(algorithm, [data]).state.bits, expected)
+        assert np.array_equal(feed(algorithm, [data]).state.bits, packed(expected))
     as_text = np.zeros(algorithm.table.cells, np.uint8)
     as_text[cells_of(algorithm, texts)] = 1
     unused = pa.DictionaryArray.from_arrays(pa.array(range(rows)), pa.array([*texts, "never", "used"]))
     for data in (texts, pa.array(texts), pa.array(texts, pa.large_string()), coded, unused, np.array(texts)):
-        assert np.array_equal(feed(algorithm, [data]).state.bits, as_text)
+        assert np.array_equal(feed(algorithm, [data]).state.bits, packed(as_text))
     assert not np.array_equal(as_text, expected)  # "5" and 5 are different users
 
 
@@ -186,7 +187,10 @@ def test_one_coin_a_row_and_one_a_cell_give_the_same_law() -> None:
     algorithm = Bitmap(epsilon=1.0, buckets=16, levels=4)
     users = list(range(40))
     short, long = (
-        [int(monitor.state.bits.sum()) for monitor in (feed(algorithm, [users * times], seed) for seed in range(RUNS))]
+        [
+            number_of_ones(monitor.state.bits)
+            for monitor in (feed(algorithm, [users * times], seed) for seed in range(RUNS))
+        ]
         for times in (1, 3)
     )
     assert_same_law(short, long, "ones in the table")
@@ -254,7 +258,7 @@ def test_a_shard_ignores_other_shards_users_and_counts_its_own() -> None:
     shard = Bitmap(epsilon=2.0, shards=4, owned=1)
     mine = int((shard.route(users) == 1).sum())
     monitor = feed(shard, [users])
-    outside = monitor.state.bits.reshape(24, 4096)[:, np.arange(4096) % 4 != 1]
+    outside = unpacked(monitor.state.bits, 24 * 4096).reshape(24, 4096)[:, np.arange(4096) % 4 != 1]
     assert not outside.any()
     estimate = monitor.release()
     assert abs(estimate.unbiased - mine) < 6 * estimate.standard_error

@@ -23,14 +23,14 @@ name = "people"
 sql = "SELECT COUNT(DISTINCT user) FROM all WHERE n > 3 AND page = 'a'"
 epsilon = 1.0
 releases = 1000
-memory = 4096
+memory = 512
 
 [[query]]
 name = "rich"
 sql = "SELECT COUNT(DISTINCT user) FROM all WHERE page LIKE 'a%' OR length(page) > 3 AND ok"
 epsilon = 1.0
 releases = 2
-memory = 4096
+memory = 512
 
 [[query]]
 name = "sum"

@@ -11,6 +11,7 @@ import numpy as np
 from panstream.algorithm import Monitor
 from panstream.batch import items
 from panstream.errors import InvalidParameter, NotSupported
+from panstream.packed import bit_at
 from panstream.scratch import Scratch
 
 __all__ = ["Odds", "member_odds", "odds_in"]
@@ -58,11 +59,11 @@ def odds_in(monitor: Monitor[Any], member: Any, *, prior: float = 0.5) -> Odds:
         )
     p0, p1 = float(law.absent), float(law.present)
     factor = 1.0
-    for row in (*state.frozen, state.bits):
-        high, low = (p1, p0) if row[cell] else (1 - p1, 1 - p0)
+    shown = [bit_at(row, cell) for row in (*state.frozen, state.bits)]
+    for bit in shown:
+        high, low = (p1, p0) if bit else (1 - p1, 1 - p0)
         factor *= high / low if low else math.inf
-    shown = "".join(str(int(row[cell])) for row in (*state.frozen, state.bits))
-    return Odds(factor=factor, prior=prior, limit=limit, reason=f"its cell shows {shown}")
+    return Odds(factor=factor, prior=prior, limit=limit, reason=f"its cell shows {''.join(map(str, shown))}")
 
 
 def _presence(algorithm: Any) -> Any:

@@ -46,7 +46,7 @@ def distinct(
     epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
     universe: Annotated[int | None, typer.Option(help="How many users exist, if that is known.")] = None,
     expected: Annotated[int | None, typer.Option(help="About how many will come.")] = None,
-    memory: Annotated[int | None, typer.Option(help="Bytes that the running state may take.")] = None,
+    memory: Annotated[int | None, typer.Option(help="Bytes that the state may take.")] = None,
     releases: Annotated[int, typer.Option(help="How many answers will be published.")] = 1,
     as_json: AsJson = False,
 ) -> None:

@@ -25,7 +25,9 @@ from panstream.density.presence import Presence
 from panstream.distinct.counting import CellCounter
 from panstream.distinct.toggling import TogglingBitmap
 from panstream.errors import NotSupported
-from panstream.randomness import Source
+from panstream.packed import packed as pack_cells
+from panstream.packed import toss, unpacked
+from panstream.randomness import Coin, Source
 from panstream.scratch import Scratch, wipe
 from panstream.statistics import UserBits
 from panstream.turnstile.counter import ModularCounter
@@ -80,7 +82,7 @@ class Bits:
 
     def begin(self, count: int, source: Source) -> dict[str, NDArray[Any]]:
         """Return bits of users who never came."""
-        return {"bits": _coins(self.law.law.absent, count, source), "frozen": np.empty((0, count), np.uint8)}
+        return _fresh_bits(self.law.law.absent, count, source)
 
     def route(self, batch: Any, scratch: Scratch) -> Iterator[tuple[NDArray[Any], Columns]]:
         """Yield the users' numbers in the sample."""
@@ -88,8 +90,7 @@ class Bits:
 
     def take(self, state: Any, columns: Columns, source: Source) -> None:
         """Draw afresh the bit of every row, in order."""
-        from panstream._kernels.bitmap import scatter
-        from panstream._kernels.bits import choose
+        from panstream._kernels.bits import choose, scatter
 
         places, law = columns[0], self.law.law
         coins = source.bernoulli(law.present, places.size)
@@ -116,7 +117,7 @@ class Cells:
 
     def begin(self, count: int, source: Source) -> dict[str, NDArray[Any]]:
         """Return cells to which nobody came."""
-        return {"bits": _coins(self.law.law.absent, count, source), "frozen": np.empty((0, count), np.uint8)}
+        return _fresh_bits(self.law.law.absent, count, source)
 
     def route(self, batch: Items, scratch: Scratch) -> Iterator[tuple[NDArray[Any], Columns]]:
         """Yield the cell of every row."""
@@ -125,7 +126,7 @@ class Cells:
 
     def take(self, state: Any, columns: Columns, source: Source) -> None:
         """Draw the cells afresh, or toggle them."""
-        from panstream._kernels.bitmap import scatter, toggle
+        from panstream._kernels.bits import scatter, toggle
 
         if self.markable:
             scatter(state.bits, columns[0], source.bernoulli(self.law.law.present, columns[0].size))
@@ -177,7 +178,7 @@ class Cropped:
         """Return uniform counters and bits of absent users."""
         found: dict[str, NDArray[Any]] = {}
         for law, (counters, bits) in zip(self.laws, self.names, strict=True):
-            found[bits] = _coins(law.presence.law.absent, count, source)
+            found[bits] = toss(law.presence.law.absent, count, source)
             found[counters] = source.uniform_below(law.crop, count).astype(np.int32)
         return found
 
@@ -261,7 +262,7 @@ def packed(marks: NDArray[np.uint8], ownership: Ownership, shard: int) -> Piece:
 
 
 def _mark(division: Division, batch: Any, marks: NDArray[np.uint8], scratch: Scratch) -> None:
-    from panstream._kernels.bitmap import mark as mark_cells
+    from panstream._kernels.marks import mark as mark_cells
 
     if isinstance(division, Cells):
         division.law.table.mark(batch, scratch, marks)
@@ -277,48 +278,73 @@ def _inside(cells: NDArray[Any], limit: int) -> NDArray[Any]:
 
 def take(algorithm: Any, state: Any, pieces: Sequence[Piece], source: Source) -> None:
     """Do to a shard's state what ``split`` found for it."""
-    from panstream._kernels.bitmap import draw_marked
+    from panstream._kernels.bits import draw_marked
 
     division = _division(algorithm)
     for kind, columns in pieces:
         if kind == "marks":
             assert isinstance(division, Bits | Cells)
             with Scratch() as scratch:
-                marks = scratch.array(state.bits.size)
-                marks[:] = np.unpackbits(columns[0], count=marks.size)
+                marks = scratch.array(8 * columns[0].size)  # 0 beyond the last cell
+                marks[:] = np.unpackbits(columns[0])
                 draw_marked(state.bits, marks, source.bernoulli(division.law.law.present, marks.size))
         else:
             division.take(state, columns, source)
 
 
-def refresh(algorithm: Any, state: Any, source: Source) -> None:
-    """Freeze the bits that were seen and start afresh; the caller has asked the algorithm whether it may."""
+def refresh(algorithm: Any, state: Any, count: int, source: Source) -> None:
+    """Freeze the bits of ``count`` cells that were seen and start afresh; the caller has asked the algorithm whether it may."""
     from panstream.refresh import freeze
 
     division = _division(algorithm)
     if not isinstance(division, Bits | Cells):
         raise NotSupported(f"{type(algorithm).__name__} cannot be refreshed")
-    state.frozen = freeze(state.frozen, state.bits, division.law.law.absent, source)
+    state.frozen = freeze(state.frozen, state.bits, count, division.law.law.absent, source)
 
 
 def join(algorithm: Any, parts: Sequence[Any], ownership: Ownership, released: int) -> Any:
     """Return the whole state that the shards' parts make up."""
     layout = algorithm.layout()
     values = {
-        name: ownership.union([getattr(part, name) for part in parts])
+        name: _union([getattr(part, name) for part in parts], ownership, kind=field.kind)
         for name, field in layout.items()
         if field.kind != "int"
     }
     return algorithm.state_type(**values, released=released)
 
 
+def _union(parts: Sequence[NDArray[Any]], ownership: Ownership, *, kind: str) -> NDArray[Any]:
+    if kind != "packed":
+        return ownership.union(parts)
+    cells = [unpacked(part, ownership.count(shard)) for shard, part in enumerate(parts)]
+    return _packed_of(ownership.union(cells), *cells)
+
+
 def cut(algorithm: Any, state: Any, ownership: Ownership, shard: int) -> Any:
     """Return one shard's part of a whole state."""
     layout = algorithm.layout()
     values = {
-        name: ownership.part(getattr(state, name), shard) for name, field in layout.items() if field.kind != "int"
+        name: _part(getattr(state, name), ownership, shard, kind=field.kind)
+        for name, field in layout.items()
+        if field.kind != "int"
     }
     return algorithm.state_type(**values, released=0)
+
+
+def _part(whole: NDArray[Any], ownership: Ownership, shard: int, *, kind: str) -> NDArray[Any]:
+    if kind != "packed":
+        return ownership.part(whole, shard)
+    cells = unpacked(whole, ownership.cells)
+    return _packed_of(ownership.part(cells, shard), cells)
+
+
+def _packed_of(cells: NDArray[np.uint8], *others: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return cells packed; the bytes that they and others were copied to are overwritten."""
+    try:
+        return pack_cells(cells)
+    finally:
+        for copied in (cells, *others):
+            wipe(copied)
 
 
 def encode_part(algorithm: Any, state: Any, count: int) -> bytes:
@@ -355,10 +381,9 @@ def _division(algorithm: Any) -> Division:
     return division
 
 
-def _coins(coin: Any, count: int, source: Source) -> NDArray[np.uint8]:
-    coins = np.empty(count, np.uint8)
-    source.bernoulli(coin, count, out=coins)
-    return coins
+def _fresh_bits(absent: Coin, count: int, source: Source) -> dict[str, NDArray[Any]]:
+    bits = toss(absent, count, source)
+    return {"bits": bits, "frozen": np.empty((0, bits.size), np.uint8)}
 
 
 def _sampled(law: Presence, numbers: NDArray[np.int64], scratch: Scratch) -> NDArray[np.int64]:

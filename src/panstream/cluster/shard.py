@@ -160,8 +160,10 @@ class Shard:
             return
         with self._all_or_nothing():
             for name in names:
+                query = query_of(name)
+                count = self._ownership(query).count(self.number)
                 with self._random() as source:
-                    division.refresh(self._algorithms[query_of(name)], self._states[name], source)
+                    division.refresh(self._algorithms[query], self._states[name], count, source)
             self._commit(step)
 
     def drop(self, step: int, names: Collection[str]) -> None:

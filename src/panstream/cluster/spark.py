@@ -24,11 +24,11 @@ __all__ = ["distinct", "fill"]
 
 
 def distinct(
-    frame: Any, column: str, *, epsilon: float, expected: int | None = None, memory: int = 1 << 22, key: int = 0
+    frame: Any, column: str, *, epsilon: float, expected: int | None = None, memory: int = 1 << 19, key: int = 0
 ) -> Estimate:
     """Return how many different values a column of a Spark DataFrame has; nulls are left out.
 
-    Every task's rows become one row, a packed bit for each cell of the bitmap: at most ``memory``/8 bytes.
+    Every task's rows become one row, a packed bit for each cell of the bitmap: at most ``memory`` bytes.
     """
     try:
         import pyspark  # noqa: F401
@@ -76,7 +76,7 @@ def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
 
 def _draw(algorithm: Bitmap, monitor: Monitor[Any], packed: bytes) -> None:
     """Draw afresh every cell that a partition touched: the same law as an update with its rows."""
-    from panstream._kernels.bitmap import draw_marked
+    from panstream._kernels.bits import draw_marked
 
     with Source() as source:
         marks = source.scratch.array(algorithm.table.cells)

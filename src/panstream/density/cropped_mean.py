@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream._kernels.bits import count_and_redraw
+from panstream._kernels.bits import count_and_redraw, count_ones
 from panstream.algorithm import Algorithm, spend_release
 from panstream.codec import FieldLayout, noised, public
 from panstream.density.optbern import OptBern
@@ -18,6 +18,7 @@ from panstream.density.presence import PresenceBatch
 from panstream.density.universe import Members
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate, normal_laplace_quantile
+from panstream.packed import toss
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 
@@ -92,15 +93,14 @@ class CroppedMean(Algorithm[CroppedState]):
         cells = (self.presence.cells,)
         return {
             "counters": FieldLayout("i4", cells, at_least=0, below=self.crop),
-            "bits": FieldLayout("bits", cells),
+            "bits": FieldLayout("packed", cells),
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
     def begin(self, source: Source) -> CroppedState:
         """Return uniform counters and bits of absent users."""
         cells = self.presence.cells
-        bits = np.empty(cells, np.uint8)
-        source.bernoulli(self.presence.law.absent, cells, out=bits)
+        bits = toss(self.presence.law.absent, cells, source)
         counters = source.uniform_below(self.crop, cells).astype(np.int32)
         return CroppedState(counters=counters, bits=bits, released=0)
 
@@ -124,10 +124,12 @@ class CroppedMean(Algorithm[CroppedState]):
         """Publish the noisy number of ones, turned into a mean."""
         state.released = spend_release(state.released, self.releases)
         law, cells = self.presence.law, self.presence.cells
-        ones = np.array([state.bits.sum(dtype=np.int64)])
-        source.add_discrete_laplace(ones, law.noise)
+        ones = np.zeros((1, 1), np.int64)
+        count_ones(state.bits, np.empty((0, state.bits.size), np.uint8), cells, ones)  # makes no copy of the state
+        source.add_discrete_laplace(ones.reshape(-1), law.noise)
+        released = int(ones[0, 0])
         gap = law.p1 - law.p0
-        mean = self.crop * (ones[0] / cells - law.p0) / gap
+        mean = self.crop * (released / cells - law.p0) / gap
         variance = self._variance(min(max(mean, 0.0), self.crop))
         sigma, kappa = math.sqrt(variance), law.noise.kappa * gap * cells / self.crop
 
@@ -141,7 +143,7 @@ class CroppedMean(Algorithm[CroppedState]):
             standard_error=math.sqrt(variance + law.noise.variance * (self.crop / (gap * cells)) ** 2),
             claim=self.claim(),
             name=f"mean of min(appearances, {self.crop})",
-            released=(int(ones[0]),),
+            released=(released,),
             rule=rule,
         )
 

@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream._kernels.bitmap import count_ones
-from panstream._kernels.bits import choose, redraw, redraw_all
+from panstream._kernels.bits import choose, count_ones, redraw, scatter
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
 from panstream.codec import FieldLayout, noised, public
 from panstream.density.universe import Members, Universe
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
+from panstream.packed import toss
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.randomness import Coin, DiscreteLaplace, Source
 from panstream.refresh import MAX_PHASES, freeze, pattern_of, pattern_weights
@@ -37,8 +37,8 @@ _CHUNK = 1 << 17
 class PresenceState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
-    bits: NDArray[np.uint8] = noised()
-    frozen: NDArray[np.uint8] = public()  # seen in announced intrusions, one row each
+    bits: NDArray[np.uint8] = noised()  # packed
+    frozen: NDArray[np.uint8] = public()  # seen in announced intrusions, one packed row each
     released: int = public()
 
 
@@ -137,15 +137,14 @@ class Presence(Algorithm[PresenceState]):
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return m bits, the frozen arrays of announced intrusions, and the release count."""
         return {
-            "bits": FieldLayout("bits", (self.cells,)),
-            "frozen": FieldLayout("bits", (None, self.cells)),
+            "bits": FieldLayout("packed", (self.cells,)),
+            "frozen": FieldLayout("packed", (None, self.cells)),
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
     def begin(self, source: Source) -> PresenceState:
         """Return m bits drawn as for users who never appeared."""
-        bits = np.empty(self.cells, np.uint8)
-        source.bernoulli(self.law.absent, bits.size, out=bits)
+        bits = toss(self.law.absent, self.cells, source)
         return PresenceState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
 
     def batch(self, ids: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
@@ -198,9 +197,9 @@ class Presence(Algorithm[PresenceState]):
             if batch.weights is not None:
                 choose(tossed, source.bernoulli(law.absent, cells.size, out=others), batch.weights, start)
             if population.permuted:
-                redraw(state.bits, population.permute(cells, moved[: cells.size]), tossed)
+                redraw(state.bits, self.cells, population.permute(cells, moved[: cells.size]), tossed)
             else:
-                redraw_all(state.bits, cells, tossed)
+                scatter(state.bits, cells, tossed)
 
     def release(self, state: PresenceState, source: Source) -> Estimate:
         """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
@@ -278,7 +277,7 @@ class Presence(Algorithm[PresenceState]):
                 f"this algorithm was built with announced={self.announced}; each announced intrusion costs "
                 f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
             )
-        state.frozen = freeze(state.frozen, state.bits, self.law.absent, source)
+        state.frozen = freeze(state.frozen, state.bits, self.cells, self.law.absent, source)
 
     def error(self, *, beta: float) -> float:
         """Return the additive error of the density that is exceeded with probability at most ``beta``.

@@ -45,7 +45,7 @@ class Bitmap(CellCounter):
 
     Parameters
         epsilon: total loss; ``math.inf`` switches all noise off, for tests.
-        buckets, levels: size of the table; cells are bytes in memory and bits when stored.
+        buckets, levels: size of the table; cells are bits, in memory and when stored.
         expected: about how many will come, for ``error``; the best split of epsilon depends on it only if intrusions are
             announced.
         epsilon_state: share of epsilon that is spent on the cells; the best by default.

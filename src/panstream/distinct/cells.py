@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from panstream.batch import Dictionary, Integers, Items, Strings
 from panstream.errors import InvalidParameter
 from panstream.hashing import MAX_LEVELS, cells_of_integers, cells_of_strings, check_key
+from panstream.packed import packed
 from panstream.scratch import Scratch
 
 __all__ = ["CellTable", "check_table", "table_of"]
@@ -66,15 +67,14 @@ class CellTable:
         """Return whether every cell is looked at."""
         return len(self.owned) == self.shards
 
-    def own_mask(self) -> NDArray[np.uint8]:
-        """Return for every bucket whether it is looked at."""
-        return np.isin(np.arange(self.buckets) % self.shards, self.owned).astype(np.uint8)
+    def own_bits(self) -> NDArray[np.uint8]:
+        """Return for every cell, packed, whether it is looked at."""
+        return _own_bits(self)
 
     def clear_others(self, bits: NDArray[np.uint8]) -> None:
         """Set the cells that other shards look at to 0."""
         if not self.is_whole:
-            rows = bits.reshape(self.levels, self.buckets)
-            np.bitwise_and(rows, self.own_mask(), out=rows)
+            np.bitwise_and(bits, self.own_bits(), out=bits)
 
     def cells_of(self, values: Integers | Strings, scratch: Scratch) -> Iterator[NDArray[np.int32]]:
         """Yield the cell of every value, chunk by chunk, in an array that the next chunk overwrites."""
@@ -107,7 +107,7 @@ class CellTable:
 
     def mark(self, items: Items, scratch: Scratch, marks: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return for every cell whether some row falls into it, or had fallen by the ``marks`` that are given."""
-        from panstream._kernels.bitmap import mark, mark_seen
+        from panstream._kernels.marks import mark, mark_seen
 
         if marks is None:
             marks = scratch.array(self.cells)
@@ -131,3 +131,11 @@ class CellTable:
 def table_of(buckets: int, levels: int, key: int, shards: int, owned: tuple[int, ...]) -> CellTable:
     """Return the table, built once for each choice of parameters."""
     return CellTable(buckets, levels, key, shards, owned)
+
+
+@lru_cache(maxsize=8)
+def _own_bits(table: CellTable) -> NDArray[np.uint8]:
+    own = np.isin(np.arange(table.buckets) % table.shards, table.owned).astype(np.uint8)
+    bits = packed(np.tile(own, table.levels))
+    bits.flags.writeable = False
+    return bits

@@ -20,6 +20,7 @@ from panstream.distinct.cells import CellTable, check_table, table_of
 from panstream.distinct.likelihood import Likelihood
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate
+from panstream.packed import toss
 from panstream.privacy.bitmap import Decoder, LevelMoments
 from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
 from panstream.refresh import freeze
@@ -31,8 +32,8 @@ __all__ = ["BitmapState", "CellCounter", "CellLaw", "law_of"]
 class BitmapState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
-    bits: NDArray[np.uint8] = noised()
-    frozen: NDArray[np.uint8] = public()  # seen in announced intrusions, one row each
+    bits: NDArray[np.uint8] = noised()  # packed
+    frozen: NDArray[np.uint8] = public()  # seen in announced intrusions, one packed row each
     released: int = public()
 
 
@@ -120,15 +121,14 @@ class CellCounter(Algorithm[BitmapState]):
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return one bit per cell, the frozen arrays of announced intrusions, and the release count."""
         return {
-            "bits": FieldLayout("bits", (self.table.cells,)),
-            "frozen": FieldLayout("bits", (None, self.table.cells)),
+            "bits": FieldLayout("packed", (self.table.cells,)),
+            "frozen": FieldLayout("packed", (None, self.table.cells)),
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
     def begin(self, source: Source) -> BitmapState:
         """Return cells drawn as if nobody had come."""
-        bits = np.empty(self.table.cells, np.uint8)
-        source.bernoulli(self.law.absent, bits.size, out=bits)
+        bits = toss(self.law.absent, self.table.cells, source)
         self.table.clear_others(bits)
         return BitmapState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
 
@@ -138,7 +138,7 @@ class CellCounter(Algorithm[BitmapState]):
         Only the last draw of a cell survives the step, so a batch with more rows than there are cells needs one coin
         for each cell, not one for each row. The law is the same.
         """
-        from panstream._kernels.bitmap import draw_marked, scatter
+        from panstream._kernels.bits import draw_marked, scatter
 
         table, present = self.table, self.law.present
         if len(batch) >= table.cells:
@@ -159,17 +159,17 @@ class CellCounter(Algorithm[BitmapState]):
                 f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "
                 f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
             )
-        state.frozen = freeze(state.frozen, state.bits, self.law.absent, source)
+        state.frozen = freeze(state.frozen, state.bits, self.table.cells, self.law.absent, source)
         self.table.clear_others(state.bits)
 
     def release(self, state: BitmapState, source: Source) -> Estimate:
         """Publish the noisy number of ones on every level, for each frozen pattern (one, if nothing was announced)."""
-        from panstream._kernels.bitmap import count_ones
+        from panstream._kernels.bits import count_ones
 
         state.released = spend_release(state.released, self.releases)
         ones, sizes = np.zeros((2, 1 << len(state.frozen), self.levels), np.int64)
         count_ones(state.bits, state.frozen, self.buckets, ones)  # no temporary copy of the state is left behind
-        count_ones(np.tile(self.table.own_mask(), self.levels), state.frozen, self.buckets, sizes)
+        count_ones(self.table.own_bits(), state.frozen, self.buckets, sizes)
         source.add_discrete_laplace(ones.reshape(-1), self.law.noise)
         return self._decode(ones, sizes)
 

@@ -13,6 +13,7 @@ import numpy as np
 from panstream.batch import Items, items
 from panstream.distinct.counting import BitmapState, CellCounter, CellLaw
 from panstream.errors import InvalidParameter, MergeRefused, NotSupported
+from panstream.packed import toss
 from panstream.privacy.bitmap import merged_claim, merged_flip, merged_loss, noisy_or
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
@@ -142,7 +143,7 @@ def merge_noisy(
     mine: Any, my_state: BitmapState, other: Any, their_state: BitmapState, source: Source
 ) -> tuple[MergedBitmap, BitmapState]:
     """Return the noisy OR of two bitmaps over the same cells and wipe both."""
-    from panstream._kernels.bitmap import noisy_or as combine
+    from panstream._kernels.bits import noisy_or as combine
 
     if mine.table.owned != other.table.owned:
         raise MergeRefused("bitmaps must own the same shards to be merged by a noisy OR")
@@ -151,11 +152,11 @@ def merge_noisy(
     if len(my_state.frozen) or len(their_state.frozen):
         raise MergeRefused("a site that was refreshed after an announced intrusion cannot be merged by a noisy OR")
     chances = noisy_or(mine.law.absent.probability, other.law.absent.probability)
-    first, second, both = (source.bernoulli(Coin.at_most(chance), my_state.bits.size) for chance in chances)
+    first, second, both = (toss(Coin.at_most(chance), mine.table.cells, source) for chance in chances)
     bits = np.empty_like(my_state.bits)
     combine(my_state.bits, their_state.bits, first, second, both, bits)
-    wipe(my_state.bits)
-    wipe(their_state.bits)
+    for used in (my_state.bits, their_state.bits, first, second, both):
+        wipe(used)
     merged = MergedBitmap(
         sites=mine.sites + other.sites,
         kappa=min(mine.law.noise.kappa, other.law.noise.kappa),

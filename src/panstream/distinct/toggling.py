@@ -109,7 +109,7 @@ class TogglingBitmap(CellCounter):
 
     def update(self, state: BitmapState, batch: Items, source: Source) -> None:
         """Toggle the cell of every row."""
-        from panstream._kernels.bitmap import toggle
+        from panstream._kernels.bits import toggle
 
         for cells in self.table.rows(batch, source.scratch):
             toggle(state.bits, cells)

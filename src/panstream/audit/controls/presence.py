@@ -14,6 +14,7 @@ from panstream.codec import FieldLayout, noised, public
 from panstream.density.optbern import OptBern
 from panstream.density.presence import PresenceState
 from panstream.estimate import Estimate
+from panstream.packed import number_of_ones
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source, symmetric_pair
 from panstream.testing.enumerate import Step, update
@@ -69,7 +70,7 @@ class StoredThreshold(OptBern):
 
     def release(self, state: Any, source: Source) -> Estimate:
         """Say whether the noisy count reaches the threshold."""
-        count = np.array([int(state.bits.sum())])
+        count = np.array([number_of_ones(state.bits)])
         source.add_discrete_laplace(count, self.law.noise)
         above = int(count[0] >= state.threshold[0])
         return Estimate(value=float(above), standard_error=0.0, claim=self.claim(), released=(above,))

@@ -1,0 +1,28 @@
+"""Marking the cells that a batch touches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["mark", "mark_seen"]
+
+Bytes = NDArray[np.uint8]
+
+
+@njit(cache=True, nogil=True)
+def mark(marks: Bytes, cells: NDArray[Any]) -> None:
+    """Set ``marks[cell]`` to 1 for every cell."""
+    for i in range(cells.size):
+        marks[cells[i]] = np.uint8(1)
+
+
+@njit(cache=True, nogil=True)
+def mark_seen(marks: Bytes, cells: NDArray[Any], seen: Bytes) -> None:
+    """Set ``marks[cell]`` to 1 for every cell whose ``seen`` is not 0."""
+    for i in range(cells.size):
+        if seen[i]:
+            marks[cells[i]] = np.uint8(1)
