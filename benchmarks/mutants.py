@@ -1,7 +1,7 @@
 """Mutants of the lines that privacy depends on: how many do the audit and the tests notice?
 
-One operator, comparison, condition, small constant or statement is changed at a time, in memory only, in privacy/, randomness/ and the
-noise lines of the algorithms. One process collects the tests; each mutant is a fork of it in which the code of one function is
+One operator, comparison, condition, small constant or statement is changed at a time, in memory only, in privacy/, randomness/, the two
+files that draw stored bits for several rooms, and the noise lines of the algorithms. One process collects the tests; each mutant is a fork of it in which the code of one function is
 exchanged and the tests that call the function run until one fails. What cannot be exchanged (changes at import time) is tried in a
 fresh process that imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or the script
 stops with an error. Needs [audit,dev].
@@ -47,11 +47,13 @@ SOURCE = ROOT / "src" / "panstream"
 EQUIVALENT = ROOT / "benchmarks" / "mutation" / "equivalent.toml"  # changes that change nothing, and why
 TARGET = 0.95
 ROOMS = ("privacy", "randomness", "density", "distinct", "turnstile", "continual", "networks")
+SHARED = ("packed.py", "refresh.py")  # drawn from by several rooms
 TESTS = (
     *(f"tests/{room}" for room in ROOMS),
     *(f"tests/federated/test_{name}.py" for name in ("privacy", "holder", "questions", "methods")),
     "tests/published",
     "tests/planning",
+    "tests/test_packed.py",
     "tests/test_statistics.py",
     "tests/audit/test_cases.py",
     "tests/audit/test_layers.py",
@@ -171,7 +173,7 @@ def room_of(item: pytest.Item) -> str | None:
 def near(path: Path) -> list[str]:
     """Return where the tests of a file are, and those of its room."""
     room = path.relative_to(SOURCE).parts[0]
-    return [f"tests/{room}/test_{path.stem}.py", f"tests/{room}/"]
+    return [f"tests/test_{room}"] if room in SHARED else [f"tests/{room}/test_{path.stem}.py", f"tests/{room}/"]
 
 
 def module_of(path: Path) -> str:
@@ -273,7 +275,8 @@ def main() -> int:
     options.add_argument("--list", action="store_true", help="only say how many there are")
     given = options.parse_args()
     files = [file.resolve() for file in given.files] or [
-        file for room in ROOMS for file in sorted((SOURCE / room).glob("*.py")) if file.name != "__init__.py"
+        *(file for room in ROOMS for file in sorted((SOURCE / room).glob("*.py")) if file.name != "__init__.py"),
+        *(SOURCE / name for name in SHARED),
     ]
     found = [mutant for file in files for mutant in mutants(file, file.relative_to(SOURCE).parts[0])]
     print(f"{len(found)} mutants in {len(files)} files", flush=True)

@@ -103,10 +103,8 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for label in [label for label in parts if label.startswith("state/")]:
         monitor = Monitor[Any].from_bytes(parts[label], checked=False)
-        fields = {name: getattr(monitor.state, name) for name in monitor.algorithm.layout()}
-        shown[label[6:]] = {
-            name: value.tolist() if hasattr(value, "tolist") else value for name, value in fields.items()
-        }
+        layout = monitor.algorithm.layout()
+        shown[label[6:]] = {name: _plain(getattr(monitor.state, name), field) for name, field in layout.items()}
         try:
             monitor.refresh()
         except NotSupported:
@@ -115,3 +113,12 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
     meta["intrusions"].append(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     parts["meta"] = json.dumps(meta).encode()
     return shown
+
+
+def _plain(value: Any, field: Any) -> Any:
+    """Return a field of a state as numbers, bits one by one."""
+    if field.kind == "packed":
+        from panstream.packed import unpacked
+
+        return unpacked(value, field.shape[-1]).tolist()
+    return value.tolist() if hasattr(value, "tolist") else value
