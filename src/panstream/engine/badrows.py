@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.batch import items
+from panstream.engine.arrow import numbers_of, truth_of
 from panstream.engine.plan import QueryPlan
 from panstream.engine.stored_ids import StoredIds
 from panstream.hashing import derive
@@ -69,7 +70,7 @@ class IdCheck:
             bad = np.zeros(count, bool)
             good = None
         else:
-            bad = ids.is_null().to_numpy(zero_copy_only=False) if ids.null_count else np.zeros(count, bool)
+            bad = truth_of(ids.is_null()) if ids.null_count else np.zeros(count, bool)
             good = ids.is_valid() if ids.null_count else None
         if self.universe is not None:
             whole = ids if isinstance(ids, np.ndarray) else _whole(ids)
@@ -106,5 +107,5 @@ _KEY = derive(0, "bad rows")
 
 
 def _whole(ids: Any) -> NDArray[np.int64]:
-    filled = ids.fill_null(-1) if ids.null_count else ids
-    return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
+    whole = np.asarray(numbers_of(ids), np.int64)
+    return np.where(truth_of(ids.is_valid()), whole, -1) if ids.null_count else whole

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, pa
+from panstream.engine.arrow import compute, numbers_of, pa, truth_of
 from panstream.engine.rows import arrow_type
 from panstream.errors import InvalidParameter
 
@@ -78,4 +78,4 @@ def _positions(column: Any, keys: Any) -> NDArray[np.int64]:
         positions = words.take(column.indices)
     else:
         positions = compute.index_in(column, value_set=keys)
-    return np.asarray(positions.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    return np.where(truth_of(positions.is_valid()), numbers_of(positions), -1).astype(np.int64)

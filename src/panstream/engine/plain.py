@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, pa
+from panstream.engine.arrow import compute, pa, truth_of
 from panstream.engine.rows import arrow_type
 
 __all__ = ["Condition", "Constant", "PlainCompiler", "Truth"]
@@ -106,7 +106,7 @@ class PlainCompiler:
         name = node.name
         if self._columns.get(name) != "bool":
             return None
-        return lambda batch: _known(_bits(batch.column(name)), batch.column(name))
+        return lambda batch: _known(truth_of(batch.column(name)), batch.column(name))
 
     def _comparison(self, kind: str, left: Any, right: Any) -> Condition | None:
         left, right = _bare(left), _bare(right)
@@ -131,7 +131,7 @@ class PlainCompiler:
         if type(column).__name__ != "Column" or type(node.expression).__name__ != "Null" or column.name == self._user:
             return None
         name = column.name
-        return lambda batch: Truth(_bits(batch.column(name).is_null()))
+        return lambda batch: Truth(truth_of(batch.column(name).is_null()))
 
     def _in(self, node: Any) -> Condition | None:
         found: Condition | None = None
@@ -202,7 +202,7 @@ class PlainCompiler:
 
 
 def _word(text: str) -> Any:
-    """Return a string for Arrow; ``pa.scalar`` would do, and import pandas, where it is installed, to look at it."""
+    """Return a string for Arrow."""
     data = text.encode()
     ends = np.array([0, len(data)], np.int32)
     return pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(data))[0]
@@ -224,23 +224,14 @@ def _inverted(inner: Condition | None) -> Condition | None:
     return None if inner is None else lambda batch: ~inner(batch)
 
 
-def _bits(array: Any) -> Bits:
-    """Return a boolean array as bytes, false where it is null."""
-    plain = array.fill_null(False) if array.null_count else array
-    first, last = plain.offset, plain.offset + len(plain)
-    packed = np.frombuffer(plain.buffers()[1] or b"", np.uint8)[first // 8 : -(-last // 8)]
-    bits = np.unpackbits(packed, bitorder="little")[first % 8 : first % 8 + len(plain)]
-    return bits.view(np.bool_)
-
-
 def _known(yes: Bits, *arrays: Any) -> Truth:
     """Return the truth of a comparison whose result counts only where all of ``arrays`` have values."""
     nullable = [array for array in arrays if array.null_count]
     if not nullable:
         return Truth(yes)
-    known = _bits(nullable[0].is_valid())
+    known = truth_of(nullable[0].is_valid())
     for array in nullable[1:]:
-        known &= _bits(array.is_valid())
+        known &= truth_of(array.is_valid())
     return Truth(yes & known, ~yes & known)
 
 
@@ -253,8 +244,8 @@ def _memory(array: Any, kind: str) -> NDArray[Any]:
 def _of_words(array: Any, test: Callable[[Any], Any]) -> Truth:
     """Apply a test to strings: to the words of a dictionary once, then to the rows by their codes."""
     if not pa.types.is_dictionary(array.type):
-        return _known(_bits(test(array)), array)
-    right = np.flatnonzero(_bits(test(array.dictionary))).tolist()
+        return _known(truth_of(test(array)), array)
+    right = np.flatnonzero(truth_of(test(array.dictionary))).tolist()
     codes = _memory(array.indices if array.indices.type == pa.int32() else array.indices.cast(pa.int32()), "date")
     if len(right) > _FEW_WORDS:
         return _known(np.isin(codes, right), array)
@@ -269,7 +260,7 @@ def _compared(kind: str, form: str, array: Any, value: Any) -> Truth:
         return _of_words(array, lambda words: _OF_STRINGS[kind](words, value))
     compare = _COMPARISONS[kind]
     if form == "bool":
-        return _known(compare(_bits(array), value), array)
+        return _known(compare(truth_of(array), value), array)
     memory = _memory(array, form)
     if memory.dtype == np.uint64 and value < 0:  # no unsigned id is below zero
         return _known(np.full(memory.size, kind in ("NEQ", "GT", "GTE")), array)
@@ -280,4 +271,4 @@ def _compared_columns(kind: str, form: str, left: Any, right: Any) -> Truth:
     if form in _MEMORY:
         return _known(_COMPARISONS[kind](_memory(left, form), _memory(right, form)), left, right)
     left, right = (a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in (left, right))
-    return _known(_bits(_OF_STRINGS[kind](left, right)), left, right)
+    return _known(truth_of(_OF_STRINGS[kind](left, right)), left, right)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, pa
+from panstream.engine.arrow import compute, numbers_of, pa, truth_of
 from panstream.engine.duck import Duck, EvaluationFailed, Kind
 from panstream.engine.plain import PlainCompiler
 from panstream.engine.sql import SqlRefused
@@ -157,20 +157,18 @@ def _parsed(sql: str) -> Any:
 
 def _mask(array: Any) -> Mask:
     """Return where a condition is true; NULL is not."""
-    filled = array.fill_null(False) if array.null_count else array
-    return np.asarray(filled.to_numpy(zero_copy_only=False), bool)
+    return truth_of(array)
 
 
 def _values(array: Any) -> Values:
     """Return the numbers of a column, with zero where there is none."""
     if pa.types.is_floating(array.type):
-        finite = compute.is_finite(array).fill_null(False)
-        valid = np.asarray(finite.to_numpy(zero_copy_only=False), bool)
-        numbers = np.asarray(array.fill_null(0.0).to_numpy(zero_copy_only=False), np.float64)
+        valid = truth_of(compute.is_finite(array))
+        numbers = np.asarray(numbers_of(array), np.float64)
         if valid.all():
             return Values(numbers)
         return Values(np.where(valid, numbers, 0.0), valid)
     if not array.null_count:
-        return Values(np.asarray(array.to_numpy(zero_copy_only=False), np.int64))
-    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
-    return Values(np.asarray(array.fill_null(0).to_numpy(zero_copy_only=False), np.int64), valid)
+        return Values(np.asarray(numbers_of(array), np.int64))
+    valid = truth_of(array.is_valid())
+    return Values(np.where(valid, np.asarray(numbers_of(array), np.int64), 0), valid)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import pa
+from panstream.engine.arrow import numbers_of, pa, truth_of
 from panstream.engine.config import Config, ConfigError, QueryConfig
 from panstream.engine.groups import GroupKeys
 from panstream.engine.predicates import Expression, Mask, Result, Values, compile_masks
@@ -96,8 +96,10 @@ class Selector:
         weights, bad_weights = self._numbers(results, parsed.weight, np.int64)
         if weights is None and self._stream.weight is not None and parsed.aggregate in _PRESENCE:
             column = batch.columns.column(self._stream.weight)
-            bad_weights = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-            weights = self._own(np.array(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64))
+            bad_weights = truth_of(column.is_null()) if column.null_count else None
+            weights = self._own(np.array(numbers_of(column), np.int64))
+            if bad_weights is not None:
+                weights[bad_weights] = 0
         groups = None
         if query.name in self._keys:
             groups = self._own(self._keys[query.name].numbers(batch.columns))
@@ -125,9 +127,9 @@ class Selector:
         column = batch.columns.column(self._stream.time)
         unit = {"timestamp": 1e-6, "date": 86400.0, "int": 1.0}[self._stream.columns[self._stream.time]]
         whole = column.cast(pa.int32()).cast(pa.int64()) if unit == 86400.0 else column.cast(pa.int64())
-        values = np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False), np.float64) * unit
+        values: NDArray[np.float64] = numbers_of(whole) * unit
         if column.null_count:
-            values[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+            values[truth_of(column.is_null())] = np.nan
         return values
 
     def _ids(self, batch: MicroBatch) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import pa
+from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.rows import BadRow, MicroBatch, RowSchema, SourceError
 from panstream.engine.sources.coalesce import Coalescer
 from panstream.engine.sources.resp import Connection, ConnectionLost, RedisRefused, Reply
@@ -241,6 +241,6 @@ def _texts(data: NDArray[np.uint8], spans: NDArray[np.int64]) -> Any:
     offsets = np.zeros(len(spans) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     sources = np.repeat(spans[:, 0] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    present = pa.array(spans[:, 0] >= 0)
+    present = arrow_mask(spans[:, 0] >= 0)
     buffers = [present.buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data[sources])]
     return pa.Array.from_buffers(pa.binary(), len(spans), buffers)

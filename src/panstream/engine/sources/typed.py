@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, pa
+from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of
 from panstream.engine.rows import RowSchema, SourceError, arrow_type, wipe_array
 from panstream.engine.stored_ids import StoredIds
 
@@ -139,14 +139,13 @@ def settle(columns: Mapping[str, Any], rows: int, schema: RowSchema, faults: Fau
         if name == schema.user and columns[name].null_count:
             faults.add(_positions(columns[name].is_null()), f"column {name}, the user, is missing")
         if kind == "double" and not compute.all(compute.is_finite(columns[name]), min_count=0).as_py():
-            finite = compute.fill_null(compute.is_finite(columns[name]), True)
-            faults.add(_positions(compute.invert(finite)), f"column {name} {_RULES[kind]}")
+            faults.add(_positions(compute.invert(compute.is_finite(columns[name]))), f"column {name} {_RULES[kind]}")
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     if not faults.reasons:
         return Piece(batch, rows, [])
     good = np.ones(rows, bool)
     good[list(faults.reasons)] = False
-    kept = batch.filter(pa.array(good))
+    kept = batch.filter(arrow_mask(good))
     for column in batch.columns if owned else []:
         wipe_array(column)
     return Piece(kept, rows, sorted(faults.reasons.items()))
@@ -163,7 +162,7 @@ def with_unread(piece: Piece, unread: list[int], reason: str) -> Piece:
 
 
 def _positions(mask: Any) -> NDArray[np.int64]:
-    return np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+    return np.flatnonzero(truth_of(mask))
 
 
 def _plain(arrow_type: Any) -> Any:
@@ -219,7 +218,7 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> tuple[Any, NDArray[np.i
 def _within(codes: Any, size: int) -> bool:
     """Return whether all codes are from 0 up to but not including ``size``."""
     if not codes.null_count:
-        plain = codes.to_numpy()
+        plain = numbers_of(codes)
         return not plain.size or (int(plain.min()) >= 0 and int(plain.max()) < size)
     ends = compute.min_max(codes).as_py()
     return (ends["min"] or 0) >= 0 and (ends["max"] or 0) < size
@@ -233,8 +232,8 @@ def _dictionary(array: Any) -> tuple[Any, NDArray[np.int64]]:
         return array, _NONE
     codes = compute.cast(codes, pa.int32())
     bad = _positions(compute.is_in(codes, pa.array(broken, pa.int32()))) if broken.size else _NONE
-    missing = compute.is_in(codes, pa.array(_positions(words.is_null()), pa.int32()))
-    codes = compute.if_else(missing, pa.scalar(None, pa.int32()), codes)
+    absent = compute.is_in(codes, pa.array(_positions(words.is_null()), pa.int32()))
+    codes = compute.if_else(absent, missing(pa.int32()), codes)
     return pa.DictionaryArray.from_arrays(codes, words, safe=False), bad
 
 
@@ -258,7 +257,7 @@ def _parse(array: Any, kind: str) -> tuple[Any, NDArray[np.int64]]:
     if kind == "bool":
         yes = compute.is_in(text, pa.array(TRUE_WORDS))
         known = compute.or_(yes, compute.is_in(text, pa.array(FALSE_WORDS)))
-        yes = compute.if_else(compute.and_(known, text.is_valid()), yes, pa.scalar(None, pa.bool_()))
+        yes = compute.if_else(compute.and_(known, text.is_valid()), yes, missing(pa.bool_()))
         return yes, np.union1d(bad, _positions(compute.and_(text.is_valid(), compute.invert(known))))
     if kind != "timestamp":  # as pyarrow's CSV reader does
         text = compute.ascii_trim(text, " \t")
@@ -283,7 +282,7 @@ def _timestamps(text: Any, bad: NDArray[np.int64]) -> tuple[Any, NDArray[np.int6
         )
         mask = np.zeros(len(text), bool)
         mask[failed] = True
-        values = compute.replace_with_mask(values, pa.array(mask), again)
+        values = compute.replace_with_mask(values, arrow_mask(mask), again)
         failed = failed[still]
     return values, np.union1d(bad, failed)
 
@@ -293,8 +292,8 @@ _NONE: NDArray[np.int64] = np.empty(0, np.int64)
 
 def _drop(array: Any, good: Any) -> tuple[Any, NDArray[np.int64]]:
     """Return the array with null where ``good`` is false, and where that was."""
-    bad = _positions(compute.fill_null(compute.invert(good), False))
-    return (compute.if_else(good, array, pa.scalar(None, array.type)), bad) if bad.size else (array, bad)
+    bad = _positions(compute.invert(good))
+    return (compute.if_else(good, array, missing(array.type)), bad) if bad.size else (array, bad)
 
 
 def _cast(array: Any, bad: NDArray[np.int64], convert: Callable[[Any], Any]) -> tuple[Any, NDArray[np.int64]]:
