@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from panstream.engine.arrow import arrow_mask, missing, numbers_of, truth_of
+from panstream.engine.arrow import arrow_mask, missing, numbers_of, truth_of, words_of
 
 KINDS = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
 KINDS += [pa.float16(), pa.float32(), pa.float64()]
@@ -51,11 +51,13 @@ def test_truth_is_that_of_the_array_and_false_where_there_is_none() -> None:
     assert truth_of(pa.array([], pa.bool_())).tolist() == []
 
 
-def test_masks_and_nulls() -> None:
+def test_masks_nulls_and_words() -> None:
     mask = np.arange(19) % 3 == 0
     assert arrow_mask(mask).to_pylist() == mask.tolist()
     assert missing(pa.int32()).as_py() is None
     assert missing(pa.string()).type == pa.string()
+    for words in ([], [""], ["YES", "", "größer", "\0"]):
+        assert words_of(words).equals(pa.array(words, pa.string()))
 
 
 CONFIG = """
@@ -69,9 +71,15 @@ symptom = "string"
 age = "int"
 amount = "double"
 at = "timestamp"
+agreed = "bool"
 [[query]]
 name = "visitors"
 sql = "SELECT COUNT(DISTINCT ip) FROM visits WHERE symptom = 'YES' AND age >= 18 AND amount IS NOT NULL"
+epsilon = 1.0
+[[query]]
+name = "visits"
+sql = "SELECT symptom, COUNT(*) FROM visits WHERE agreed GROUP BY symptom"
+groups = {symptom = ["YES", "NO"]}
 epsilon = 1.0
 """
 
@@ -89,6 +97,7 @@ def test_an_engine_runs_without_pandas(tmp_path: Path) -> None:
             "age": pa.array([n % 90 if n % 5 else None for n in rows]),
             "amount": pa.array([float("inf") if n == 7 else n / 3 if n % 13 else None for n in rows]),
             "at": pa.array([n * 1_000_000 for n in rows], pa.timestamp("us")),
+            "agreed": pa.array([n % 4 == 0 if n % 17 else None for n in rows]),
         }
     )
     pq.write_table(table, tmp_path / "rows.parquet")

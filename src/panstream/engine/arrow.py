@@ -6,6 +6,7 @@ an engine has no use for. The functions here pass values as memory instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import MissingExtra
 
-__all__ = ["arrow_mask", "compute", "missing", "numbers_of", "pa", "truth_of"]
+__all__ = ["arrow_mask", "compute", "missing", "numbers_of", "pa", "truth_of", "words_of"]
 
 try:
     import pyarrow as pa
@@ -54,6 +55,13 @@ def numbers_of(array: Any) -> NDArray[Any]:
 _NUMBERS = frozenset(
     [f"{sign}int{size}" for sign in ("", "u") for size in (8, 16, 32, 64)] + ["float16", "float32", "float64"]
 )
+
+
+def words_of(texts: Sequence[str]) -> Any:
+    """Return strings as an array."""
+    data = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, data)]).astype(np.int32)
+    return pa.StringArray.from_buffers(len(data), pa.py_buffer(ends), pa.py_buffer(b"".join(data)))
 
 
 def missing(kind: Any) -> Any:

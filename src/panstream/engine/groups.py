@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, numbers_of, pa, truth_of
+from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
 from panstream.errors import InvalidParameter
 
@@ -67,6 +67,8 @@ def _typed(keys: tuple[Any, ...], kind: str) -> Any:
         if kind in fits and (not isinstance(key, fits[kind]) or isinstance(key, bool) != (kind == "bool")):
             return None
     try:
+        if kind == "string":
+            return words_of(keys)
         return pa.array(keys, arrow_type(kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None

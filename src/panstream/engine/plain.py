@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, pa, truth_of
+from panstream.engine.arrow import compute, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
 
 __all__ = ["Condition", "Constant", "PlainCompiler", "Truth"]
@@ -123,7 +123,7 @@ class PlainCompiler:
             return lambda batch: _compared_columns(kind, form, batch.column(name), batch.column(other))
         value = self._value(right, form)
         if value is not None and form == "string":
-            value = _word(value)
+            value = words_of([value])[0]
         return None if value is None else lambda batch: _compared(kind, form, batch.column(name), value)
 
     def _is(self, node: Any) -> Condition | None:
@@ -199,13 +199,6 @@ class PlainCompiler:
             return None
         value = self._constant(f"CAST({node.sql(dialect='duckdb')} AS {kind.upper()})")
         return int(pa.scalar(value, arrow_type(kind)).value)
-
-
-def _word(text: str) -> Any:
-    """Return a string for Arrow."""
-    data = text.encode()
-    ends = np.array([0, len(data)], np.int32)
-    return pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(data))[0]
 
 
 def _bare(node: Any) -> Any:

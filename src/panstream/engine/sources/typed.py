@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of
+from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of, words_of
 from panstream.engine.rows import RowSchema, SourceError, arrow_type, wipe_array
 from panstream.engine.stored_ids import StoredIds
 
@@ -255,8 +255,8 @@ def _parse(array: Any, kind: str) -> tuple[Any, NDArray[np.int64]]:
     if kind == "string":
         return text, bad
     if kind == "bool":
-        yes = compute.is_in(text, pa.array(TRUE_WORDS))
-        known = compute.or_(yes, compute.is_in(text, pa.array(FALSE_WORDS)))
+        yes = compute.is_in(text, words_of(TRUE_WORDS))
+        known = compute.or_(yes, compute.is_in(text, words_of(FALSE_WORDS)))
         yes = compute.if_else(compute.and_(known, text.is_valid()), yes, missing(pa.bool_()))
         return yes, np.union1d(bad, _positions(compute.and_(text.is_valid(), compute.invert(known))))
     if kind != "timestamp":  # as pyarrow's CSV reader does
