@@ -98,7 +98,8 @@ class Client:
         self._pending: list[Any] = []
         self._pending_rows = 0
         self._under_way: set[Future[None]] = set()
-        self._failure: PanstreamError | None = None
+        self._failure: PanstreamError | None = None  # of a batch that is kept, to be sent again
+        self._refusal: RequestRefused | None = None  # of a batch that is gone: raised, whatever comes after
         self.sent = Sent()
 
     def __enter__(self) -> Self:
@@ -138,7 +139,10 @@ class Client:
         self._start(body, headers)
 
     def flush(self) -> Sent:
-        """Send what waits, and return when everything is durable on the server. After a failure, tries again."""
+        """Send what waits, and return when everything is durable on the server. What was not answered is sent again.
+
+        Raises if a batch was refused since the last call that raised.
+        """
         self._failure = None
         if self._pending:
             self._dispatch()
@@ -192,6 +196,8 @@ class Client:
         with self._freed:
             if failure is None:
                 self.sent.note(answer)
+            elif isinstance(failure, RequestRefused):
+                self._refusal = self._refusal or failure
             else:
                 self._failure = failure
             if failure is None or isinstance(failure, RequestRefused):  # which would be refused again
@@ -200,7 +206,11 @@ class Client:
             self._freed.notify_all()
 
     def _check(self) -> None:
-        failure, self._failure = self._failure, None
+        with self._freed:
+            refusal, self._refusal = self._refusal, None
+            if refusal is not None:
+                raise refusal
+            failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 

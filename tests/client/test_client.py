@@ -5,6 +5,7 @@ import json
 import socketserver
 import threading
 from collections.abc import Iterator
+from concurrent.futures import wait
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,21 @@ def arrow_stream(path: Path) -> None:
     table = pa.table(COLUMNS)
     with pa.ipc.new_stream(str(path), table.schema) as writer:
         writer.write_table(table)
+
+
+def test_a_refusal_that_came_before_the_flush_is_raised_by_it(live: Live) -> None:
+    """The batch is gone, and whoever sent it must hear of it, even if others were taken meanwhile."""
+    with client(live, lanes=1) as sender:
+        sender.send_body(b"nonsense", "application/x-nonsense")
+        wait(list(sender._under_way))
+        sender._start(lines(5), {"Content-Type": "application/x-ndjson"})
+        with pytest.raises(RequestRefused):
+            sender.flush()
+        assert sender.flush().rows == 5
+        sender.send_body(b"nonsense", "application/x-nonsense")
+        wait(list(sender._under_way))
+        with pytest.raises(RequestRefused):
+            sender.send([{"user": "u1", "region": "north", "amount": 1}])
 
 
 def test_the_command_sends_files_and_standard_input(live: Live, tmp_path: Path) -> None:
