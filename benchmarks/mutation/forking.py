@@ -192,7 +192,7 @@ class Forks:
     def fails(self, tests: list[str]) -> bool:
         """Run the tests in this process until one fails; return whether one did."""
         chosen = [self.items[test] for test in tests]
-        for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+        for item, following in zip(chosen, [*chosen[1:], None][: len(chosen)], strict=True):
             # Processor time, so that a busy machine does not matter; the signal ends the process.
             signal.setitimer(signal.ITIMER_PROF, 10.0 + 10.0 * self.known.seconds.get(item.nodeid, LONGEST))
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)

@@ -33,7 +33,7 @@ def toss_all(coin: Coin, cells: int, source: Source, bits: NDArray[np.uint8]) ->
     coins = source.scratch.array(min(cells, _CHUNK))
     for start in range(0, cells, _CHUNK):
         tossed = source.bernoulli(coin, min(_CHUNK, cells - start), out=coins)
-        pack(tossed, bits[start // 8 : (start + tossed.size + 7) // 8])
+        pack(tossed, bits[start // 8 :])
 
 
 def packed(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
