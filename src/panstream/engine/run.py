@@ -152,7 +152,6 @@ class _Interruptible:
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._busy:
-            self._asked = True
-        else:
+        self._asked = True  # noticed after the next step, should somebody swallow what is raised here
+        if not self._busy:
             raise KeyboardInterrupt
