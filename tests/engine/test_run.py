@@ -1,5 +1,6 @@
 """Feeding a source to an engine: order, acknowledgements, errors, interruption, and what is wiped."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from engine.streams import COUNT, DISTINCT, config, question
 from panstream.engine.config import Config, ConfigError
 from panstream.engine.engine import Engine
 from panstream.engine.rows import MicroBatch, SourceError
-from panstream.engine.run import feed_source
+from panstream.engine.run import _Interruptible, feed_source
 from panstream.engine.select import Selector
 
 
@@ -121,3 +122,16 @@ def test_only_what_is_durable_is_acknowledged(tmp_path: Path) -> None:
 def test_expressions_are_checked_before_anything_is_charged(sql: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=rf"query\]\] q: .*{message}"):
         Selector(config(question("q", sql, **settings)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_somebody_swallows_is_noticed_after_the_next_step(number: int) -> None:
+    """Python drops what is raised in a weak reference's callback or in __del__, wherever the signal happens to find it."""
+    steps = 0
+    with pytest.raises(KeyboardInterrupt), _Interruptible() as guard:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        for _ in range(3):
+            with guard:
+                steps += 1
+    assert steps == 1
