@@ -1,0 +1,53 @@
+"""States and stores that an earlier release wrote are opened for ever, or refused with the way to go on."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from panstream import Monitor
+from panstream.engine.config import load_config
+from panstream.engine.engine import Engine
+from panstream.engine.run import feed
+from panstream.errors import PanstreamError
+
+HERE = Path(__file__).parent
+STATES = sorted(HERE.glob("states-*/*.bin"))
+STORES = sorted(HERE.glob("store-*"))
+
+# What is no longer opened, by file, and words of the refusal that say how to go on.
+REFUSED: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("path", STATES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_an_old_state_is_opened_and_released(path: Path) -> None:
+    data = path.read_bytes()
+    name = f"{path.parent.name}/{path.name}"
+    if name in REFUSED:
+        with pytest.raises(PanstreamError, match=REFUSED[name]):
+            Monitor.from_bytes(data)
+        return
+    monitor = Monitor.from_bytes(data)
+    estimate = monitor.tick() if hasattr(monitor.algorithm, "tick") else monitor.release()
+    assert estimate.claim.epsilon <= monitor.algorithm.claim().epsilon
+
+
+def test_there_are_states_of_every_algorithm_of_format_1() -> None:
+    assert len({path.stem.split("-")[0] for path in STATES if path.parent.name == "states-1"}) == 30
+
+
+@pytest.mark.parametrize("store", STORES, ids=lambda path: path.name)
+def test_an_old_store_is_opened_and_goes_on(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "store"
+    shutil.copytree(store, directory)
+    monkeypatch.chdir(HERE)
+    with Engine(replace(load_config(HERE / "store.toml"), directory=directory)) as engine:
+        before = [(release.query, release.number) for release in engine.log.history()]
+        assert ("visitors", 1) in before
+        assert engine.made("visitors") == 1
+        feed(engine, ["visits.csv"])  # all of it was read
+        engine.finish()
+        answers = {(release.query, release.number) for release in engine.log.history()}
+        assert set(before) < answers
+        assert engine.finished("visitors of the day") is False

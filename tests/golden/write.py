@@ -1,0 +1,51 @@
+"""Writes the golden states and the golden store. Run once per format; what it wrote must open for ever.
+
+    python tests/golden/write.py 1
+
+The state files hold one of every algorithm after its specimen's batches, the store a stream that was stopped in the
+middle of a window, with releases made, releases open, groups, and a producer.
+"""
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from panstream.engine.config import load_config
+from panstream.engine.engine import Engine
+from panstream.engine.run import feed
+from panstream.testing.specimens import specimens
+
+HERE = Path(__file__).parent
+
+
+def write_states(directory: Path) -> None:
+    """Write a state of every specimen after its batches."""
+    for specimen in specimens():
+        monitor = specimen.algorithm.start()
+        for batch in specimen.batches:
+            keywords = dict(batch)
+            ids = [keywords.pop("ids")] if "ids" in keywords else []
+            monitor.update(*ids, **keywords)
+        name = specimen.name.replace(",", "").replace(" ", "-")
+        (directory / f"{name}.bin").write_bytes(monitor.to_bytes())
+
+
+def write_store(directory: Path) -> None:
+    """Write the store of an engine that has read visits.csv and was stopped before the end of input."""
+    config = replace(load_config(HERE / "store.toml"), directory=directory)
+    os.chdir(HERE)
+    with Engine(config) as engine:
+        feed(engine, ["visits.csv"])
+        engine.release("visitors")
+    (directory / "lock").unlink()
+
+
+if __name__ == "__main__":
+    version = sys.argv[1]
+    for name, write in (("states", write_states), ("store", write_store)):
+        directory = HERE / f"{name}-{version}"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        write(directory)
