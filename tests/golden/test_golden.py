@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from panstream import Monitor
+from panstream.cluster.coordinator import ClusterEngine, stored_shards
+from panstream.cluster.links import LocalLink
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
@@ -15,6 +17,7 @@ from panstream.errors import PanstreamError
 HERE = Path(__file__).parent
 STATES = sorted(HERE.glob("states-*/*.bin"))
 STORES = sorted(HERE.glob("store-*"))
+CLUSTERS = sorted(HERE.glob("cluster-*"))
 
 # What is no longer opened, by file, and words of the refusal that say how to go on.
 REFUSED: dict[str, str] = {}
@@ -51,3 +54,24 @@ def test_an_old_store_is_opened_and_goes_on(store: Path, tmp_path: Path, monkeyp
         answers = {(release.query, release.number) for release in engine.log.history()}
         assert set(before) < answers
         assert engine.finished("visitors of the day") is False
+
+
+@pytest.mark.parametrize("store", CLUSTERS, ids=lambda path: path.name)
+@pytest.mark.parametrize("shards", [2, 3])
+def test_an_old_cluster_is_opened_and_goes_on(
+    store: Path, shards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "store"
+    shutil.copytree(store, directory)
+    monkeypatch.chdir(HERE)
+    config = replace(load_config(HERE / "store.toml"), directory=directory)
+    with ClusterEngine(config, LocalLink(shards), positions=True) as engine:
+        before = [(release.query, release.number) for release in engine.log.history()]
+        assert ("visitors", 1) in before
+        assert engine.made("visitors") == 1
+        feed(engine, ["visits.csv"])  # all of it was read
+        engine.finish()
+        answers = {(release.query, release.number) for release in engine.log.history()}
+        assert set(before) < answers
+        assert engine.finished("visitors of the day") is False
+    assert stored_shards(directory) == shards

@@ -1,9 +1,10 @@
-"""Writes the golden states and the golden store. Run once per format; what it wrote must open for ever.
+"""Writes the golden states and the golden stores. Run once per format; what it wrote must open for ever.
 
-    python tests/golden/write.py 1
+    python tests/golden/write.py 1 [states|store|cluster ...]
 
 The state files hold one of every algorithm after its specimen's batches, the store a stream that was stopped in the
-middle of a window, with releases made, releases open, groups, and a producer.
+middle of a window, with releases made, releases open, groups, and a producer. The cluster is the same stream on two
+shards.
 """
 
 import os
@@ -12,6 +13,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from panstream.cluster.coordinator import ClusterEngine
+from panstream.cluster.links import LocalLink
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
@@ -42,9 +45,23 @@ def write_store(directory: Path) -> None:
     (directory / "lock").unlink()
 
 
+def write_cluster(directory: Path) -> None:
+    """Write the stores of a coordinator and two shards, stopped in the same place."""
+    config = replace(load_config(HERE / "store.toml"), directory=directory)
+    os.chdir(HERE)
+    with ClusterEngine(config, LocalLink(2), positions=True) as engine:
+        feed(engine, ["visits.csv"])
+        engine.release("visitors")
+    for lock in directory.rglob("lock"):
+        lock.unlink()
+
+
 if __name__ == "__main__":
-    version = sys.argv[1]
-    for name, write in (("states", write_states), ("store", write_store)):
+    version, *chosen = sys.argv[1:]
+    writers = {"states": write_states, "store": write_store, "cluster": write_cluster}
+    for name, write in writers.items():
+        if chosen and name not in chosen:
+            continue
         directory = HERE / f"{name}-{version}"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
