@@ -67,6 +67,24 @@ def test_memory_limits_both() -> None:
     assert DistinctCount(1.0, memory=2500).algorithm.table.cells <= 20_000
 
 
+@pytest.mark.parametrize("announced", [0, 2])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"expected": 2000}, {"universe": 5003}, {"universe": 10**6, "memory": 6250}, {"memory": 2500}],
+    ids=str,
+)
+def test_the_memory_it_states_is_what_it_takes(options: dict[str, Any], announced: int) -> None:
+    question = DistinctCount(2.0, announced=announced, **options)
+    monitor = question.start()
+    for _ in range(announced):
+        monitor.refresh()
+    arrays = monitor.state.bits.nbytes + monitor.state.frozen.nbytes
+    assert f"({arrays:,} bytes), standard error" in question.why()
+    header = 1000  # names and parameters
+    assert arrays <= len(monitor.to_bytes()) <= arrays + header
+    assert arrays <= question.memory if question.memory is not None else True
+
+
 def test_levels_reach_the_largest_count() -> None:
     for universe in (1000, 10**6, 10**9):
         question = DistinctCount(2.0, universe=universe, expected=universe / 50)

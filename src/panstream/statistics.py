@@ -126,7 +126,8 @@ class DistinctCount:
         epsilon: total loss.
         universe: number of users (ids 0..U-1), or the public list of their ids, if the population is known.
         expected: about how many will come. If only the universe is given, all of it is expected.
-        memory: bytes that the state may take, in memory and when stored (eight cells each), 8 MiB by default.
+        memory: bytes that the cells may take, eight cells each, in memory and when stored, 8 MiB by default. Each announced
+            intrusion keeps another copy of them, which is counted too.
         releases, announced, key: as for the algorithms.
 
     Example
@@ -150,8 +151,9 @@ class DistinctCount:
     def __post_init__(self) -> None:
         if isinstance(self.universe, list):
             object.__setattr__(self, "universe", tuple(self.universe))
-        if self.memory is not None and self.memory < _LEAST_MEMORY:
-            raise InvalidParameter(f"memory must be at least {_LEAST_MEMORY} bytes, got memory={self.memory}")
+        least = _LEAST_MEMORY * (self.announced + 1)
+        if self.memory is not None and self.memory < least:
+            raise InvalidParameter(f"memory must be at least {least} bytes, got memory={self.memory}")
         if self.expected is not None and not 0 < self.expected < math.inf:
             raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
         object.__setattr__(self, "choice", _choose(self))
@@ -215,6 +217,11 @@ def _choose(question: DistinctCount) -> _Choice:
     return replace(best, rejected=other)
 
 
+def _cells(question: DistinctCount) -> int:
+    """Return how many cells fit in memory."""
+    return 8 * ((question.memory or _AMPLE) // max(question.announced + 1, 1))
+
+
 def _sized_bits(question: DistinctCount) -> UserBits:
     """Return a bit for each user, or for as many as memory allows."""
     everyone = UserBits(
@@ -224,13 +231,13 @@ def _sized_bits(question: DistinctCount) -> UserBits:
         announced=question.announced,
         key=question.key,
     )
-    cells = 8 * (question.memory or _AMPLE)
+    cells = _cells(question)
     return everyone if everyone.users <= cells else replace(everyone, sample=cells)
 
 
 def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
     """Return the smallest bitmap within memory that is almost the best where ``users`` come, and still good at ``most``."""
-    cells = 8 * (question.memory or _AMPLE)
+    cells = _cells(question)
     sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, most)) for power in range(20)]
     fitting = [
         Bitmap(
@@ -257,9 +264,15 @@ def _levels(buckets: int, most: int) -> int:
 
 
 def _described(algorithm: Bitmap | UserBits) -> str:
+    room = f"({_bytes(algorithm):,} bytes)"
     if isinstance(algorithm, Bitmap):
-        cells = algorithm.table.cells
-        return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels ({cells:,} bytes running)"
+        return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels {room}"
     if algorithm.sample is None:
-        return f"one bit for each of {algorithm.users:,} users"
-    return f"one bit for each of {algorithm.sample:,} sampled users out of {algorithm.users:,}"
+        return f"one bit for each of {algorithm.users:,} users {room}"
+    return f"one bit for each of {algorithm.sample:,} sampled users out of {algorithm.users:,} {room}"
+
+
+def _bytes(algorithm: Bitmap | UserBits) -> int:
+    """Return the memory of the cells, eight to a byte, after every announced intrusion that was paid for."""
+    cells = algorithm.table.cells if isinstance(algorithm, Bitmap) else algorithm.bits.cells
+    return (cells + 7) // 8 * (algorithm.announced + 1)
