@@ -275,3 +275,17 @@ def test_settings_that_would_be_unsafe(tmp_path: Path) -> None:
     create_token(tmp_path / "more", "gate", ["read"])
     with pytest.raises(InvalidParameter, match="already"):
         create_token(tmp_path / "more", "gate", ["read"])
+
+
+@pytest.mark.parametrize(
+    "before", ["", "# ours\n", "# ours", "gate read " + "0" * 64, "gate read " + "0" * 64 + "\r\n"]
+)
+def test_a_token_is_added_to_whatever_an_editor_left(tmp_path: Path, before: str) -> None:
+    """Also to a file that is empty, or whose last line has no end."""
+    file = tmp_path / "tokens"
+    file.write_text(before, newline="")
+    token = create_token(file, "door", ["ingest"])
+    found = Tokens.load(file)
+    assert [holder.name for _, holder in found.hashes] == (["gate"] if "gate" in before else []) + ["door"]
+    assert found.holder(token) is not None
+    assert file.read_bytes().startswith(before.encode())

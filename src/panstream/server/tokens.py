@@ -45,19 +45,7 @@ class Tokens:
     @classmethod
     def load(cls, path: Path) -> Tokens:
         """Read a file of tokens."""
-        try:
-            lines = path.read_text().splitlines()
-        except (OSError, UnicodeDecodeError):
-            lines = None
-        if lines is None:
-            raise InvalidParameter(f"the file of tokens {path.name!r} cannot be read")
-        found = []
-        for number, line in enumerate(lines, start=1):
-            if line.strip() and not line.startswith("#"):
-                found.append(_parsed(line, f"{path.name}, line {number}"))
-        names = [holder.name for _, holder in found]
-        if len(set(names)) < len(names):
-            raise InvalidParameter(f"{path.name}: two tokens have the same name")
+        found = _read(path)
         if not found:
             raise InvalidParameter(f"{path.name} holds no token; make one with: panstream token {path.name} NAME")
         return cls(tuple(found))
@@ -80,16 +68,36 @@ def create_token(path: Path, name: str, scopes: list[str]) -> str:
             raise InvalidParameter(f"scope must be one of {', '.join(SCOPES)}, got {scope!r}")
     if not scopes:
         raise InvalidParameter(f"a token needs a scope: {', '.join(SCOPES)}")
-    if path.exists() and name in {holder.name for _, holder in Tokens.load(path).hashes}:
+    if path.exists() and name in {holder.name for _, holder in _read(path)}:
         raise InvalidParameter(f"there is a token named {name!r} already; remove its line first")
     raw = np.empty(32, np.uint8)
     system_entropy(raw)
     token = _PREFIX + base64.urlsafe_b64encode(raw.tobytes()).rstrip(b"=").decode()
     ordered = ",".join(scope for scope in SCOPES if scope in scopes)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{name} {ordered} {_digest(token).hex()}\n")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        cut = b"\n" if size and file.read(1) != b"\n" else b""  # an editor may have left the last line open
+        file.write(cut + f"{name} {ordered} {_digest(token).hex()}\n".encode())
     return token
+
+
+def _read(path: Path) -> list[tuple[bytes, Holder]]:
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = None
+    if lines is None:
+        raise InvalidParameter(f"the file of tokens {path.name!r} cannot be read")
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip() and not line.startswith("#"):
+            found.append(_parsed(line, f"{path.name}, line {number}"))
+    names = [holder.name for _, holder in found]
+    if len(set(names)) < len(names):
+        raise InvalidParameter(f"{path.name}: two tokens have the same name")
+    return found
 
 
 def _digest(token: str) -> bytes:
