@@ -428,7 +428,7 @@ def test_releases_when_asked() -> None:
 
 def test_announced_intrusions_are_recorded(tmp_path: Path) -> None:
     with Engine(config(COUNT, DISTINCT, directory=tmp_path)) as engine:
-        assert engine.announce_intrusion() == {"count": True, "distinct": False}
+        assert {state.query: state.done for state in engine.announce_intrusion()} == {"count": True, "distinct": False}
     with Engine(config(COUNT, DISTINCT, directory=tmp_path)) as engine:
         assert len(engine.intrusions) == 1
 
@@ -444,14 +444,44 @@ def test_announced_intrusions_that_were_paid_for(tmp_path: Path) -> None:
             assert plan.claim.epsilon <= 40.0
             assert plan.claim.intrusions.announced == 1
         engine.apply(rows(names, np.arange(600)))
-        assert engine.announce_intrusion() == {"bits": True, "cells": True}
+        assert {state.query: state.done for state in engine.announce_intrusion()} == {"bits": True, "cells": True}
     with Engine(settings) as engine:
         engine.apply(rows(names, np.arange(400, 1000)))
-        assert engine.announce_intrusion() == {"bits": False, "cells": False}, "one was paid for"
+        refused = {state.query: state.done for state in engine.announce_intrusion()}
+        assert refused == {"bits": False, "cells": False}, "one was paid for"
         engine.finish()
         found = {name: engine.log.last(name).record for name in names}  # type: ignore[union-attr]
     assert found["bits"]["value"] == pytest.approx(0.25, abs=0.02)
     assert found["cells"]["value"] == pytest.approx(1000, abs=6 * found["cells"]["standard_error"])
+
+
+def test_a_window_without_refreshes_left_does_not_keep_the_others_from_theirs() -> None:
+    """The first window has used up what was paid for, the second has not."""
+    daily = question(
+        "daily",
+        "SELECT DENSITY(user) FROM s",
+        universe=40,
+        announced=1,
+        epsilon=40.0,
+        window=10,
+        groups={"region": ["a", "b"]},
+    )
+    daily["sql"] += " GROUP BY region"
+    with Engine(config(daily, time="at", lateness=10)) as engine:
+        engine.apply(rows(["daily"], np.arange(4), times=[1, 2, 3, 4], groups=[0, 1, 0, 1]))
+        first = engine.announce_intrusion()
+        engine.apply(rows(["daily"], np.arange(4), times=[11, 12, 13, 14], groups=[0, 1, 0, 1]))
+        second = engine.announce_intrusion()
+    begin, then = "1970-01-01T00:00:00Z", "1970-01-01T00:00:10Z"
+    by_state = {(state.query, state.window, state.group): state.done for state in second}
+    assert all(state.done for state in first)
+    assert by_state == {
+        ("daily", begin, "region=a"): False,
+        ("daily", begin, "region=b"): False,
+        ("daily", then, "region=a"): True,
+        ("daily", then, "region=b"): True,
+    }
+    assert str(second[2]) == f"daily (window from {then}; region=a): refreshed"
 
 
 def test_claims_and_records(tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ def test_intrusions_show_their_price_first(live: Live) -> None:
     assert live.post(b'{"confirm": false}', kind, "/v1/intrusions").json == price
     done = live.post(b'{"confirm": true}', kind, "/v1/intrusions").json
     assert done["done"] is True
+    assert price["states"] == []
+    assert {state["query"] for state in done["states"]} == {row["query"] for row in done["price"]}
+    assert all(state["refreshed"] in (True, False) for state in done["states"])
     assert len(done["announced"]) == len(price["announced"]) + 1
     assert live.get("/v1/ledger").json["intrusions"] == done["announced"]
     for body in (b"", b"{}", b"[]", b"true", b'{"confirm": 1}', b'{"confirm": true, "x": 1}', b"[" * 900, b"\xff"):

@@ -43,5 +43,5 @@ def announce(
                 typer.echo(f"  announced before: {', '.join(engine.intrusions)}", err=True)
             if not yes:
                 typer.confirm("Announce an intrusion now?", abort=True, err=True)
-            for name, done in engine.announce_intrusion().items():
-                typer.echo(f"{name}: {'refreshed' if done else 'not refreshed'}")
+            for state in engine.announce_intrusion():
+                typer.echo(str(state))

@@ -26,6 +26,7 @@ from panstream.cluster.shard import destroy, label, query_of
 from panstream.continual.tree_base import TreeBatch
 from panstream.engine.config import Config, ConfigError
 from panstream.engine.engine import Applied, Engine
+from panstream.engine.fate import Refreshed
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.running import Drawn
 from panstream.engine.selection import Chosen, Rows
@@ -242,7 +243,7 @@ class ClusterEngine(Engine):
         with self._lock:
             return super().release(name)
 
-    def announce_intrusion(self) -> dict[str, bool]:
+    def announce_intrusion(self) -> list[Refreshed]:
         """Make every state safe again that can be."""
         with self._lock:
             return super().announce_intrusion()

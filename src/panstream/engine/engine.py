@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.config import Config
+from panstream.engine.fate import Refreshed, refreshed
 from panstream.engine.holding import Holder, InThisProcess, Slot
 from panstream.engine.kept import Kept, open_store
 from panstream.engine.plan import QueryPlan, plan_all
@@ -269,11 +270,11 @@ class Engine:
             self.commit()
         return drawn
 
-    def announce_intrusion(self) -> dict[str, bool]:
-        """Make every state safe again that can be, record the intrusion, and commit; returns which queries could."""
+    def announce_intrusion(self) -> list[Refreshed]:
+        """Make every state safe again that can be, record the intrusion, and commit; return what became of each state."""
         self._check_whole()
         with self._all_or_nothing():
-            done = {name: query.refresh() for name, query in self._queries.items()}
+            done = [each for query in self._queries.values() for each in refreshed(query.plan, query.refresh())]
             self._kept.intrusions.append(_stamp(self._clock()))
             self.commit()
         return done

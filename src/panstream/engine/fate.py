@@ -2,9 +2,49 @@
 
 from __future__ import annotations
 
-from panstream.engine.plan import QueryPlan
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["fate"]
+from panstream.engine.holding import Slot
+from panstream.engine.plan import QueryPlan
+from panstream.engine.results import iso
+
+__all__ = ["Refreshed", "fate", "refreshed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """What became of one state in an announced intrusion. ``window`` is its beginning, of a query with windows."""
+
+    query: str
+    done: bool
+    window: str | None = None
+    group: str | None = None
+
+    def __str__(self) -> str:
+        place = [] if self.window is None else [f"window from {self.window}"]
+        place += [] if self.group is None else [self.group]
+        name = f"{self.query} ({'; '.join(place)})" if place else self.query
+        return f"{name}: {'refreshed' if self.done else 'not refreshed'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"query": self.query, "window": self.window, "group": self.group, "refreshed": self.done}
+
+
+def refreshed(plan: QueryPlan, done: Mapping[Slot, bool]) -> list[Refreshed]:
+    """Return what became of every state of a query."""
+    length = plan.config.window
+    return [
+        Refreshed(
+            query=plan.config.name,
+            done=good,
+            window=None if length is None else iso(window * length),
+            group=plan.group_name(plan.groups[group]) or None,
+        )
+        for (window, group), good in done.items()
+    ]
 
 
 def fate(plan: QueryPlan, before: int) -> tuple[bool, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -268,14 +269,14 @@ class RunningQuery:
             number = self.before + self.made
             draw(Drawn(group, number, estimate, window if self.windowed else None, until))
 
-    def refresh(self) -> bool:
-        """Make every state safe again after an announced intrusion; False if the algorithm cannot."""
-        try:
-            for monitor in self.monitors.values():
-                monitor.refresh()
-        except NotSupported:
-            return False
-        return True
+    def refresh(self) -> dict[Slot, bool]:
+        """Make every state safe again that can be after an announced intrusion; return of each whether it was."""
+        done = dict.fromkeys(sorted(self.monitors), False)
+        for slot in done:
+            with contextlib.suppress(NotSupported):  # another state of the same query may have refreshes left
+                self.monitors[slot].refresh()
+                done[slot] = True
+        return done
 
 
 def _both(one: Mask | None, other: Mask | None) -> Mask | None:

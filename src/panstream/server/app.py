@@ -134,8 +134,8 @@ class _Calls:
 
     @staticmethod
     def _announce(engine: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        engine.announce_intrusion()
-        return views.intrusions(engine, done=True), views.ledger(engine)
+        states = engine.announce_intrusion()
+        return views.intrusions(engine, states), views.ledger(engine)
 
     async def health(self, request: Request) -> Response:
         status = views.health(failed=self._worker.failed, stopping=self._service.stopping)

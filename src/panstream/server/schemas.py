@@ -154,6 +154,20 @@ SCHEMAS: dict[str, Any] = {
     "Intrusions": _object(
         {
             "done": {**_FLAG, "description": "Whether this request announced one."},
+            "states": _list(
+                _object(
+                    {
+                        "query": _TEXT,
+                        "window": {
+                            **_maybe("string"),
+                            "description": "When the state's window begins; null without windows.",
+                        },
+                        "group": {**_maybe("string"), "description": "Null without groups."},
+                        "refreshed": _FLAG,
+                    }
+                ),
+                "What became of every state, if this request announced one.",
+            ),
             "announced": _list(_TIME),
             "price": _list(
                 _object(

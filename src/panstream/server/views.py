@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from panstream import __version__
 from panstream.engine.engine import Engine
-from panstream.engine.fate import fate
+from panstream.engine.fate import Refreshed, fate
 from panstream.engine.plan import QueryPlan
 from panstream.engine.results import series_name
 from panstream.store.releases import Release
@@ -100,12 +101,13 @@ def ledger(engine: Engine) -> dict[str, Any]:
     }
 
 
-def intrusions(engine: Engine, *, done: bool = False) -> dict[str, Any]:
-    """Return the intrusions announced, and the price of another announcement."""
+def intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> dict[str, Any]:
+    """Return the intrusions announced, what this request did to each state, and the price of another announcement."""
     before = len(engine.intrusions)
     prices = [(plan.config.name, *fate(plan, before)) for plan in engine.plans]
     return {
-        "done": done,
+        "done": states is not None,
+        "states": [state.to_json() for state in states or ()],
         "announced": list(engine.intrusions),
         "price": [
             {"query": name, "refreshable": good, "epsilon": 0.0 if good else None, "text": text}

@@ -55,7 +55,8 @@ function confirmation(store, tell, opener) {
     try {
       const done = await api.announce();
       node.close();
-      tell(`Intrusion announced. ${many(done.announced.length, "intrusion")} so far.`);
+      const safe = done.states.filter((state) => state.refreshed).length;
+      tell(`Intrusion announced. ${safe} of ${many(done.states.length, "state")} refreshed.`);
       await store.refresh();
     } catch (error) {
       say(problem, error.status === 403 ? "Only a token with the scope admin can announce an intrusion." : error.message);
