@@ -3,6 +3,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,3 +146,41 @@ def test_parameters_are_checked(holder: Holder, authority: Authority, tmp_path: 
     with pytest.raises(InvalidParameter, match="cannot be read"):
         HttpsChannel("north", "https://127.0.0.1:1", nothing)
     assert identity.key.stat().st_mode & 0o077 == 0
+
+
+def test_answers_are_not_delayed_by_nagle(
+    authority: Authority, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    answer = holder.answer
+
+    def noted(data: bytes) -> bytes:
+        frame = sys._getframe(1)  # the handler of this connection
+        found.append(frame.f_locals["self"].connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return answer(data)
+
+    monkeypatch.setattr(holder, "answer", noted)
+    listening = HolderServer(holder, authority.issue("north"), ["analyst"])
+    listening.start()
+    try:
+        HttpsChannel("north", listening.address, authority.issue("analyst")).ask(HELLO)
+    finally:
+        listening.stop()
+    assert len(found) == 1
+    assert all(found)
+
+
+@pytest.mark.parametrize(
+    "framing", [["Content-Length: 1", "Transfer-Encoding: chunked"], ["Content-Length: 1", "Content-Length: 1"]]
+)
+def test_a_question_with_more_than_one_length_is_refused(
+    server: HolderServer, authority: Authority, framing: list[str]
+) -> None:
+    analyst = authority.issue("analyst")
+    context = ssl.create_default_context(cafile=analyst.authority)
+    context.check_hostname = False
+    context.load_cert_chain(analyst.certificate, analyst.key)
+    host, port = server.address.removeprefix("https://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as raw, context.wrap_socket(raw) as connection:
+        connection.sendall("\r\n".join(["POST /v1/ask HTTP/1.1", "Host: a", *framing, "", "x"]).encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 411 ")

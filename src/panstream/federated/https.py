@@ -104,12 +104,14 @@ def _handler(
         protocol_version = "HTTP/1.1"
         server_version = "panstream"
         sys_version = ""
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             if self.path != PATH:
                 return self._reply(404, b"not found")
-            length = self.headers.get("Content-Length", "")
-            if not length.isdecimal() or len(length) > 12:
+            lengths = self.headers.get_all("Content-Length", [])
+            length = lengths[0] if len(lengths) == 1 and "Transfer-Encoding" not in self.headers else ""
+            if not (length.isascii() and length.isdecimal()) or len(length) > 12:
                 return self._reply(411, b"Content-Length is needed")
             if int(length) > largest:
                 return self._reply(413, b"the question is too long")

@@ -22,7 +22,7 @@ PRODUCER_PATTERN = r"^[A-Za-z0-9._:/-]{1,64}$"
 MAX_SEQUENCE = 2**62
 
 CODES = {
-    "bad_request": (400, "The request cannot be understood."),
+    "bad_request": (400, "The request cannot be understood, or could be understood in two ways."),
     "bad_body": (400, "The body does not hold rows of the declared columns, or is not compressed as it says."),
     "bad_row": (400, 'A row cannot be used and on_bad_row is "stop"; nothing of the body was taken.'),
     "unauthorized": (401, "A bearer token is needed, and this is none that is known."),

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from panstream.scratch import wipe
 from panstream.server.desk import Desk, Passage, refusal_bytes
-from panstream.server.heads import read_head
+from panstream.server.heads import is_ambiguous, read_head
 from panstream.server.limits import Limits
 from panstream.server.refusals import Refusal, refuse
 from panstream.server.sweep import Sweeper, overwrite
@@ -42,6 +42,10 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
         _early = b""  # what came behind it
         _last = False  # whether the connection ends with it
         _answered = 0.0
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            self.conn = _Strict(h11.SERVER, limits.head)
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -128,7 +132,7 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
                 return
             self._answered = self.loop.time()
             if self.timeout_keep_alive_task is None:
-                self._watch(self.timeout_keep_alive)
+                self._close_if_idle_in(self.timeout_keep_alive)
             if not good:
                 sweeper.soon(self.loop)
             if self._early:
@@ -137,19 +141,25 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
                 self.flow.resume_reading()
                 self.buffer_updated(len(early))
 
-        def _watch(self, seconds: float) -> None:
-            self.timeout_keep_alive_task = self.loop.call_later(seconds, self._look)
+        def _close_if_idle_in(self, seconds: float) -> None:
+            self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
-        def _look(self) -> None:
-            """Close a connection on which nothing happens; one timer for many requests."""
+        def timeout_keep_alive_handler(self) -> None:
+            """Close a connection on which nothing happens; one timer for many requests, so it may come too early."""
             self.timeout_keep_alive_task = None
             left = self._answered + self.timeout_keep_alive - self.loop.time()
-            if self._passage is not None:
-                self._watch(self.timeout_keep_alive)
-            elif left > 0:
-                self._watch(left)
+            if self._busy:
+                return  # whoever answers sets the timer again
+            if left > 0:
+                self._close_if_idle_in(left)
             else:
-                self.timeout_keep_alive_handler()
+                super().timeout_keep_alive_handler()
+
+        @property
+        def _busy(self) -> bool:
+            """Whether a request has begun that is not answered."""
+            answering = self.cycle is not None and not self.cycle.response_complete
+            return self._passage is not None or answering or self.conn.their_state is not h11.IDLE
 
         def _body_too_slow(self) -> None:
             passage, self._passage = self._passage, None
@@ -206,8 +216,8 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
 
         def on_response_complete(self) -> None:
             self._forget()
-            super().on_response_complete()
             self._answered = self.loop.time()
+            super().on_response_complete()
             if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
                 # Refused before all of it came. To close now could make the sender miss the answer.
                 self._allowance = limits.body
@@ -256,3 +266,13 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
             sweeper.soon(self.loop)
 
     return Protocol
+
+
+class _Strict(h11.Connection):
+    """The parser, refusing heads that it would read although another parser might see another body in them."""
+
+    def next_event(self) -> Any:
+        """Return the next event, or raise ``RemoteProtocolError``."""
+        if self.their_state is h11.IDLE and is_ambiguous(self._receive_buffer._data):
+            raise h11.RemoteProtocolError("more than one way to tell where the body ends")
+        return super().next_event()

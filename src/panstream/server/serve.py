@@ -170,7 +170,7 @@ def _listen(settings: Settings) -> socket.socket:
     refused: str | None = None
     try:
         kind = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(kind[0], socket.SOCK_STREAM)
+        listening = socket.socket(kind[0], socket.SOCK_STREAM, kind[2])  # without which Nagle's delay stays on
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(kind[4])
         listening.set_inheritable(False)

@@ -1,0 +1,170 @@
+"""A connection is closed when nothing happens on it, and never while a request is under way. The clock is the test's."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from panstream.server.bodies import Body
+from panstream.server.desk import Desk, Passage
+from panstream.server.limits import Gate, Limits, Use
+from panstream.server.protocol import protocol_with
+
+KEEP, FAR = 5.0, 1000.0
+FIRST = b"POST /short HTTP/1.1\r\n"
+REQUESTS = {
+    "get": b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n",
+    "short": FIRST + b"Host: a\r\nContent-Length: 3\r\n\r\nabc",
+    "chunked": b"POST /long HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+}
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Clockwork(asyncio.SelectorEventLoop):
+    """An event loop whose time stands still until it is told to go on."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def turn(self) -> None:
+        """Do everything that can be done now."""
+        for _ in range(20):
+            self.run_until_complete(asyncio.sleep(0))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, in steps, so that timers that set timers are seen."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + KEEP / 5)
+            self.turn()
+
+
+class Wire(asyncio.Transport):
+    """Takes what the server writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.closed = b"", False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        return
+
+    def resume_reading(self) -> None:
+        return
+
+
+class HeldDesk(Desk):
+    """Takes every request by the short way, and answers when told."""
+
+    def __init__(self, held: list[Callable[[], None]]) -> None:
+        self.first, self._held = FIRST, held
+
+    def admit(self, headers: Any) -> Any:
+        body = Body(Gate(Limits()), "json", "identity", expected=3)
+        body.make_room(3)
+        return Passage(body, None, 0, Use(0.0, 0.0))
+
+    def take(self, passage: Any, tell: Callable[[bytes, bool], None]) -> None:
+        self._held.append(lambda: tell(ANSWER, True))
+
+
+class Connection:
+    """One connection of a server whose every answer is held back until ``answer`` is called."""
+
+    def __init__(self, loop: Clockwork) -> None:
+        self.loop, self.held, self.wire = loop, list[Callable[[], None]](), Wire()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            while (await receive())["more_body"]:
+                continue
+            future = loop.create_future()
+            self.held.append(lambda: future.set_result(None))
+            await future
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"ok"})
+
+        kind = protocol_with(Limits(head_time=FAR, body_time=FAR), HeldDesk(self.held))
+        config = uvicorn.Config(
+            app, http=kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=int(KEEP)
+        )
+        config.load()
+        self.protocol: Any = kind(config, ServerState(), {}, _loop=loop)
+        self.protocol.connection_made(self.wire)
+
+    def send(self, data: bytes) -> None:
+        buffer = self.protocol.get_buffer(-1)
+        while data:
+            part, data = data[: len(buffer)], data[len(buffer) :]
+            buffer[: len(part)] = part
+            self.protocol.buffer_updated(len(part))
+            buffer = self.protocol.get_buffer(-1)
+        self.loop.turn()
+
+    def answer(self) -> None:
+        assert len(self.held) == 1, "requests are taken one after the other"
+        self.held.pop()()
+        self.loop.turn()
+
+    @property
+    def answers(self) -> int:
+        return self.wire.written.count(b"HTTP/1.1 200")
+
+
+@pytest.fixture
+def loop() -> Iterator[Clockwork]:
+    made = Clockwork()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one packet"])
+@pytest.mark.parametrize("kinds", list(product(REQUESTS, repeat=3)), ids="-".join)
+def test_busy_connections_are_kept_and_idle_ones_closed(loop: Clockwork, kinds: Sequence[str], together: bool) -> None:
+    """Whatever came before on the connection, a request that takes long is answered; then idleness ends it."""
+    connection = Connection(loop)
+    if together:
+        connection.send(b"".join(REQUESTS[kind] for kind in kinds))
+    for number, kind in enumerate(kinds):
+        if not together:
+            connection.send(REQUESTS[kind])
+        loop.wait(4 * KEEP)
+        assert not connection.wire.closed, f"cut off during request {number + 1}"
+        connection.answer()
+        assert connection.answers == number + 1
+        if not together:
+            loop.wait(0.9 * KEEP)
+            assert not connection.wire.closed, f"closed too soon after request {number + 1}"
+    loop.wait(1.2 * KEEP)
+    assert connection.wire.closed
+
+
+@pytest.mark.parametrize("kind", ["short", "chunked"])
+def test_a_body_that_comes_slowly_is_waited_for(loop: Clockwork, kind: str) -> None:
+    connection = Connection(loop)
+    connection.send(REQUESTS["get"])
+    connection.answer()
+    loop.wait(0.5 * KEEP)
+    begin = REQUESTS[kind].index(b"abc") + 1
+    connection.send(REQUESTS[kind][:begin])
+    loop.wait(4 * KEEP)
+    connection.send(REQUESTS[kind][begin:])
+    loop.wait(4 * KEEP)
+    connection.answer()
+    assert (connection.answers, connection.wire.closed) == (2, False)
