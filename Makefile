@@ -78,6 +78,7 @@ mutants: $(STAMP)
 	$(BIN)/python benchmarks/mutants.py
 
 soak: $(STAMP)
+	$(BIN)/python -m pytest -q tests/store/soak_large_state.py
 	$(BIN)/python benchmarks/soak.py
 
 # Flower caps the versions of packages that we use too, so it has an environment of its own; about a minute to install.

@@ -1,5 +1,6 @@
 """From questions to algorithms: the right one, an honest claim, and refusals that name the rule."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from engine.streams import COUNT, DISTINCT, SUM, config, question
 from panstream.engine.config import ConfigError
 from panstream.engine.explain import expected_errors, explain
 from panstream.engine.plan import plan_all
+from panstream.engine.room import most_bytes
+from panstream.store import sealed
 
 VALUE = {"lower": 0, "upper": 10}
 
@@ -140,3 +143,29 @@ def test_explain_in_words_and_json() -> None:
         assert words in text
     assert [query["name"] for query in data["queries"]] == ["distinct", "count", "sum"]
     assert {total["unit"]: total["epsilon"] for total in data["totals"]} == {"user": pytest.approx(1), "event": 2.0}
+
+
+def test_states_that_the_store_cannot_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From public parameters alone: nothing is allocated for a universe of 10^15."""
+    huge = question("huge", "SELECT DENSITY(user) FROM s", universe=10**15)
+    with pytest.raises(ConfigError, match=r"\[\[query\]\] huge: .* the store holds 68,718,428,\d\d\d at most"):
+        plan_all(config(huge, directory=tmp_path))
+    assert plan_all(config(huge)), "without a store there is no such limit"
+    monkeypatch.setattr(sealed, "MOST", (1 << 20) + 400)
+    small = question("small", "SELECT DENSITY(user) FROM s", universe=1000)
+    assert plan_all(config(small, directory=tmp_path))
+    for more in ({"announced": 3}, {"window": 60, "universe": 2000}, {"universe": 4000}):
+        with pytest.raises(ConfigError, match="the store holds 400 at most"):
+            plan_all(config({**small, **more}, directory=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "query", [COUNT, DISTINCT, SUM, question("d", "SELECT COUNT(DISTINCT user) FROM s", announced=2)]
+)
+def test_the_largest_size_of_a_state_is_known_before_it_starts(query: dict[str, Any]) -> None:
+    (plan,) = plan_all(config(query))
+    monitor = plan.algorithm.start()
+    for _ in range(query.get("announced", 0)):
+        monitor.refresh()
+    stored = len(monitor.to_bytes())
+    assert stored - 2048 < most_bytes(plan, 0.0) <= stored, "all but the header"

@@ -1,12 +1,15 @@
 """One readable copy: crashes at every system call, tampering, locks, disks that refuse."""
 
+import contextlib
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
-from panstream.store import SnapshotStore, snapshot
+from panstream.store import SnapshotStore, keys, sealed, sectors, snapshot
 
 OLD, NEW = {"a": b"old state"}, {"a": b"new state", "ledger": b"{}"}
 CALLS = ("open", "fsync", "fdatasync", "replace", "pwrite", "posix_fallocate")
@@ -63,36 +66,131 @@ def test_states_of_any_size_one_after_the_other(tmp_path_factory: pytest.TempPat
         assert load(directory) == parts
 
 
-def images(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, bytes]:
+def images(
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    old: dict[str, bytes] = OLD,
+    new: dict[str, bytes] = NEW,
+    **options: Any,
+) -> tuple[bytes, bytes]:
     """Return the file before a commit and at the moment when it is durable, before the old key is overwritten."""
-    with SnapshotStore(directory) as store:
-        store.commit(OLD)
+    with SnapshotStore(directory, **options) as store:
+        for number in range(4):
+            store.commit({"a": bytes([number]) * 1500})  # so that the room is not empty
+        store.commit(old)
         before = (directory / "state.sealed").read_bytes()
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_bury", lambda slot: None)
-            store.commit(NEW)
+            patch.setattr(store, "_overwrite", lambda slot: None)
+            store.commit(new)
     return before, (directory / "state.sealed").read_bytes()
 
 
+def opened(directory: Path, image: bytes, **options: Any) -> dict[str, bytes] | None:
+    directory.mkdir(exist_ok=True)
+    (directory / "state.sealed").write_bytes(image)
+    return load(directory, **options)
+
+
+@pytest.mark.parametrize("operator_key", [None, bytes(range(32))])
 def test_power_lost_while_the_disk_writes_its_blocks_in_any_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator_key: bytes | None
 ) -> None:
     """Whichever sectors of a commit reached the disk, it is the old state or the new one, and the other is gone after opening."""
-    before, after = images(tmp_path / "whole", monkeypatch)
+    new = {"a": bytes(range(250)) * 6}
+    before, after = images(tmp_path / "whole", monkeypatch, new=new, operator_key=operator_key)
     before += bytes(len(after) - len(before))
     sectors = [at for at in range(0, len(after), 512) if before[at : at + 512] != after[at : at + 512]]
-    assert len(sectors) == 2  # key and ciphertext
+    assert len(sectors) == 5  # key, and ciphertext over what was there before
     for written in range(1 << len(sectors)):
         mixed = bytearray(before)
         for number, at in enumerate(sectors):
             if written >> number & 1:
                 mixed[at : at + 512] = after[at : at + 512]
         directory = tmp_path / str(written)
-        directory.mkdir()
-        (directory / "state.sealed").write_bytes(mixed)
-        assert load(directory) == (NEW if written == 3 else OLD)
+        assert opened(directory, mixed, operator_key=operator_key) == (new if written == 31 else OLD)
         rest = (directory / "state.sealed").read_bytes()
         assert [any(rest[:BLOCK]), any(rest[BLOCK : 2 * BLOCK])].count(True) == 1
+
+
+@pytest.mark.parametrize("operator_key", [None, bytes(range(32))])
+def test_a_damaged_newest_state_is_not_taken_for_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator_key: bytes | None
+) -> None:
+    """Before the old key is gone, every bit of the newest key, of its ciphertext and of its marks; the state before only if asked."""
+    new = {"a": bytes(range(250)) * 6}
+    before, after = images(tmp_path / "whole", monkeypatch, new=new, operator_key=operator_key)
+    before += bytes(len(after) - len(before))
+    changed = [at for at in range(len(after)) if before[at] != after[at]]
+    key, state = [at for at in changed if at < 2 * BLOCK], [at for at in changed if at >= 2 * BLOCK]
+    assert opened(tmp_path / "x", after, operator_key=operator_key) == new
+    outcomes = Counter()
+    for number, at in enumerate([*key[::3], *state[::17], *state[-16::4]]):
+        flipped = after[:at] + bytes([after[at] ^ 1 << number % 8]) + after[at + 1 :]
+        with contextlib.suppress(StoreDamaged):
+            found = opened(tmp_path / "x", flipped, operator_key=operator_key)
+            assert found == new, f"a flip of bit {number % 8} of byte {at} opened the state before"
+            outcomes["harmless"] += 1  # the end of the key and marks are looked at only if something else is wrong
+            continue
+        assert (tmp_path / "x" / "state.sealed").read_bytes() == flipped, "a refusal changes nothing"
+        with pytest.raises(StoreDamaged, match="panstream recover"):
+            SnapshotStore(tmp_path / "x", operator_key=operator_key)
+        assert load(tmp_path / "x", operator_key=operator_key, accept_previous=True) == OLD
+        outcomes["refused"] += 1
+    assert outcomes["harmless"] <= 12
+    assert outcomes["refused"] > 100
+
+
+def test_a_damaged_key_of_the_state_before_opens_the_newest_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing tells which of the two was the newer."""
+    before, after = images(tmp_path / "whole", monkeypatch)
+    slot = 0 if before[:8] == after[:8] != bytes(8) else BLOCK
+    for at in range(slot, slot + 96, 7):
+        flipped = after[:at] + bytes([after[at] ^ 1]) + after[at + 1 :]
+        with pytest.raises(StoreDamaged, match="panstream recover"):
+            opened(tmp_path / "x", flipped)
+        assert opened(tmp_path / "x", flipped, accept_previous=True) == NEW
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool) -> None:
+    """A state is read and written in pieces, and the system may give less than was asked for."""
+    monkeypatch.setattr(sectors, "_PIECE", 3)
+    monkeypatch.setattr(snapshot, "_PIECE", 700)
+    real_read, real_write = os.pread, os.pwrite
+    monkeypatch.setattr(snapshot.os, "pread", lambda file, size, at: real_read(file, min(size, 333), at))
+    monkeypatch.setattr(snapshot.os, "pwrite", lambda file, data, at: real_write(file, memoryview(data)[:333], at))
+    if not marked:  # as an earlier release wrote it
+        write_without_marks(monkeypatch)
+    for size in (0, 1, 467, 468, 469, 496, 1459, 1460, 5000):
+        parts = {"a": bytes(range(200)) * 30, "b": b"x" * size}
+        with SnapshotStore(tmp_path) as store:
+            store.commit(parts)
+            assert store.load() == parts
+        assert load(tmp_path) == parts
+
+
+def write_without_marks(patch: pytest.MonkeyPatch) -> None:
+    """Write as format 2 did: ciphertext without marks, and no end of the key."""
+    patch.setattr(keys, "_MAGIC", keys._MAGIC_2)
+    patch.setattr(keys, "_END", b"")
+    patch.setattr(
+        SnapshotStore,
+        "_write_state",
+        lambda self, record, sealed: snapshot._write(self._file, sealed, record.place),
+    )
+    real = keys._record
+    patch.setattr(keys, "_record", lambda plain, slot: replace(real(plain, slot), marked=False))
+
+
+def test_a_state_beyond_what_can_be_sealed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SnapshotStore(tmp_path) as store:
+        store.commit(OLD)
+        monkeypatch.setattr(sealed, "MOST", 1000)
+        with pytest.raises(StoreError, match="1,000 bytes that the store can hold"):
+            store.commit({"a": bytes(1000)})
+        assert store.load() == OLD
 
 
 def test_a_torn_key_is_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

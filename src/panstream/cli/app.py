@@ -15,6 +15,7 @@ from panstream.cli.figures import figures
 from panstream.cli.holder import holder
 from panstream.cli.init import init
 from panstream.cli.inspect import inspect
+from panstream.cli.recover import recover
 from panstream.cli.run import run
 from panstream.cli.send import send
 from panstream.cli.serve import serve, token
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (init, check, explain, run, inspect, serve, token, send, worker, holder, federate):
+for _command in (init, check, explain, run, inspect, recover, serve, token, send, worker, holder, federate):
     app.command()(_command)
 app.add_typer(intrusion.app, name="intrusion")
 app.add_typer(plan.app, name="plan")

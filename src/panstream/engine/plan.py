@@ -15,6 +15,7 @@ from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.density.optbern import OptBern
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
 from panstream.engine.durations import say_duration
+from panstream.engine.room import check_room
 from panstream.engine.sql import Aggregate
 from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.estimate import Estimate
@@ -82,6 +83,7 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     queries = [replace(query, epsilon=math.inf) if zero_noise else query for query in config.queries]
     plans = tuple(plan_query(query, config.stream, places) for query in queries)
     planned_ledger(config, plans)
+    check_room(config, plans)
     return plans
 
 

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from panstream.errors import StoreDamaged
+from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness.entropy import system_entropy
 from panstream.scratch import wipe
 
-__all__ = ["KEY_BYTES", "Sealer", "digest", "fresh_key", "open_sealed", "seal", "unpack", "wipe_key"]
+__all__ = [
+    "KEY_BYTES",
+    "MOST",
+    "Sealer",
+    "digest",
+    "fresh_key",
+    "open_pieces",
+    "open_sealed",
+    "seal",
+    "unpack",
+    "wipe_key",
+]
 
 KEY_BYTES = 32
+MOST = (1 << 36) - 32  # bytes that AES-GCM may encrypt under one key and nonce
 _NONCE = 12
 _TAG = 16
 
@@ -47,7 +60,10 @@ class Sealer:
     def seal(self, parts: Mapping[str, bytes], key: NDArray[np.uint8], label: bytes) -> memoryview:
         """Return nonce, ciphertext and tag, valid until the next call; ``unpack`` gets the parts back."""
         pieces = _pieces(parts)
-        size = _NONCE + sum(map(len, pieces)) + _TAG
+        payload = sum(map(len, pieces))
+        if payload > MOST:
+            raise StoreError(f"the state has more than the {MOST:,} bytes that the store can hold")
+        size = _NONCE + payload + _TAG
         if not size <= len(self._out) - _TAG <= 4 * size:
             self._out = bytearray(size + _TAG)  # the cipher wants a block to spare
         nonce = np.frombuffer(self._out, np.uint8, _NONCE)
@@ -64,15 +80,30 @@ class Sealer:
 
 def open_sealed(data: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
     """Return what was sealed, or raise StoreDamaged."""
-    if len(data) < _NONCE + _TAG:
+    return bytes(open_pieces([memoryview(data)], len(data), key, label))
+
+
+def open_pieces(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8], label: bytes) -> memoryview:
+    """Return what was sealed into ``size`` bytes, which come piece by piece, or raise StoreDamaged."""
+    payload = size - _NONCE - _TAG
+    if payload < 0:
         raise StoreDamaged("the sealed file is cut short")
-    mode = modes.GCM(data[:_NONCE], data[-_TAG:])
-    decryptor = Cipher(algorithms.AES(key.data), mode).decryptor()
-    decryptor.authenticate_additional_data(label)
+    out, done, tag = memoryview(bytearray(payload + _TAG)), 0, b""  # the cipher wants a block to spare
+    decryptor: Any = None
+    for piece in pieces:
+        if decryptor is None:
+            decryptor = Cipher(algorithms.AES(key.data), modes.GCM(bytes(piece[:_NONCE]))).decryptor()
+            decryptor.authenticate_additional_data(label)
+            piece = piece[_NONCE:]
+        body = piece[: payload - done]
+        done += decryptor.update_into(body, out[done:])
+        tag += bytes(piece[len(body) :])
     try:
-        return decryptor.update(data[_NONCE:-_TAG]) + decryptor.finalize()
-    except InvalidTag:
+        decryptor.finalize_with_tag(tag)
+    except (InvalidTag, ValueError):  # altered, or shorter than it should be
         damaged = "the sealed file does not fit its key: it was altered, or the key is another's"
+    else:
+        return out[:payload]
     raise StoreDamaged(damaged)
 
 
@@ -84,16 +115,16 @@ def _pieces(parts: Mapping[str, bytes]) -> list[bytes]:
     return pieces
 
 
-def unpack(payload: bytes) -> dict[str, bytes]:
+def unpack(payload: memoryview) -> dict[str, bytes]:
     """Return the parts that were sealed together."""
     (count,) = struct.unpack_from("<I", payload)
     at, parts = 4, {}
     for _ in range(count):
         name_length, length = struct.unpack_from("<HQ", payload, at)
         at += 10
-        name = payload[at : at + name_length].decode()
+        name = str(payload[at : at + name_length], "utf-8")
         at += name_length
-        parts[name] = payload[at : at + length]
+        parts[name] = bytes(payload[at : at + length])
         at += length
     return parts
 

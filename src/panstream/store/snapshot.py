@@ -11,7 +11,17 @@ stays until it is written over, and cannot be read without a key that is gone.
       state.sealed  two blocks of 4096 bytes for keys, one of which is in use; then room for two ciphertexts
 
 A key stands with its generation and with the place of its ciphertext. What counts is the newest key whose ciphertext is whole, so that a
-crash at any moment leaves the old state or the new one, in whatever order the disk wrote its blocks.
+crash at any moment leaves the old state or the new one, in whatever order the disk wrote its blocks. The order of a commit:
+
+1. ciphertext, where nothing is in use, in sectors that bear this commit's mark; the new key, in the block that is not in use;
+2. one wait for the disk: from here on the new state is durable, and may be acknowledged;
+3. zeros over the old key at once, and in the background another wait for the disk.
+
+While both keys are there, a newest state that does not open can mean a crash in 1, and then nothing of it was acknowledged and the
+old one is right; or damage after 2, and then the old one lacks what was acknowledged and its answers would be drawn twice. What a
+crash leaves is a key without its end, or sectors that are empty or bear another commit's mark: then the old state is opened. Any
+other fault is damage, and is refused unless the caller asks for the state before. Not told from a crash: damage that leaves
+whole sectors empty or as they were before. Once the old key is gone, a fault is always damage.
 
 Rolling back a part of the file is detected. Not detected: rolling back all of it (a restored backup, a copied disk), and old
 *key* blocks that an SSD or a journal keeps; put the directory on an encrypted disk and keep it out of backups.
@@ -30,14 +40,24 @@ from typing import Self
 import numpy as np
 
 from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
-from panstream.store.keys import BLOCK, Record, fresh_record, key_block, read_block
-from panstream.store.sealed import KEY_BYTES, Sealer, open_sealed, unpack, wipe_key
+from panstream.store.keys import BLOCK, Record, TornKey, fresh_record, key_block, read_block
+from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack, wipe_key
+from panstream.store.sectors import cut_short, mark_of, pieces, stored_size, with_marks, without_marks
 
-__all__ = ["SnapshotStore"]
+__all__ = ["NewestDamaged", "SnapshotStore"]
 
 _LABEL = b"panstream state 1"
 _FIRST = 2 * BLOCK  # where ciphertext begins
+_PIECE = 1 << 25  # bytes that are read at a time: one call of the system gives at most 2 GiB
+_PREVIOUS = (
+    "the newest state is damaged; the state before it is whole, but lacks what was acknowledged since, and its answers could be "
+    "drawn twice: look for the cause, and go back to it with panstream recover"
+)
 _OLD_LAYOUT = "this directory was written by an earlier release with another layout: use a new one"
+
+
+class NewestDamaged(StoreDamaged):
+    """The newest state is damaged, and the one before it is whole and still there."""
 
 
 class SnapshotStore:
@@ -45,6 +65,7 @@ class SnapshotStore:
 
     With ``operator_key`` (32 bytes from the operator, kept elsewhere) the keys in the file are sealed: a thief of the disk
     reads nothing. Without it, a thief of the whole disk reads the current state, which is the one intrusion that the claims cover.
+    ``accept_previous`` goes back to the state before if the newest is damaged and that one is still there.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory, SnapshotStore(directory) as store:
@@ -53,7 +74,13 @@ class SnapshotStore:
     {'query': b'noisy bits'}
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, operator_key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        operator_key: bytes | None = None,
+        accept_previous: bool = False,
+    ) -> None:
         if operator_key is not None and len(operator_key) != KEY_BYTES:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
@@ -68,7 +95,7 @@ class SnapshotStore:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = _lock(self._directory / "lock")
         try:
-            self._open()
+            self._open(accept_previous)
         except BaseException:
             self.close()
             raise
@@ -94,7 +121,7 @@ class SnapshotStore:
         """Return the stored parts, ``None`` from an empty store, or raise StoreDamaged without side effects."""
         if self._current is None:
             return None
-        found = self._keys()
+        found, _ = self._keys()
         try:
             record = next((each for each in found if each.generation == self.generation), None)
             if record is None:
@@ -130,6 +157,8 @@ class SnapshotStore:
                     self._replace(placed, sealed)
             before, self._current = self._current, placed.without_key()
             if before is not None:
+                with contextlib.suppress(OSError):  # then burying it tells
+                    self._overwrite(before.slot)
                 self._finishing = self._in_background(lambda: self._bury(before.slot))
             if durable is None:
                 self._finish()
@@ -140,9 +169,9 @@ class SnapshotStore:
 
     def _room(self, size: int) -> int:
         """Return a place for so many bytes that leaves the current ciphertext alone."""
-        if self._current is None or self._current.place - _FIRST >= size:
+        if self._current is None or self._current.place - _FIRST >= stored_size(size):
             return _FIRST
-        return -(-(self._current.place + self._current.size) // BLOCK) * BLOCK
+        return -(-self._current.end // BLOCK) * BLOCK
 
     def _create(self, record: Record, sealed: memoryview) -> None:
         """Write the first state to a file of another name, so that a file of this name is always whole."""
@@ -150,7 +179,7 @@ class SnapshotStore:
         self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             _write(self._file, bytes(_FIRST), 0)
-            _write(self._file, sealed, record.place)
+            self._write_state(record, sealed)
             _write(self._file, key_block(record, self._operator), record.slot * BLOCK)
             os.fsync(self._file)
             os.replace(new, self._path)
@@ -164,11 +193,10 @@ class SnapshotStore:
 
     def _replace(self, record: Record, sealed: memoryview) -> None:
         """Write state and key to blocks that are not in use, and wait for the disk once."""
-        end = record.place + record.size
-        if end > os.fstat(self._file).st_size and hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._file, 0, end)
+        if record.end > os.fstat(self._file).st_size and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._file, 0, record.end)
         try:
-            _write(self._file, sealed, record.place)
+            self._write_state(record, sealed)
             _write(self._file, key_block(record, self._operator), record.slot * BLOCK)
             _sync(self._file)
         except BaseException:
@@ -176,9 +204,18 @@ class SnapshotStore:
                 self._bury(record.slot)
             raise
 
-    def _bury(self, slot: int) -> None:
-        """Overwrite a key."""
+    def _write_state(self, record: Record, sealed: memoryview) -> None:
+        mark, at = mark_of(record.key), 0
+        for offset, _, size in pieces(record.size):
+            _write(self._file, with_marks(sealed[at : at + size], mark).reshape(-1).data, record.place + offset)
+            at += size
+
+    def _overwrite(self, slot: int) -> None:
         _write(self._file, bytes(BLOCK), slot * BLOCK)
+
+    def _bury(self, slot: int) -> None:
+        """Overwrite a key, and wait until it is gone from the disk."""
+        self._overwrite(slot)
         _sync(self._file)
 
     def _finish(self) -> None:
@@ -193,7 +230,7 @@ class SnapshotStore:
             self._syncer = ThreadPoolExecutor(1, "sync")
         return self._syncer.submit(work)
 
-    def _open(self) -> None:
+    def _open(self, accept_previous: bool) -> None:
         """Find the newest whole state, and overwrite what a crash left of others."""
         if (self._directory / "key").exists():
             raise StoreDamaged(_OLD_LAYOUT)
@@ -202,9 +239,11 @@ class SnapshotStore:
             if not self._path.exists():
                 return
             self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        found = self._keys()
+        found, damaged = self._keys()
         try:
-            self._current = self._newest(found).without_key()
+            if damaged and not accept_previous:
+                raise NewestDamaged(_PREVIOUS)
+            self._current = self._newest(found, accept_previous).without_key()
             other = 1 - self._current.slot
             if any(self._read(other * BLOCK, BLOCK)):
                 with _explained(self._directory):
@@ -213,39 +252,74 @@ class SnapshotStore:
             for record in found:
                 wipe_key(record.key)
 
-    def _newest(self, found: list[Record]) -> Record:
+    def _newest(self, found: list[Record], accept_previous: bool) -> Record:
         """Return the newest record that opens its ciphertext: the one before it counts if a crash came in between."""
-        for record in found[:-1]:
-            with contextlib.suppress(StoreDamaged):
-                self._opened(record)
-                return record
-        if len(found) > 1:
-            self._opened(found[-1])  # of a single one, load tells
-        return found[-1]
+        if len(found) == 1:
+            return found[0]  # load tells whether it opens
+        newest, before = found
+        try:
+            self._opened(newest)
+        except StoreDamaged as error:
+            torn = isinstance(error, _Torn)
+        else:
+            return newest
+        self._opened(before)
+        if not torn and not accept_previous:
+            raise NewestDamaged(_PREVIOUS)
+        return before
 
-    def _keys(self) -> list[Record]:
-        """Return the keys in the file, newest first; raise StoreDamaged if there is none that can be read."""
+    def _keys(self) -> tuple[list[Record], bool]:
+        """Return the keys in the file, newest first, and whether one is damaged; raise StoreDamaged if none can be read."""
         found, refused = [], StoreDamaged("the file holds no key: it is foreign, damaged or cut short")
+        damaged = False
         for slot in (0, 1):
             try:
                 record = read_block(self._read(slot * BLOCK, BLOCK), slot, self._operator)
             except StoreDamaged as error:
-                refused = error
+                refused, damaged = error, damaged or not isinstance(error, TornKey)
             else:
                 found += [] if record is None else [record]
         if not found:
             raise refused
-        return sorted(found, key=lambda record: record.generation, reverse=True)
+        return sorted(found, key=lambda record: record.generation, reverse=True), damaged
 
-    def _opened(self, record: Record) -> bytes:
-        sealed = self._read(record.place, record.size)
-        if len(sealed) < record.size:
-            raise StoreDamaged("the state does not fit its key: it was cut short")
-        return open_sealed(sealed, record.key, _LABEL + struct.pack("<Q", record.generation))
+    def _opened(self, record: Record) -> memoryview:
+        """Return the plain state; raise StoreDamaged, or _Torn where a crash can have left it so."""
+        if os.fstat(self._file).st_size < record.end:
+            raise _Torn("the state does not fit its key: it was cut short")
+        label = _LABEL + struct.pack("<Q", record.generation)
+        try:
+            return open_pieces(self._ciphertext(record), record.size, record.key, label)
+        except StoreDamaged as error:
+            refused = str(error)
+        if not record.marked or cut_short(self._stored(record), mark_of(record.key)):
+            raise _Torn(refused)
+        raise StoreDamaged(refused)
+
+    def _stored(self, record: Record) -> Iterator[bytes]:
+        for offset, length, _ in pieces(record.size):
+            yield self._read(record.place + offset, length)
+
+    def _ciphertext(self, record: Record) -> Iterator[memoryview]:
+        """Yield the ciphertext piece by piece."""
+        if record.marked:
+            for (_, _, size), stored in zip(pieces(record.size), self._stored(record), strict=True):
+                yield without_marks(stored, size).data
+        else:
+            for at in range(0, record.size, _PIECE):
+                yield memoryview(self._read(record.place + at, min(_PIECE, record.size - at)))
 
     def _read(self, place: int, size: int) -> bytes:
+        """Return so many bytes, fewer only at the end of the file."""
+        got = bytearray()
         with _explained(self._directory):
-            return os.pread(self._file, min(size, os.fstat(self._file).st_size), place)
+            while len(got) < size and (part := os.pread(self._file, size - len(got), place + len(got))):
+                got += part
+        return bytes(got)
+
+
+class _Torn(StoreDamaged):
+    """The state is not whole, as a crash leaves it."""
 
 
 @contextlib.contextmanager
