@@ -239,6 +239,61 @@ def test_inspect_shows_public_parameters_only(here: Path) -> None:
     assert "holds no store" in run("inspect", ".", code=2).stderr
 
 
+def test_a_state_that_cannot_be_refreshed_is_shown_once(here: Path) -> None:
+    run("run", "panstream.toml", "visits.csv")
+    assert "bits" in run("inspect", "state", "--state", "--yes").stdout
+    again = run("inspect", "state", "--state", "--yes", code=3)
+    assert "'visitors'" in again.stderr
+    assert "second one has no finite price" in again.stderr
+    assert "bits" not in again.stdout
+    run("run", "panstream.toml", "visits.csv")  # what was noted outlives the engine's next commit
+    run("inspect", "state", "--state", "--yes", code=3)
+
+
+def test_an_announced_intrusion_is_the_one_look(here: Path) -> None:
+    run("run", "panstream.toml", "visits.csv")
+    run("intrusion", "announce", "panstream.toml", "--yes")
+    assert "no finite price" in run("inspect", "state", "--state", "--yes", code=3).stderr
+
+
+def test_states_that_are_refreshed_are_shown_again(here: Path) -> None:
+    text = Path("panstream.toml").read_text()
+    Path("panstream.toml").write_text(text.replace("expected = 1000", "expected = 1000\nannounced = 1"))
+    run("run", "panstream.toml", "visits.csv")
+    assert "frozen" in run("inspect", "state", "--state", "--yes").stdout
+    assert "frozen" in run("inspect", "state", "--state", "--yes").stdout, "one refresh was paid for"
+    run("inspect", "state", "--state", "--yes", code=3)
+
+
+def test_recover_goes_back_when_asked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("run", "panstream.toml", "visits.csv", "--leave-open")
+    assert "nothing to recover" in run("recover", "state").stdout
+    file = Path("state") / "state.sealed"
+    with SnapshotStore("state") as store:
+        parts, before = store.load() or {}, file.read_bytes()
+        monkeypatch.setattr(store, "_overwrite", lambda slot: None)
+        store.commit(parts)
+    found = bytearray(file.read_bytes())
+    before += bytes(len(found) - len(before))
+    found[next(at for at in range(2 * 4096, len(found)) if before[at] != found[at])] ^= 1
+    file.write_bytes(found)
+    for command in (("run", "panstream.toml", "visits.csv"), ("inspect", "state")):
+        assert "panstream recover" in run(*command, code=1).stderr
+    assert RUNNER.invoke(app, ["recover", "state"], input="n\n").exit_code == 1
+    assert file.read_bytes() == found
+    assert "Went back" in run("recover", "state", "--yes").stdout
+    assert "visitors" in run("run", "panstream.toml", "visits.csv").stdout
+
+
+def test_a_state_older_than_its_answers_is_refused(here: Path) -> None:
+    """A whole backup put back: the answers published since then would be drawn again."""
+    run("run", "panstream.toml", "visits.csv", "--leave-open")
+    old = (Path("state") / "state.sealed").read_bytes()
+    run("run", "panstream.toml", "visits.csv")
+    (Path("state") / "state.sealed").write_bytes(old)
+    assert "rolled back" in run("run", "panstream.toml", "visits.csv", code=1).stderr
+
+
 def test_inspect_a_state_file(here: Path) -> None:
     from panstream import OptBern
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from panstream.cli.outcome import operator_key, outcome
-from panstream.errors import InvalidParameter, NotSupported
+from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 
 __all__ = ["inspect"]
 
@@ -56,6 +56,7 @@ def _store(path: Path, state: bool, yes: bool, key_file: Path | None) -> None:
         parts = store.load() or {}
         meta = read_meta(parts)
         if state:
+            _check_unseen(meta)
             _confirm(meta, yes)
             shown = _look(parts, meta)
             store.commit(parts)  # on record before anything is shown
@@ -82,6 +83,17 @@ def _public(meta: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _check_unseen(meta: dict[str, Any]) -> None:
+    """Refuse a second look at a state that could not be refreshed after the first."""
+    for name, query in meta["queries"].items():
+        # An earlier release did not note which states it had refreshed.
+        if query.get("exposed", meta["intrusions"]):
+            raise BudgetExhausted(
+                f"the state of {name!r} was seen in an announced intrusion and could not be refreshed: its claim covers one look, "
+                "and a second one has no finite price"
+            )
+
+
 def _confirm(meta: dict[str, Any], yes: bool) -> None:
     typer.echo(
         "Looking at the state is an intrusion. It is recorded; states that can be refreshed are, at no cost; for all "
@@ -105,9 +117,12 @@ def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
         monitor = Monitor[Any].from_bytes(parts[label], checked=False)
         layout = monitor.algorithm.layout()
         shown[label[6:]] = {name: _plain(getattr(monitor.state, name), field) for name, field in layout.items()}
+        window, group, name = label[6:].split("/", 2)
         try:
             monitor.refresh()
         except NotSupported:
+            query = meta["queries"][name]
+            query["exposed"] = [*query.get("exposed", []), [int(window), int(group)]]
             continue
         parts[label] = monitor.to_bytes(checked=False)
     meta["intrusions"].append(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
+from panstream.engine.results import series_name
 from panstream.engine.running import RunningQuery
 from panstream.errors import NotSupported, StoreDamaged, StoreError
 from panstream.privacy.ledger import Kind, Ledger
@@ -71,6 +72,7 @@ class Kept:
                 kept.parked_states[label] = data
         for name, query in queries.items():
             _restore_query(query, config.stream, stored.get(name), parts or {})
+            _check_not_behind(query, log)
             charge = name if query.starts == 1 else f"{name} (start {query.starts})"
             if charge not in {entry.name for entry in kept.ledger}:
                 kept.ledger.charge(charge, query.plan.claim)
@@ -128,6 +130,7 @@ class Kept:
             "made": query.made,
             "before": query.before,
             "ticked": list(query.ticked.items()),
+            "exposed": sorted(query.exposed),
             "step": None if query.schedule is None else query.schedule.step,
         }
 
@@ -171,9 +174,21 @@ def _restore_query(
                 raise _changed(name, "its algorithm")
             query.monitors[window, group] = monitor
     query.made, query.before, query.starts = meta["made"], meta["before"], meta["starts"]
+    query.exposed = {(int(window), int(group)) for window, group in meta.get("exposed", ())}
     query.ticked = {int(window): int(count) for window, count in meta["ticked"]}
     if query.schedule is not None:
         query.schedule.step = meta["step"]
+
+
+def _check_not_behind(query: RunningQuery, log: ReleaseLog) -> None:
+    """Refuse a state that was rolled back: every answer is stored before it is published."""
+    for group in range(len(query.plan.groups)):
+        last = log.last(series_name(query.plan, group))
+        if last is not None and last.number > query.before + query.made:
+            raise StoreError(
+                f"{query.plan.config.name!r} has published more answers than its state knows of, so the state was rolled back and "
+                "answers would be drawn twice: use a new directory"
+            )
 
 
 def _declared(query: QueryConfig, stream: StreamConfig) -> dict[str, Any]:

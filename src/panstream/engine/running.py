@@ -72,6 +72,7 @@ class RunningQuery:
     before: int = 0  # releases of earlier starts whose state was not kept
     starts: int = 1
     ticked: dict[int, int] = field(default_factory=dict)  # per open window, how many of its slots are over
+    exposed: set[Slot] = field(default_factory=set)  # states seen in an announced intrusion and not refreshed
     _ids: IdCheck | None = None
 
     def __post_init__(self) -> None:
@@ -256,6 +257,7 @@ class RunningQuery:
         del self.ticked[window]
         for slot in [slot for slot in self.monitors if slot[0] == window]:
             del self.monitors[slot]
+            self.exposed.discard(slot)
 
     def draw_now(self, draw: Callable[[Drawn], None]) -> None:
         """Answer a query without schedule."""
@@ -276,6 +278,7 @@ class RunningQuery:
             with contextlib.suppress(NotSupported):  # another state of the same query may have refreshes left
                 self.monitors[slot].refresh()
                 done[slot] = True
+        self.exposed |= {slot for slot, good in done.items() if not good}
         return done
 
 
