@@ -59,18 +59,19 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
 
     async def work() -> tuple[list[Any], list[float]]:
         worker = Worker(lambda: Engine(config), producers=100)
-        inner = worker._apply_joined
-        worker._apply_joined = lambda jobs: sizes.append(len(jobs)) or inner(jobs)  # type: ignore[method-assign,func-returns-value]
+        inner = worker._applier._joined
+        worker._applier._joined = lambda work: sizes.append(len(work)) or inner(work)  # type: ignore[method-assign,func-returns-value]
         gate, loop, waiting = Gate(Limits()), asyncio.get_running_loop(), []
         worker._loop = loop  # which run will set, too late for what is refused before
-        if not together:
+        if together:
+            worker._parsers.start()
+        else:
             worker.run()
         for data, kind, producer, sequence in posts:
             body = Body(gate, kind, "identity")
             body.make_room(len(data))
             body.data[: len(data)], body.size = data, len(data)
             told: asyncio.Future[Any] = loop.create_future()
-            worker.arriving.add(1)
             worker.take_soon(
                 body, producer, sequence, lambda result, refusal, told=told: told.set_result(outcome(result, refusal))
             )
@@ -78,11 +79,11 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
             if not together:
                 await told
         if together:
-            await asyncio.to_thread(worker._parsers.shutdown)  # so that all of them wait
+            await asyncio.to_thread(worker._parsers.stop)  # so that all of them wait
+            worker._parsers.start = lambda: None  # type: ignore[method-assign]
             worker.run()
         found = [await told for told in waiting]
         values = [await worker.call(lambda engine, name=name: engine.release(name)) for name in ("rows", "total")]
-        assert worker.arriving.count == 0
         assert gate._memory == 0
         await worker.stop()
         return found, [float(value[0].record["value"]) for value in values]

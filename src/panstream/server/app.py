@@ -81,12 +81,7 @@ class _Calls:
             raise Refusal("not_found", "there is no stream of this name")
         self._service.check_running()
         producer, sequence = origin(request.headers)
-        self._worker.arriving.add(1)
-        try:
-            body = await receive(request, self._gate)
-        except BaseException:
-            self._worker.arriving.add(-1)
-            raise
+        body = await receive(request, self._gate)
         return json_response(outcome(await self._worker.take(body, producer, sequence)))
 
     async def queries(self, request: Request) -> Response:

@@ -46,8 +46,8 @@ class Body:
         if needed > len(self.data):
             capacity = max(needed, min(2 * len(self.data), self.gate.limits.unpacked + SPARE_BYTES))
             self.gate.reserve(capacity - self.reserved)
-            self.reserved = capacity
-            old, self.data = self.data, BUFFERS.take(capacity)
+            self.reserved = capacity  # given back with the body, should there be no memory
+            old, self.data = self.data, _memory(capacity)
             if old:
                 with memoryview(old) as view:
                     self.data[: self.size] = view[: self.size]
@@ -81,7 +81,11 @@ def announced(headers: Mapping[str, str], gate: Gate) -> Body:
     if length > gate.limits.body:
         raise _too_large(gate.limits.body)
     body = Body(gate, kind, encoding, expected=length)
-    body.make_room(length)
+    try:
+        body.make_room(length)
+    except Refusal:
+        body.give_back()
+        raise
     return body
 
 
@@ -136,7 +140,7 @@ def parse(body: Body, schema: RowSchema, producer: str | None, sequence: int) ->
     try:
         if body.encoding != "identity":
             _unpack(body)
-        return _batch(_rows(body, schema), schema, producer, sequence)
+        return _held(body, _batch(_rows(body, schema), schema, producer, sequence))
     except BadRowError as error:
         refusal = Refusal("bad_row", str(error), row=error.row)
     except SourceError as error:
@@ -150,6 +154,18 @@ def _batch(piece: Piece, schema: RowSchema, producer: str | None, sequence: int)
     if bad and schema.on_bad_row == "stop":
         batch.wipe()
         raise BadRowError(f"row {bad[0].row}: {bad[0].reason}; nothing of the body was taken", row=bad[0].row)
+    return batch
+
+
+def _held(body: Body, batch: MicroBatch) -> MicroBatch:
+    """Count the rows' own memory with the body's, or refuse: they stay until they are durable."""
+    try:
+        more = max(0, int(batch.columns.nbytes) - body.reserved)
+        body.gate.reserve(more)
+    except BaseException:
+        batch.wipe()
+        raise
+    body.reserved += more
     return batch
 
 
@@ -203,6 +219,14 @@ def _unpack(body: Body) -> None:
         body.reserved += packed.reserved
     if failed:
         raise SourceError(f"{_PLACE} is not compressed as Content-Encoding says")
+
+
+def _memory(size: int) -> bytearray:
+    try:
+        return BUFFERS.take(size)
+    except MemoryError:
+        pass
+    raise Refusal("unavailable", "there is no memory for the body; try again", retry_after=1)
 
 
 def _overwrite(data: bytearray) -> None:

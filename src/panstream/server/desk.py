@@ -72,7 +72,6 @@ class Desk:
         except Refusal:
             body.wipe()
             return None
-        self._service.worker.arriving.add(1)
         return Passage(body, producer, sequence, use)
 
     def take(self, passage: Passage, tell: Callable[[bytes, bool], None]) -> None:
@@ -89,7 +88,6 @@ class Desk:
 
     def abandon(self, passage: Passage) -> None:
         """Forget a request whose body did not come."""
-        self._service.worker.arriving.add(-1)
         self._gate.leave(passage.use)
         passage.body.wipe()
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.rows import MicroBatch
 from panstream.server.bodies import Body
 
-__all__ = ["COMMITTED", "NOBODY", "Arriving", "Job", "Taken", "Tell", "overwrite", "teller"]
+__all__ = ["NOBODY", "Job", "Taken", "Tell", "overwrite", "teller"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +41,6 @@ class Job:
 
 
 NOBODY = Job(None, lambda result, refusal: None)
-COMMITTED = Job(None, lambda result, refusal: None)  # wakes whoever waits for a commit or the next job
-
-
-@dataclass(slots=True)
-class Arriving:
-    """How many bodies are being received or parsed: worth waiting a moment for before a commit."""
-
-    count: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, change: int) -> None:
-        """Count up or down, from any thread."""
-        with self.lock:
-            self.count += change
 
 
 def overwrite(jobs: Iterable[Job]) -> None:
@@ -72,7 +57,7 @@ def teller(future: asyncio.Future[Any]) -> Tell:
     """Return what settles a future, unless nobody waits for it any more."""
 
     def tell(result: Any, refusal: BaseException | None) -> None:
-        if future.cancelled():
+        if future.done():
             return
         if refusal is not None:
             future.set_exception(refusal)

@@ -14,14 +14,15 @@ from panstream.engine.rows import MicroBatch
 __all__ = ["join", "joinable", "split"]
 
 _ROWS = 1 << 18  # of a joined batch, at most
+_BYTES = 1 << 26  # of it, at most: far from 2 GiB, which the offsets of words cannot exceed
 
 
 def joinable(batches: Sequence[MicroBatch]) -> int:
     """Return how many of the batches, from the first one on, can be joined."""
-    schema, rows, count = batches[0].columns.schema, 0, 0
+    schema, rows, size, count = batches[0].columns.schema, 0, 0, 0
     for batch in batches:
-        rows += len(batch)
-        if count and (rows > _ROWS or not batch.columns.schema.equals(schema)):
+        rows, size = rows + len(batch), size + int(batch.columns.nbytes)
+        if count and (rows > _ROWS or size > _BYTES or not batch.columns.schema.equals(schema)):
             break
         count += 1
     return count

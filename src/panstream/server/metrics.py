@@ -42,8 +42,6 @@ def _families(engine: Engine, worker: Worker) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
     yield InfoMetricFamily("panstream", "The release that runs.", {"version": __version__})
-    yield CounterMetricFamily("panstream_batches", "Batches taken since the start.", worker.batches)
-    yield CounterMetricFamily("panstream_rows", "Rows in them, bad ones included.", worker.rows)
     yield GaugeMetricFamily("panstream_failed", "1 while the state cannot be stored.", float(worker.failed))
     yield CounterMetricFamily("panstream_intrusions", "Intrusions announced, ever.", len(engine.intrusions))
     made = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.run import LIVE_AHEAD
-from panstream.errors import InvalidParameter, MissingExtra
+from panstream.errors import InvalidParameter, MissingExtra, PanstreamError
 from panstream.server.limits import Gate, Limits
 from panstream.store.releases import Release
 
@@ -47,7 +47,10 @@ class Running(Protocol):
     worker: Worker
 
     def run_until_stopped(self) -> None:
-        """Serve until SIGTERM, Ctrl-C or ``stop``; then finish what is under way, commit, and close."""
+        """Serve until SIGTERM, Ctrl-C or ``stop``; then finish what is under way, commit, and close.
+
+        Raises PanstreamError if the engine's thread ended, which stops the server too.
+        """
         ...
 
     def stop(self) -> None:
@@ -102,6 +105,7 @@ def make_server(
             config,
             engine or (lambda publish: Engine(config, operator_key=operator_key, ahead=LIVE_AHEAD, publish=publish)),
             producers=settings.limits.producers,
+            ended=lambda: server.stop(),
         )
     except BaseException:
         listening.close()
@@ -131,6 +135,8 @@ def make_server(
         def run_until_stopped(self) -> None:
             with contextlib.closing(listening):
                 self.run([listening])
+            if service.worker.dead:
+                raise PanstreamError("the server's engine failed, so it stopped; what was acknowledged is kept")
 
         def stop(self) -> None:
             self.should_exit = True
@@ -152,7 +158,8 @@ def make_server(
             self.force_exit = self.should_exit
             self.should_exit = True
 
-    return Server(web)
+    server = Server(web)
+    return server
 
 
 def _tls(settings: Settings) -> dict[str, Any]:

@@ -18,16 +18,21 @@ __all__ = ["Service"]
 
 
 class Service:
-    """One stream, served. ``open_engine`` is given the function to call with every release."""
+    """One stream, served. ``open_engine`` is given the function to call with every release; ``ended`` is called if the engine fails."""
 
     def __init__(
-        self, config: Config, open_engine: Callable[[Callable[[Release], None]], Engine], *, producers: int
+        self,
+        config: Config,
+        open_engine: Callable[[Callable[[Release], None]], Engine],
+        *,
+        producers: int,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self.feed = Feed()
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.worker = Worker(lambda: open_engine(self._published), producers=producers)
+        self.worker = Worker(lambda: open_engine(self._published), producers=producers, ended=ended)
 
     def start(self) -> None:
         """Begin; call it from the event loop."""
