@@ -19,7 +19,7 @@ from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 
-__all__ = ["Algorithm", "Batch", "Continual", "Mergeable", "Monitor", "find", "register", "spend_release"]
+__all__ = ["Algorithm", "Batch", "Continual", "Mergeable", "Monitor", "built", "find", "register", "spend_release"]
 
 StateT = TypeVar("StateT")
 OtherT = TypeVar("OtherT")
@@ -86,6 +86,11 @@ class Algorithm(Protocol[StateT]):
         """Return the public parameters that rebuild this value."""
         return {declared.name: getattr(self, declared.name) for declared in fields(self) if declared.init}  # type: ignore[arg-type]
 
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters as bytes hold them, with what an earlier release left out as it was meant then."""
+        return parameters
+
 
 @runtime_checkable
 class Mergeable(Protocol[OtherT]):
@@ -139,6 +144,16 @@ def find(name: str) -> type[Any]:
         raise InvalidBytes(f"this release knows no algorithm named {name[:64]!r}")
     found: type[Any] = getattr(importlib.import_module(ALGORITHMS[name]), name)
     return found
+
+
+def built(header: dict[str, Any]) -> Any:
+    """Return the algorithm that a header of stored bytes names, or raise InvalidBytes."""
+    kind = find(header["algorithm"])
+    try:
+        return kind(**kind.stored(header["parameters"]))
+    except (TypeError, InvalidParameter):
+        refused = f"the parameters are not those of {header['algorithm']}"
+    raise InvalidBytes(refused)
 
 
 class Monitor(Generic[StateT]):
@@ -237,15 +252,8 @@ class Monitor(Generic[StateT]):
     def from_bytes(cls, data: bytes, *, source: Source | None = None, checked: bool = True) -> Self:
         """Continue from what :meth:`to_bytes` wrote, with its count of releases."""
         header, _ = codec.read_header(data, checked=checked)
-        kind = find(header["algorithm"])
-        refused: str | None = None
-        try:
-            algorithm = kind(**header["parameters"])
-        except (TypeError, InvalidParameter):
-            refused = f"the parameters are not those of {header['algorithm']}"
-        if refused is not None:
-            raise InvalidBytes(refused)
-        state = codec.decode(data, kind.state_type, algorithm.layout(), checked=False)
+        algorithm = built(header)
+        state = codec.decode(data, algorithm.state_type, algorithm.layout(), checked=False)
         return cls(algorithm, state=state, source=source)
 
     def _step(self) -> Source:

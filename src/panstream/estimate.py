@@ -25,7 +25,8 @@ class Estimate:
     """A private answer.
 
     ``value`` lies within the values that are possible (``support``); ``unbiased`` is the same number before it was
-    moved there, for averaging many answers. ``released`` are the noisy integers that everything else, intervals
+    moved there, for averaging many answers. Where only an interval is known, ``value`` and ``standard_error`` are NaN
+    (null in JSON). ``released`` are the noisy integers that everything else, intervals
     included, was computed from: nothing more of the state has left.
     """
 
@@ -77,7 +78,7 @@ class Estimate:
         )
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
-        """Return plain JSON values; a number that does not exist (no data yet, an open end) is null."""
+        """Return plain JSON values; a number that does not exist (no data yet, no point, an open end) is null."""
         return {
             "name": self.name,
             "value": _finite(self.value),
@@ -88,21 +89,32 @@ class Estimate:
             "claim": self.claim.to_json(),
         }
 
+    @property
+    def only_interval(self) -> bool:
+        """Return whether only an interval is known."""
+        return math.isnan(self.value) and not math.isnan(self.interval()[0])
+
     def __float__(self) -> float:
         return self.value
 
     def __str__(self) -> str:
         low, high = self.interval()
         loss = f"epsilon {self.claim.epsilon:.4g}" if self.claim.is_private else "no privacy"
+        if self.only_interval:
+            return f"{self.name}: {_figure(low)} to {_figure(high)} (95%; {loss})"
         figures = f"{_figure(self.value)} ± {_figure(self.standard_error)}"
         return f"{self.name} {figures} (95%: {_figure(low)} to {_figure(high)}; {loss})"
 
     def _repr_html_(self) -> str:
         low, high = self.interval()
-        rows = [
+        between = f"{_figure(low)} to {_figure(high)}"
+        point = [
             (html.escape(self.name), f"<b>{_figure(self.value)}</b>"),
-            ("95% interval", f"{_figure(low)} to {_figure(high)}"),
+            ("95% interval", between),
             ("standard error", _figure(self.standard_error)),
+        ]
+        rows = [
+            *([(f"{html.escape(self.name)}, 95% interval", f"<b>{between}</b>")] if self.only_interval else point),
             *((name, html.escape(text)) for name, text in self.claim.rows()),
         ]
         cells = "".join(f"<tr><th style='text-align:left'>{n}</th><td>{t}</td></tr>" for n, t in rows)

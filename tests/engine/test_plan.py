@@ -45,6 +45,25 @@ def test_every_question_has_its_algorithm(sql: str, settings: dict[str, Any], al
     assert all(error > 0 for _, error in expected_errors(plan))
 
 
+def test_heavy_hitters_below_zero_must_be_declared() -> None:
+    """Where rows take away, users may end below 0, and would be taken for heavy unless it is said how far down."""
+    heavy = question("h", "SELECT HEAVY_HITTERS(user, w, 5) FROM s", universe=1000)
+    with pytest.raises(ConfigError, match="needs lower, the lowest net weight"):
+        plan_all(config(heavy, weight="w"))
+    (plan,) = plan_all(config({**heavy, "lower": -9, "upper": 40}, weight="w"))
+    assert (plan.algorithm.least, plan.algorithm.largest, plan.algorithm.readings) == (-9, 40, 14)
+    (plan,) = plan_all(config(heavy))
+    assert plan.algorithm.min_weight == 0
+    assert "read at every weight" in plan.why
+    for bound, message in (({"lower": 1}, "0 or below"), ({"lower": -0.5}, "whole"), ({"upper": 2.5}, "whole")):
+        with pytest.raises(ConfigError, match=message):
+            plan_all(config({**heavy, **bound}))
+    (plan,) = plan_all(config(question("h", "SELECT HEAVY_HITTERS(user, w, 50) FROM s")))
+    assert plan.algorithm.bracketed
+    assert "an interval without a point, wider by the number of users from 38 to 62" in plan.why
+    assert "buckets are counted" in plan.why
+
+
 def test_weights_make_a_question_turnstile() -> None:
     (plan,) = plan_all(config(DISTINCT, weight="w"))
     assert type(plan.algorithm).__name__ == "LegendreCounter"

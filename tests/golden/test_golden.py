@@ -36,6 +36,18 @@ def test_an_old_state_is_opened_and_released(path: Path) -> None:
     assert estimate.claim.epsilon <= monitor.algorithm.claim().epsilon
 
 
+def test_old_heavy_hitter_states_are_named_for_what_they_count() -> None:
+    """They were drawn for a graded count and lose what was claimed for it: law, sensitivity and quantity stay theirs."""
+    heavy = Monitor.from_bytes((HERE / "states-1" / "HeavyHitterCount.bin").read_bytes())
+    assert (heavy.algorithm.graded, heavy.algorithm.least, heavy.algorithm.sensitivity) == (True, 0, 2)
+    assert heavy.algorithm.prime == 1019
+    heavy.update([1], weight=[-3])
+    again = Monitor.from_bytes(heavy.to_bytes())
+    assert again.algorithm == heavy.algorithm
+    fraction = Monitor.from_bytes((HERE / "states-1" / "HeavyFraction.bin").read_bytes())
+    assert fraction.release().name == "fraction between those with at least 4 and those with more than 2 appearances"
+
+
 def test_there_are_states_of_every_algorithm_of_format_1() -> None:
     assert len({path.stem.split("-")[0] for path in STATES if path.parent.name == "states-1"}) == 30
 

@@ -67,7 +67,7 @@ def test_dedicated_counters_come_first_and_rows_are_ordered() -> None:
     for found, best in (
         (plan("distinct", largest=500), "LegendreCounter"),
         (plan("cropped sum", crop=16, largest=160), "BlockCounter"),
-        (plan("heavy hitters", threshold=100, total_weight=100_000, largest=1000), "HeavyHitterCount"),
+        (plan("heavy hitters", threshold=100, total_weight=1_000_000, largest=1000), "HeavyHitterCount"),
     ):
         totals = [row.error + row.bias for row in found.rows]
         assert totals == sorted(totals)
@@ -93,7 +93,7 @@ def test_it_says_when_heavy_hitters_drown() -> None:
     assert not heavy_hitters_useful(10, 1.0)
     assert heavy_hitters_useful(10_000, 1.0)
     smallest = next(k for k in (2**i for i in range(20)) if heavy_hitters_useful(k, 1.0))
-    rule = (1.96 * math.sqrt(2) / math.tanh(0.5)) ** 2  # k = z·sqrt(2k)/tanh(epsilon/2)
+    rule = (1.96 * math.sqrt(5) / math.tanh(0.5)) ** 2  # k = z·sqrt(5k)/tanh(epsilon/2)
     assert rule / 2 < smallest < rule * 8
 
 

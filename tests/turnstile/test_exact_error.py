@@ -73,7 +73,9 @@ def readings(prime: int, plus: float, steps: int) -> dict[int, np.ndarray[Any, A
 @pytest.mark.parametrize(("steps", "threshold"), [(1, 5), (2, 10), (3, 12)])
 def test_heavy_hitters(steps: int, threshold: int) -> None:
     """The variance said is the largest over all loads: exact for the worst of them, and never below."""
-    counter = HeavyHitterCount(universe=USERS, epsilon=1.0, threshold=threshold, steps=steps, largest=10 * threshold)
+    counter = HeavyHitterCount(
+        universe=USERS, epsilon=1.0, threshold=threshold, steps=steps, largest=10 * threshold, least=0, graded=True
+    )
     law = counter.law
     assert law.start is not None
     found = readings(counter.prime, law.at_zero, steps)

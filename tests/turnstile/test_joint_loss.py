@@ -27,8 +27,10 @@ SMALL = (
     [LegendreCounter(universe=1, epsilon=1.0, prime=p) for p in (7, 11, 19, 23, 31)]
     + [LegendreCounter(universe=1, epsilon=2.0, prime=3)]
     + [BlockCounter(universe=1, epsilon=0.7, crop=t, largest=(p - 1) * t) for p, t in ((3, 2), (7, 2), (7, 3), (11, 2))]
-    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=2, largest=r) for r in (5, 9)]
-    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=6, steps=3, largest=6)]
+    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=2, least=0, largest=r) for r in (5, 9)]
+    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=6, steps=3, least=0, largest=6, graded=True)]
+    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=4, steps=2, least=0, largest=r) for r in (18, 34)]
+    + [HeavyHitterCount(universe=1, epsilon=1.5, threshold=1, least=-1, largest=8)]
     + [ProfileSketch(universe=1, epsilon=1.0, largest=1)]
 )
 
@@ -148,6 +150,28 @@ def test_the_enumeration_catches_a_wrong_weight_and_a_wrong_scale(altered: dict[
     caught = replace(control, **altered)
     assert Enumerator(control, window=(-1, 2)).joint_loss(streams).epsilon <= control.claim().epsilon + 1e-13
     assert Enumerator(caught, window=(-1, 2)).joint_loss(streams).epsilon > caught.claim().epsilon + 5e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfNoise(HeavyHitterCount):
+    """A bracket whose two numbers carry half the noise."""
+
+    @property
+    def law(self) -> CounterLaw:
+        law = HeavyHitterCount(**self.parameters()).law
+        assert law.noise.numerator is not None
+        return replace(law, noise=DiscreteLaplace(2 * law.noise.numerator))
+
+
+def test_the_enumeration_catches_a_bracket_with_half_the_noise() -> None:
+    options: dict[str, Any] = {"epsilon": 1.5, "threshold": 4, "steps": 2, "least": 0, "largest": 18}
+    streams = worlds([None, None, release()], weights(0, 1, -5))
+    control, caught = HeavyHitterCount(universe=1, **options), HalfNoise(universe=1, **options)
+    assert control.sensitivity == 3
+    found, too_much = (Enumerator(each, window=(-1, 4)).joint_loss(streams).epsilon for each in (control, caught))
+    assert found == pytest.approx(1.5, rel=1e-12)
+    assert too_much == pytest.approx(control.law.epsilon_state + 6 * control.law.kappa, rel=1e-9)
+    assert too_much > caught.claim().epsilon + 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from panstream._kernels.modular import (
     multiply,
     plus_counts,
     points_of,
-    sum_cropped,
+    sum_hats,
 )
 from panstream.turnstile.residues import MERSENNE, prime_at_least
 
@@ -83,24 +83,27 @@ def test_one_weight_stands_for_all_rows() -> None:
     assert counters.tolist() == [(-18) % 7, (-9) % 7, 0]
 
 
-def test_plus_counts_reads_neighbouring_blocks_of_every_row() -> None:
-    prime, width, steps = 11, 3, 2
+@pytest.mark.parametrize("first", [0, 1, 7, 32])
+def test_plus_counts_reads_neighbouring_blocks_of_every_row(first: int) -> None:
+    prime, width, readings = 11, 3, 2
     squares = {r * r % prime for r in range(1, prime)}
     counters = np.arange(prime * width, dtype=np.int64)[: 2 * 15]
     totals = np.empty(2, np.int64)
-    plus_counts(counters, prime, width, steps, totals)
+    plus_counts(counters, prime, width, first, readings, totals)
     expected = [
-        sum((c // width - j) % prime in squares for c in row for j in range(steps))
+        sum(((c - first) % (prime * width) // width + j) % prime in squares for c in row for j in range(readings))
         for row in (range(15), range(15, 30))
     ]
     assert totals.tolist() == expected
 
 
-def test_sums_of_cropped_centred_values() -> None:
-    values = np.array([0, 3, 40, -2, -40, 10])
-    totals = np.empty(1, np.int64)
-    sum_cropped(values % 1000, 1000, 5, 12, 7, totals)
-    assert totals[0] == 0 + 0 + 7 + 2 + 7 + 5
+@pytest.mark.parametrize(("first", "readings"), [(0, 1), (14, 3), (95, 2)])
+def test_sums_of_hats_around_neighbouring_centres(first: int, readings: int) -> None:
+    width, modulus, totals = 7, 105, np.empty(1, np.int64)
+    for value in range(modulus):
+        sum_hats(np.array([value]), modulus, width, first, readings, totals)
+        gaps = [abs(value - first + j * width + turn) for j in range(readings) for turn in (-modulus, 0, modulus)]
+        assert totals[0] == sum(max(0, width - gap) for gap in gaps)
 
 
 @given(st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=20))

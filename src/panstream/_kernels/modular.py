@@ -25,7 +25,7 @@ __all__ = [
     "multiply",
     "plus_counts",
     "points_of",
-    "sum_cropped",
+    "sum_hats",
 ]
 
 _MERSENNE = np.int64((1 << 61) - 1)
@@ -197,16 +197,18 @@ def points_of(words: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def plus_counts(counters: NDArray[np.int64], prime: int, width: int, steps: int, totals: NDArray[np.int64]) -> None:
-    """Count, for each of ``totals.size`` equal rows, the residues among block, block - 1, ..., block - steps + 1."""
-    row = counters.size // totals.size
+def plus_counts(
+    counters: NDArray[np.int64], prime: int, width: int, first: int, readings: int, totals: NDArray[np.int64]
+) -> None:
+    """Count, for each of ``totals.size`` equal rows, the residues among the blocks of counter - first, - first + width, ..."""
+    row, modulus = counters.size // totals.size, prime * width
     for r in range(totals.size):
         total = 0
         for i in range(r * row, (r + 1) * row):
-            block = counters[i] // width
-            for _ in range(steps):
+            block = (counters[i] - first) % modulus // width
+            for _ in range(readings):
                 total += is_residue(block, prime)
-                block = block - 1 if block else prime - 1
+                block = block + 1 if block + 1 < prime else 0
         totals[r] = total
 
 
@@ -222,24 +224,18 @@ def count_zero(counters: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def sum_cropped(
-    counters: NDArray[np.int64],
-    modulus: int,
-    low: int,
-    high: int,
-    negative: int,
-    totals: NDArray[np.int64],
+def sum_hats(
+    counters: NDArray[np.int64], modulus: int, width: int, first: int, readings: int, totals: NDArray[np.int64]
 ) -> None:
-    """Sum clip(a, low, high) - low over each row, for the centred value a; a below 0 counts as min(-a, negative)."""
+    """Sum max(0, width - distance to c) over each row and the centres c = first, first - width, ..., modulo ``modulus``."""
     row = counters.size // totals.size
     for r in range(totals.size):
         total = np.int64(0)
         for i in range(r * row, (r + 1) * row):
-            value = counters[i]
-            if value > modulus // 2:
-                total += min(modulus - value, negative)
-            else:
-                total += min(max(value, low), high) - low
+            ahead = (counters[i] - first) % modulus
+            for _ in range(readings):
+                total += max(width - min(ahead, modulus - ahead), 0)
+                ahead = (ahead + width) % modulus
         totals[r] = total
 
 

@@ -28,7 +28,7 @@ def answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         low, high = answer["interval"]
         table.add_row(
             escape(answer["name"]),
-            _figure(answer["value"]),
+            "between" if answer["value"] is None and low is not None else _figure(answer["value"]),
             f"{_figure(low)} to {_figure(high)}",
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
             f"one {claim.unit}",

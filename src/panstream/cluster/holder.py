@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from panstream import codec
-from panstream.algorithm import find
+from panstream.algorithm import built
 from panstream.cluster import division
 from panstream.cluster.division import Piece
 from panstream.cluster.links import Call, Link
@@ -81,7 +81,7 @@ class ClusterHolder:
     def restore(self, query: str, slot: Slot, data: bytes) -> Held:
         """Return the state again."""
         header, _ = codec.read_header(data, checked=False)  # the store has authenticated it
-        algorithm = find(header["algorithm"])(**header["parameters"])
+        algorithm = built(header)
         if division.division_of(algorithm) is None:
             return self._home.restore(query, slot, data)
         record = codec.decode(data, _Record, _LAYOUT, checked=False)

@@ -23,6 +23,8 @@ from panstream.randomness import Source
 
 __all__ = ["HeavyFraction", "HeavyState"]
 
+_EXACT_UP_TO = 16
+
 
 @dataclass(slots=True)
 class HeavyState:
@@ -37,20 +39,23 @@ class HeavyState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeavyFraction(Algorithm[HeavyState]):
-    """The fraction of a known population that appeared at least ``threshold`` times, with a declared grey zone.
+    """The fraction of a known population that appeared at least ``threshold`` times.
 
-    The difference of two cropped means, at k and at the integer part of k/(1 + slack), divided by the distance of the two: a user
-    with at least k appearances counts fully, one below k/(1 + slack) not at all, one between in proportion.
+    The difference of two cropped means, at k and at a lower crop, divided by the distance of the two. At k - 1, the default up to
+    k = 16, that is the fraction itself. At a lower crop l a user with l + 1 to k - 1 appearances counts in proportion: the answer
+    is then for a number between the fraction with at least k appearances and the one with more than l, as its name says.
 
     Privacy
         Unit: user. Half of ``epsilon`` for each cropped mean; joint loss of one unannounced copy and all releases at most
         ``epsilon`` by composition.
 
     Error
-        That of the two cropped means over their distance: (k + k/(1+slack))/(k - k/(1+slack)) times that of a density.
+        That of the two cropped means over their distance: sqrt(k² + l²)/(k - l) times that of a density.
 
     Parameters
-        threshold: k, at least 2. slack: width of the grey zone, positive. Others as :class:`CroppedMean`.
+        threshold: k, at least 2.
+        slack: the lower crop is the integer part of k/(1 + slack). None, the default, is k - 1 up to k = 16, and half of k above.
+        Others as :class:`CroppedMean`.
 
     Example
         >>> monitor = HeavyFraction(universe=50_000, epsilon=4.0, threshold=4).start()
@@ -66,7 +71,7 @@ class HeavyFraction(Algorithm[HeavyState]):
     universe: Members
     epsilon: float
     threshold: int
-    slack: float = 1.0
+    slack: float | None = None
     sample: int | None = None
     releases: int = 1
     key: int = 0
@@ -76,13 +81,7 @@ class HeavyFraction(Algorithm[HeavyState]):
     def __post_init__(self) -> None:
         if self.threshold < 2:
             raise InvalidParameter(f"threshold must be at least 2, got threshold={self.threshold}")
-        if not 0 < self.slack < math.inf:
-            raise InvalidParameter(f"slack must be positive, got slack={self.slack}")
-        lower = math.floor(self.threshold / (1 + self.slack))
-        if not 1 <= lower < self.threshold:
-            raise InvalidParameter(
-                f"slack must leave a whole number below threshold={self.threshold}, got slack={self.slack}"
-            )
+        lower = self._lower()
         high = CroppedMean(
             universe=self.universe,
             epsilon=self.epsilon / 2,
@@ -94,6 +93,25 @@ class HeavyFraction(Algorithm[HeavyState]):
         object.__setattr__(self, "universe", high.universe)
         object.__setattr__(self, "high", high)
         object.__setattr__(self, "low", replace(high, crop=lower))
+
+    def _lower(self) -> int:
+        """Return the crop of the lower mean."""
+        if self.slack is None:
+            return self.threshold - 1 if self.threshold <= _EXACT_UP_TO else self.threshold // 2
+        if not 0 < self.slack < math.inf:
+            raise InvalidParameter(f"slack must be positive, got slack={self.slack}")
+        lower = math.floor(self.threshold / (1 + self.slack))
+        if not 1 <= lower < self.threshold:
+            raise InvalidParameter(
+                f"slack must leave a whole number below threshold={self.threshold}, got slack={self.slack}"
+            )
+        return lower
+
+    @property
+    def _name(self) -> str:
+        if self.low.crop == self.threshold - 1:
+            return f"fraction with at least {self.threshold} appearances"
+        return f"fraction between those with at least {self.threshold} and those with more than {self.low.crop} appearances"
 
     def claim(self) -> Claim:
         """Return the two halves composed; they are released together."""
@@ -143,7 +161,7 @@ class HeavyFraction(Algorithm[HeavyState]):
             (0.0, 1.0),
             standard_error=math.hypot(high.standard_error, low.standard_error) / width,
             claim=self.claim(),
-            name=f"fraction with at least {self.threshold} appearances",
+            name=self._name,
             released=high.released + low.released,
         )
 
@@ -152,7 +170,7 @@ class HeavyFraction(Algorithm[HeavyState]):
         raise NotSupported("HeavyFraction has no refresh: start a new one after an announced intrusion")
 
     def error(self, *, beta: float) -> float:
-        """Return the error of the fraction (of the graded one) exceeded with probability at most ``beta``."""
+        """Return the error of what the answer is for, exceeded with probability at most ``beta``."""
         width = self.high.crop - self.low.crop
         return (self.high.error(beta=beta / 2) + self.low.error(beta=beta / 2)) / width
 

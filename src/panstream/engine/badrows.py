@@ -30,7 +30,7 @@ def unusable_values(values: NDArray[np.float64]) -> Mask | None:
 def unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask | None:
     """Return where weights are beyond what was declared; presence knows +1 and -1 only."""
     most = getattr(algorithm, "max_weight", 1)
-    bad: Mask = (weights > most) | (weights < -most)
+    bad: Mask = (weights > most) | (weights < getattr(algorithm, "min_weight", -most))
     if not hasattr(algorithm, "max_weight"):
         bad |= weights == 0
     return bad if bad.any() else None

@@ -267,13 +267,34 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
         raise InvalidParameter(f"the last argument of {kind.value} must be a positive whole number, got {last:g}")
     if kind is Aggregate.CROPPED_SUM:
         return BlockCounter(**common, crop=int(last)), "a block counter per user: unbiased for the sum of min(|a|, tau)"
-    return HeavyHitterCount(**common, threshold=int(last)), _HEAVY_WHY
+    if stream.weight is not None:
+        _need(query, "lower, the lowest net weight that a user may end with (0 if nobody takes away more)", query.lower)
+    return _heavy(HeavyHitterCount(**common, threshold=int(last), **_net_weights(query)))
 
 
-_HEAVY_WHY = (
-    "a block counter with two readings per user: who reaches the threshold counts, who is between half of it and all of it counts "
-    "in proportion"
-)
+def _net_weights(query: QueryConfig) -> dict[str, Any]:
+    """Return the declared bounds of a user's net weight."""
+    bounds = {"least": query.lower, "largest": query.upper}
+    for name, bound in zip(("lower", "upper"), bounds.values(), strict=True):
+        if bound is not None and bound != int(bound):
+            raise InvalidParameter(f"{name} must be a whole number, a bound of net weights, got {name}={bound:g}")
+    if query.lower is not None and query.lower > 0:
+        raise InvalidParameter(f"lower must be 0 or below: users who never came are at 0, got lower={query.lower:g}")
+    return {name: int(bound) for name, bound in bounds.items() if bound is not None}
+
+
+def _heavy(counter: HeavyHitterCount) -> tuple[HeavyHitterCount, str]:
+    why = "a block counter per user, read at every weight below the threshold"
+    if counter.bracketed:
+        why = (
+            f"a block counter per user, read in steps of {counter.width}: an interval without a point, wider by the number of "
+            f"users from {counter.light + 1} to {counter.heavy + counter.width - 1}"
+        )
+    if counter.placement.open:
+        why += (
+            f"; ids of any kind share {counter.cells:,} buckets, and buckets are counted: give universe if it is known"
+        )
+    return counter, why
 
 
 def _square_root(estimate: Estimate) -> Estimate:

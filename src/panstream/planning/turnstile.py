@@ -139,7 +139,7 @@ def heavy_hitters_useful(k: int, epsilon: float, beta: float = 0.05) -> bool:
     """Return whether HH(k), which is at most k, can exceed the error of a heavy-hitter count at all.
 
     The error is of order sqrt(k)/epsilon for every pan-private algorithm (Corollary 2 of Mir et al.); ours needs at least k
-    buckets, so a count below about sqrt(2k)/tanh(epsilon/2) drowns.
+    buckets, so a count below about sqrt(5k)/tanh(epsilon/2) drowns.
 
     >>> heavy_hitters_useful(10, 1.0), heavy_hitters_useful(1000, 1.0)
     (False, True)
@@ -244,17 +244,24 @@ def _heavy(
 
     if universe is not None:
         counter = HeavyHitterCount(universe=universe, threshold=threshold, largest=largest, **common)
-        yield note(
-            _row(counter, f"universe={universe}, prime={counter.prime}", beta), "grey zone from half the threshold"
-        )
+        yield note(_row(counter, f"universe={universe}, prime={counter.prime}", beta), _reach(counter))
         if largest <= _PROFILE_LARGEST:
-            yield note(_profile(common, universe, largest, heavy_hitters(threshold), beta), "no grey zone")
+            yield note(_profile(common, universe, largest, heavy_hitters(threshold), beta), "a point at any threshold")
     if total_weight is not None:
         best = min(
             (_bucketed(common, 1 << power, largest, threshold, total_weight, beta) for power in range(4, 26)),
             key=lambda row: row.error + row.bias,
         )
-        yield note(best, "ids of any kind; grey zone from half the threshold")
+        counter = HeavyHitterCount(buckets=1, threshold=threshold, **common)
+        yield note(best, f"ids of any kind; {_reach(counter)}")
+
+
+def _reach(counter: HeavyHitterCount) -> str:
+    """Return what kind of answer a heavy-hitter count gives."""
+    if not counter.bracketed:
+        return "a step for every weight: a point"
+    near = f"those from {counter.light + 1} to {counter.heavy + counter.width - 1}"
+    return f"an interval without a point, wider by the number of {near}"
 
 
 def _bucketed(

@@ -152,7 +152,8 @@ def check_seeded_runs_are_identical(specimen: Specimen) -> None:
         monitor = Monitor(specimen.algorithm, source=SeededSource(11))
         _feed(monitor, specimen)
         answers.append(_conclude(monitor))
-    assert answers[0].value == answers[1].value, "two runs with one seed differ"
+    first, second = ((answer.value, *answer.interval(), answer.released) for answer in answers)
+    assert str(first) == str(second), "two runs with one seed differ"
     assert answers[0].claim.epsilon == math.inf, "a seeded run claims privacy"
 
 
@@ -189,7 +190,11 @@ def check_zero_noise_is_exact(specimen: Specimen) -> None:
     monitor = Monitor(specimen.noiseless)
     _feed(monitor, specimen)
     estimate = _conclude(monitor)
-    assert math.isclose(estimate.value, specimen.truth, rel_tol=1e-9, abs_tol=1e-9), "zero noise is not exact"
+    if estimate.only_interval:
+        low, high = estimate.interval()
+        assert low <= specimen.truth <= high, "zero noise, and the truth is outside"
+    else:
+        assert math.isclose(estimate.value, specimen.truth, rel_tol=1e-9, abs_tol=1e-9), "zero noise is not exact"
     assert estimate.claim.epsilon == math.inf, "zero noise claims privacy"
 
 
@@ -203,7 +208,8 @@ def check_error_bound_covers(specimen: Specimen) -> None:
         _feed(monitor, specimen)
         estimate = _conclude(monitor)
         value = estimate.value if math.isnan(estimate.unbiased) else estimate.unbiased
-        outside += abs(value - specimen.truth) > bound
+        low, high = (value - bound, value + bound) if not estimate.only_interval else estimate.interval(1 - _BETA)
+        outside += not low <= specimen.truth <= high
     allowed = _binomial_quantile(_RUNS, _BETA)
     assert outside <= allowed, f"the error bound failed in {outside} of {_RUNS} runs, {allowed} allowed"
 

@@ -122,6 +122,11 @@ class ModularCounter(Algorithm[CounterState]):
         self.placement.check()
         self._check()
 
+    @property
+    def min_weight(self) -> int:
+        """Return the smallest weight of a single row."""
+        return -self.max_weight
+
     def _check(self) -> None:
         """Raise InvalidParameter where a subclass's own parameters break their rules."""
 
@@ -227,10 +232,10 @@ class ModularCounter(Algorithm[CounterState]):
         return counters
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
-        """Check ids and their weights, any integers from -max_weight to max_weight; one integer is for all rows."""
+        """Check ids and their weights, integers from min_weight to max_weight; one integer is for all rows."""
         single = isinstance(weight, int | np.integer) and not isinstance(weight, bool)
         weights, copied = integers(
-            [weight] if single else weight, name="weight", lower=-self.max_weight, upper=self.max_weight
+            [weight] if single else weight, name="weight", lower=self.min_weight, upper=self.max_weight
         )
         owned: tuple[NDArray[Any], ...] = (weights,) if copied else ()
         try:

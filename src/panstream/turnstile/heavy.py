@@ -19,52 +19,66 @@ from panstream.turnstile.residues import MAX_MODULUS, prime_at_least
 
 __all__ = ["HeavyHitterCount"]
 
-_EXACT_PRIMES = 1 << 12
+_EXACT_UP_TO = 16
+_BRACKET_STEPS = 4
+_MAX_READINGS = 1024
+_EXACT_PRIMES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeavyHitterCount(ModularCounter):
-    """The number of users whose net weight reaches a public threshold.
+    """The number of users whose net weight is at least a public threshold.
 
-    With L = threshold // steps, a user counts 0 up to (steps-1)·L, 1 from steps·L on, and in between in proportion. The
-    counter is a block counter of width L, read at ``steps`` neighbouring blocks.
+    A block counter of width L = threshold/steps, rounded up, is read at the blocks of every weight below the threshold. With
+    ``steps`` = threshold, the default up to 16, blocks are single weights and the number is the count itself. With fewer
+    steps weights between two blocks count in proportion, so a release brackets the count instead: its interval reaches from
+    a count that begins to rise at the threshold to one that is full there, and there is no point estimate (``value`` is NaN).
 
     Privacy
-        Exactly ``epsilon`` = epsilon_state + releases·steps·kappa for one copy of the state at any time and all releases: one
-        counter moves the released integer by up to ``steps``. Twice that where one user takes another's place. Two unannounced
+        At most ``epsilon`` = epsilon_state + releases·sensitivity·kappa for one copy of the state at any time and all
+        releases, and exactly that wherever the field has as many neighbouring squares as are read. The sensitivity is the
+        number of readings, and one more for a bracket. Twice that where one user takes another's place. Two unannounced
         copies: no bound. With ``of_share`` the total weight is public, as the paper assumes, and the adjacency is replace.
 
     Error
-        Unbiased for the count above, sd ≈ sqrt(steps·m)/tanh(epsilon_state/2): useful only where the count is far above
-        sqrt(m)/epsilon, which no pan-private algorithm can avoid (docs/explanation/lower-bounds.md). In buckets the loads of
-        users who share one are added up: see ``collision_bias``.
+        sd ≈ sqrt(steps·m)/tanh(epsilon_state/2): useful only where the count is far above sqrt(steps·m)/epsilon. No pan-private
+        algorithm can do without sqrt(m)/epsilon (docs/explanation/lower-bounds.md). A bracket is wider by the number of users
+        within L of the threshold. In buckets it is buckets that are counted: see ``collision_bias``.
 
     Parameters
         epsilon: total loss; ``math.inf`` counts exactly, for tests.
-        threshold: the net weight that makes a user heavy; at least ``steps``.
-        steps: 2 leaves a grey zone from half the threshold on; more make it narrower, (1-1/steps)·threshold, and the noise
-            sqrt(steps/2) times larger.
-        largest: bound on every user's |net weight|; beyond it the counter may come round, and a user counts for
-            anything from 0 to 1. A smaller bound gives a smaller prime and less noise. Privacy does not depend on it.
+        threshold: the net weight that makes a user heavy.
+        steps: up to 64; ``threshold`` by default up to 16, and 4 above. More steps make the bracket narrower and the noise larger.
+        largest: bound on every user's net weight; beyond it the counter may come round, and a heavy user is no longer counted.
+            A smaller bound gives a smaller prime and less noise. Privacy does not depend on it.
+        least: the lowest net weight that a user may end with, 0 or below. By default only weights from 0 on are taken, so that
+            nobody can fall below 0; give 0 if rows take away no more than was added. Every L below 0 costs one more reading.
+            A user who ends below ``least`` - L counts as heavy, which nobody can notice.
+        graded: count users between threshold - L and threshold in proportion, L rounded down, as states of format 1 did.
         total_weight: public bound on the sum of all weights, for ``collision_bias``.
         universe, sample: ids 0..U-1; or buckets: ids of any kind.
-        independence, max_weight, releases, adjacency, key: as everywhere.
-
-    Net weights below 0 count as well, by min(|a|, L)/L: the algorithm is for loads that end at 0 or above.
+        independence, mixed, max_weight, releases, adjacency, key: as everywhere.
 
     Example
-        >>> counter = HeavyHitterCount(universe=10_000, epsilon=2.0, threshold=100, largest=500).start()
+        >>> counter = HeavyHitterCount(universe=10_000, epsilon=2.0, threshold=5, least=0, largest=500).start()
         >>> counter.update(range(4_000), weight=400)
         >>> counter.update(range(1_000), weight=-399)
-        >>> abs(counter.release().value - 3_000) < 1500
+        >>> abs(counter.release().value - 3_000) < 2000
+        True
+        >>> bracket = HeavyHitterCount(universe=10_000, epsilon=2.0, threshold=100, largest=500).start()
+        >>> bracket.update(range(4_000), weight=400)
+        >>> low, high = bracket.release().interval()
+        >>> 1_000 < low < high < 7_000
         True
 
     Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.3; docs/proofs/turnstile.md.
     """
 
     threshold: int
-    steps: int = 2
+    steps: int | None = None
     largest: int = 1 << 40
+    least: int | None = None
+    graded: bool = False
     total_weight: int | None = None
 
     @classmethod
@@ -78,47 +92,86 @@ class HeavyHitterCount(ModularCounter):
         options = {"adjacency": "replace", "largest": total_weight, **rest}
         return cls(threshold=-(-total_weight // k), total_weight=total_weight, **options)
 
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return stored parameters; what was stored before there were brackets is graded and takes weights of either sign."""
+        old = {} if "graded" in parameters else {"graded": True, "least": 0}
+        return {**super(HeavyHitterCount, cls).stored(parameters), **old}
+
     def _check(self) -> None:
-        if not 1 <= self.steps <= 64:
-            raise InvalidParameter(f"steps must be in 1..64, got steps={self.steps}")
-        if not self.steps <= self.threshold <= MAX_MODULUS // 8:
-            raise InvalidParameter(f"threshold must be in {self.steps}..2**59, got threshold={self.threshold}")
+        if not 1 <= self.threshold <= MAX_MODULUS // 8:
+            raise InvalidParameter(f"threshold must be in 1..2**59, got threshold={self.threshold}")
+        if self.steps is None:
+            chosen = self.threshold if self.threshold <= _EXACT_UP_TO else _BRACKET_STEPS
+            object.__setattr__(self, "steps", chosen)
+        if not 1 <= self._steps <= min(64, self.threshold):
+            raise InvalidParameter(f"steps must be in 1..{min(64, self.threshold)}, got steps={self.steps}")
         if not 1 <= self.largest <= MAX_MODULUS // 8:
             raise InvalidParameter(f"largest must be in 1..2**59, got largest={self.largest}")
+        if self.least is not None and self.least > 0:
+            raise InvalidParameter(f"least must be 0 or below, got least={self.least}")
+        if self.readings > _MAX_READINGS:
+            raise InvalidParameter(
+                f"least={self.least} would take {self.readings} readings of every counter, and {_MAX_READINGS} are the most: "
+                "give fewer steps, or use ProfileSketch"
+            )
         if self.total_weight is not None and self.total_weight < 1:
             raise InvalidParameter(f"total_weight must be at least 1, got total_weight={self.total_weight}")
         if self.levels != 1:
             raise InvalidParameter(f"levels must be 1: hashing to levels would thin out the heavy, got {self.levels}")
 
     @property
+    def _steps(self) -> int:
+        assert self.steps is not None  # since _check
+        return self.steps
+
+    @property
+    def min_weight(self) -> int:
+        """Return 0 unless it was said how far below 0 a user may end."""
+        return 0 if self.least is None else -self.max_weight
+
+    @property
     def width(self) -> int:
         """Return L, a ``steps``-th of the threshold."""
-        return self.threshold // self.steps
+        return self.threshold // self._steps if self.graded else -(-self.threshold // self._steps)
 
     @property
     def light(self) -> int:
         """Return the net weight up to which a user does not count."""
-        return (self.steps - 1) * self.width
+        return self.heavy - self.width
 
     @property
     def heavy(self) -> int:
-        """Return the net weight from which a user counts fully: the threshold, or up to ``steps`` - 1 below it."""
-        return self.steps * self.width
+        """Return the net weight from which a user counts fully: the threshold; if graded, up to ``steps`` - 1 below it."""
+        return self._steps * self.width if self.graded else self.threshold
+
+    @property
+    def readings(self) -> int:
+        """Return how many blocks are read: those of ``light``, ``light`` - L and so on until ``least`` is covered."""
+        return -(-(self.heavy - (self.least or 0)) // self.width)
+
+    @property
+    def bracketed(self) -> bool:
+        """Return whether a release brackets the count: a block is wider than one weight, and the next one is read as well."""
+        return self.width > 1 and not self.graded
 
     @property
     def prime(self) -> int:
-        """Return the smallest p with p·L ≥ largest + steps·L (turnstile.md, Theorem 1)."""
-        return prime_at_least(max(-(-self.largest // self.width) + self.steps, 2 * self.steps + 3))
+        """Return the smallest p for which no net weight up to ``largest`` comes round to a block that is read."""
+        if self.graded:
+            return prime_at_least(max(-(-self.largest // self.width) + self._steps, 2 * self._steps + 3))
+        above = -(-max(self.largest - self.heavy, 0) // self.width)
+        return prime_at_least(above + self.readings + 1)
 
     @property
     def sensitivity(self) -> int:
-        """Return ``steps``: that many blocks are read, each one plus or minus."""
-        return self.steps
+        """Return the number of blocks that are read, each one plus or minus."""
+        return self.readings + self.bracketed
 
     @property
     def law(self) -> CounterLaw:
-        """Return the optimal split for ``steps`` readings of every counter."""
-        return _law(self.per_user, self.cells, self.prime, self.releases, self.steps)
+        """Return the optimal split for ``sensitivity`` readings of every counter."""
+        return _law(self.per_user, self.cells, self.prime, self.releases, self.sensitivity)
 
     def _public(self) -> tuple[str, ...]:
         return ("the threshold",) if self.total_weight is None else ("the threshold", "the total weight")
@@ -127,28 +180,58 @@ class HeavyHitterCount(ModularCounter):
     def _unit(self) -> float:
         return 1.0 if self.law.start is not None else 1.0 / self.width
 
+    @property
+    def _outputs(self) -> int:
+        return 2 if self.bracketed else 1
+
     def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        from panstream._kernels.modular import plus_counts, sum_cropped
+        self._read(counters, self.light, self.readings, counts[:1])
+        if self.bracketed:
+            self._read(counters, self.heavy, 1, counts[1:])
+
+    def _read(self, counters: NDArray[np.int64], first: int, readings: int, counts: NDArray[np.int64]) -> None:
+        from panstream._kernels.modular import plus_counts, sum_hats
 
         if self.law.start is None:
-            sum_cropped(counters, self.modulus, self.light, self.heavy, self.width, counts)
-            np.subtract(self.cells * self.width, counts, out=counts)
+            sum_hats(counters, self.modulus, self.width, first, readings, counts)
         else:
-            plus_counts(counters, self.prime, self.width, self.steps, counts)
+            plus_counts(counters, self.prime, self.width, first, readings, counts)
 
     def _decode(self, released: tuple[int, ...]) -> Estimate:
-        law, cells = self.law, self.cells
-        unbiased = cells - self._unit * (released[0] - cells * self.steps * law.elsewhere) / law.gap
+        upper = self._unbiased(released[0], self.readings)
         linear = self._linear()
-        scale = 1.0 if self.placement.open else self.placement.population / cells
-        return linear.estimate(unbiased * scale, claim=self.claim(), name="heavy hitters", released=released)
+        who = "buckets" if self.placement.open else "users"
+        if not self.bracketed:
+            graded = f"{who}, in proportion from {self.light} to {self.heavy}"
+            name = graded if self.width > 1 else f"{who} with at least {self.threshold}"
+            return linear.estimate(upper, claim=self.claim(), name=name, released=released)
+        lower, below = self._unbiased(released[0] + released[1], self.readings + 1), self._linear(both=True)
+        return Estimate(
+            value=math.nan,
+            standard_error=math.nan,
+            claim=self.claim(),
+            name=f"{who} with at least {self.threshold}",
+            support=linear.support,
+            released=released,
+            rule=lambda level: (below.interval(lower, level)[0], linear.interval(upper, level)[1]),
+        )
 
-    def _linear(self) -> Linear:
+    def _unbiased(self, read: int, readings: int) -> float:
+        """Return the number of users beyond ``readings`` blocks, of which ``read`` were plus."""
+        law, cells = self.law, self.cells
+        scale = 1.0 if self.placement.open else self.placement.population / cells
+        return scale * (cells - (self._unit * read - cells * readings * law.elsewhere) / law.gap)
+
+    def _linear(self, both: bool = False) -> Linear:
+        """Return the law of the count that is full at the threshold, or from ``both`` outputs of the one that rises there."""
         law, cells = self.law, self.cells
         users = cells if self.placement.open else self.placement.population
         scale = self._unit * users / cells / law.gap
         missing = users**2 * sampling_factor(cells, users)
-        noise = 0.0 if law.start is None else cells * _reading_variance(self.prime, law.at_zero, self.steps) * scale**2
+        noise = 0.0
+        if law.start is not None:
+            noise = cells * _reading_variance(self.prime, law.at_zero, self.readings + both) * scale**2
+            noise += law.noise.variance * scale**2 if both else 0.0
 
         def variance(heavy: float) -> float:
             share = heavy / users
@@ -159,37 +242,42 @@ class HeavyHitterCount(ModularCounter):
     def collision_bias(self, total_weight: int | None = None) -> float:
         """Return a bound on the expected error from loads that share a bucket, up or down, for weights that end ≥ 0.
 
-        F1²/(2·buckets·L·max(L, light)) with F1 the total weight                               [turnstile.md, Lemma 4]
+        F1²/(2·buckets·light·min(L, light)) with F1 the total weight                           [turnstile.md, Lemma 4]
         """
         total = self.total_weight if total_weight is None else total_weight
         if not self.placement.open:
             return 0.0
         if total is None:
             return math.inf
-        return total**2 / (2.0 * self.cells * self.width * max(self.width, self.light))
+        spread = self.light * min(self.width, self.light) if self.light else self.width**2
+        return total**2 / (2.0 * self.cells * spread)
 
     def error(self, *, beta: float) -> float:
-        """Return the error that is exceeded with probability at most ``beta``, collisions in buckets apart."""
-        return self._linear().error(beta)
+        """Return the error that is exceeded with probability at most ``beta``, collisions in buckets apart.
+
+        Of a bracket: how far either end lies beyond the count that it bounds.
+        """
+        return self._linear(both=self.bracketed).error(beta)
 
 
 @lru_cache(maxsize=256)
-def _law(epsilon: float, cells: int, prime: int, releases: int, steps: int) -> CounterLaw:
-    return CounterLaw.of(prime, *counter_split(epsilon, cells, prime, releases=releases, sensitivity=steps))
+def _law(epsilon: float, cells: int, prime: int, releases: int, readings: int) -> CounterLaw:
+    return CounterLaw.of(prime, *counter_split(epsilon, cells, prime, releases=releases, sensitivity=readings))
 
 
 @lru_cache(maxsize=256)
-def _reading_variance(prime: int, plus: float, steps: int) -> float:
-    """Return the largest variance of the number of squares among ``steps`` neighbouring blocks, over all net weights.
+def _reading_variance(prime: int, plus: float, readings: int) -> float:
+    """Return the largest variance of the number of squares among neighbouring blocks, over all net weights.
 
     Exact for small primes. For others all blocks but one are squares independently of each other up to character sums
-    below ``steps``²·sqrt(p)/p (Weil), which are added.
+    below ``readings``²·sqrt(p)/p (Weil), which are added.
     """
     if prime > _EXACT_PRIMES:
-        return steps / 4 + steps**2 * 2 / math.sqrt(prime)
+        return readings / 4 + readings**2 * 2 / math.sqrt(prime)
     square = np.zeros(prime)
     square[np.arange(1, (prime + 1) // 2) ** 2 % prime] = 1.0
-    reading = sum((np.roll(square, shift) for shift in range(steps)), np.zeros(prime))
+    before = np.concatenate([[0.0], np.cumsum(np.concatenate([square, square]))])
+    reading = before[prime + 1 :] - before[prime + 1 - readings : 2 * prime + 1 - readings]
     start = np.where(square > 0, 2 * plus / (prime - 1), 2 * (1 - plus) / (prime + 1))
     spectrum = np.conj(np.fft.rfft(start))
     mean = np.fft.irfft(spectrum * np.fft.rfft(reading), prime)

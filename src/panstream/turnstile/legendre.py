@@ -80,7 +80,7 @@ class LegendreCounter(ModularCounter):
         if self.law.start is None:
             count_zero(counters, counts)
         else:
-            plus_counts(counters, self.prime, 1, 1, counts)
+            plus_counts(counters, self.prime, 1, 0, 1, counts)
 
     def _decode(self, released: tuple[int, ...]) -> Estimate:
         if self.placement.open:

@@ -81,7 +81,7 @@ def _sampled_and_replaced() -> list[Case]:
     found = []
     kinds: list[tuple[Any, dict[str, Any], list[tuple[int, int]]]] = [
         (BlockCounter, {"crop": 2, "largest": 4}, [(1, 0), (1, 2), (3, 0), (3, 2)]),
-        (HeavyHitterCount, {"threshold": 2, "largest": 5}, [(a, b) for a in range(3) for b in range(1, 5)]),
+        (HeavyHitterCount, {"threshold": 2, "least": 0, "largest": 5}, [(a, b) for a in range(3) for b in range(1, 5)]),
         (ProfileSketch, {"largest": 1}, [(1, 1), (0, 1), (1, 2)]),
     ]
     for kind, more, pairs in kinds:
@@ -106,7 +106,16 @@ def turnstile_cases() -> list[Case]:
     return [
         *_legendre(),
         _case("BlockCounter", BlockCounter(universe=1, epsilon=0.7, crop=2, largest=12)),
-        _case("HeavyHitterCount", HeavyHitterCount(universe=1, epsilon=1.5, threshold=2, largest=5)),
+        _case("HeavyHitterCount", HeavyHitterCount(universe=1, epsilon=1.5, threshold=2, least=0, largest=5)),
+        _case(
+            "HeavyHitterCount, bracket",
+            HeavyHitterCount(universe=1, epsilon=1.5, threshold=4, steps=2, least=0, largest=18),
+            window=(-1, 3),
+        ),
+        _case(
+            "HeavyHitterCount, graded",
+            HeavyHitterCount(universe=1, epsilon=1.5, threshold=4, steps=2, least=0, largest=6, graded=True),
+        ),
         _case("ProfileSketch", ProfileSketch(universe=1, epsilon=1.0, largest=1)),
         *_sampled_and_replaced(),
     ]

@@ -29,7 +29,7 @@ def turnstile_specimens() -> list[Specimen]:
     """Return one specimen for every algorithm and option that changes its claim."""
     legendre = LegendreCounter(universe=_USERS, epsilon=2.0, max_weight=100)
     block = BlockCounter(universe=_USERS, epsilon=2.0, crop=2, max_weight=100, largest=1000)
-    heavy = HeavyHitterCount(universe=_USERS, epsilon=2.0, threshold=2, max_weight=100, largest=1000)
+    heavy = HeavyHitterCount(universe=_USERS, epsilon=2.0, threshold=2, least=0, max_weight=100, largest=1000)
     profile = ProfileSketch(universe=_USERS, epsilon=2.0, largest=11, max_weight=100)
     variants: dict[str, tuple[Any, float]] = {
         "LegendreCounter": (legendre, 200.0),
@@ -38,6 +38,7 @@ def turnstile_specimens() -> list[Specimen]:
         "BlockCounter": (block, 400.0),
         "BlockCounter, replace": (replace(block, adjacency="replace"), 400.0),
         "HeavyHitterCount": (heavy, 200.0),
+        "HeavyHitterCount, bracket": (replace(heavy, threshold=3, steps=2), 200.0),
         "ProfileSketch": (profile, 200.0),
     }
     bad = (*BAD_IDS, {"ids": [3], "weight": [101]}, {"ids": [3, 4], "weight": [1]}, {"ids": [3], "weight": [None]})
