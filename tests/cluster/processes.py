@@ -37,12 +37,13 @@ class Processes:
         self.said: list[str] = []
         self.lines: queue.Queue[str] = queue.Queue()
         self._errors = self.log.open("w")
+        path = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._zygote = subprocess.Popen(
             [sys.executable, "-u", str(TESTS / "cluster" / "zygote.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **ENVIRONMENT, **QUICK, MARK: "1", "PYTHONPATH": str(TESTS)},
+            env={**os.environ, **ENVIRONMENT, **QUICK, MARK: "1", "PYTHONPATH": os.pathsep.join(path)},
             text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)

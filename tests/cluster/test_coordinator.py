@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from engine.streams import config, question
-from panstream.cluster.coordinator import ClusterEngine, stored_shards
+from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.links import Call, LocalLink
+from panstream.cluster.moving import stored_shards
 from panstream.engine.config import ConfigError
 from panstream.engine.engine import Engine
 from panstream.engine.rows import BadRowError
@@ -117,7 +118,7 @@ def interrupted(link: LocalLink, after: int) -> None:
 
 
 @pytest.mark.parametrize("size", [150, 1200])
-@pytest.mark.parametrize("after", [1, 5, 9])
+@pytest.mark.parametrize("after", [1, 5, 9, 12])
 def test_a_coordinator_that_died_goes_on_whatever_the_borders_of_batches(size: int, after: int, tmp_path: Path) -> None:
     names = ["cropped", "hourly", "running", "often", "count"]
     with Engine(settings(*names), zero_noise=True) as engine:
@@ -171,7 +172,7 @@ def test_the_same_sequence_is_the_same_rows_where_positions_are_not_row_numbers(
             engine.apply(rows)
         engine.finish()
         expected = answers(engine)
-    for after in (2, 5):
+    for after in range(10):
         directory = tmp_path / str(after)
         link = LocalLink(2)
         engine = ClusterEngine(settings(*names, directory=directory), link, zero_noise=True)
@@ -214,7 +215,7 @@ def test_a_move_that_was_cut_short_changes_nothing(tmp_path: Path, monkeypatch: 
     with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
         engine.apply(batches(names)[0])
     with monkeypatch.context() as patch:
-        patch.setattr("panstream.cluster.coordinator._note_shards", interrupt)
+        patch.setattr("panstream.cluster.moving.note_shards", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ClusterEngine(settings(*names, directory=tmp_path), LocalLink(4), zero_noise=True)
     assert stored_shards(tmp_path) == 2
@@ -250,29 +251,53 @@ def test_two_who_ask_at_once_share_one_budget(tmp_path: Path) -> None:
         engine.release("bitmap")
 
 
-def test_producers_that_are_forgotten_are_forgotten_by_the_shards_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("panstream.cluster.holder._FORGOTTEN", 3)
+def test_shards_remember_no_batch_that_cannot_come_again(tmp_path: Path) -> None:
     link = LocalLink(2)
     with ClusterEngine(settings("cropped", directory=tmp_path), link, zero_noise=True) as engine:
         for number, rows in enumerate(batches(["cropped"])):
             engine.apply(replace(rows, producer=f"p{number}"))
-            engine.forget_producers(2)
-        assert [*engine.positions()] == ["p4", "p5"]
-        for shard in link.open_shards:
-            assert [*shard.seen] == ["p3", "p4", "p5"], "three at a time"
-        engine.apply(replace(batches(["cropped"])[3], producer="p3", sequence=10**6))
+            assert [[*shard.recent] for shard in link.open_shards] == [[f"p{number}"]] * 2, "those of the last step"
         engine.forget_producers(2)
-        assert {"p3", "p5"} <= {*link.open_shards[0].seen}
+        assert [*engine.positions()] == ["p4", "p5"]
 
 
-def test_batches_of_several_producers_are_taken_one_by_one() -> None:
-    with ClusterEngine(settings("bits"), LocalLink(2)) as engine:
-        joined = replace(batches(["bits"])[0], producer=None, origins=(("a", 1), ("b", 2)))
+def test_batches_of_several_producers_are_one_step() -> None:
+    one, other = batches(["bits"])[0], batches(["bits"])[1]
+    link = LocalLink(2)
+    with ClusterEngine(settings("bits"), link, zero_noise=True) as engine:
+        before = link.open_shards[0].step
+        assert engine.joins
+        engine.apply(replace(one, producer=None, origins=(("a", 1), ("b", 2))))
+        assert engine.positions() == {"a": 1, "b": 2}
+        engine.apply(replace(other, producer="c"), commit=False)
+        engine.apply(replace(other, producer="d"), commit=False)
+        engine.commit()
+        assert [shard.step for shard in link.open_shards] == [before + 2] * 2
+
+
+def test_joined_batches_that_a_slot_or_a_crash_divides_are_taken_one_by_one(tmp_path: Path) -> None:
+    names = ["hourly"]
+    link = LocalLink(2)
+    engine = ClusterEngine(settings(*names, directory=tmp_path), link, zero_noise=True)
+    joined = replace(batches(names)[0], producer=None, origins=(("a", 1), ("b", 2)))
+    with pytest.raises(NotSupported, match="by itself"):
+        engine.apply(joined)  # it goes on for more than an hour
+    assert not engine.broken
+    early = replace(one_hour(joined), producer="a", origins=(), sequence=1)
+    interrupted(link, 0)
+    with pytest.raises(KeyboardInterrupt):
+        engine.apply(early)
+    engine.close()
+    with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
         with pytest.raises(NotSupported, match="by itself"):
-            engine.apply(joined)
-        assert not engine.broken
+            engine.apply(replace(early, producer=None, origins=(("a", 1), ("b", 2))))
+        assert engine.apply(early).new
+        engine.apply(replace(early, producer=None, origins=(("a", 2), ("b", 2))))
+
+
+def one_hour(rows: Rows) -> Rows:
+    assert rows.times is not None
+    return replace(rows, times=np.linspace(0.0, 1000.0, rows.count))
 
 
 def test_a_shard_that_lost_its_directory_is_not_started_afresh(tmp_path: Path) -> None:
@@ -281,8 +306,9 @@ def test_a_shard_that_lost_its_directory_is_not_started_afresh(tmp_path: Path) -
         engine.apply(batches(["bits"])[0])
     for file in (tmp_path / "shards-2" / "shard-1").iterdir():
         file.unlink()
-    with ClusterEngine(stream, LocalLink(2)) as engine, pytest.raises(StoreError, match="rolled back"):
-        engine.apply(batches(["bits"])[1])
+    for _ in range(2):
+        with pytest.raises(StoreError, match="rolled back"):
+            ClusterEngine(stream, LocalLink(2))
 
 
 def test_a_bad_row_stops_the_whole_batch(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from scipy import stats
 
 from panstream.catalogue import ALGORITHMS
 from panstream.cluster import division
+from panstream.cluster.messages import Outgoing, take
 from panstream.cluster.ownership import Ownership
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
@@ -40,16 +41,20 @@ def one_machine(algorithm: Any, batches: Any, source: Source) -> Any:
     return state
 
 
-def many(algorithm: Any, batches: Any, shards: int, make: Any = Source) -> Any:
+def many(algorithm: Any, batches: Any, shards: int, make: Any = Source, marked: int = 32) -> Any:
     found = division.division_of(algorithm)
     assert found is not None
     ownership = Ownership(cells=found.cells, shards=shards)
     with make() as source:
         parts = [division.begin_part(algorithm, ownership, shard, source) for shard in range(shards)]
+    outgoing = Outgoing({"q": (algorithm, 1)}, shards, marked=marked)
     for each in batches:
-        for part, pieces in zip(parts, division.split(algorithm, batch_of(algorithm, each), ownership), strict=True):
-            with make() as source:
-                division.take(algorithm, part, pieces, source)
+        batch = batch_of(algorithm, each)
+        outgoing.expect(len(batch))
+        outgoing.add("q", (0, 0), batch)
+        for part, sent in zip(parts, outgoing.messages({"q": [(0, 0)]}), strict=True):
+            for message in sent:
+                take(message, algorithm, lambda slot, part=part: part, make)
     for shard, part in enumerate(parts):
         count = ownership.count(shard)
         parts[shard] = division.decode_part(algorithm, division.encode_part(algorithm, part, count), count)
@@ -66,7 +71,8 @@ def test_without_noise_the_union_is_equal_bit_for_bit(specimen: Specimen, shards
     for algorithm in filter(None, (specimen.noiseless, specimen.algorithm)):
         with ZeroNoiseSource() as source:
             whole = one_machine(algorithm, specimen.batches, source)
-        assert same(whole, many(algorithm, specimen.batches, shards, ZeroNoiseSource))
+        for marked in (0, 32, 10**9):  # listed, by size, and marked where that can be
+            assert same(whole, many(algorithm, specimen.batches, shards, ZeroNoiseSource, marked))
 
 
 def test_every_algorithm_is_divided_or_stays_whole_in_one_place() -> None:

@@ -2,17 +2,16 @@
 
 Shards commit first, the coordinator afterwards. If it dies in between, shards are ahead of it: the rows come again, and each
 shard leaves out what it has. For that a micro-batch is cut where a clock's slot ends and where a shard's position lies, since
-a shard takes a piece as a whole or not at all.
+a shard takes a piece as a whole or not at all. A position is the number of a file's row; within a batch of a live source, whose
+rows nobody counts, it is the time of the next row.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import math
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,10 @@ from numpy.typing import NDArray
 
 from panstream.cluster import division
 from panstream.cluster.holder import ClusterHolder
-from panstream.cluster.links import Call, Link, LocalLink, Opening
+from panstream.cluster.links import Link, Opening
+from panstream.cluster.moving import deal_out_anew, note_shards
 from panstream.cluster.reading import Totals
-from panstream.cluster.shard import destroy, label, query_of
+from panstream.cluster.shard import Origin, label, query_of, reached
 from panstream.continual.tree_base import TreeBatch
 from panstream.engine.config import Config, ConfigError
 from panstream.engine.engine import Applied, Engine
@@ -30,15 +30,15 @@ from panstream.engine.fate import Refreshed
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.running import Drawn
 from panstream.engine.selection import Chosen, Rows
-from panstream.errors import NotSupported
+from panstream.errors import NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
+from panstream.scratch import wipe
 from panstream.store.releases import Release
 
-__all__ = ["ClusterEngine", "divided_algorithms", "stored_shards"]
+__all__ = ["ClusterEngine", "divided_algorithms"]
 
-_BITS = 32
-_LAST = (1 << _BITS) - 1  # stands for the end of a batch
+_BITS, _LAST = 32, (1 << 32) - 1  # positions of earlier releases: sequence · 2**32 + 2**32 - 1
 
 
 def divided_algorithms(plans: Collection[QueryPlan]) -> dict[str, Any]:
@@ -66,16 +66,18 @@ class ClusterEngine(Engine):
     ) -> None:
         if config.durability == "interval":
             raise ConfigError('[store] durability must be "batch" or "none" on a cluster: shards commit every batch')
-        self._link, self._positions, self._lock, self._inside = link, positions, threading.RLock(), False
+        self._link, self._positions, self._lock = link, positions, threading.RLock()
         directory = config.directory if config.durability == "batch" else None
-        algorithms = divided_algorithms(plan_all(config, zero_noise=zero_noise))
+        plans = plan_all(config, zero_noise=zero_noise)
+        algorithms = divided_algorithms(plans)
+        groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
         opening = Opening(shards=link.shards, algorithms=algorithms, directory=directory, operator_key=operator_key)
         try:
             if directory is not None:
-                _deal_out_anew(opening, directory)
+                deal_out_anew(opening, directory)
             link.open(opening)
-            self._divided = ClusterHolder(link, source=source)
-            held = self._divided.join()
+            self._divided = ClusterHolder(link, groups, source=source)
+            held = {name for _, _, _, names in self._divided.join() for name in names}
             super().__init__(
                 config, operator_key=operator_key, source=source, zero_noise=zero_noise, holder=self._divided, **options
             )
@@ -84,8 +86,8 @@ class ClusterEngine(Engine):
             raise
         try:
             if directory is not None:
-                _note_shards(directory, link.shards)
-            self._drop_left_over({name for names in held.values() for name in names})
+                note_shards(directory, link.shards)
+            self._drop_left_over(held)
         except BaseException:
             self.close()
             raise
@@ -95,50 +97,67 @@ class ClusterEngine(Engine):
         super().close()
         self._link.close()
 
-    # Inside, a piece's number is sequence · 2**32 + the rows of the batch up to its end; outside, only whole batches are known.
+    def _restored(self) -> None:
+        """Take over positions that an earlier release stored, and compare the shards' with ours."""
+        if self._kept.old_numbers:
+            for producer, number in self._kept.seen.items():
+                if number and number & _LAST != _LAST:
+                    raise StoreError(
+                        "the store was left in the middle of a batch by an earlier release: start it once with that, and "
+                        "let its producers send the batch again"
+                    )
+                self._kept.seen[producer] = number >> _BITS
+            self._kept.old_numbers = False
+        self._divided.caught_up(self._reached())
 
-    def seen(self, producer: str | None, sequence: int) -> bool:
-        """Return whether a batch was applied already."""
-        return super().seen(producer, sequence if self._inside else _whole(sequence))
+    def _reached(self) -> dict[str, tuple[int, float]]:
+        found = {producer: (number, math.inf) for producer, number in self._kept.seen.items()}
+        begun = self._kept.begun
+        return found if begun is None else {**found, begun[0]: reached(begun)}
 
-    def positions(self) -> dict[str, int]:
-        """Return how far every producer was applied."""
-        return {producer: _complete(number) for producer, number in super().positions().items()}
-
-    def last_sequence(self, producer: str) -> int:
-        """Return the number of the last batch that was applied of a producer, -1 if there was none."""
-        return self.positions().get(producer, -1)
+    @property
+    def joins(self) -> bool:
+        """Return True: a step sends every shard one message, however many producers' batches it takes."""
+        return True
 
     def forget_producers(self, most: int) -> None:
         """Remember only the producers that sent last, here and on the shards."""
         with self._lock:
-            before = {*self._kept.seen}
             super().forget_producers(most)
-            self._divided.forget(before - {*self._kept.seen})
+            self._divided.forget([producer for producer in self._divided.ahead if producer not in self._kept.seen])
 
     def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
         """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""
-        if rows.origins:
-            raise NotSupported("a cluster takes every producer's batch by itself: some shards may have one already")
         with self._lock:
             self._check_whole()
             if self.seen(rows.producer, rows.sequence):
                 return Applied(new=False)
             now = self._clock()
-            clock, self._clock, self._inside = self._clock, lambda: now, True
+            clock, self._clock = self._clock, lambda: now
             try:
-                done = [self._apply_piece(piece, commit) for piece in self._pieces(rows)]
+                pieces = self._pieces(rows)
+                if rows.origins and (len(pieces) > 1 or any(name in self._divided.ahead for name, _ in rows.origins)):
+                    raise NotSupported(
+                        "at the end of a slot and after a crash, every producer's batch is taken by itself"
+                    )
+                done = [self._apply_piece(piece, time, commit) for piece, time in pieces]
             finally:
-                self._clock, self._inside = clock, False
+                self._clock = clock
             return Applied(
                 new=True,
                 skipped=tuple(number for each in done for number in each.skipped),
                 late=tuple(number for each in done for number in each.late),
             )
 
-    def _apply_piece(self, piece: Rows, commit: bool) -> Applied:
-        """Draw what is due and make it durable before any row behind it goes to a shard; then apply the rows."""
-        if self.seen(piece.producer, piece.sequence):
+    def _apply_piece(self, piece: Rows, time: float | None, commit: bool) -> Applied:
+        """Draw what is due and make it durable before any row behind it goes to a shard; then apply the rows.
+
+        ``time`` is that of the batch's next row, where the batch of a live source goes on.
+        """
+        begun, origins = self._kept.begun, _origins(piece, time)
+        if self.seen(piece.producer, piece.sequence) or (
+            begun is not None and origins and origins[0][0] == begun[0] and reached(origins[0]) <= reached(begun)
+        ):
             return Applied(new=False)
         _, times = self._times(piece)
         if times is not None and piece.count:
@@ -149,10 +168,19 @@ class ClusterEngine(Engine):
                         query.reach(int(query.schedule.steps(first)[0]), self._drawer(query))
                 if self._drawn:
                     self.commit()
-        return super().apply(piece, commit=commit)
+        self._divided.expect(piece.count, origins)
+        if time is not None:
+            piece, self._kept.begun = replace(piece, producer=None), origins[0] if origins else None
+        elif begun is not None and piece.producer == begun[0]:
+            self._kept.begun = None
+        try:
+            return super().apply(piece, commit=commit)
+        except BaseException:
+            self._kept.begun = begun
+            raise
 
-    def _pieces(self, rows: Rows) -> list[Rows]:
-        """Return the batch in pieces: no slot ends and no shard's position lies within one."""
+    def _pieces(self, rows: Rows) -> list[tuple[Rows, float | None]]:
+        """Return the batch in pieces, no slot ends and no shard's position lies within one; and the time of the row behind."""
         found: set[int] = set()
         if rows.times is not None and rows.count:
             _, times = self._times(rows)
@@ -163,17 +191,29 @@ class ClusterEngine(Engine):
                     found |= {int(at) + 1 for at in np.flatnonzero(np.diff(query.schedule.steps(marks)))}
         numbers = rows.numbers() if self._positions and rows.numbers is not None else None
         if rows.producer is not None:
-            known = {*self._divided.positions.get(rows.producer, ()), super().last_sequence(rows.producer)}
-            found |= {_row_behind(position, rows.sequence, numbers) for position in known}
+            found |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}
         cuts = sorted(at for at in found if 0 < at < rows.count)
         if cuts and self.config.stream.on_bad_row == "stop":
             self._check_all(rows)
-        names = [_whole(int(numbers[at - 1])) if numbers is not None else (rows.sequence << _BITS) + at for at in cuts]
         ends = [*cuts, rows.count]
         return [
-            _slice(rows, start, stop, name)
-            for start, stop, name in zip([0, *cuts], ends, [*names, _whole(rows.sequence)], strict=True)
+            (
+                _slice(
+                    rows,
+                    start,
+                    stop,
+                    rows.sequence if numbers is None or stop == rows.count else int(numbers[stop - 1]),
+                ),
+                None if numbers is not None or rows.times is None or stop == rows.count else float(rows.times[stop]),
+            )
+            for start, stop in zip([0, *cuts], ends, strict=True)
         ]
+
+    def _known(self, producer: str) -> set[Origin]:
+        """Return how far we and the shards came with a producer, where these differ or are within a batch."""
+        begun = self._kept.begun
+        own = {begun} if begun is not None and begun[0] == producer else set()
+        return {*self._divided.ahead.get(producer, ()), *own, (producer, self.last_sequence(producer), None)}
 
     def seen_apart(self, producer: str) -> bool:
         """Return whether a partition that workers read was taken in."""
@@ -181,7 +221,7 @@ class ClusterEngine(Engine):
 
     def begun_apart(self) -> set[str]:
         """Return partitions that some shards had when the stream was opened."""
-        return {*self._divided.positions}
+        return self._divided.absorbed
 
     def absorbed(self, producers: Sequence[str], totals: Totals) -> None:
         """Note that every shard has some partitions, and take in what they add to states that are here."""
@@ -190,10 +230,12 @@ class ClusterEngine(Engine):
             if all(self.seen_apart(producer) for producer in producers):
                 return
             with self._all_or_nothing():
-                for name, slot, total, events in totals:
+                for name, total, events in totals:
                     query = self._queries[name]
-                    if not query.finished:
-                        query.monitors[slot].apply(TreeBatch(total, events))
+                    for group in range(0 if query.finished else len(query.plan.groups)):
+                        query.monitors[0, group].apply(TreeBatch(total[group].copy(), int(events[group])))
+                    wipe(total)
+                    wipe(events)
                 self._kept.seen |= dict.fromkeys(producers, 0)
                 self._kept.dirty = self._uncommitted = True
 
@@ -224,7 +266,7 @@ class ClusterEngine(Engine):
             if slot not in query.monitors and slot[0] < first_alive:
                 over.append(label(query.plan.config.name, slot))
         if over:
-            self._divided.everywhere("drop", over)
+            self._divided.drop_left_over(over)
 
     # One step at a time, whoever asks.
 
@@ -252,21 +294,28 @@ class ClusterEngine(Engine):
         """Commit on all shards, then here, and publish."""
         with self._lock:
             super().commit(**options)
+            if self._divided.ahead:
+                self._divided.caught_up(self._reached())
 
 
-def _whole(sequence: int) -> int:
-    return (sequence << _BITS) + _LAST
+def _origins(piece: Rows, time: float | None) -> list[Origin]:
+    if piece.producer is None:
+        return [(producer, sequence, None) for producer, sequence in piece.origins]
+    return [(piece.producer, piece.sequence, time)]
 
 
-def _complete(number: int) -> int:
-    return (number >> _BITS) - (number & _LAST != _LAST)
+def _row_behind(origin: Origin, rows: Rows, numbers: NDArray[np.int64] | None) -> int:
+    """Return the first row of a batch that lies behind a position; 0 if the position is not within the batch.
 
-
-def _row_behind(position: int, sequence: int, numbers: NDArray[np.int64] | None) -> int:
-    """Return the first row of a batch that lies behind a position; 0 if the position is not within the batch."""
+    The row that a slot's end was found at is the first with its time: an earlier one would have ended the slot.
+    """
+    _, sequence, time = origin
     if numbers is not None:
-        return int(np.searchsorted(numbers, position >> _BITS, side="right"))
-    return position & _LAST if position >> _BITS == sequence else 0
+        return int(np.searchsorted(numbers, sequence, side="right"))
+    if time is None or rows.times is None or sequence != rows.sequence:
+        return 0
+    places = np.flatnonzero(rows.times == time)
+    return int(places[0]) if places.size else 0
 
 
 def _slice(rows: Rows, start: int, stop: int, sequence: int) -> Rows:
@@ -298,77 +347,3 @@ def _slice(rows: Rows, start: int, stop: int, sequence: int) -> Rows:
         sequence=sequence,
         numbers=numbers,
     )
-
-
-# How many shards there are, and how their cells are dealt out anew.
-
-
-def stored_shards(directory: Path) -> int | None:
-    """Return how many shards a stream's directory has, None if it has none yet."""
-    note = directory / "cluster.json"
-    return int(json.loads(note.read_text())["shards"]) if note.exists() else None
-
-
-def _note_shards(directory: Path, shards: int) -> None:
-    """Write how many shards count from now on: the point from which only they do."""
-    if stored_shards(directory) != shards:
-        new = directory / "cluster.json.new"
-        with new.open("w") as file:
-            json.dump({"shards": shards}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, directory / "cluster.json")
-    _sweep(directory, shards)
-
-
-def _sweep(directory: Path, shards: int) -> None:
-    """Make shards of another number unreadable, and remove them."""
-    for other in directory.glob("shards-*"):
-        if other.name != f"shards-{shards}":
-            for shard in other.iterdir():
-                destroy(shard)
-            other.rmdir()
-
-
-def _deal_out_anew(opening: Opening, directory: Path) -> None:
-    """Move all cells where the number of shards has changed. The directories must be within reach of this process."""
-    before = stored_shards(directory)
-    if before is None:
-        return
-    _sweep(directory, before)  # what an interrupted move left
-    if before == opening.shards:
-        return
-    old, new = LocalLink(before), LocalLink(opening.shards)
-    try:
-        old.open(replace(opening, shards=before))
-        new.open(opening)
-        _move(old, new, opening)
-    finally:
-        old.close()
-        new.close()
-    _note_shards(directory, opening.shards)
-
-
-def _move(old: LocalLink, new: LocalLink, opening: Opening) -> None:
-    holder, target = ClusterHolder(old), ClusterHolder(new)
-    names = holder.join()[0]
-    seen: dict[str, int] = {}
-    for producer, positions in holder.positions.items():
-        if len(positions) < old.shards or len(set(positions)) > 1:
-            raise ConfigError(
-                "the shards stand at different positions, as after a crash: start once with the old number of "
-                f"shards, {old.shards}, and feed the same input; then change it"
-            )
-        seen[producer] = positions[0]
-    parts: list[dict[str, bytes]] = [{} for _ in range(new.shards)]
-    for name in names:
-        algorithm = opening.algorithms.get(query_of(name))
-        if algorithm is None:
-            raise ConfigError(f"query {query_of(name)!r} is stored but not asked: name it while the shards are moved")
-        state, ownership = holder.gather(name, algorithm, 0), target.ownership(algorithm)
-        for shard, found in enumerate(parts):
-            part = division.cut(algorithm, state, ownership, shard)
-            found[name] = division.encode_part(algorithm, part, ownership.count(shard))
-            division.wipe_state(part)
-        division.wipe_state(state)
-    new.send([Call(shard, "replace", (holder.step + 1, parts[shard], seen)) for shard in range(new.shards)])

@@ -1,7 +1,7 @@
 """How a state is divided: algorithms whose cells are independent, and what one row does to one cell.
 
 Each shard holds a state of the algorithm's own type whose arrays are shorter: its cells only. Rows are turned into cells
-where they are read, so that ids do not travel; what travels is the place of a cell within its shard.
+where they are read, so that ids do not travel; what travels is the place of a cell within its shard (see messages.py).
 An algorithm that is not listed here cannot be divided: its state stays whole, in one place.
 """
 
@@ -32,10 +32,9 @@ from panstream.scratch import Scratch, wipe
 from panstream.statistics import UserBits
 from panstream.turnstile.counter import ModularCounter
 
-__all__ = ["Division", "Piece", "decode_part", "division_of", "encode_part", "join", "mark", "packed", "split"]
+__all__ = ["Columns", "Division", "decode_part", "division_of", "encode_part", "join", "mark", "split", "take"]
 
 Columns = tuple[NDArray[Any], ...]
-Piece = tuple[str, Columns]  # "marks" with packed bits, or "rows" with places and columns
 
 
 class Division(Protocol):
@@ -49,6 +48,11 @@ class Division(Protocol):
     @property
     def markable(self) -> bool:
         """Return whether it only matters which cells are touched, not how often or in which order."""
+        ...
+
+    @property
+    def columns(self) -> tuple[type[np.generic], ...]:
+        """Return what a row carries besides its place: the plan decides, whatever the rows hold."""
         ...
 
     def begin(self, count: int, source: Source) -> dict[str, NDArray[Any]]:
@@ -80,13 +84,22 @@ class Bits:
         """Return True where nothing is ever deleted."""
         return not self.law.deletions
 
+    @property
+    def columns(self) -> tuple[type[np.generic], ...]:
+        """Return the weight, -1 for a delete, where there are deletes."""
+        return (np.int8,) if self.law.deletions else ()
+
     def begin(self, count: int, source: Source) -> dict[str, NDArray[Any]]:
         """Return bits of users who never came."""
         return _fresh_bits(self.law.law.absent, count, source)
 
     def route(self, batch: Any, scratch: Scratch) -> Iterator[tuple[NDArray[Any], Columns]]:
         """Yield the users' numbers in the sample."""
-        yield _sampled(self.law, batch.cells, scratch), () if batch.weights is None else (batch.weights,)
+        cells = _sampled(self.law, batch.cells, scratch)
+        if not self.law.deletions:
+            yield cells, ()
+        else:
+            yield cells, (np.ones(cells.size, np.int64) if batch.weights is None else batch.weights,)
 
     def take(self, state: Any, columns: Columns, source: Source) -> None:
         """Draw afresh the bit of every row, in order."""
@@ -95,7 +108,7 @@ class Bits:
         places, law = columns[0], self.law.law
         coins = source.bernoulli(law.present, places.size)
         if len(columns) > 1:
-            choose(coins, source.bernoulli(law.absent, places.size), columns[1], 0)
+            choose(coins, source.bernoulli(law.absent, places.size), columns[1].astype(np.int64), 0)
         scatter(state.bits, places, coins)
 
 
@@ -114,6 +127,11 @@ class Cells:
     def markable(self) -> bool:
         """Return True unless an arrival toggles."""
         return not isinstance(self.law, TogglingBitmap)
+
+    @property
+    def columns(self) -> tuple[type[np.generic], ...]:
+        """Return nothing."""
+        return ()
 
     def begin(self, count: int, source: Source) -> dict[str, NDArray[Any]]:
         """Return cells to which nobody came."""
@@ -146,6 +164,12 @@ class Counters:
         """Return how many counters there are."""
         return self.law.cells
 
+    @property
+    def columns(self) -> tuple[type[np.generic], ...]:
+        """Return the weight and, in an open universe, the public factor."""
+        weight = np.int32 if self.law.max_weight < 1 << 31 else np.int64
+        return (weight, np.uint64) if self.law.factored else (weight,)
+
     def begin(self, count: int, source: Source) -> dict[str, NDArray[Any]]:
         """Return counters at random."""
         return {"counters": self.law.fresh(count, source)}
@@ -158,7 +182,10 @@ class Counters:
 
     def take(self, state: Any, columns: Columns, source: Source) -> None:
         """Add every weight to its counter."""
-        self.law.add(state, columns[0].astype(np.int64), columns[1], columns[2] if len(columns) > 2 else None)
+        places, weights = columns[0].astype(np.int64), columns[1].astype(np.int64)
+        self.law.add(state, places, weights, columns[2] if len(columns) > 2 else None)
+        wipe(places)
+        wipe(weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +200,11 @@ class Cropped:
     def cells(self) -> int:
         """Return how many users are watched."""
         return self.laws[0].presence.cells
+
+    @property
+    def columns(self) -> tuple[type[np.generic], ...]:
+        """Return nothing."""
+        return ()
 
     def begin(self, count: int, source: Source) -> dict[str, NDArray[Any]]:
         """Return uniform counters and bits of absent users."""
@@ -222,43 +254,17 @@ def begin_part(algorithm: Any, ownership: Ownership, shard: int, source: Source)
     return algorithm.state_type(**_division(algorithm).begin(ownership.count(shard), source), released=0)
 
 
-def split(algorithm: Any, batch: Any, ownership: Ownership) -> list[list[Piece]]:
-    """Return what every shard must do for a checked batch; the caller wipes the batch.
-
-    Where only the touched cells matter and one bit for each cell is shorter than the rows, the bits are sent.
-    """
-    division = _division(algorithm)
-    found: list[list[Piece]] = [[] for _ in range(ownership.shards)]
-    if not len(batch):
-        return found
+def split(algorithm: Any, batch: Any, ownership: Ownership) -> Iterator[list[Columns]]:
+    """Yield places and columns of a checked batch, for every shard; the caller wipes the batch and what is yielded."""
     with Scratch() as scratch:
-        if division.markable and 32 * len(batch) > division.cells:
-            marks = scratch.array(division.cells)
-            marks.fill(0)
-            _mark(division, batch, marks, scratch)
-            for shard, pieces in enumerate(found):
-                pieces.append(packed(marks, ownership, shard))
-            return found
-        for cells, columns in division.route(batch, scratch):
-            for pieces, part in zip(found, ownership.split(cells, columns, scratch), strict=True):
-                if part[0].size:
-                    pieces.append(("rows", part))
-    return found
+        for cells, columns in _division(algorithm).route(batch, scratch):
+            yield ownership.split(cells, columns, scratch)
 
 
 def mark(algorithm: Any, batch: Any, marks: NDArray[np.uint8]) -> None:
     """Set ``marks`` to 1 at the cells that a checked batch touches; the caller wipes both."""
     with Scratch() as scratch:
         _mark(_division(algorithm), batch, marks, scratch)
-
-
-def packed(marks: NDArray[np.uint8], ownership: Ownership, shard: int) -> Piece:
-    """Return the marks of one shard's cells, a bit each."""
-    own = ownership.part(marks, shard)
-    try:
-        return "marks", (np.packbits(own),)
-    finally:
-        wipe(own)
 
 
 def _mark(division: Division, batch: Any, marks: NDArray[np.uint8], scratch: Scratch) -> None:
@@ -276,20 +282,21 @@ def _inside(cells: NDArray[Any], limit: int) -> NDArray[Any]:
     return cells[cells < limit]
 
 
-def take(algorithm: Any, state: Any, pieces: Sequence[Piece], source: Source) -> None:
-    """Do to a shard's state what ``split`` found for it."""
+def take(algorithm: Any, state: Any, columns: Columns, source: Source) -> None:
+    """Do to a shard's state what the rows at ``columns[0]`` do."""
+    _division(algorithm).take(state, columns, source)
+
+
+def take_marks(algorithm: Any, state: Any, bits: NDArray[np.uint8], source: Source) -> None:
+    """Draw afresh the marked cells of a shard; there is a bit for each of its cells."""
     from panstream._kernels.bits import draw_marked
 
     division = _division(algorithm)
-    for kind, columns in pieces:
-        if kind == "marks":
-            assert isinstance(division, Bits | Cells)
-            with Scratch() as scratch:
-                marks = scratch.array(8 * columns[0].size)  # 0 beyond the last cell
-                marks[:] = np.unpackbits(columns[0])
-                draw_marked(state.bits, marks, source.bernoulli(division.law.law.present, marks.size))
-        else:
-            division.take(state, columns, source)
+    assert isinstance(division, Bits | Cells)
+    with Scratch() as scratch:
+        marks = scratch.array(8 * bits.size)  # 0 beyond the last cell
+        marks[:] = np.unpackbits(bits)
+        draw_marked(state.bits, marks, source.bernoulli(division.law.law.present, marks.size))
 
 
 def refresh(algorithm: Any, state: Any, count: int, source: Source) -> None:

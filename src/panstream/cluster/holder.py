@@ -1,22 +1,23 @@
 """The coordinator's side of divided states: rows out to the shards, whole noisy states back for a release.
 
-States that cannot be divided (the continual ones: a few numbers each) stay with the coordinator, where they need no more noise
-than on one machine; workers send them what a batch adds up to, not rows.
+Every commit is one step of every shard, whatever the rows of the step were and whether there were any. States that cannot be
+divided (the continual ones: a few numbers each) stay with the coordinator, where they need no more noise than on one machine;
+workers send them what a batch adds up to, not rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from panstream import codec
 from panstream.algorithm import built
 from panstream.cluster import division
-from panstream.cluster.division import Piece
 from panstream.cluster.links import Call, Link
+from panstream.cluster.messages import Message, Outgoing, wipe_messages
 from panstream.cluster.ownership import Ownership
-from panstream.cluster.shard import Part, label, wipe_pieces
+from panstream.cluster.shard import Origin, Part, Status, label, reached
 from panstream.codec import FieldLayout, public
 from panstream.engine.holding import Held, InThisProcess, Slot
 from panstream.errors import NotSupported, StoreError
@@ -34,33 +35,50 @@ class _Record:
     step: int = public()
 
 
-_FORGOTTEN = 1000  # producers that the shards forget at a time
 _LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int", at_least=0)}
 
 
-class ClusterHolder:
-    """Holds the divided states of an engine on the shards of a link. ``source`` is for tests."""
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """Batches that reach every shard together, or, where one comes ``again``, those shards that do not have it."""
 
-    def __init__(self, link: Link, *, source: Source | None = None) -> None:
+    origins: list[Origin] = field(default_factory=list)
+    opened: list[str] = field(default_factory=list)
+    work: list[list[Message]] = field(default_factory=list)  # of every shard
+    again: bool = False
+
+
+class ClusterHolder:
+    """Holds the divided states of an engine on the shards of a link.
+
+    ``queries`` gives the algorithm and the number of groups of every query whose state is divided. ``source`` is for tests.
+    """
+
+    def __init__(
+        self, link: Link, queries: Mapping[str, tuple[Any, int]] | None = None, *, source: Source | None = None
+    ) -> None:
         self._link, self.source = link, source
         self._home = InThisProcess(source)
-        self._opened: list[str] = []
-        self._work: list[dict[str, list[Piece]]] = [{} for _ in range(link.shards)]
-        self._parts: list[list[Part]] = [[] for _ in range(link.shards)]
-        self._batch: tuple[str | None, int] = (None, 0)
-        self.step, self.least, self.lowest = 0, 0, 0
-        self._gone: set[str] = set()
-        self.positions: dict[str, list[int]] = {}  # of producers whose batches some shards have and we do not
+        self._outgoing = Outgoing(queries or {}, link.shards)
+        self._open: dict[str, list[Slot]] = {}  # the divided states of every query
+        self._parts: list[_Part] = []  # closed, and waiting to be sent
+        self._part = _Part()
+        self._next: tuple[int, Sequence[Origin]] = (0, ())
+        self._drawing = False
+        self.step = self.least = self.lowest = self._committed = 0
+        self.ahead: dict[str, set[Origin]] = {}  # batches that some shards have and the coordinator does not
+        self.absorbed: set[str] = set()
 
-    def join(self) -> dict[int, list[str]]:
-        """Ask every shard how far it came; return the states that each holds."""
-        found = self._link.send([Call(shard, "status") for shard in range(self._link.shards)])
-        self.step = max(step for step, _, _ in found)
-        self.lowest = min(step for step, _, _ in found)
-        for _, seen, _ in found:
-            for producer, sequence in seen.items():
-                self.positions.setdefault(producer, []).append(sequence)
-        return {shard: slots for shard, (_, _, slots) in enumerate(found)}
+    def join(self) -> list[Status]:
+        """Ask every shard how far it came."""
+        found: list[Status] = self._link.send([Call(shard, "status") for shard in range(self._link.shards)])
+        self.step = max(step for step, _, _, _ in found)
+        self.lowest = min(step for step, _, _, _ in found)
+        self.absorbed = {name for _, _, absorbed, _ in found for name in absorbed}
+        for _, recent, _, _ in found:
+            for origin in recent:
+                self.ahead.setdefault(origin[0], set()).add(origin)
+        return found
 
     def check_reached(self) -> None:
         """Raise StoreError if a shard's directory is older than what the coordinator knows to be durable."""
@@ -75,8 +93,9 @@ class ClusterHolder:
         """Return a fresh state; the shards start their parts with the next step."""
         if division.division_of(algorithm) is None:
             return self._home.start(query, slot, algorithm)
-        self._opened.append(label(query, slot))
-        return DividedState(self, label(query, slot), algorithm, 0)
+        self._part.opened.append(label(query, slot))
+        self._open.setdefault(query, []).append(slot)
+        return DividedState(self, query, slot, algorithm, 0)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> Held:
         """Return the state again."""
@@ -85,72 +104,95 @@ class ClusterHolder:
         if division.division_of(algorithm) is None:
             return self._home.restore(query, slot, data)
         record = codec.decode(data, _Record, _LAYOUT, checked=False)
-        self.least = max(self.least, record.step)
-        return DividedState(self, label(query, slot), algorithm, record.released)
+        self.least = self._committed = max(self.least, record.step)
+        self._open.setdefault(query, []).append(slot)
+        return DividedState(self, query, slot, algorithm, record.released)
+
+    def expect(self, rows: int, origins: Sequence[Origin]) -> None:
+        """Hear how many rows the next batch has, selected or not, and whose they are."""
+        self._next = (rows, origins)
 
     def begin(self, producer: str | None, sequence: int) -> None:
-        """Remember whose batch comes next."""
-        self._batch = (producer, sequence)
-        self._gone.discard(producer or "")
+        """Begin the batch that is expected. One that some shards have goes by itself: they take all of it or nothing."""
+        rows, origins = self._next
+        self._drawing = False
+        again = any(producer in self.ahead for producer, _, _ in origins)
+        if again:
+            assert len(origins) == 1
+            self._close_part()
+        self._part.again = again
+        self._part.origins += origins
+        self._outgoing.expect(rows)
 
     def settle(self) -> None:
-        """Close the batch; it waits to be sent."""
-        if self._opened or any(self._work):
-            for parts, work in zip(self._parts, self._work, strict=True):
-                parts.append((*self._batch, tuple(self._opened), [*work.items()]))
-            self._opened, self._batch, self._work = [], (None, 0), [{} for _ in self._work]
+        """Let the batch wait for the end of the step, where all of its batches are sent together."""
+        if self._part.again:
+            self._close_part()
 
     def flush(self) -> None:
-        """Send what waits to all shards, and return when every one of them has it durable."""
-        self.settle()
-        if not any(self._parts):
-            return
+        """Send the step to all shards, rows or none, and return when every one of them has it durable."""
         self.check_reached()
-        parts, self._parts = self._parts, [[] for _ in self._parts]
+        self._drawing = False
+        self._close_part()
+        parts, self._parts = self._parts, []
+        own: list[list[Part]] = [
+            [(part.origins, part.opened, part.work[shard]) for part in parts] for shard in range(self._link.shards)
+        ]
         try:
-            self.everywhere_own("apply", [(own,) for own in parts])
+            self._everywhere("apply", [(self._committed, [*self.ahead], each) for each in own])
         finally:
-            for own in parts:
-                for _, _, _, work in own:
-                    for _, pieces in work:
-                        wipe_pieces(pieces)
+            for part in parts:
+                for work in part.work:
+                    wipe_messages(work)
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
-        """Tell all shards to give up states that are over."""
-        self.flush()
-        names = [label(query, slot) for query, slot in gone]
+        """Hear that the coordinator has committed, and tell all shards to give up states that are over."""
+        self._committed = self.step
+        names = [label(query, slot) for query, slot in gone if slot in self._open.get(query, ())]
         if names:
-            self.everywhere("drop", names)
+            self._everywhere("drop", [(names,)] * self._link.shards)
+        for query, slot in gone:
+            if slot in self._open.get(query, ()):
+                self._open[query].remove(slot)
+
+    def drop_left_over(self, names: Collection[str]) -> None:
+        """Tell all shards to give up states that were over before they could hear of it."""
+        self._everywhere("drop", [([*names],)] * self._link.shards)
+
+    def caught_up(self, seen: Mapping[str, tuple[int, float]]) -> None:
+        """Forget batches of shards that the coordinator has too, and has committed."""
+        for producer in [*self.ahead]:
+            left = {origin for origin in self.ahead[producer] if reached(origin) > seen.get(producer, (-1, 0.0))}
+            self.ahead[producer] = left
+            if not left:
+                del self.ahead[producer]
 
     def forget(self, producers: Collection[str]) -> None:
-        """Let the shards forget producers: many at a time, since each time costs them a commit."""
-        self._gone.update(producers)
-        if len(self._gone) >= _FORGOTTEN:
-            self.flush()
-            gone, self._gone = self._gone, set()
-            for producer in gone:
-                self.positions.pop(producer, None)
-            self.everywhere("forget", sorted(gone))
+        """Let batches of some producers be forgotten: they will not come again."""
+        for producer in producers:
+            self.ahead.pop(producer, None)
 
     # What divided states ask.
 
-    def send_rows(self, name: str, algorithm: Any, batch: Any) -> None:
+    def send_rows(self, query: str, slot: Slot, batch: Any) -> None:
         """Cut a checked batch up by owner, and wipe it."""
         try:
-            for shard, pieces in enumerate(division.split(algorithm, batch, self.ownership(algorithm))):
-                if pieces:
-                    self._work[shard].setdefault(name, []).extend(pieces)
+            self._outgoing.add(query, slot, batch)
         finally:
             batch.wipe()
 
-    def add_work(self, work: Mapping[str, list[Piece]], shard: int) -> None:
-        """Take pieces that were cut up elsewhere."""
-        for name, pieces in work.items():
-            self._work[shard].setdefault(name, []).extend(pieces)
+    def gather(self, query: str, slot: Slot, algorithm: Any, released: int) -> Any:
+        """Return the whole noisy state, with all rows in it that were applied.
 
-    def gather(self, name: str, algorithm: Any, released: int) -> Any:
-        """Return the whole noisy state, with all rows in it that were applied."""
-        self.flush()
+        A draw begins with a step, whether rows wait or not; its other states are gathered in the same one.
+        """
+        if not self._drawing:
+            self.flush()
+            self._drawing = True
+        return self.whole(label(query, slot), algorithm, released)
+
+    def whole(self, name: str, algorithm: Any, released: int) -> Any:
+        """Return the whole noisy state as the shards hold it."""
         ownership = self.ownership(algorithm)
         parts = self._link.send([Call(shard, "gather", (name,)) for shard in range(self._link.shards)])
         states = [division.decode_part(algorithm, data, ownership.count(shard)) for shard, data in enumerate(parts)]
@@ -160,14 +202,9 @@ class ClusterHolder:
             for state in states:
                 division.wipe_state(state)
 
-    def everywhere(self, method: str, *arguments: Any) -> None:
-        """Let every shard do one more step."""
-        self.everywhere_own(method, [arguments] * self._link.shards)
-
-    def everywhere_own(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Let every shard do one more step, each with its own arguments."""
-        self.step += 1
-        self._link.send([Call(shard, method, (self.step, *own)) for shard, own in enumerate(arguments)])
+    def refresh(self, query: str, slot: Slot) -> None:
+        """Let every shard freeze its part of a state, and start afresh."""
+        self._everywhere("refresh", [([label(query, slot)],)] * self._link.shards)
 
     def ownership(self, algorithm: Any) -> Ownership:
         """Return who owns which cell of an algorithm's state."""
@@ -175,23 +212,34 @@ class ClusterHolder:
         assert found is not None
         return Ownership(cells=found.cells, shards=self._link.shards)
 
+    def _close_part(self) -> None:
+        """Turn the batches since the last part into messages: of as many bytes whatever was selected."""
+        self._part.work = self._outgoing.messages(self._open)
+        self._parts.append(self._part)
+        self._part = _Part()
+
+    def _everywhere(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Let every shard do one more step, each with its own arguments."""
+        self.step += 1
+        self._link.send([Call(shard, method, (self.step, *own)) for shard, own in enumerate(arguments)])
+
 
 class DividedState:
     """A state whose cells are with the shards."""
 
-    __slots__ = ("_holder", "_name", "_released", "algorithm")
+    __slots__ = ("_holder", "_place", "_released", "algorithm")
 
-    def __init__(self, holder: ClusterHolder, name: str, algorithm: Any, released: int) -> None:
+    def __init__(self, holder: ClusterHolder, query: str, slot: Slot, algorithm: Any, released: int) -> None:
         self.algorithm = algorithm
-        self._holder, self._name, self._released = holder, name, released
+        self._holder, self._place, self._released = holder, (query, slot), released
 
     def apply(self, batch: Any) -> None:
-        """Take a checked batch, and wipe it; it is with the shards when the holder has settled."""
-        self._holder.send_rows(self._name, self.algorithm, batch)
+        """Take a checked batch, and wipe it; it is with the shards when the step is over."""
+        self._holder.send_rows(*self._place, batch)
 
     def release(self) -> Estimate:
         """Bring the noisy cells together and let the algorithm release them, as on one machine."""
-        state = self._holder.gather(self._name, self.algorithm, self._released)
+        state = self._holder.gather(*self._place, self.algorithm, self._released)
         try:
             with self._random() as source:
                 estimate: Estimate = self.algorithm.release(state, source)
@@ -206,14 +254,13 @@ class DividedState:
 
     def refresh(self) -> None:
         """Freeze and start afresh on every shard, if the algorithm was built for it."""
-        state = self._holder.gather(self._name, self.algorithm, self._released)
+        state = self._holder.gather(*self._place, self.algorithm, self._released)
         try:
             with self._random() as source:
                 self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
         finally:
             division.wipe_state(state)
-        self._holder.flush()
-        self._holder.everywhere("refresh", [self._name])
+        self._holder.refresh(*self._place)
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return the record that the coordinator stores; the cells are not in it."""

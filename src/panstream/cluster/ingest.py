@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from panstream.cluster.partitions import Partition
-from panstream.cluster.reading import Job, Totals, reader_of
+from panstream.cluster.reading import MOST_NUMBERS, Job, Totals, reader_of
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import RowSchema
 from panstream.errors import PanstreamError
@@ -17,11 +20,14 @@ __all__ = ["Ingested", "ingest", "ingest_frame"]
 
 @dataclass(slots=True, kw_only=True)
 class Ingested:
-    """What became of a task. ``totals`` is what it adds to states that stay whole."""
+    """What became of a task, in as many bytes whatever its rows hold.
 
-    rows: int = 0
-    skipped_count: int = 0
-    skipped: list[int] = field(default_factory=list)
+    ``counts`` are the rows read and the rows that some query could not use, ``skipped`` the first numbers of these and then -1.
+    ``totals`` is what the task adds to states that stay whole.
+    """
+
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
+    skipped: NDArray[np.int64] = field(default_factory=lambda: np.full(MOST_NUMBERS, -1))
     totals: Totals = field(default_factory=list)
     lost: list[int] = field(default_factory=list)  # shards that could not be reached: nothing counts yet
     refused: tuple[str, str, int | None] | None = None  # class and message of an error, and a row's number
@@ -41,17 +47,14 @@ def ingest(job: Job, task: Sequence[Partition], actors: Mapping[int, Any], table
         return Ingested(refused=(type(error).__name__, f"{task[0].name} cannot be read", None))
     try:
         names = [partition.name for partition in task]
-        started = [_start(actors.get(shard), (names, [*own.items()])) for shard, own in enumerate(found.work)]
+        started = [_start(actors.get(shard), (names, own)) for shard, own in enumerate(found.work)]
         _let_others_read(actors)
         lost = [shard for shard, future in enumerate(started) if not _acknowledged(future)]
-        totals = [(*key, total.copy(), events) for key, (total, events) in found.totals.items()]
-        return Ingested(
-            rows=found.rows,
-            skipped_count=found.skipped_count,
-            skipped=found.skipped,
-            totals=[] if lost else totals,
-            lost=lost,
-        )
+        totals = [(name, total.copy(), events.copy()) for name, (total, events) in found.totals.items()]
+        answer = Ingested(totals=[] if lost else totals, lost=lost)
+        answer.counts[:] = found.rows, found.skipped_count
+        answer.skipped[: len(found.skipped)] = found.skipped
+        return answer
     finally:
         found.wipe()
 

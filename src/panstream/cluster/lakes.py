@@ -156,9 +156,11 @@ def feed_tasks(
             raise _error(*result.refused)
         engine.absorbed([part.name for part in task], result.totals)
         done += 1
-        fed.rows, fed.batches = fed.rows + result.rows, fed.batches + 1
-        fed.note(result.skipped, ())
-        fed.skipped_count += result.skipped_count - len(result.skipped)
+        rows, skipped = result.counts.tolist()
+        numbers = result.skipped[result.skipped >= 0].tolist()
+        fed.rows, fed.batches = fed.rows + rows, fed.batches + 1
+        fed.note(numbers, ())
+        fed.skipped_count += skipped - len(numbers)
         if tick is not None:
             tick(fed.rows, done / count)
     engine.commit()

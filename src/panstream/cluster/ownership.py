@@ -69,7 +69,7 @@ class Ownership:
     ) -> list[tuple[NDArray[Any], ...]]:
         """Return for every shard the places of its rows and their columns, in order; rows beyond the cells are left out.
 
-        The arrays are fresh, since they travel; whoever sends or takes them in wipes them.
+        The arrays are fresh; whoever takes them in wipes them.
         """
         from panstream._kernels.shards import count_owners, sort_rows
 
@@ -77,7 +77,7 @@ class Ownership:
         counts = np.zeros(self.shards, np.int64)
         count_owners(cells, self.cells, self.shards, self.word, owners, counts)
         ends = np.cumsum(counts)
-        places = np.empty(int(ends[-1]), np.int32 if self.cells // self.shards < _SMALL else np.int64)
+        places = np.empty(int(ends[-1]), self.place)
         rows = scratch.array(places.size, np.int64)
         sort_rows(cells, owners, self.shards, ends - counts, places, rows)
         found = []
@@ -85,6 +85,11 @@ class Ownership:
             chosen = rows[start:stop]
             found.append((places[start:stop], *(column[chosen] for column in columns)))
         return found
+
+    @property
+    def place(self) -> type[np.int32] | type[np.int64]:
+        """Return the type of a place."""
+        return np.int32 if self.cells // self.shards < _SMALL else np.int64
 
     @property
     def word(self) -> np.uint64:

@@ -1,4 +1,8 @@
-"""Reading where the workers are: rows are read, checked, hashed and cut up by one worker, and only cells move on."""
+"""Reading where the workers are: rows are read, checked, hashed and cut up by one worker, and only cells move on.
+
+What leaves a task has as many bytes whatever its rows hold: see messages.py for what goes to the shards. What goes back to the
+coordinator has a place for every group and for the most row numbers that are told.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.cluster import division
-from panstream.cluster.division import Piece
-from panstream.cluster.ownership import Ownership
+from panstream.cluster.messages import Message, Outgoing, wipe_messages
 from panstream.cluster.partitions import Partition
-from panstream.cluster.shard import label, wipe_pieces
 from panstream.continual.tree_base import TreeBatch
 from panstream.engine.config import Config
-from panstream.engine.plan import needed_columns, plan_all
+from panstream.engine.plan import QueryPlan, needed_columns, plan_all
 from panstream.engine.rows import BadRowError, MicroBatch, RowSchema, wipe_array
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
@@ -26,12 +28,12 @@ from panstream.engine.sources.coalesce import Coalescer
 from panstream.engine.sources.parquet import ParquetFile
 from panstream.scratch import wipe
 
-__all__ = ["Cut", "Job", "Reader", "Totals", "reader_of"]
+__all__ = ["MOST_NUMBERS", "Cut", "Job", "Reader", "Totals", "reader_of"]
 
-_MOST_NUMBERS = 1000
+MOST_NUMBERS = 1000  # of rows that could not be used
 _ROWS_AT_ONCE = 1 << 17
 _MARKED = 8  # a byte for each cell, until the task is read, where there are at most so many cells a row
-Totals = list[tuple[str, tuple[int, int], NDArray[np.int64], int]]
+Totals = list[tuple[str, NDArray[np.int64], NDArray[np.int64]]]  # of every query: totals and events of all its groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,23 +50,19 @@ class Job:
 class Cut:
     """What the rows of a task mean for every shard, and for states that stay whole; and what was wrong with some."""
 
-    work: list[dict[str, list[Piece]]]
-    totals: dict[tuple[str, tuple[int, int]], tuple[NDArray[np.int64], int]] = field(default_factory=dict)
+    totals: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    work: list[list[Message]] = field(default_factory=list)  # of every shard
     rows: int = 0
     skipped_count: int = 0
     skipped: list[int] = field(default_factory=list)
-    marks: dict[tuple[str, tuple[int, int]], NDArray[np.uint8]] = field(default_factory=dict)
 
     def wipe(self) -> None:
         """Overwrite all of it."""
         for own in self.work:
-            for pieces in own.values():
-                wipe_pieces(pieces)
-        for marks in self.marks.values():
-            wipe(marks)
-        for total, _ in self.totals.values():
+            wipe_messages(own)
+        for total, events in self.totals.values():
             wipe(total)
-        self.marks.clear()
+            wipe(events)
 
 
 class Reader:
@@ -77,23 +75,29 @@ class Reader:
         self.schema = RowSchema.of(config.stream, needed_columns(config))
         self.select = Selector(config)
         self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
-        self.divided = {plan.config.name: division.division_of(plan.algorithm) for plan in plans}
+        self.whole = {plan.config.name: plan for plan in plans if division.division_of(plan.algorithm) is None}
+        queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
+        self._outgoing = Outgoing(queries, job.shards, marked=_MARKED)
+        self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}
 
     def cut(self, partitions: Iterable[Partition], table: Any = None) -> Cut:
         """Return what every shard must do for the rows of a task."""
         task = list(partitions)
         rows = sum(partition.rows for partition in task) if table is None else table.num_rows
-        found = Cut(work=[{} for _ in range(self.shards)])
+        found = Cut(totals={name: _zeros(plan) for name, plan in self.whole.items()})
+        self._outgoing.expect(rows)
         try:
             for partition in task:
                 for batch in self._read(partition, table):
                     try:
-                        self._cut(batch, rows, found)
+                        self._cut(batch, found)
                     finally:
                         self.select.wipe()
                         batch.wipe()
-            self._deal_out(found)
+            self._outgoing.expect(max(0, found.rows - rows))  # of text, rows are only known now
+            found.work = self._outgoing.messages(self._slots)
         except BaseException:
+            self._outgoing.wipe()
             found.wipe()
             raise
         return found
@@ -145,7 +149,7 @@ class Reader:
         for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
             yield typed.from_arrow(batch, self.schema, owned=False)
 
-    def _cut(self, batch: MicroBatch, task_rows: int, found: Cut) -> None:
+    def _cut(self, batch: MicroBatch, found: Cut) -> None:
         rows = self.select(batch)
         known = None if rows.times is None else np.isfinite(rows.times)
         skipped = None if known is None or known.all() else ~known
@@ -157,7 +161,10 @@ class Reader:
                 skipped = bad if skipped is None else skipped | bad
             for prepared in query.prepare(rows, rows.queries[name], usable, None):
                 for slot, checked in prepared.batches:
-                    self._take(found, name, slot, checked, task_rows)
+                    if name in self.whole:
+                        _add_up(found.totals[name], slot[1], checked)
+                    else:
+                        self._outgoing.add(name, slot, checked)
                 prepared.wipe()
         numbers = [bad.row for bad in batch.bad_rows]
         if skipped is not None and skipped.any():
@@ -166,35 +173,7 @@ class Reader:
             raise BadRowError(f'row {numbers[0]} cannot be used, and on_bad_row is "stop"', row=numbers[0])
         found.rows += batch.rows_read
         found.skipped_count += len(numbers)
-        found.skipped += numbers[: max(0, _MOST_NUMBERS - len(found.skipped))]
-
-    def _take(self, found: Cut, name: str, slot: tuple[int, int], checked: Any, task_rows: int) -> None:
-        query, divided = self.queries[name], self.divided[name]
-        if divided is None:
-            _add_up(found.totals, (name, slot), checked)
-        elif divided.markable and divided.cells * len(query.plan.groups) <= _MARKED * task_rows:
-            if (name, slot) not in found.marks:
-                found.marks[name, slot] = np.zeros(divided.cells, np.uint8)
-            division.mark(query.plan.algorithm, checked, found.marks[name, slot])
-        else:
-            parts = division.split(query.plan.algorithm, checked, self._ownership(name))
-            for own, pieces in zip(found.work, parts, strict=True):
-                if pieces:
-                    own.setdefault(label(name, slot), []).extend(pieces)
-
-    def _deal_out(self, found: Cut) -> None:
-        """Turn the marks of the whole task into one bit for each cell of every shard."""
-        for (name, slot), marks in found.marks.items():
-            ownership = self._ownership(name)
-            for shard, own in enumerate(found.work):
-                own.setdefault(label(name, slot), []).append(division.packed(marks, ownership, shard))
-            wipe(marks)
-        found.marks.clear()
-
-    def _ownership(self, name: str) -> Ownership:
-        divided = self.divided[name]
-        assert divided is not None
-        return Ownership(cells=divided.cells, shards=self.shards)
+        found.skipped += numbers[: max(0, MOST_NUMBERS - len(found.skipped))]
 
 
 def _first(piece: typed.Piece, rows: int) -> typed.Piece:
@@ -208,11 +187,16 @@ def _first(piece: typed.Piece, rows: int) -> typed.Piece:
     return typed.Piece(piece.columns.slice(0, kept), rows, bad)
 
 
-def _add_up(totals: dict[Any, tuple[NDArray[np.int64], int]], key: Any, checked: Any) -> None:
+def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    width, groups = getattr(plan.algorithm, "width", 1), len(plan.groups)
+    return np.zeros((groups, width), np.int64), np.zeros(groups, np.int64)
+
+
+def _add_up(found: tuple[NDArray[np.int64], NDArray[np.int64]], group: int, checked: Any) -> None:
     assert isinstance(checked, TreeBatch)
-    total, events = totals.get(key, (np.zeros_like(checked.total), 0))
-    totals[key] = (total + checked.total, events + checked.events)
-    wipe(total)
+    total, events = found
+    total[group] += checked.total
+    events[group] += checked.events
 
 
 _READERS: dict[str, Reader] = {}

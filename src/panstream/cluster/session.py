@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from panstream.cluster.coordinator import ClusterEngine, stored_shards
+from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.hygiene import local_cluster, quieten
 from panstream.cluster.lakes import feed_files
+from panstream.cluster.moving import stored_shards
 from panstream.cluster.partitions import can_read_apart, partitions_of
 from panstream.cluster.reading import Job
 from panstream.engine.config import Config

@@ -1,32 +1,46 @@
-"""A shard: its own cells of every divided state, one snapshot, and what it has seen. It knows nothing of Dask.
+"""A shard: its own cells of every divided state, one snapshot, and the batches of its last steps. It knows nothing of Dask.
 
 A call that changes the state carries a step number that only grows. A step that was done is acknowledged again and not done
-again, and so is a batch of a producer that came so far already: lost acknowledgements and retries change nothing.
+again, and so is a batch that is here already: lost acknowledgements and retries change nothing. Every step reaches every shard,
+whether it has rows for it or not, so that nothing here but the noisy cells depends on what rows hold.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from panstream.cluster import division
-from panstream.cluster.division import Piece
+from panstream.cluster import division, messages
+from panstream.cluster.messages import Message, wipe_messages
 from panstream.cluster.ownership import Ownership
 from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness import Source
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Part", "Shard", "Work", "destroy", "label", "wipe_pieces"]
+__all__ = ["Origin", "Part", "Shard", "Status", "destroy", "label", "reached"]
 
-_FORMAT = 1
+_FORMAT = 2
+_BITS, _LAST = (
+    32,
+    (1 << 32) - 1,
+)  # of format 1, where a position was sequence · 2**32 + 2**32 - 1, or + rows of the batch
 
-Work = Sequence[tuple[str, Sequence[Piece]]]  # which state, and what happens to it
-Part = tuple[str | None, int, Sequence[str], Work]  # a batch: its producer and number, states to start, work
+Origin = tuple[str, int, float | None]
+"""A batch: its producer, its number, and, if it goes on in another step, the time of its next row."""
+
+Part = tuple[Sequence[Origin], Sequence[str], Sequence[Message]]  # batches, states to start, what happens to states
+Status = tuple[int, list[Origin], list[str], list[str]]  # last step, batches of the last steps, partitions, states
+
+
+def reached(origin: Origin) -> tuple[int, float]:
+    """Return how far a producer came by a batch: larger is later."""
+    _, sequence, time = origin
+    return sequence, math.inf if time is None else time
 
 
 def label(query: str, slot: tuple[int, int]) -> str:
@@ -59,7 +73,8 @@ class Shard:
     ) -> None:
         self.number, self.shards = number, shards
         self.step = 0
-        self.seen: dict[str, int] = {}
+        self.recent: dict[str, tuple[int, Origin]] = {}  # the last batch of a producer and its step, while that matters
+        self.absorbed: dict[str, None] = {}  # partitions that workers read
         self._algorithms = dict(algorithms)
         self._states: dict[str, Any] = {}
         self._parked: dict[str, bytes] = {}  # states of queries that are not asked any more
@@ -86,53 +101,68 @@ class Shard:
         self._states.clear()
         self._broken = True
 
-    def status(self) -> tuple[int, dict[str, int], list[str]]:
-        """Return the last step, how far every producer came, and the names of the states: all public."""
+    def status(self) -> Status:
+        """Return the last step, the batches of the last steps, partitions, and the names of the states: all public."""
         self._check_whole()
-        return self.step, dict(self.seen), [*self._states]
+        return self.step, [origin for _, origin in self.recent.values()], [*self.absorbed], [*self._states]
 
-    def apply(self, step: int, parts: Sequence[Part]) -> None:
-        """Take batches in, each once, after starting those of its states that are missing; durable when this returns."""
+    def apply(self, step: int, committed: int, kept: Collection[str], parts: Sequence[Part]) -> None:
+        """Take batches in, each once, after starting those of its states that are missing; durable when this returns.
+
+        Batches up to step ``committed`` never come again and are forgotten, except those of the producers ``kept``.
+        """
         self._check_whole()
         try:
             if step <= self.step:
                 return
             with self._all_or_nothing():
-                for producer, sequence, opened, work in parts:
+                self.recent = {
+                    producer: entry
+                    for producer, entry in self.recent.items()
+                    if entry[0] > committed or producer in kept
+                }
+                for origins, opened, work in parts:
                     for name in opened:
                         self._open(name)
-                    if producer is None or self.seen.get(producer, -1) < sequence:
+                    if not origins or not all(self._has(origin) for origin in origins):
                         self._do(work)
-                    if producer is not None:
-                        self.seen[producer] = max(sequence, self.seen.get(producer, -1))
+                    self.recent |= {origin[0]: (step, origin) for origin in origins if not self._has(origin)}
                 self._commit(step)
         finally:
-            for _, _, _, work in parts:
-                _wipe_work(work)
+            for _, _, work in parts:
+                wipe_messages(work)
 
-    def absorb(self, producers: Sequence[str], work: Work) -> None:
-        """Take in what some producers add together, in whatever order such calls come; durable when this returns.
+    def _has(self, origin: Origin) -> bool:
+        entry = self.recent.get(origin[0])
+        return entry is not None and reached(entry[1]) >= reached(origin)
 
-        Each producer counts once, so that of those in one call all are new here or none is.
+    def absorb(self, producers: Sequence[str], work: Sequence[Message]) -> None:
+        """Take in what some partitions add together, in whatever order such calls come; durable when this returns.
+
+        Each partition counts once, so that of those in one call all are new here or none is.
         """
         self._check_whole()
         try:
-            fresh = [producer for producer in producers if producer not in self.seen]
+            fresh = [producer for producer in producers if producer not in self.absorbed]
             if not fresh:
                 return
             if len(fresh) < len(producers):
                 raise StoreError(f"shard {self.number} has some of these partitions and not others")
             with self._all_or_nothing():
                 self._do(work)
-                self.seen |= dict.fromkeys(producers, 0)
+                self.absorbed |= dict.fromkeys(producers)
                 self._commit(self.step)
         finally:
-            _wipe_work(work)
+            wipe_messages(work)
 
-    def _do(self, work: Work) -> None:
-        for name, pieces in work:
-            with self._random() as source:
-                division.take(self._algorithms[query_of(name)], self._states[name], pieces, source)
+    def _do(self, work: Sequence[Message]) -> None:
+        for message in work:
+            query = message.query
+
+            def state_of(slot: tuple[int, int], query: str = query) -> Any:
+                return self._states[label(query, slot)]
+
+            messages.take(message, self._algorithms[query], state_of, self._random)
 
     def gather(self, name: str) -> bytes:
         """Return this shard's part of a state: for one who is about to release it, and nobody else."""
@@ -142,7 +172,9 @@ class Shard:
             self._algorithms[query], self._states[name], self._ownership(query).count(self.number)
         )
 
-    def replace(self, step: int, states: Mapping[str, bytes], seen: Mapping[str, int]) -> None:
+    def replace(
+        self, step: int, states: Mapping[str, bytes], recent: Sequence[Origin], absorbed: Iterable[str]
+    ) -> None:
         """Take over whole parts, when cells are dealt out anew."""
         self._check_whole()
         if step <= self.step:
@@ -150,7 +182,8 @@ class Shard:
         with self._all_or_nothing():
             for name, data in states.items():
                 self._states[name] = self._decode(name, data)
-            self.seen = dict(seen)
+            self.recent = {origin[0]: (step, origin) for origin in recent}
+            self.absorbed = dict.fromkeys(absorbed)
             self._commit(step)
 
     def refresh(self, step: int, names: Iterable[str]) -> None:
@@ -176,16 +209,6 @@ class Shard:
                 state = self._states.pop(name, None)
                 if state is not None:
                     division.wipe_state(state)
-            self._commit(step)
-
-    def forget(self, step: int, producers: Iterable[str]) -> None:
-        """Remember no longer how far some producers came."""
-        self._check_whole()
-        if step <= self.step:
-            return
-        with self._all_or_nothing():
-            for producer in producers:
-                self.seen.pop(producer, None)
             self._commit(step)
 
     def _open(self, name: str) -> None:
@@ -214,19 +237,39 @@ class Shard:
         damaged = "the store holds something else than a shard's state"
         try:
             meta = json.loads(parts.pop("meta"))
-            found = (meta["format"], meta["number"], meta["shards"])
-            self.step, self.seen = meta["step"], dict(meta["seen"])
+            found = (meta["number"], meta["shards"])
+            self.step = meta["step"]
+            if meta["format"] == 1:
+                self._read_first_format(meta["seen"])
+            elif meta["format"] == _FORMAT:
+                self.recent = {origin[0]: (step, tuple(origin)) for step, origin in meta["recent"]}
+                self.absorbed = dict.fromkeys(meta["absorbed"])
+            else:
+                raise ValueError
         except (KeyError, ValueError, TypeError):
             raise StoreDamaged(damaged) from None
-        if found != (_FORMAT, self.number, self.shards):
+        if found != (self.number, self.shards):
             raise StoreDamaged(
-                f"the store is that of shard {found[1]} of {found[2]}, not of shard {self.number} of {self.shards}"
+                f"the store is that of shard {found[0]} of {found[1]}, not of shard {self.number} of {self.shards}"
             )
         for name, data in parts.items():
             if query_of(name) in self._algorithms:
                 self._states[name] = self._decode(name, data)
             else:
                 self._parked[name] = data
+
+    def _read_first_format(self, seen: Mapping[str, int]) -> None:
+        """Take over positions from a store in which partitions had 0, and batches numbers with 32 more bits."""
+        for producer, number in seen.items():
+            if number == 0:
+                self.absorbed[producer] = None
+            elif number & _LAST == _LAST:
+                self.recent[producer] = (self.step, (producer, number >> _BITS, None))
+            else:
+                raise StoreError(
+                    "the store was left in the middle of a batch by an earlier release: start it once with that, and let "
+                    "its producers send the batch again"
+                )
 
     def _commit(self, step: int) -> None:
         self.step = step
@@ -237,7 +280,8 @@ class Shard:
             "number": self.number,
             "shards": self.shards,
             "step": step,
-            "seen": self.seen,
+            "recent": [*self.recent.values()],
+            "absorbed": [*self.absorbed],
         }
         states = {name: self.gather(name) for name in self._states}
         self._store.commit({"meta": json.dumps(meta).encode(), **self._parked, **states})
@@ -253,21 +297,6 @@ class Shard:
         except BaseException:
             self.close()
             raise
-
-
-def _wipe_work(work: Work) -> None:
-    for _, pieces in work:
-        wipe_pieces(pieces)
-
-
-def wipe_pieces(pieces: Iterable[Piece]) -> None:
-    """Overwrite arrays that have travelled, also where they came as memory that may not be written."""
-    for _, columns in pieces:
-        for array in columns:
-            if array.nbytes and array.flags.c_contiguous:
-                ctypes.memset(array.ctypes.data, 0, array.nbytes)
-            elif array.nbytes:
-                array.fill(0)
 
 
 def destroy(directory: str | os.PathLike[str]) -> None:

@@ -82,6 +82,7 @@ class Engine:
         self.log = self._open_log()
         try:
             self._kept = Kept.restore(config, self._store, self._queries, self.log)
+            self._restored()
             self._stream_clock.newest = self._kept.newest
             self._drawn = self._kept.drawn
             self._start_clocks()
@@ -90,6 +91,9 @@ class Engine:
         except BaseException:
             self.close()
             raise
+
+    def _restored(self) -> None:
+        """Do what a kind of engine does with what it finds stored, before that is committed again."""
 
     def _open_log(self) -> ReleaseLog:
         failed = ""

@@ -48,6 +48,10 @@ class Kept:
     parked: dict[str, Any] = field(default_factory=dict)  # queries that the configuration no longer names
     parked_states: dict[str, bytes] = field(default_factory=dict)
     stream_config: StreamConfig | None = None
+    begun: tuple[str, int, float | None] | None = (
+        None  # of a cluster: producer, number and next time of a batch cut short
+    )
+    old_numbers: bool = False  # of a cluster: whether an earlier release counted rows in ``seen``
 
     @classmethod
     def restore(
@@ -96,6 +100,8 @@ class Kept:
             intrusions=meta["intrusions"],
             newest=meta["newest"] if on else None,
             dirty=meta["dirty"] if on else True,
+            begun=tuple(meta["begun"]) if on and meta.get("begun") else None,
+            old_numbers="begun" not in meta,
         )
 
     def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
@@ -106,6 +112,7 @@ class Kept:
             "stream": self.stream,
             "with_states": self.with_states,
             "seen": self.seen,
+            "begun": self.begun,
             "ledger": self.ledger.to_json(),
             "drawn": [[r.query, r.number, r.time, r.record] for r in drawn],
             "intrusions": self.intrusions,

@@ -257,8 +257,7 @@ class ModularCounter(Algorithm[CounterState]):
 
     def pieces(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Piece]:
         """Yield rows, their cells and public factors, piece by piece; cells beyond the last are outside the sample."""
-        multipliers = self.prime if self.placement.open and self._multiplied else 0
-        return self.placement.pieces(batch.ids, scratch, multipliers=multipliers)
+        return self.placement.pieces(batch.ids, scratch, multipliers=self.prime if self.factored else 0)
 
     def add(
         self,
@@ -276,6 +275,11 @@ class ModularCounter(Algorithm[CounterState]):
             add(state.counters, cells, weights, modulus, inverse)
         else:
             add_multiples(state.counters, cells, weights, factors, modulus, inverse)
+
+    @property
+    def factored(self) -> bool:
+        """Return whether rows carry a public factor, by which their weights are multiplied."""
+        return self.placement.open and self._multiplied
 
     @property
     def _multiplied(self) -> bool:
