@@ -191,11 +191,11 @@ def test_one_step_slots_refuse_updates(name):
 
 
 def test_values_are_refused_by_row_or_clipped():
-    refusing = build("binary", upper=3).start()
+    refusing = build("binary", upper=3, outside="refuse").start()
     with pytest.raises(InvalidBatch) as caught:
         refusing.ticks([1, 3, 4, 0])
     assert caught.value.row == 2
-    clipping = build("binary", epsilon=math.inf, upper=3, outside="clip").start()
+    clipping = build("binary", epsilon=math.inf, upper=3).start()
     assert clipping.ticks([1, 9, -5]).value.tolist() == [1, 4, 4]
     for bad in ([None], [math.nan], ["1"], [True], [1 << 70]):
         with pytest.raises(InvalidBatch):
@@ -203,7 +203,7 @@ def test_values_are_refused_by_row_or_clipped():
 
 
 def test_fixed_point_numbers():
-    exact = build("binary", epsilon=math.inf, lower=-1.5, upper=2.5, fraction_bits=3).start()
+    exact = build("binary", epsilon=math.inf, lower=-1.5, upper=2.5, fraction_bits=3, outside="refuse").start()
     assert exact.ticks([0.125, 2.5, -1.5, 0.06]).value.tolist() == [0.125, 2.625, 1.125, 1.125]
     assert exact.ticks([0.07]).value.tolist() == [1.25]  # rounded to eighths
     with pytest.raises(InvalidBatch) as caught:
@@ -262,7 +262,7 @@ def test_nothing_is_released_before_the_first_tick(name):
 def test_numbers_beyond_all_bounds_are_refused_or_clipped():
     shared = {"epsilon": math.inf, "upper": 1.0, "fraction_bits": 40}
     with pytest.raises(InvalidBatch, match="row 1: values must be between 0.0 and 1.0"):
-        build("binary", **shared).start().ticks([0.0, 1e308, -1.0])
+        build("binary", **shared, outside="refuse").start().ticks([0.0, 1e308, -1.0])
     assert build("binary", **shared, outside="clip").start().ticks([1e308, -1e308]).value.tolist() == [1.0, 1.0]
 
 
@@ -275,5 +275,15 @@ def test_unit_and_adjacency_are_stated():
     counts = build("binary", most_events=9)
     assert counts.sensitivity == 1  # nine events a slot, but one of them is protected
     assert len(counts.start().ticks([9, 0, 5])) == 3
-    with pytest.raises(InvalidBatch):
-        counts.start().ticks([10])
+    exact = build("binary", epsilon=math.inf, most_events=9).start()
+    assert exact.ticks([10]).value.tolist() == [9]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_refusing_a_batch_for_one_value_has_no_claim(name):
+    """One value would decide whether a thousand others count: no loss bounds that."""
+    assert build(name).claim().is_private
+    claim = build(name, outside="refuse").claim()
+    assert claim.epsilon == math.inf
+    assert "one value decide" in claim.note
+    assert build(name, outside="refuse").start().ticks([1]).claim.epsilon == math.inf

@@ -72,6 +72,7 @@ def test_values_outside_are_clipped_or_refused() -> None:
     clipping.update([-5.0, 0.5, 7.0])
     assert clipping.tick().value == pytest.approx(1.5)
     refusing = Monitor(ContinualSum(epsilon=1.0, lower=0.0, upper=1.0, outside="refuse", horizon=5))
+    assert refusing.claim().epsilon == math.inf
     before = snapshot(refusing.state)
     for call in (refusing.update, refusing.ticks):
         with pytest.raises(InvalidBatch, match="row 1"):

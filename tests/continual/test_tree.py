@@ -10,6 +10,7 @@ from scipy import stats
 from continual.tree_twin import TwinTree
 from panstream.algorithm import Monitor
 from panstream.catalogue import ALGORITHMS
+from panstream.continual.least_squares import LeastSquaresTree
 from panstream.continual.tree import KaryTree
 from panstream.continual.tree_base import TreeState
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, InvalidParameter, NotSupported
@@ -197,7 +198,7 @@ def test_an_interrupted_call_leaves_the_state_as_it_was() -> None:
     assert snapshot(state) == before
 
 
-@pytest.mark.parametrize("values", [[2], [-1], [0, None], [0.5], ["1"], [True], [float("nan")]])
+@pytest.mark.parametrize("values", [[1 << 70], [0, None], [0.5], ["1"], [True], [float("nan")]])
 def test_bad_rows_are_refused(values: list[Any]) -> None:
     tree = KaryTree(epsilon=1.0, horizon=10)
     with pytest.raises(InvalidBatch):
@@ -207,6 +208,17 @@ def test_bad_rows_are_refused(values: list[Any]) -> None:
     with pytest.raises(InvalidBatch):
         monitor.ticks(values)
     assert snapshot(monitor.state) == before
+
+
+def test_values_outside_the_range_are_moved_to_its_bounds() -> None:
+    """Refusing their batch would let one value decide whether the others count."""
+    for tree in (
+        KaryTree(epsilon=math.inf, horizon=10, lower=-1, upper=2),
+        LeastSquaresTree(epsilon=math.inf, horizon=10, lower=-1, upper=2),
+    ):
+        monitor = Monitor[Any](tree)
+        monitor.update(np.array([7, -7, 1]))
+        assert monitor.tick().value == 2
 
 
 def test_one_step_ticks_refuse_slots_of_several_steps() -> None:

@@ -22,7 +22,7 @@ from panstream.codec import FieldLayout
 from panstream.continual.counter_state import IDLE, CounterState, Shape, empty_state, refresh_state, state_layout
 from panstream.continual.intrusion_transform import PSums, Transform
 from panstream.continual.noise_sum import NoiseParts, error_bound, half_width, noise_variance
-from panstream.continual.slots import Amounts, Outside, Protects, SlotRange
+from panstream.continual.slots import REFUSES, Amounts, Outside, Protects, SlotRange
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim, Intrusions
@@ -59,7 +59,8 @@ class SlotCounter(Algorithm[CounterState]):
         unit: "event" protects one value, added or removed; "slot" protects all that happened in one slot, exchanged
             for anything else in the range, and needs ``one_step_ticks``.
         fraction_bits: values are numbers, rounded to multiples of 2**-fraction_bits; 0 takes integers only.
-        outside: "refuse" a batch with a value outside the range, or "clip" the value.
+        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one value
+            would decide whether all others of its batch count.
         one_step_ticks: a slot is filled and closed in one step by ``ticks`` and ``update`` is refused, so a slot needs
             no noise of its own before it closes.
         most_events: how many events one value given to ``ticks`` may stand for.
@@ -74,7 +75,7 @@ class SlotCounter(Algorithm[CounterState]):
     upper: float = 1
     unit: Protects = "event"
     fraction_bits: int = 0
-    outside: Outside = "refuse"
+    outside: Outside = "clip"
     one_step_ticks: bool = False
     most_events: int = 1
 
@@ -166,7 +167,7 @@ class SlotCounter(Algorithm[CounterState]):
     def claim(self) -> Claim:
         """Return the exact joint loss of one look at any time and all outputs."""
         private = math.isfinite(self.epsilon)
-        return Claim(
+        claim = Claim(
             epsilon=self.epsilon,
             unit=self.unit,
             adjacency="add-remove" if self.unit == "event" else "replace",
@@ -177,6 +178,7 @@ class SlotCounter(Algorithm[CounterState]):
             public=("how many slots were closed, and in how many steps",),
             note="" if private else "no noise: for tests only",
         )
+        return claim if self.outside == "clip" else claim.without_privacy(REFUSES)
 
     def loss_parts(self) -> dict[str, float]:
         """Return what epsilon is made of, where it is made of several parts."""

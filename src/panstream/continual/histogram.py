@@ -50,7 +50,8 @@ class RangeHistogram(Tree):
         quantile: which one ``tick`` answers with; 0 is the minimum and 1 the maximum, as far as the noise lets them be
             seen: the outermost cell up to which there surely (95%) is a value, with a one-sided interval.
         branching, depth: the tree over the range; 16 and 2 make 256 cells.
-        outside: "clip" moves values into the range, "refuse" refuses the batch and names the row.
+        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one value
+            would decide whether all others of its batch count.
         The others as in :class:`panstream.continual.tree_base.Tree`.
 
     Example

@@ -17,6 +17,7 @@ from panstream.batch import integers
 from panstream.codec import FieldLayout, noise, noised, public
 from panstream.continual.fixed_point import Steps
 from panstream.continual.noise_sum import error_bound, half_width
+from panstream.continual.slots import clipped
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim, Intrusions
@@ -67,7 +68,7 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
     Parameters
         epsilon: total loss; ``math.inf`` switches all noise off, for tests.
         horizon: number of ticks.
-        lower, upper: range of one event; values outside are refused.
+        lower, upper: range of one event; values outside are moved to the nearer bound.
         radices: children per node from the leaves up; chosen for the horizon, and kept in stored bytes.
 
     Example
@@ -158,7 +159,7 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
 
     def batch(self, values: Any) -> Steps:
         """Check events of the open slot, one per row."""
-        rows, copied = integers(values, name="values", lower=self.lower, upper=self.upper)
+        rows, copied = clipped(values, self.lower, self.upper)
         return Steps(rows, (rows,) if copied else ())
 
     def update(self, state: LeastSquaresState, batch: Steps, source: Source) -> None:

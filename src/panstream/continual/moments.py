@@ -123,7 +123,8 @@ class ContinualMean(Tree):
     Parameters
         lower, upper: range of a value.
         resolution: length of a step, a 2**20th of the range by default. Sums are exact below 2**53 steps.
-        outside: "clip" moves values into the range, "refuse" refuses the batch and names the row.
+        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one value
+            would decide whether all others of its batch count.
         adjacency: "add-remove" or "replace".
         The others as in :class:`panstream.continual.tree_base.Tree`.
 

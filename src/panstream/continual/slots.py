@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,10 @@ from panstream.batch import integers, numbers
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.scratch import wipe
 
-__all__ = ["Amounts", "Outside", "Protects", "SlotRange"]
+__all__ = ["REFUSES", "Amounts", "Outside", "Protects", "SlotRange", "clipped"]
 
-Outside = Literal["refuse", "clip"]
+Outside = Literal["clip", "refuse"]
+REFUSES = 'outside="refuse" lets one value decide whether all others of its batch count'
 Protects = Literal["event", "slot"]
 
 _LARGEST = 1 << 40
@@ -54,8 +55,8 @@ class SlotRange:
             raise InvalidParameter(f"lower must not exceed upper, got lower={self.lower} and upper={self.upper}")
         if self.fraction_bits == 0 and not (float(self.lower).is_integer() and float(self.upper).is_integer()):
             raise InvalidParameter("lower and upper must be integers unless fraction_bits is positive")
-        if self.outside not in ("refuse", "clip"):
-            raise InvalidParameter(f"outside must be 'refuse' or 'clip', got outside={self.outside!r}")
+        if self.outside not in get_args(Outside):
+            raise InvalidParameter(f"outside must be 'clip' or 'refuse', got outside={self.outside!r}")
         if not 1 <= self.reach <= _LARGEST:
             raise InvalidParameter(
                 f"lower and upper must span 1..2**40 steps of 2**-{self.fraction_bits}, got {self.reach} steps"
@@ -82,11 +83,11 @@ class SlotRange:
             data = [data]
         low, high = (times * step for step in self.steps)
         if self.fraction_bits == 0:
-            bounds = {"lower": low, "upper": high} if self.outside == "refuse" else {}
-            values, copied = integers(data, name="values", **bounds)
-            if self.outside == "refuse":
-                return Amounts(values, (values,) if copied else ())
-            return self._clipped(values, copied, low, high)
+            if self.outside == "clip":
+                values, copied = clipped(data, low, high)
+            else:
+                values, copied = integers(data, name="values", lower=low, upper=high)
+            return Amounts(values, (values,) if copied else ())
         return self._fixed_point(data, low, high)
 
     def _fixed_point(self, data: Any, low: int, high: int) -> Amounts:
@@ -115,8 +116,12 @@ class SlotRange:
             unit = 1 << self.fraction_bits
             raise InvalidBatch(f"values must be between {low / unit} and {high / unit}", row=first)
 
-    @staticmethod
-    def _clipped(values: NDArray[np.int64], copied: bool, low: int, high: int) -> Amounts:
-        kept = values if copied else np.empty_like(values)
-        np.clip(values, low, high, out=kept)
-        return Amounts(kept, (kept,))
+
+def clipped(data: Any, low: int, high: int) -> tuple[NDArray[np.int64], bool]:
+    """Return integers moved into a range, and whether they are a copy to be wiped."""
+    values, copied = integers(data, name="values")
+    if not values.size or (int(values.min()) >= low and int(values.max()) <= high):
+        return values, copied
+    kept = values if copied else np.empty_like(values)
+    np.clip(values, low, high, out=kept)
+    return kept, True

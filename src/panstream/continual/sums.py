@@ -88,7 +88,8 @@ class ContinualSum(Tree):
     Parameters
         lower, upper: range of a value.
         resolution: length of a step; the larger bound over 2**20 by default. Sums are exact below 2**53 steps.
-        outside: "clip" moves values into the range, "refuse" refuses the batch and names the row.
+        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one value
+            would decide whether all others of its batch count.
         unit: "event", or "slot" (needs ``one_step_ticks``).
         The others as in :class:`panstream.continual.tree_base.Tree`.
 

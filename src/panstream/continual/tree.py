@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from panstream.batch import integers
 from panstream.continual.fixed_point import Steps
+from panstream.continual.slots import clipped
 from panstream.continual.tree_base import SLOT_TOTAL, Tree
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Adjacency, Unit
@@ -32,7 +33,7 @@ class KaryTree(Tree):
         ``one_step_ticks`` 323, 905, 1351, 2684.
 
     Parameters
-        lower, upper: range of one event; values outside are refused.
+        lower, upper: range of one event; values outside are moved to the nearer bound.
         unit: "event", or "slot" (needs ``one_step_ticks``). ``ticks`` takes the total of every slot; with "slot" it
             must be in the range, with "event" it may stand for any number of events.
         The others as in :class:`panstream.continual.tree_base.Tree`.
@@ -78,7 +79,7 @@ class KaryTree(Tree):
 
     def read(self, values: Any) -> Steps:
         """Return integers within the range, one event each."""
-        rows, copied = integers(values, name="values", lower=self.lower, upper=self.upper)
+        rows, copied = clipped(values, self.lower, self.upper)
         return Steps(rows, (rows,) if copied else ())
 
     def read_slots(self, values: Any) -> Steps:

@@ -19,6 +19,7 @@ from panstream.continual.epochs import EPOCHS, MOST_SLOTS
 from panstream.continual.fixed_point import Steps
 from panstream.continual.noise_sum import error_bound, half_width
 from panstream.continual.radices import MOST_CAPACITY, MOST_LEVELS, TreeShape, choose_shape
+from panstream.continual.slots import REFUSES
 from panstream.continual.tree_engine import TreeEngine, TreeState, most_slots
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, Estimates
@@ -177,7 +178,7 @@ class Tree(Algorithm[TreeState]):
         if self.counts_events:
             facts.append("the number of events in every slot")
         note = "" if self.contributions is None else f"a user has at most {self.contributions} row(s)"
-        return Claim(
+        claim = Claim(
             epsilon=self.epsilon,
             unit=unit,
             adjacency=adjacency,
@@ -187,6 +188,7 @@ class Tree(Algorithm[TreeState]):
             public=tuple(facts),
             note="no noise: for tests only" if math.isinf(self.epsilon) else note,
         )
+        return claim if getattr(self, "outside", "clip") == "clip" else claim.without_privacy(REFUSES)
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the rows of all levels, the past, and the public clock."""
