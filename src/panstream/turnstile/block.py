@@ -46,7 +46,7 @@ class BlockCounter(ModularCounter):
         buckets, levels: ids of any kind. Users who share a bucket are added up first: with weights of one sign the sum is too
             small by at most the factor x/(-ln(1-x)), x = (sum read)/(buckets·crop), which the interval allows for. With
             levels, the first one with x below 1/8 is read. Weights of both signs may cancel within a bucket.
-        independence, max_weight, releases, adjacency, key: as everywhere.
+        independence (at least 4), mixed, max_weight, releases, adjacency, key: as everywhere.
 
     Example
         >>> counter = BlockCounter(universe=20_000, epsilon=2.0, crop=4, largest=24).start()
@@ -66,6 +66,7 @@ class BlockCounter(ModularCounter):
             raise InvalidParameter(f"crop must be at least 1, got crop={self.crop}")
         if not 1 <= self.largest <= MAX_MODULUS // 4 or self.crop > MAX_MODULUS // 4:
             raise InvalidParameter(f"largest and crop must be in 1..2**60, got largest={self.largest}")
+        self.placement.check_inverted()
 
     @property
     def prime(self) -> int:
@@ -116,6 +117,8 @@ class BlockCounter(ModularCounter):
 
         def rule(level: float) -> tuple[float, float]:
             low, high = linear.interval(unbiased, level)
+            if not self.placement.invertible:
+                return 0.0, math.inf
             return low, high * self.collision_factor(high * float(self._shares[first]))
 
         return Estimate.clipped(

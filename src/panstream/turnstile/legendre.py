@@ -44,7 +44,8 @@ class LegendreCounter(ModularCounter):
         universe, sample: ids 0..U-1, of whom ``sample`` (all by default) have a counter; or
         buckets, levels: ids of any kind, hashed. Every id's weights carry a public factor of its own, so that users who
             share a bucket do not cancel out. One level is right for up to about 2·buckets users; each further one doubles that.
-        independence: use a k-wise independent family instead of the keyed mixer.
+        independence: use a k-wise independent family, k at least 4, after a fixed public bijection, instead of the keyed mixer.
+        mixed: False only for states of format 1, whose families saw ids as they are: runs of ids then spoil the count.
         max_weight: a single |weight| above it is refused.
         prime: the modulus. A net weight that is a multiple of it counts as zero, whatever happened; with the default this takes
             2**30 updates of the largest weight. Privacy does not depend on it.
@@ -64,6 +65,7 @@ class LegendreCounter(ModularCounter):
 
     def _check(self) -> None:
         check_prime(self.prime)
+        self.placement.check_inverted()
 
     @property
     def law(self) -> CounterLaw:
@@ -126,7 +128,7 @@ class LegendreCounter(ModularCounter):
             claim=self.claim(),
             name="distinct users",
             released=released,
-            rule=lambda level: occupancy.interval(released, level),
+            rule=lambda level: occupancy.interval(released, level) if self.placement.invertible else (0.0, math.inf),
         )
 
     def error(self, *, beta: float) -> float:

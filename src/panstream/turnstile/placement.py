@@ -3,6 +3,10 @@
 *Known universe*: ids are 0..U-1 and the first m of a public keyed permutation have a counter each. *Open universe*: an id
 hashes to one of ``buckets`` cells, or of ``levels`` rows of them, row l with chance 2**-(l+1) (the last one 2**-(levels-1)).
 One user, one cell, always. Key, sample and hash functions are public.
+
+A k-wise family sees integer ids through a fixed public bijection first. A polynomial of low degree takes runs of ids to
+progressions, which fill buckets evenly or pile up in them, by the key; and independence of few values at a time says nothing
+about how many buckets are occupied (docs/proofs/turnstile.md).
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ __all__ = ["CHUNK", "Piece", "Placement"]
 CHUNK = 1 << 14
 _WISE_LEVELS = 29  # a value of 61 bits gives a bucket of 32 bits and this many levels from other bits
 _MAX_CELLS = 1 << 32
+_MIXER = derive(0, "placement")
 
 Piece = tuple[slice, NDArray[np.int64], NDArray[np.uint64] | None]
 
@@ -46,6 +51,7 @@ class Placement:
     buckets: int | None
     levels: int
     independence: int | None
+    mixed: bool
     key: int
 
     def check(self) -> None:
@@ -65,9 +71,24 @@ class Placement:
             _check_range("levels", self.levels, 1, MAX_LEVELS if self.independence is None else _WISE_LEVELS)
             if self.independence is not None:
                 _check_range("independence", self.independence, 2, 1024)
+        if not self.mixed and self.independence is None:
+            raise InvalidParameter("mixed= belongs to independence=")
         if self.cells >= _MAX_CELLS:
             raise InvalidParameter(f"there must be fewer than 2**32 counters, got {self.cells}; use sample=")
         check_key(self.key)
+
+    def check_inverted(self) -> None:
+        """Raise InvalidParameter where the family says too little about the number of occupied buckets to invert it."""
+        if self.mixed and not self.invertible:
+            raise InvalidParameter(
+                f"independence must be at least 4 where the number of occupied buckets is inverted, got "
+                f"independence={self.independence}: it fixes only how many pairs meet, not how many buckets are occupied"
+            )
+
+    @property
+    def invertible(self) -> bool:
+        """Return whether the number of occupied buckets tells the number of users, whatever ids they have."""
+        return self.independence is None or self.independence >= 4
 
     @property
     def open(self) -> bool:
@@ -144,12 +165,13 @@ class Placement:
         return known
 
     def _hash(self, part: Part, start: int, size: int, out: NDArray[np.uint64]) -> None:
-        """Write a 64-bit name for every id: its hash, or the id itself where a polynomial will spread it."""
+        """Write a 64-bit name for every id: its hash, or a fixed bijection's value where a polynomial will spread it."""
         if isinstance(part, Integers):
-            if self.independence is None:
-                hash_integers(part.values[start : start + size], self.key, out)
-            else:
-                out[:] = part.values[start : start + size].view(np.uint64)
+            values = part.values[start : start + size]
+            if self.mixed:
+                hash_integers(values, self.key if self.independence is None else _MIXER, out)
+            else:  # as in states of format 1
+                out[:] = values.view(np.uint64)
         elif not isinstance(part, Dictionary):
             hash_strings(part.offsets[start : start + size + 1], part.data, self.key, out)
 

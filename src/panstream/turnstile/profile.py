@@ -47,7 +47,7 @@ class ProfileSketch(ModularCounter):
         signed: whether net weights may be below 0 (twice the prime).
         universe, sample: ids 0..U-1; or buckets: ids of any kind, users who share a bucket being added up
             (``collision_bias``).
-        independence, max_weight, releases, adjacency, key: as everywhere.
+        independence, mixed, max_weight, releases, adjacency, key: as everywhere.
 
     Example
         >>> from panstream.turnstile.statistic import incidence
