@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from panstream.hardened import ENVIRONMENT, MARK
+from panstream.server.drill_certificate import write_certificate
 
 TESTS = Path(__file__).parents[1]
 QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
@@ -24,6 +25,15 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def tls_settings(directory: Path) -> dict[str, str]:
+    """Return Dask's settings for TLS with a certificate that is its own authority, as environment variables."""
+    certificate, key = map(str, write_certificate(directory))
+    roles = ("CLIENT", "SCHEDULER", "WORKER")
+    files = {"CA_FILE": certificate}
+    files |= {f"{role}__{kind}": file for role in roles for kind, file in (("CERT", certificate), ("KEY", key))}
+    return {f"DASK_DISTRIBUTED__COMM__TLS__{name}": file for name, file in files.items()}
 
 
 class Processes:
@@ -37,13 +47,14 @@ class Processes:
         self.said: list[str] = []
         self.lines: queue.Queue[str] = queue.Queue()
         self._errors = self.log.open("w")
+        self.tls = tls_settings(directory)
         path = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._zygote = subprocess.Popen(
             [sys.executable, "-u", str(TESTS / "cluster" / "zygote.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **ENVIRONMENT, **QUICK, MARK: "1", "PYTHONPATH": os.pathsep.join(path)},
+            env={**os.environ, **ENVIRONMENT, **QUICK, **self.tls, MARK: "1", "PYTHONPATH": os.pathsep.join(path)},
             text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client
+from distributed import Client, Security
 
 from cluster.processes import Processes, free_port, processes
 from cluster.zygote import SIZE, batch, settings
@@ -46,9 +46,9 @@ def link(cluster: Processes) -> Iterator[DaskLink]:
     found.close()
 
 
-def linked(address: str, **options: Any) -> DaskLink:
+def linked(address: str, security: Security | None = None, **options: Any) -> DaskLink:
     def connect() -> Client:
-        return Client(address, direct_to_workers=True, timeout=5)
+        return Client(address, direct_to_workers=True, timeout=5, security=security)
 
     return DaskLink(connect, 2, patience=40, **options)
 
@@ -249,12 +249,14 @@ def test_the_network_between_two_workers_is_cut(
         directory=tmp_path / "state",
     )
     port = free_port()
-    cluster.start("apart", "scheduler", str(port))
+    cluster.start("apart", "scheduler", str(port), "tls")
     cluster.wait_for("apart")
     for number, (tag, here, _) in enumerate(two_namespaces):
-        cluster.start(f"far-{number}", "worker", f"tcp://{here}:{port}", str(tmp_path / f"far-{number}"), tag)
+        cluster.start(f"far-{number}", "worker", f"tls://{here}:{port}", str(tmp_path / f"far-{number}"), tag)
         cluster.wait_for(f"far-{number}")
-    link = linked(f"tcp://127.0.0.1:{port}")
+    certificate, key = (cluster.tls[f"DASK_DISTRIBUTED__COMM__TLS__CLIENT__{kind}"] for kind in ("CERT", "KEY"))
+    secure = Security(require_encryption=True, tls_ca_file=certificate, tls_client_cert=certificate, tls_client_key=key)
+    link = linked(f"tls://127.0.0.1:{port}", secure)
     try:
         link.client.wait_for_workers(2, timeout=60)
         with ClusterEngine(stream, link, zero_noise=True, positions=True) as engine:

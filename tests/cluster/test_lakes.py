@@ -13,7 +13,6 @@ from engine.streams import question
 from panstream.cluster.explain import explain_cluster, places
 from panstream.cluster.hygiene import SETTINGS, local_cluster
 from panstream.cluster.partitions import partitions_of
-from panstream.cluster.session import is_private
 from panstream.engine.config import ConfigError, read_config
 from panstream.engine.plan import plan_all
 from panstream.errors import InvalidParameter
@@ -88,8 +87,5 @@ def test_where_states_are_is_explained() -> None:
     assert [entry["divided"] for entry in places(plans, 4)] == [True, False]
 
 
-def test_settings_and_addresses() -> None:
+def test_settings() -> None:
     assert SETTINGS["distributed.worker.memory.spill"] is False
-    assert is_private("tls://10.0.0.1:8786")
-    assert is_private("tcp://127.0.0.1:8786")
-    assert not is_private("tcp://10.0.0.1:8786")

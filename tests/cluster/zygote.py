@@ -1,7 +1,7 @@
 """Starts the processes of a cluster by forking, which saves each the imports, and starts again those that die.
 
 Commands on standard input: ``start NAME ROLE ARGUMENTS...`` and ``stop NAME``. On standard output: ``up NAME PID``, and whatever
-a load or a server says. Roles: ``scheduler PORT``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS DIRECTORY``,
+a load or a server says. Roles: ``scheduler PORT [tls]``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS DIRECTORY``,
 ``front ADDRESS DIRECTORY``.
 """
 
@@ -61,11 +61,19 @@ def say(line: str) -> None:
     os.write(1, line.encode() + b"\n")
 
 
-def scheduler(port: str) -> None:
-    from distributed import Scheduler
+def scheduler(port: str, protocol: str = "tcp") -> None:
+    from distributed import Scheduler, Security
+
+    encrypted = protocol == "tls"
 
     async def serve() -> None:
-        async with Scheduler(host="0.0.0.0", port=int(port), dashboard=False) as server:
+        async with Scheduler(
+            host="0.0.0.0" if encrypted else "127.0.0.1",
+            port=int(port),
+            protocol=protocol,
+            security=Security(require_encryption=encrypted),
+            dashboard=False,
+        ) as server:
             await server.finished()
 
     asyncio.run(serve())

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import MissingExtra
+from panstream.cluster.access import host_of, is_loopback, security_of
+from panstream.errors import InvalidParameter, MissingExtra
 from panstream.hardened import ENVIRONMENT, MARK
 
 __all__ = ["SETTINGS", "local_cluster", "quieten", "serve_worker"]
@@ -25,6 +26,8 @@ SETTINGS: dict[str, Any] = {
     "distributed.admin.tick.limit": "60s",
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
     "distributed.scheduler.allowed-failures": 1000,
     "distributed.nanny.pre-spawn-environ": {**ENVIRONMENT, MARK: "1", "OMP_NUM_THREADS": "1"},
     "distributed.comm.compression": None,
@@ -44,16 +47,31 @@ def quieten() -> None:
 
 
 async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None, listen: str | None) -> None:
-    """Be a worker until the scheduler is gone."""
-    quieten()
-    from distributed import Security, Worker
+    """Be a worker until the scheduler is gone.
 
-    options: dict[str, Any] = {} if listen is None else {"contact_address": None, "host": listen}
-    if scheduler.startswith("tls://"):
-        options["security"] = Security()  # type: ignore[no-untyped-call]
+    It listens on the one address by which it reaches the scheduler, or on ``listen``; there is no other port, not even a
+    dashboard's. Without TLS both must be loopback.
+    """
+    quieten()
+    from distributed import Worker
+    from distributed.utils import get_ip
+
+    security = security_of(scheduler, "worker")
+    host = listen or (host_of(scheduler) if security is None else get_ip(host_of(scheduler)))  # type: ignore[no-untyped-call]
+    if security is None and not is_loopback(host):
+        raise InvalidParameter(
+            f"listen must be a loopback address without TLS, got {host!r}: whoever can connect to a plain Dask port can run "
+            "code there"
+        )
+
+    class Quiet(Worker):
+        def start_http_server(self, *arguments: Any, **options: Any) -> None:
+            """Start none."""
+
+    options: dict[str, Any] = {} if security is None else {"security": security, "protocol": "tls"}
     if scratch is not None:
         options["local_directory"] = str(scratch)
-    async with Worker(scheduler, nthreads=1, name=name, memory_limit=0, dashboard=False, **options) as worker:
+    async with Quiet(scheduler, nthreads=1, name=name, memory_limit=0, dashboard=False, host=host, **options) as worker:
         await worker.finished()
 
 

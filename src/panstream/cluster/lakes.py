@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from panstream.cluster.access import check_client
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.division import division_of
@@ -213,6 +214,7 @@ def _client(client: Any) -> Any:
     chosen = get_client() if client is None else client
     if not chosen.direct_to_workers:
         raise InvalidParameter("client must be made with direct_to_workers=True: cells must not pass the scheduler")
+    check_client(chosen)
     return chosen
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
+from panstream.cluster.access import security_of
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.hygiene import local_cluster, quieten
@@ -22,7 +21,7 @@ from panstream.engine.select import Selector
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.store.releases import Release
 
-__all__ = ["Session", "engines", "is_private", "opened"]
+__all__ = ["Session", "engines", "opened"]
 
 Tell = Callable[[str], None]
 Publish = Callable[[Release], None]
@@ -94,7 +93,7 @@ def _linked(
 ) -> Iterator[Callable[[], DaskLink]]:
     """Yield what makes a link to the cluster, which is started where it has no address."""
     quieten()
-    from distributed import Client, Security
+    from distributed import Client
 
     with contextlib.ExitStack() as stack:
         if address is None:
@@ -105,12 +104,10 @@ def _linked(
             def connect() -> Any:
                 return Client(cluster, direct_to_workers=True)  # type: ignore[no-untyped-call]
         else:
-            if not is_private(address):
-                tell("warning: tcp:// to other machines is not encrypted; use tls:// (docs/howto/cluster.md)")
+            secure = security_of(address, "client")
 
             def connect() -> Any:
-                secure = {"security": Security()} if address.startswith("tls://") else {}  # type: ignore[no-untyped-call]
-                return Client(address, direct_to_workers=True, timeout=10, **secure)  # type: ignore[no-untyped-call]
+                return Client(address, direct_to_workers=True, timeout=10, security=secure)  # type: ignore[no-untyped-call]
 
         with connect() as first:
             if address is not None:
@@ -118,15 +115,3 @@ def _linked(
             count = len(first.ncores())
         known = None if config.directory is None else stored_shards(config.directory)
         yield lambda: DaskLink(connect, shards or known or count, tell=tell)
-
-
-def is_private(address: str) -> bool:
-    """Return whether what is said to an address is encrypted, or stays on this machine."""
-    parts = urlsplit(address)
-    if parts.scheme == "tls":
-        return True
-    host = parts.hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
