@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.engine.config import StreamConfig
-from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, SourceError, arrow_type, wipe_array
+from panstream.engine.memory import Lent, wipe_array
+from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, SourceError, arrow_type
 from panstream.engine.sources import TableSource
 from panstream.engine.sources.ahead import read_ahead
 from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.typed import Piece, check_types, from_arrow, from_text
+from panstream.engine.sources.layouts import check_types
+from panstream.engine.sources.typed import Piece, from_arrow, from_text
 from panstream.errors import InvalidParameter, MissingExtra
 
 SCHEMA = RowSchema(columns={"n": "int"})
@@ -190,7 +192,7 @@ def test_wiping_a_batch() -> None:
         [pa.record_batch({kind: pa.array(v, arrow_type(kind)) for kind, v in ROWS.items()})] * 2
     )
     views = [np.frombuffer(column.buffers()[-1], np.uint8) for column in columns.columns]
-    MicroBatch(columns=columns, rows_read=20, owned=False).wipe()
+    MicroBatch(columns=columns, rows_read=20, lent=Lent.of(columns.columns)).wipe()
     assert all(view.any() for view in views)
     batch = MicroBatch(columns=columns, rows_read=20)
     batch.wipe()

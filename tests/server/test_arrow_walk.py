@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from panstream._kernels.ipc import COMPRESSED, DAMAGED, WHOLE, walk_messages
+from panstream._kernels.ipc import COMPRESSED, DAMAGED, DELTA, WHOLE, walk_messages
 
 
 def stream(*, compression: str | None = None, words: bool = True, batches: int = 2) -> bytes:
@@ -39,11 +39,13 @@ def plainly(data: bytes) -> int:
                 return WHOLE
             if size < 0 or at + size > len(data):
                 return DAMAGED
-            body, compressed = message(data[at : at + size])
-            if compressed:
-                return COMPRESSED
+            body, found = message(data[at : at + size])
+            if body < 0:
+                return DAMAGED
+            if found != WHOLE:
+                return found
             at += size
-            if body < 0 or at + body > len(data):
+            if at + body > len(data):
                 return DAMAGED
             at += body
     except struct.error:
@@ -51,20 +53,23 @@ def plainly(data: bytes) -> int:
     return WHOLE
 
 
-def message(metadata: bytes) -> tuple[int, bool]:
+def message(metadata: bytes) -> tuple[int, int]:
     root = followed(metadata, 0)
     kind, header, length = (field(metadata, root, number) for number in (1, 2, 3))
     body = 0 if length is None else struct.unpack_from("<q", metadata, length)[0]
     what = 0 if kind is None else metadata[kind]
     if what not in (2, 3) or header is None:
-        return body, False
-    table = followed(metadata, header)
+        return body, WHOLE
+    table: int | None = followed(metadata, header)
+    assert table is not None
     if what == 2:
-        inner = field(metadata, table, 1)
-        if inner is None:
-            return body, False
-        table = followed(metadata, inner)
-    return body, field(metadata, table, 3) is not None
+        inner, delta = field(metadata, table, 1), field(metadata, table, 2)
+        table = None if inner is None else followed(metadata, inner)
+        if delta is not None and metadata[delta]:
+            return body, DELTA
+    if table is None:
+        return body, WHOLE
+    return body, COMPRESSED if field(metadata, table, 3) is not None else WHOLE
 
 
 def followed(data: bytes, at: int) -> int:
@@ -133,7 +138,7 @@ def test_whole_and_compressed_streams(compression: str | None, words: bool) -> N
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damage_is_found_as_by_a_plain_reading(seed: int) -> None:
-    outcomes = {WHOLE: 0, DAMAGED: 0, COMPRESSED: 0}
+    outcomes = {WHOLE: 0, DAMAGED: 0, COMPRESSED: 0, DELTA: 0}
     for data in bent(stream(compression=[None, "lz4"][seed % 2], words=seed > 1), seed):
         found = walked(data)
         assert found == plainly(data), data.hex()

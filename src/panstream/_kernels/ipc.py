@@ -8,13 +8,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["COMPRESSED", "DAMAGED", "WHOLE", "walk_messages"]
+__all__ = ["COMPRESSED", "DAMAGED", "DELTA", "WHOLE", "block_places", "buffer_places", "look_at", "walk_messages"]
 
-WHOLE, DAMAGED, COMPRESSED = 0, 1, 2
+WHOLE, DAMAGED, COMPRESSED, DELTA = 0, 1, 2, 3
 _NOWHERE = -1  # a field that is absent
 _OUTSIDE = -2  # one that lies outside the message
 _DICTIONARY, _RECORDS = 2, 3  # kinds of messages
-_COMPRESSION = 3  # field of a record batch
+_BUFFERS, _COMPRESSION = 2, 3  # fields of a record batch
+_BLOCK = 24  # bytes
 
 Bytes = NDArray[np.uint8]
 
@@ -59,31 +60,90 @@ def _followed(data: Bytes, at: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _message(metadata: Bytes) -> tuple[Any, Any]:
-    """Return the length of a message's body, negative if it cannot be told, and whether its buffers are compressed."""
+def _records(metadata: Bytes) -> tuple[Any, Any]:
+    """Return where the table of a message's record batch lies, and whether that is a part of a dictionary sent before."""
     root = _followed(metadata, 0)
-    kind, header, length = _field(metadata, root, 1), _field(metadata, root, 2), _field(metadata, root, 3)
-    if kind == _OUTSIDE or header == _OUTSIDE or length == _OUTSIDE or length > metadata.size - 8:
-        return np.int64(-1), False
-    body = np.int64(0) if length == _NOWHERE else _number(metadata, length, 8)
+    kind, header = _field(metadata, root, 1), _field(metadata, root, 2)
+    if kind == _OUTSIDE or header == _OUTSIDE:
+        return _OUTSIDE, False
     what = 0 if kind == _NOWHERE else metadata[kind]
     if header == _NOWHERE or what not in (_DICTIONARY, _RECORDS):
-        return body, False
+        return _NOWHERE, False
     table = _followed(metadata, header)
-    if what == _DICTIONARY:
-        inner = _field(metadata, table, 1)
-        if inner == _NOWHERE:
-            return body, False
-        table = _followed(metadata, inner)
+    if what == _RECORDS:
+        return table, False
+    inner, delta = _field(metadata, table, 1), _field(metadata, table, 2)
+    if inner == _OUTSIDE or delta == _OUTSIDE:
+        return _OUTSIDE, False
+    is_delta = delta != _NOWHERE and metadata[delta] != 0
+    return (_NOWHERE if inner == _NOWHERE else _followed(metadata, inner)), is_delta
+
+
+@njit(cache=True, nogil=True)
+def look_at(metadata: Bytes) -> tuple[Any, Any]:
+    """Return the length of a message's body, and what the message is."""
+    length = _field(metadata, _followed(metadata, 0), 3)
+    if length == _OUTSIDE or length > metadata.size - 8:
+        return np.int64(-1), DAMAGED
+    body = np.int64(0) if length == _NOWHERE else _number(metadata, length, 8)
+    table, delta = _records(metadata)
+    if table == _OUTSIDE or body < 0:
+        return np.int64(-1), DAMAGED
+    if delta:
+        return body, DELTA
+    if table == _NOWHERE:
+        return body, WHOLE
     compression = _field(metadata, table, _COMPRESSION)
     if compression == _OUTSIDE:
-        return np.int64(-1), False
-    return body, compression != _NOWHERE
+        return np.int64(-1), DAMAGED
+    return body, WHOLE if compression == _NOWHERE else COMPRESSED
+
+
+@njit(cache=True, nogil=True)
+def _vector(data: Bytes, table: int, number: int, width: int) -> tuple[Any, Any]:
+    """Return where the items of a vector lie, and how many there are: -1 if it does not lie within the data."""
+    place = _field(data, table, number)
+    if place == _NOWHERE:
+        return np.int64(0), np.int64(0)
+    at = _followed(data, place)
+    if at < 0:
+        return np.int64(0), np.int64(-1)
+    count = _number(data, at, 4)
+    if count < 0 or count * width > data.size - at - 4:
+        return np.int64(0), np.int64(-1)
+    return at + 4, count
+
+
+@njit(cache=True, nogil=True)
+def buffer_places(metadata: Bytes) -> Any:
+    """Return offset and length of every buffer in the body of a message with records; one of -1, -1 if it is damaged."""
+    table, _ = _records(metadata)
+    at, count = _vector(metadata, table, _BUFFERS, 16)
+    places = np.full((max(count, 1) if count != 0 else 0, 2), -1, np.int64)
+    for i in range(count):
+        places[i, 0], places[i, 1] = _number(metadata, at + 16 * i, 8), _number(metadata, at + 16 * i + 8, 8)
+    return places
+
+
+@njit(cache=True, nogil=True)
+def block_places(footer: Bytes) -> Any:
+    """Return where the messages of a file begin, by its footer; one of -1 if that is damaged."""
+    root = _followed(footer, 0)
+    dictionaries, many = _vector(footer, root, 2, _BLOCK)
+    batches, more = _vector(footer, root, 3, _BLOCK)
+    if many < 0 or more < 0:
+        return np.full(1, -1, np.int64)
+    places = np.empty(many + more, np.int64)
+    for i in range(many):
+        places[i] = _number(footer, dictionaries + _BLOCK * i, 8)
+    for i in range(more):
+        places[many + i] = _number(footer, batches + _BLOCK * i, 8)
+    return places
 
 
 @njit(cache=True, nogil=True)
 def walk_messages(data: Bytes) -> Any:
-    """Return what a stream is: whole, damaged or cut short, or with compressed buffers."""
+    """Return what a stream is: whole, damaged or cut short, with compressed buffers, or with parts of dictionaries."""
     at: Any = np.int64(0)
     while at < data.size:
         if at > data.size - 4:
@@ -99,11 +159,11 @@ def walk_messages(data: Bytes) -> Any:
             return WHOLE
         if size < 0 or size > data.size - at:
             return DAMAGED
-        body, compressed = _message(data[at : at + size])
-        if compressed:
-            return COMPRESSED
+        body, found = look_at(data[at : at + size])
+        if found != WHOLE:
+            return found
         at += size
-        if body < 0 or body > data.size - at:
+        if body > data.size - at:
             return DAMAGED
         at += body
     return WHOLE

@@ -19,12 +19,14 @@ from panstream.cluster.messages import Message, Outgoing, wipe_messages
 from panstream.cluster.partitions import Partition
 from panstream.continual.tree_base import TreeBatch
 from panstream.engine.config import Config
+from panstream.engine.memory import wipe_array
 from panstream.engine.plan import QueryPlan, needed_columns, plan_all
-from panstream.engine.rows import BadRowError, MicroBatch, RowSchema, wipe_array
+from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
 from panstream.engine.sources import typed
 from panstream.engine.sources.coalesce import Coalescer
+from panstream.engine.sources.layouts import check_types
 from panstream.engine.sources.parquet import ParquetFile
 from panstream.scratch import wipe
 
@@ -120,7 +122,6 @@ class Reader:
             place=partition.name,
             skip=partition.before,
             start=partition.before,
-            owned=table is None,
         )
         try:
             for piece in self._stretch(partition, size) if table is None else self._pieces(partition, table):
@@ -145,7 +146,7 @@ class Reader:
             file.close()
 
     def _pieces(self, partition: Partition, table: Any) -> Iterator[typed.Piece]:
-        typed.check_types(table.schema, self.schema, partition.name)
+        check_types(table.schema, self.schema, partition.name)
         for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
             yield typed.from_arrow(batch, self.schema, owned=False)
 
@@ -183,8 +184,8 @@ def _first(piece: typed.Piece, rows: int) -> typed.Piece:
     bad = [each for each in piece.bad if each[0] < rows]
     kept = rows - len(bad)
     for column in piece.columns.slice(kept).columns:
-        wipe_array(column)
-    return typed.Piece(piece.columns.slice(0, kept), rows, bad)
+        wipe_array(column, piece.lent)
+    return typed.Piece(piece.columns.slice(0, kept), rows, bad, lent=piece.lent)
 
 
 def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
 from panstream.engine.config import StreamConfig
+from panstream.engine.memory import NONE_LENT, Lent, wipe_array
 from panstream.errors import InvalidParameter, PanstreamError
-from panstream.scratch import wipe_at
 
 if TYPE_CHECKING:
     from panstream.engine.stored_ids import StoredIds
 
-__all__ = ["BadRow", "BadRowError", "MicroBatch", "RowSchema", "SourceError", "arrow_type", "wipe_array"]
+__all__ = ["BadRow", "BadRowError", "MicroBatch", "RowSchema", "SourceError", "arrow_type"]
 
 
 class SourceError(PanstreamError):
@@ -45,8 +45,6 @@ _TYPES = {
     "timestamp": pa.timestamp("us"),
     "date": pa.date32(),
 }
-_OFFSETS = {pa.string(): 4, pa.binary(): 4, pa.large_string(): 8, pa.large_binary(): 8}  # bytes each
-_UNWIPED = {kind.id for kind in (pa.string_view(), pa.binary_view(), pa.null())}
 
 
 def arrow_type(kind: str) -> Any:
@@ -105,7 +103,7 @@ class MicroBatch:
     ``sequence`` is the producer's position after this batch (rows read so far for files, the last entry's id for Redis): it
     grows from batch to batch, and a source told the last one applied goes on behind it. ``token`` goes to
     ``Source.acknowledge`` once the state is durable. ``bad_rows`` is for the sender alone. ``ids`` is the user column, where that is
-    still in the pages of a file and not in ``columns``.
+    still in the pages of a file and not in ``columns``. ``lent`` is memory of the columns that belongs to the caller.
     """
 
     columns: Any = field(repr=False)
@@ -115,7 +113,7 @@ class MicroBatch:
     producer: str | None = None
     sequence: int | None = None
     token: object = field(default=None, repr=False)
-    owned: bool = field(default=True, repr=False)
+    lent: Lent = field(default=NONE_LENT, repr=False)
     ids: StoredIds | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -134,51 +132,8 @@ class MicroBatch:
         return tuple(BadRow(row=int(number), reason=reason) for number in self.row_numbers()[rows])
 
     def wipe(self) -> None:
-        """Overwrite the columns, unless they are the caller's own; the batch must not be used afterwards."""
-        if self.owned:
-            for column in self.columns.columns:
-                wipe_array(column)
+        """Overwrite the columns, but for memory that was lent; the batch must not be used afterwards."""
+        for column in self.columns.columns:
+            wipe_array(column, self.lent)
         if self.ids is not None:
             self.ids.wipe()
-
-
-def wipe_array(array: Any) -> None:
-    """Overwrite the memory of an Arrow array that nobody else uses.
-
-    Only the array's own rows are overwritten, so slices of one block can be wiped one by one. Left alone: dictionaries,
-    which batches share, up to seven bits at either end of a bitmap, which belong to neighbours too, and nested types and
-    views, which no batch of the engine has.
-    """
-    if isinstance(array, pa.ChunkedArray):
-        for chunk in array.chunks:
-            wipe_array(chunk)
-        return
-    if pa.types.is_dictionary(array.type):
-        array = array.indices
-    if pa.types.is_nested(array.type) or array.type.id in _UNWIPED:
-        return
-    start, stop = array.offset, array.offset + len(array)
-    if start == stop:
-        return
-    buffers = array.buffers()
-    _wipe_bits(buffers[0], start, stop)
-    width = _OFFSETS.get(array.type)
-    if width is not None:
-        offsets = np.frombuffer(buffers[1], np.int32 if width == 4 else np.int64)[start : stop + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        _wipe_bytes(buffers[2], first, last)
-        _wipe_bytes(buffers[1], (start + 1) * width, stop * width)
-    elif pa.types.is_boolean(array.type):
-        _wipe_bits(buffers[1], start, stop)
-    else:
-        size = array.type.bit_width // 8
-        _wipe_bytes(buffers[1], start * size, stop * size)
-
-
-def _wipe_bits(buffer: Any, start: int, stop: int) -> None:
-    _wipe_bytes(buffer, -(-start // 8), stop // 8)
-
-
-def _wipe_bytes(buffer: Any, start: int, stop: int) -> None:
-    if buffer is not None and stop > start:
-        wipe_at(buffer.address + start, min(stop, buffer.size) - start)

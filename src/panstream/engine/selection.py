@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask
-from panstream.engine.rows import wipe_array
+from panstream.engine.memory import shares, wipe_array
 from panstream.engine.stored_ids import StoredIds
 from panstream.scratch import wipe
 
@@ -74,4 +74,5 @@ def take_ids(ids: Any, part: NDArray[np.bool_] | None) -> Taken:
         return Taken(ids, False)
     if isinstance(ids, np.ndarray):
         return Taken(ids[part], True)
-    return Taken(ids.filter(arrow_mask(part)), True)
+    taken = ids.filter(arrow_mask(part))
+    return Taken(taken, not shares(taken, ids))

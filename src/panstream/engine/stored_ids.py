@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, pa
-from panstream.engine.rows import SourceError, wipe_array
+from panstream.engine.memory import wipe_array
+from panstream.engine.rows import SourceError
 from panstream.scratch import wipe
 
 __all__ = ["StoredIds", "StoredPage"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, wipe_array
-from panstream.engine.sources.typed import Piece
-from panstream.engine.stored_ids import StoredIds
+from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema
+from panstream.engine.sources.typed import Piece, joined
 
 __all__ = ["Coalescer"]
 
@@ -31,10 +29,9 @@ class Coalescer:
         clock: Callable[[], float] = lambda: 0.0,
         skip: int = 0,
         start: int = 0,
-        owned: bool = True,
     ) -> None:
         self._schema, self._rows, self._producer, self._place = schema, rows, producer, place
-        self._seconds, self._clock, self._owned = seconds, clock, owned
+        self._seconds, self._clock = seconds, clock
         self._pieces: list[Piece] = []
         self._waiting = 0
         self._since = 0.0
@@ -51,8 +48,7 @@ class Coalescer:
         if self._done < self._skip and piece.rows:
             gone = min(self._skip - self._done, piece.rows)
             passed, piece = _split(piece, gone)
-            if self._owned:
-                passed.wipe()
+            passed.wipe()
             self._done += gone
         if piece.bad and self._schema.on_bad_row == "stop":
             position, reason = piece.bad[0]
@@ -85,8 +81,7 @@ class Coalescer:
     def close(self) -> None:
         """Forget and overwrite the waiting rows."""
         for piece in self._pieces:
-            if self._owned:
-                piece.wipe()
+            piece.wipe()
         self._pieces.clear()
         self._waiting = 0
 
@@ -99,25 +94,21 @@ class Coalescer:
                 self._pieces.insert(0, rest)
             parts.append(piece)
             short -= piece.rows
-        stored = [part.ids for part in parts if part.ids is not None]
-        if 0 < len(stored) < len(parts):
-            parts, stored = [part.with_ids(self._schema) for part in parts], []
-        bad, start = [], self._done
-        for part in parts:
-            bad += [BadRow(row=start + position + 1, reason=reason) for position, reason in part.bad]
-            start += part.rows
+        if 0 < sum(part.ids is not None for part in parts) < len(parts):
+            parts = [part.with_ids(self._schema) for part in parts]
+        whole = joined(parts)
         first, self._done = self._done, self._done + rows
         self._waiting -= rows
         self._since = self._clock()
         return MicroBatch(
-            columns=_joined([part.columns for part in parts], wipe=self._owned),
+            columns=whole.columns,
             rows_read=rows,
             first_row=first,
-            bad_rows=tuple(bad),
+            bad_rows=tuple(BadRow(row=first + position + 1, reason=reason) for position, reason in whole.bad),
             producer=self._producer,
             sequence=self._done,
-            owned=self._owned or len(parts) > 1,
-            ids=StoredIds.joined(stored) if stored else None,
+            lent=whole.lent,
+            ids=whole.ids,
         )
 
 
@@ -128,29 +119,6 @@ def _split(piece: Piece, rows: int) -> tuple[Piece, Piece]:
     kept = rows - len(early)
     ids = (None, None) if piece.ids is None else piece.ids.split(kept)
     return (
-        Piece(piece.columns.slice(0, kept), rows, early, ids[0]),
-        Piece(piece.columns.slice(kept), piece.rows - rows, late, ids[1]),
+        Piece(piece.columns.slice(0, kept), rows, early, ids[0], piece.lent),
+        Piece(piece.columns.slice(kept), piece.rows - rows, late, ids[1], piece.lent),
     )
-
-
-def _joined(batches: list[Any], *, wipe: bool) -> Any:
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(_one_encoding(batches)).unify_dictionaries().combine_chunks()
-    joined = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
-    if wipe:
-        for batch in batches:
-            for column in batch.columns:
-                wipe_array(column)
-    return joined
-
-
-def _one_encoding(batches: list[Any]) -> list[Any]:
-    """Give every batch the schema of the first: a column may be dictionary-encoded in some and plain in others."""
-    if all(batch.schema.equals(batches[0].schema) for batch in batches):
-        return batches
-    plain = []
-    for batch in batches:
-        columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
-        plain.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
-    return plain

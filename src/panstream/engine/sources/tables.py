@@ -7,7 +7,8 @@ from typing import Any
 
 from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.typed import check_types, from_arrow
+from panstream.engine.sources.layouts import check_types
+from panstream.engine.sources.typed import from_arrow
 
 __all__ = ["TableSource"]
 
@@ -32,7 +33,6 @@ class TableSource:
             producer=self._name,
             place=self._name,
             skip=self._applied.get(self._name, 0),
-            owned=False,
         )
         found = self._table.to_batches() if hasattr(self._table, "to_batches") else self._table
         for batch in found:

@@ -5,15 +5,19 @@ pyarrow's own messages quote the value that did not convert, so its errors are c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of, words_of
-from panstream.engine.rows import RowSchema, SourceError, arrow_type, wipe_array
+from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of, words_of
+from panstream.engine.memory import NONE_LENT, Lent, wipe_array, wipe_unused
+from panstream.engine.rows import RowSchema, SourceError, arrow_type
+from panstream.engine.sources.layouts import check_layout, is_text
 from panstream.engine.stored_ids import StoredIds
 
 __all__ = [
@@ -21,9 +25,9 @@ __all__ = [
     "TRUE_WORDS",
     "Faults",
     "Piece",
-    "check_types",
     "from_arrow",
     "from_text",
+    "joined",
     "settle",
     "with_unread",
 ]
@@ -71,11 +75,12 @@ class Piece:
     rows: int
     bad: list[tuple[int, str]]
     ids: StoredIds | None = None
+    lent: Lent = NONE_LENT
 
     def wipe(self) -> None:
-        """Overwrite the rows."""
+        """Overwrite the rows, but for memory that was lent."""
         for column in self.columns.columns:
-            wipe_array(column)
+            wipe_array(column, self.lent)
         if self.ids is not None:
             self.ids.wipe()
 
@@ -93,32 +98,37 @@ class Piece:
         finally:
             self.ids.wipe()
         arrays = [ids if name == schema.user else self.columns.column(name) for name in schema.columns]
-        return Piece(pa.RecordBatch.from_arrays(arrays, names=list(schema.columns)), self.rows, self.bad)
+        columns = pa.RecordBatch.from_arrays(arrays, names=list(schema.columns))
+        return Piece(columns, self.rows, self.bad, lent=self.lent)
 
 
-def check_types(found: Any, schema: RowSchema, place: str) -> None:
-    """Refuse an input whose Arrow schema lacks a declared column or has it in a type that cannot be converted."""
-    for name, kind in schema.columns.items():
-        if found.get_field_index(name) < 0:
-            raise SourceError(f"{place} has no column {name!r}, or has it twice")
-        if not _fits(found.field(name).type, kind):
-            raise SourceError(f"{place}: column {name!r} is declared {kind}, but its type there is another kind")
-
-
-def from_arrow(batch: Any, schema: RowSchema, *, owned: bool = True) -> Piece:
+def from_arrow(batch: Any, schema: RowSchema, *, owned: bool = True, place: str = "the input") -> Piece:
     """Return the declared columns of an Arrow record batch, converted to their declared types.
 
-    A batch that is ``owned`` is overwritten where it had to be copied.
+    What had to be copied of a batch that is ``owned`` is overwritten; another's memory is lent, and never written on.
     """
+    found = [batch.column(name) for name in schema.columns]
+    _check(found, place)
+    lent = NONE_LENT if owned else Lent.of(found)
     faults = Faults()
     columns = {}
-    for name, kind in schema.columns.items():
-        array = batch.column(name)
+    for array, (name, kind) in zip(found, schema.columns.items(), strict=True):
         columns[name], bad = _convert(array, kind, is_user=name == schema.user)
         faults.add(bad, f"column {name} {_RULES[kind]}")
-        if owned and array.type != columns[name].type:
-            wipe_array(array)
-    return settle(columns, batch.num_rows, schema, faults, owned=owned)
+    piece = settle(columns, batch.num_rows, schema, faults, lent=lent)
+    wipe_unused(found, piece.columns.columns, lent)
+    return piece
+
+
+def _check(arrays: list[Any], place: str) -> None:
+    """Refuse arrays that would lead a kernel astray, wherever they come from."""
+    try:
+        for array in arrays:
+            check_layout(array)
+        return
+    except pa.ArrowException:
+        pass
+    raise SourceError(f"{place} could not be read: a column points outside its data")
 
 
 def from_text(texts: Mapping[str, Any], rows: int, schema: RowSchema) -> Piece:
@@ -128,12 +138,14 @@ def from_text(texts: Mapping[str, Any], rows: int, schema: RowSchema) -> Piece:
     for name, kind in schema.columns.items():
         columns[name], bad = _parse(texts[name], kind)
         faults.add(bad, f"column {name} {_RULES[kind]}")
-        if kind not in ("string", "binary"):  # those still are the same memory
-            wipe_array(texts[name])
-    return settle(columns, rows, schema, faults)
+    piece = settle(columns, rows, schema, faults)
+    wipe_unused(texts.values(), piece.columns.columns)
+    return piece
 
 
-def settle(columns: Mapping[str, Any], rows: int, schema: RowSchema, faults: Faults, *, owned: bool = True) -> Piece:
+def settle(
+    columns: Mapping[str, Any], rows: int, schema: RowSchema, faults: Faults, *, lent: Lent = NONE_LENT
+) -> Piece:
     """Check what no conversion checks (missing ids, infinite numbers), then take the bad rows out."""
     for name, kind in schema.columns.items():
         if name == schema.user and columns[name].null_count:
@@ -142,13 +154,12 @@ def settle(columns: Mapping[str, Any], rows: int, schema: RowSchema, faults: Fau
             faults.add(_positions(compute.invert(compute.is_finite(columns[name]))), f"column {name} {_RULES[kind]}")
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     if not faults.reasons:
-        return Piece(batch, rows, [])
+        return Piece(batch, rows, [], lent=lent)
     good = np.ones(rows, bool)
     good[list(faults.reasons)] = False
     kept = batch.filter(arrow_mask(good))
-    for column in batch.columns if owned else []:
-        wipe_array(column)
-    return Piece(kept, rows, sorted(faults.reasons.items()))
+    wipe_unused(batch.columns, kept.columns, lent)
+    return Piece(kept, rows, sorted(faults.reasons.items()), lent=lent)
 
 
 def with_unread(piece: Piece, unread: list[int], reason: str) -> Piece:
@@ -158,46 +169,55 @@ def with_unread(piece: Piece, unread: list[int], reason: str) -> Piece:
     rows = piece.rows + len(unread)
     places = np.delete(np.arange(rows), unread)
     bad = [(int(places[position]), why) for position, why in piece.bad]
-    return Piece(piece.columns, rows, sorted(bad + [(position, reason) for position in unread]))
+    return Piece(piece.columns, rows, sorted(bad + [(position, reason) for position in unread]), lent=piece.lent)
+
+
+def joined(parts: Sequence[Piece]) -> Piece:
+    """Return one piece with the rows of all, which must not be used any more: what was only theirs is overwritten."""
+    if len(parts) == 1:
+        return parts[0]
+    batches = [part.columns for part in parts]
+    table = pa.Table.from_batches(_one_encoding(batches)).unify_dictionaries().combine_chunks()
+    columns = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
+    bad: list[tuple[int, str]] = []
+    start = 0
+    for part in parts:
+        wipe_unused(part.columns.columns, columns.columns, part.lent)
+        bad += [(start + position, reason) for position, reason in part.bad]
+        start += part.rows
+    stored = [part.ids for part in parts if part.ids is not None]
+    lent = reduce(or_, (part.lent for part in parts), NONE_LENT)
+    return Piece(columns, start, bad, StoredIds.joined(stored) if stored else None, lent)
+
+
+def _one_encoding(batches: list[Any]) -> list[Any]:
+    """Give every batch the schema of the first: a column may be dictionary-encoded in some and plain in others."""
+    if all(batch.schema.equals(batches[0].schema) for batch in batches):
+        return batches
+    plain = []
+    for batch in batches:
+        columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+        plain.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
+    return plain
 
 
 def _positions(mask: Any) -> NDArray[np.int64]:
     return np.flatnonzero(truth_of(mask))
 
 
-def _plain(arrow_type: Any) -> Any:
-    if getattr(arrow_type, "extension_name", None):
-        arrow_type = arrow_type.storage_type
-    return arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
-
-
-def _fits(found: Any, kind: str) -> bool:
-    is_ = pa.types
-    found = _plain(found)
-    text = is_.is_string(found) or is_.is_large_string(found) or is_.is_string_view(found)
-    number = is_.is_integer(found) or is_.is_floating(found) or is_.is_decimal(found)
-    rules = {
-        "int": number,
-        "double": number,
-        "string": text,
-        "binary": text or "binary" in str(found),
-        "bool": is_.is_boolean(found),
-        "timestamp": is_.is_timestamp(found) or is_.is_date(found) or text,
-        "date": is_.is_date(found) or text,
-    }
-    return bool(rules[kind] or is_.is_null(found))
-
-
 def _convert(array: Any, kind: str, *, is_user: bool) -> tuple[Any, NDArray[np.int64]]:
     target, is_ = arrow_type(kind), pa.types
-    if hasattr(array, "storage"):
-        array = array.storage
+    array = getattr(array, "storage", array)
     if is_.is_dictionary(array.type):
-        if not _within(array.indices, max(1, len(array.dictionary))):
-            raise SourceError("a dictionary-encoded column points outside its dictionary: the input is damaged")
         if kind == "string" and not is_user:
             return _dictionary(array)
-        array = array.dictionary_decode()
+        array = _decoded(array)
+    if is_.is_decimal32(array.type) or is_.is_decimal64(
+        array.type
+    ):  # pyarrow casts the narrow ones to integers wrongly
+        array = compute.cast(array, pa.decimal128(array.type.precision, array.type.scale))
+    if is_.is_float16(array.type):  # of which pyarrow can do little else
+        array = compute.cast(array, pa.float32())
     found = array.type
     if kind == "int" and is_user and is_.is_uint64(found):
         return array, _NONE
@@ -208,20 +228,19 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> tuple[Any, NDArray[np.i
     if found == target:
         # Ids are only ever compared and hashed as bytes, so those need no check of their letters.
         return _valid(array) if kind == "string" and not is_user else (array, _NONE)
-    if kind in ("timestamp", "date") and _fits(found, "string"):
+    if kind in ("timestamp", "date") and is_text(found):
         return _parse(array, kind)
     narrowing = kind == "double" or (is_.is_timestamp(found) and found.unit == "ns")
     cast = _cast(array, _NONE, lambda part: compute.cast(part, target, safe=not narrowing))
     return _valid(cast[0]) if kind == "string" else cast
 
 
-def _within(codes: Any, size: int) -> bool:
-    """Return whether all codes are from 0 up to but not including ``size``."""
-    if not codes.null_count:
-        plain = numbers_of(codes)
-        return not plain.size or (int(plain.min()) >= 0 and int(plain.max()) < size)
-    ends = compute.min_max(codes).as_py()
-    return (ends["min"] or 0) >= 0 and (ends["max"] or 0) < size
+def _decoded(array: Any) -> Any:
+    words = getattr(array.dictionary, "storage", array.dictionary)
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(
+        words.type
+    )  # pyarrow cannot take from views
+    return (words if plain is None else compute.cast(words, plain)).take(array.indices)
 
 
 def _dictionary(array: Any) -> tuple[Any, NDArray[np.int64]]:
@@ -234,6 +253,7 @@ def _dictionary(array: Any) -> tuple[Any, NDArray[np.int64]]:
     bad = _positions(compute.is_in(codes, pa.array(broken, pa.int32()))) if broken.size else _NONE
     absent = compute.is_in(codes, pa.array(_positions(words.is_null()), pa.int32()))
     codes = compute.if_else(absent, missing(pa.int32()), codes)
+    words = compute.coalesce(words, words_of([""])[0])  # dictionaries with nulls cannot be joined
     return pa.DictionaryArray.from_arrays(codes, words, safe=False), bad
 
 

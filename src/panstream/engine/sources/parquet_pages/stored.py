@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import wipe_array
+from panstream.engine.memory import wipe_array
 from panstream.engine.sources.guard import guarded
 from panstream.engine.sources.parquet_pages.cursor import SLACK, Cursor
 from panstream.engine.sources.parquet_pages.headers import Damaged
