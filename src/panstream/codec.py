@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes
 
-__all__ = ["FORMAT", "FieldLayout", "Role", "decode", "encode", "noise", "noised", "public", "role_of"]
+__all__ = ["FORMAT", "FieldLayout", "Role", "decode", "encode", "noise", "noised", "public", "published", "role_of"]
 
 FORMAT = 1
 _MAGIC = b"PANSTRM1"
 _DIGEST = 32
 _DTYPES = {"bits": np.uint8, "packed": np.uint8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "u8": np.uint64}
 
-Role = Literal["public", "noised", "noise"]
+Role = Literal["public", "published", "noised", "noise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class FieldLayout:
 def public(**options: Any) -> Any:
     """Declare a state field that depends on calls and public parameters only."""
     return _declare("public", options)
+
+
+def published(**options: Any) -> Any:
+    """Declare a state field that is computed from published answers, or was seen in an announced intrusion."""
+    return _declare("published", options)
 
 
 def noised(**options: Any) -> Any:

@@ -90,5 +90,9 @@ def view_numbers(
 
 
 def _private(state: Any) -> Numbers:
-    hidden = [getattr(state, declared.name) for declared in fields(state) if codec.role_of(declared) != "public"]
+    hidden = [
+        getattr(state, declared.name)
+        for declared in fields(state)
+        if codec.role_of(declared) not in ("public", "published")
+    ]
     return np.concatenate([np.asarray(field, np.float64).ravel() for field in hidden]) if hidden else np.zeros(0)

@@ -23,7 +23,8 @@ def audit(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...", help="Cases to audit (all by default), or: state FILE --member ID, or: memory."
+            metavar="[NAME]...",
+            help="Cases to audit (all by default), or: state FILE --member ID, or: memory, or: system [CONFIG]...",
         ),
     ] = None,
     full: Annotated[
@@ -37,6 +38,9 @@ def audit(
     ] = False,
     prior: Annotated[float, typer.Option("--prior", help="With state: the probability before the look.")] = 0.5,
     yes: Annotated[bool, typer.Option("--yes", help="With state: do not ask.")] = False,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", help="With system: a CSV file to take rows from, instead of made-up ones.")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 is one per core.")] = 0,
 ) -> None:
     """Audit claims: exact loss and lower bound of every algorithm and every known mistake, against what is claimed.
@@ -51,6 +55,11 @@ def audit(
             from panstream.cli.drill import memory_drill
 
             memory_drill(names[1:], full=full, as_json=as_json)
+            return
+        if names and names[0] == "system":
+            from panstream.cli.system_audit import system_audit
+
+            system_audit(names[1:], rows=rows, full=full, as_json=as_json)
             return
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")

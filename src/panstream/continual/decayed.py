@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream._kernels.psums import decayed_slots
-from panstream.codec import FieldLayout, public
+from panstream.codec import FieldLayout, public, published
 from panstream.continual.counter import MAX_HORIZON, Answer, SlotCounter
 from panstream.continual.counter_state import CounterState, Shape
 from panstream.continual.noise_sum import NoiseParts, error_bound
@@ -29,7 +29,7 @@ _CHUNK = 1 << 14
 class DecayedState(CounterState):
     """The open slot, the slot published last, and what is computed from outputs alone (bits of float64 numbers)."""
 
-    carried: NDArray[np.int64] = public()  # the last answer, and one decayed sum per term
+    carried: NDArray[np.int64] = published()  # the last answer, and one decayed sum per term
     spread: NDArray[np.int64] = public()  # the same for the number of draws, by squared weights
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from panstream._kernels.least_squares import advance, draws_needed, open_below, sampled_noise
 from panstream.algorithm import Algorithm
 from panstream.batch import integers
-from panstream.codec import FieldLayout, noise, noised, public
+from panstream.codec import FieldLayout, noise, noised, public, published
 from panstream.continual.fixed_point import Steps
 from panstream.continual.noise_sum import error_bound, half_width
 from panstream.continual.slots import clipped
@@ -42,7 +42,7 @@ class LeastSquaresState:
     siblings: NDArray[np.int64] = noise()  # the children of every open node, and the open node at the top
     complete: NDArray[np.int64] = noise()  # estimates of the closed ones among them, added up
     to_come: NDArray[np.int64] = noise()  # the ones not yet open, added up
-    last: NDArray[np.int64] = public()  # the output of the last tick, and its variance in draws bit by bit
+    last: NDArray[np.int64] = published()  # the output of the last tick, and its variance in draws bit by bit
     digits: NDArray[np.int64] = public()
     ticks: int = public()
 

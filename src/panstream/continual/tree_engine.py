@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream._kernels.tree import advance, closings
-from panstream.codec import FieldLayout, noised, public
+from panstream.codec import FieldLayout, noised, public, published
 from panstream.continual.epochs import EPOCHS, MOST_SLOTS, epoch_noise, epoch_of, epoch_shape
 from panstream.continual.noise_sum import NoiseParts
 from panstream.continual.radices import MOST_CAPACITY, TreeShape
@@ -41,7 +41,7 @@ class TreeState:
     open: NDArray[np.int64] = noised()  # the accumulators of the open nodes
     draws: NDArray[np.int64] = public()  # how many draws of noise each row of ``open`` holds
     digits: NDArray[np.int64] = public()  # closed nodes whose parent is open
-    closed: NDArray[np.int64] = public()  # float64 bit by bit: their estimates and variance; last row past epochs
+    closed: NDArray[np.int64] = published()  # float64 bit by bit: their estimates and variance; last row past epochs
     ticks: int = public()
     epoch: int = public()
     events: int = public()  # counted only where the adjacency makes it public

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from panstream._kernels.bits import choose, count_ones, redraw, scatter
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
-from panstream.codec import FieldLayout, noised, public
+from panstream.codec import FieldLayout, noised, public, published
 from panstream.density.universe import Members, Universe
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
@@ -38,7 +38,7 @@ class PresenceState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
     bits: NDArray[np.uint8] = noised()  # packed
-    frozen: NDArray[np.uint8] = public()  # seen in announced intrusions, one packed row each
+    frozen: NDArray[np.uint8] = published()  # seen in announced intrusions, one packed row each
     released: int = public()
 
 

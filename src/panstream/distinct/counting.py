@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import Items
-from panstream.codec import FieldLayout, noised, public
+from panstream.codec import FieldLayout, noised, public, published
 from panstream.distinct.cells import CellTable, check_table, table_of
 from panstream.distinct.likelihood import Likelihood
 from panstream.errors import InvalidParameter, NotSupported
@@ -33,7 +33,7 @@ class BitmapState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
     bits: NDArray[np.uint8] = noised()  # packed
-    frozen: NDArray[np.uint8] = public()  # seen in announced intrusions, one packed row each
+    frozen: NDArray[np.uint8] = published()  # seen in announced intrusions, one packed row each
     released: int = public()
 
 

@@ -58,11 +58,11 @@ class Specimen:
 
 
 def check_state_fields_are_declared(specimen: Specimen) -> None:
-    """Every field says public, noised or noise, and the layout describes exactly these fields."""
+    """Every field says public, published, noised or noise, and the layout describes exactly these fields."""
     kind = specimen.algorithm.state_type
     assert is_dataclass(kind), f"{kind.__name__} is not a dataclass"
     undeclared = [declared.name for declared in fields(kind) if codec.role_of(declared) is None]
-    assert not undeclared, f"state fields {undeclared} are not declared public, noised or noise"
+    assert not undeclared, f"state fields {undeclared} are not declared public, published, noised or noise"
     assert set(specimen.algorithm.layout()) == {declared.name for declared in fields(kind)}, "layout and fields differ"
 
 

@@ -140,5 +140,7 @@ def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], publi
 
 def _private(state: Any) -> Numbers:
     """Return every number of the state that is not public."""
-    hidden = [getattr(state, declared.name) for declared in fields(state) if role_of(declared) != "public"]
+    hidden = [
+        getattr(state, declared.name) for declared in fields(state) if role_of(declared) not in ("public", "published")
+    ]
     return np.concatenate([np.asarray(field, np.float64).ravel() for field in hidden]) if hidden else np.zeros(0)

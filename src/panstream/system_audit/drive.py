@@ -1,0 +1,216 @@
+"""Driving the product: one input goes through ``run`` or ``serve``, and everything that can be seen of it comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from panstream.engine.config import Config
+from panstream.errors import PanstreamError
+from panstream.server.tokens import create_token
+from panstream.system_audit.formats import MEDIA_TYPES
+from panstream.system_audit.observe import Fields, observe_directory, observe_text
+
+__all__ = ["Product", "Road"]
+
+_PATIENCE = 120.0
+_PATHS = ("/healthz", "/metrics", "/v1/queries", "/v1/releases", "/v1/ledger", "/v1/intrusions")
+_UNSTABLE = ("date",)  # header of a response that holds the time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Road:
+    """One way through the product: the command, the format, and how many worker processes hold the state."""
+
+    command: str  # "run" or "serve"
+    format: str
+    workers: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.command} {self.format}" + (f" --workers {self.workers}" if self.workers else "")
+
+
+@dataclass(slots=True)
+class Product:
+    """The shipped commands, ready to be forked, with a clock that only we move."""
+
+    directory: Path
+    config: dict[str, Any]
+    stream: str
+    now: float
+    plants: tuple[str, ...] = ()
+    _process: Any = field(default=None, repr=False)
+    _runs: int = 0
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(
+        cls, directory: Path, config: Config, text: dict[str, Any], now: float, plants: Sequence[str] = ()
+    ) -> Iterator[Self]:
+        """Start the process that is forked for every run."""
+        product = cls(directory, text, config.stream.name, now, tuple(plants))
+        clock = directory / "clock"
+        clock.write_bytes(struct.pack("<d", now))
+        product._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "panstream.system_audit.zygote", str(clock)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+        )
+        try:
+            yield product
+        finally:
+            product._process.stdin.close()
+            product._process.wait(_PATIENCE)
+            product._process.stdout.close()
+
+    def move_clock(self, seconds: float) -> None:
+        """Set the time that every process sees, counted from the start."""
+        with open(self.directory / "clock", "r+b") as file:  # in place: others have it mapped
+            file.write(struct.pack("<d", self.now + seconds))
+
+    def observe(self, road: Road, data: bytes, *, batch_rows: int | None = None) -> Fields:
+        """Send an input down a road and return all that can be seen. ``batch_rows`` cuts files into small steps."""
+        self._runs += 1
+        place = self.directory / f"{self._runs:04}"
+        place.mkdir()
+        store = {**self.config.get("store", {}), "directory": "state", "durability": "batch"}
+        if batch_rows is not None:
+            store["batch_rows"] = batch_rows
+        (place / "audit.toml").write_text(dump_toml({**self.config, "store": store}))
+        return self._run(place, road, data) if road.command == "run" else self._serve(place, road, data)
+
+    def _run(self, place: Path, road: Road, data: bytes) -> Fields:
+        ending = {"json": "jsonl"}.get(road.format, road.format)
+        (place / f"rows.{ending}").write_bytes(data)
+        argv = ["run", "audit.toml", f"rows.{ending}", "--no-hardening", "--out", "answers.csv"]
+        pid = self._start(place, argv + (["--workers", str(road.workers)] if road.workers else []))
+        code = self._ask({"wait": pid})["code"]
+        answers = place / "answers.csv"
+        return {
+            "exit code": str(code),
+            **observe_text("stdout", _read(place / "stdout")),
+            **observe_text("stderr", _read(place / "stderr")),
+            **observe_text("answers file", _read(answers) if answers.exists() else ""),
+            **observe_directory(place / "state"),
+        }
+
+    def _serve(self, place: Path, road: Road, data: bytes) -> Fields:
+        tokens = {
+            name: create_token(place / "tokens", name, [scope])
+            for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
+        }
+        argv = ["serve", "audit.toml", "--port", "0", "--tokens", "tokens", "--no-hardening"]
+        pid = self._start(place, argv + (["--workers", str(road.workers)] if road.workers else []))
+        found: Fields = {}
+        try:
+            port = self._port(place, pid)
+            path = f"/v1/streams/{self.stream}/events"
+            media = MEDIA_TYPES[road.format]
+            empty = data.split(b"\n", 1)[0] + b"\n" if road.format == "csv" else b""
+            other = {"Content-Type": "text/csv" if empty else "application/x-ndjson"}
+            found |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
+            _ask(port, "POST", path, tokens["owner"], data, {"Content-Type": media})  # the owner's own channel
+            found |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
+            for step in (0, 1):
+                self.move_clock(step * 86_400.0)
+                _ask(port, "POST", path, tokens["other"], empty, other)  # a step that has seen the time
+                for page in _PATHS:
+                    found |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            found["exit code"] = str(self._ask({"wait": pid})["code"])
+            self.move_clock(0.0)
+        output = _read(place / "stdout").replace(f":{port}", ":PORT")
+        return {
+            **found,
+            **observe_text("stdout", output),
+            **observe_text("log", _read(place / "stderr")),
+            **observe_directory(place / "state"),
+        }
+
+    def _start(self, place: Path, argv: list[str]) -> int:
+        job = {
+            "argv": argv,
+            "directory": str(place),
+            "stdout": str(place / "stdout"),
+            "stderr": str(place / "stderr"),
+            "plants": self.plants,
+        }
+        return int(self._ask(job)["pid"])
+
+    def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise PanstreamError("the audited process ended by itself")
+        return dict(json.loads(line))
+
+    def _port(self, place: Path, pid: int) -> int:
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            text = _read(place / "stdout")
+            for line in text.splitlines():
+                if line.startswith("serving ") and text.endswith("\n"):
+                    return int(line.rpartition(":")[2])
+            if not Path(f"/proc/{pid}").exists() or _read(Path(f"/proc/{pid}/stat")).split(")")[-1].split()[0] == "Z":
+                break
+            time.sleep(0.02)
+        raise PanstreamError(f"the audited server did not start: {_read(place / 'stderr')[-300:]}")
+
+
+def _ask(
+    port: int, method: str, path: str, token: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> tuple[int, list[tuple[str, str]], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
+    try:
+        connection.request(method, path, body or None, {"Authorization": f"Bearer {token}", **(headers or {})})
+        response = connection.getresponse()
+        return response.status, response.getheaders(), response.read()
+    finally:
+        connection.close()
+
+
+def _response(name: str, response: tuple[int, list[tuple[str, str]], bytes]) -> Fields:
+    status, headers, body = response
+    fields = {f"{name}: status": str(status), f"{name}: size": str(len(body))}
+    fields |= {f"{name}: header {key}": value for key, value in headers if key.lower() not in _UNSTABLE}
+    return {**fields, **observe_text(name, body.decode(errors="replace"))}
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def dump_toml(data: dict[str, Any]) -> str:
+    """Return a configuration as TOML: tables one level deep, everything below them inline."""
+    lines: list[str] = []
+    for name, value in data.items():
+        for table in value if isinstance(value, list) else [value]:
+            lines.append(f"[[{name}]]" if isinstance(value, list) else f"[{name}]")
+            lines += [f"{json.dumps(key)} = {_inline(each)}" for key, each in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_inline(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_inline, value)) + "]"
+    if isinstance(value, bool | str):
+        return json.dumps(value)
+    return repr(value) if isinstance(value, int | float) else str(value)

@@ -1,0 +1,190 @@
+"""Leaks put in on purpose, one for every place that is compared, and the mistakes of earlier versions: all must be caught.
+
+Most make one visible thing depend on how many rows the WHERE of the first query has let through.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CLUSTER_PLANTS", "PLANTS", "SERVER_PLANTS", "exit_code", "plant"]
+
+_hits = 0
+_ending: list[Callable[[int], int]] = []
+
+
+def plant(name: str) -> None:
+    """Put a leak into this process."""
+    _count_hits()
+    {**PLANTS, **SERVER_PLANTS, **CLUSTER_PLANTS}[name]()
+
+
+def exit_code(code: int) -> int:
+    """Return the exit code as the planted leaks have it."""
+    for change in _ending:
+        code = change(code)
+    return code
+
+
+def _wrap(owner: Any, name: str, change: Callable[..., Any]) -> None:
+    """Replace a function by ``change(the function, arguments)``."""
+    real = getattr(owner, name)
+    setattr(owner, name, lambda *given, **options: change(real, *given, **options))
+
+
+def _count_hits() -> None:
+    """Count selected rows, as no shipped code does."""
+    from panstream.engine.engine import Engine
+
+    def counting(apply: Any, engine: Any, rows: Any, **options: Any) -> Any:
+        global _hits
+        chosen = next(iter(rows.queries.values())).rows
+        _hits += rows.count if chosen is None else int(chosen.sum())
+        return apply(engine, rows, **options)
+
+    _wrap(Engine, "apply", counting)
+
+
+def _in_metadata() -> None:
+    from panstream.engine.kept import Kept
+
+    def leaking(parts: Any, *given: Any) -> dict[str, bytes]:
+        found = parts(*given)
+        return {**found, "meta": json.dumps({**json.loads(found["meta"]), "hits": _hits}).encode()}
+
+    _wrap(Kept, "parts", leaking)
+
+
+def _in_a_part() -> None:
+    from panstream.engine.kept import Kept
+
+    _wrap(Kept, "parts", lambda parts, *given: {**parts(*given), "rest": bytes(_hits)})
+
+
+def _in_a_state_header() -> None:
+    from panstream import codec
+
+    def leaking(encode: Any, name: str, parameters: Any, *rest: Any, **options: Any) -> Any:
+        return encode(name, {**parameters, "hits": _hits}, *rest, **options)
+
+    _wrap(codec, "encode", leaking)
+
+
+def _in_a_state_field() -> None:
+    from panstream import codec
+
+    def leaking(encode: Any, name: str, parameters: Any, state: Any, layout: Any, *rest: Any, **options: Any) -> Any:
+        if not hasattr(state, "released"):
+            return encode(name, parameters, state, layout, *rest, **options)
+        released, state.released = state.released, _hits
+        try:
+            return encode(name, parameters, state, layout, *rest, **options)
+        finally:
+            state.released = released
+
+    _wrap(codec, "encode", leaking)
+
+
+def _in_a_file_size() -> None:
+    from panstream.engine.engine import Engine
+
+    def leaking(commit: Any, engine: Any, **options: Any) -> None:
+        commit(engine, **options)
+        (Path(engine.config.directory) / "cache").write_bytes(bytes(_hits))
+
+    _wrap(Engine, "commit", leaking)
+
+
+def _in_commits() -> None:
+    from panstream.engine.engine import Engine
+
+    def leaking(finish: Any, engine: Any) -> None:
+        for _ in range(_hits):
+            engine.commit()
+        finish(engine)
+
+    _wrap(Engine, "finish", leaking)
+
+
+def _in_the_log_of_releases() -> None:
+    from panstream.store.releases import Release, ReleaseLog
+
+    def leaking(publish: Any, log: Any, release: Release) -> bool:
+        for number in range(_hits % 7):
+            publish(log, Release(query="rest", number=number, time=release.time, record={}))
+        return bool(publish(log, release))
+
+    _wrap(ReleaseLog, "publish", leaking)
+
+
+def _in_a_label() -> None:
+    from panstream.engine import engine
+
+    def leaking(record: Any, *given: Any) -> Any:
+        release = record(*given)
+        release.record["until"] = f"2026-01-01T00:00:{_hits:02}Z"
+        return release
+
+    _wrap(engine, "record", leaking)
+
+
+def _in_a_time() -> None:
+    from panstream.engine import engine
+
+    _wrap(engine, "_stamp", lambda stamp, seconds: f"2026-01-01T00:00:{_hits:02}Z")
+
+
+def _in_the_exit_code() -> None:
+    _ending.append(lambda code: 100 + _hits % 50)
+
+
+def _printed(stream: str) -> Callable[[], None]:
+    def leaking(code: int) -> int:
+        print("rows so far:", _hits, file=getattr(sys, stream), flush=True)
+        return code
+
+    return lambda: _ending.append(leaking)
+
+
+def _in_headers() -> None:
+    from starlette.responses import Response
+
+    def leaking(init: Any, response: Any, *given: Any, **options: Any) -> None:
+        init(response, *given, **options)
+        response.headers["x-rows"] = str(_hits)
+
+    _wrap(Response, "__init__", leaking)
+
+
+def _in_pages() -> None:
+    from starlette.responses import Response
+
+    def leaking(render: Any, response: Any, content: Any) -> bytes:
+        return bytes(render(response, content)) + b" " * _hits
+
+    _wrap(Response, "render", leaking)
+
+
+PLANTS: dict[str, Callable[[], None]] = {
+    "store metadata": _in_metadata,
+    "a further part of the store": _in_a_part,
+    "header of a state": _in_a_state_header,
+    "public field of a state": _in_a_state_field,
+    "size of a file": _in_a_file_size,
+    "number of commits": _in_commits,
+    "log of releases": _in_the_log_of_releases,
+    "label of a release": _in_a_label,
+    "time of a release": _in_a_time,
+    "exit code": _in_the_exit_code,
+    "standard output": _printed("stdout"),
+    "standard error": _printed("stderr"),
+}
+SERVER_PLANTS: dict[str, Callable[[], None]] = {
+    "headers of responses": _in_headers,
+    "size of responses": _in_pages,
+}
+CLUSTER_PLANTS: dict[str, Callable[[], None]] = {}
