@@ -103,6 +103,7 @@ def audit_system(
         tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder,
         Product.started(Path(folder), config, text, now, plants) as product,
     ):
+        product.warm({road.format: encode(table, original, road.format) for road in roads})
         for road in roads:
             originals: dict[int | None, Fields] = {}
             for neighbour in tried:

@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 __all__ = ["main"]
@@ -47,15 +48,32 @@ def main() -> None:
     Estimate.to_json = lambda self, level=0.95: _masked(real(self, level))  # type: ignore[method-assign]
     for line in sys.stdin:
         job = json.loads(line)
-        if "wait" in job:
+        if "warm" in job:
+            _warm(job["warm"])
+            answer: dict[str, Any] = {}
+        elif "wait" in job:
             _, status = os.waitpid(job["wait"], 0)
-            answer: dict[str, Any] = {"code": os.waitstatus_to_exitcode(status)}
+            answer = {"code": os.waitstatus_to_exitcode(status)}
         else:
             child = os.fork()
             if child == 0:
                 os._exit(_run(job, plants))
             answer = {"pid": child}
         print(json.dumps(answer), flush=True)
+
+
+def _warm(directory: str) -> None:
+    """Feed the rows of a directory to an engine here, so that what is loaded on the way need not be loaded in every fork."""
+    from panstream.engine import report
+    from panstream.engine.config import load_config
+    from panstream.engine.engine import Engine
+    from panstream.engine.run import feed
+
+    with contextlib.suppress(Exception), Engine(load_config(Path(directory) / "audit.toml")) as engine:
+        for path in sorted(Path(directory).glob("rows.*")):
+            feed(engine, [str(path)])
+        engine.finish()
+        list(report.answers(engine))
 
 
 def _masked(record: dict[str, Any]) -> dict[str, Any]:
