@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from panstream.cli.app import app
 from panstream.cli.hardening import ENVIRONMENT, MARK
+from panstream.errors import InvalidParameter
 from panstream.store.snapshot import SnapshotStore
 
 RUNNER = CliRunner()
@@ -129,6 +130,50 @@ def test_stop_at_a_bad_row(here: Path) -> None:
     with open("visits.csv", "a") as file:
         file.write("2026-03-01 05:00:00,secret-one,/news,long\n")
     assert "row 6001" in run("run", "panstream.toml", "visits.csv", code=1).stderr
+
+
+def test_stopping_at_a_bad_row_has_no_claim(here: Path) -> None:
+    """One row decides whether 6,000 others count, so there is no finite loss to print."""
+    write_config(here, stream='on_bad_row = "stop"')
+    told = run("explain", "panstream.toml").stdout
+    assert "lets one row decide" in told
+    for line in run("run", "panstream.toml", "visits.csv", "--json").stdout.splitlines():
+        assert json.loads(line)["epsilon"] == "inf"
+    from panstream.engine.config import load_config
+    from panstream.server.serve import Settings, make_server
+
+    with pytest.raises(InvalidParameter, match='on_bad_row must be "skip" to be served'):
+        make_server(load_config("panstream.toml"), Settings(port=0))
+    write_config(here, stream='on_bad_row = "stop"\nbudget = { event = 9.0 }')
+    assert "budget" in run("check", "panstream.toml", code=2).stderr
+
+
+def test_check_rows_tells_what_is_bad_and_makes_nothing(here: Path) -> None:
+    before = sorted(Path().iterdir())
+    assert "every row can be used" in run("check", "panstream.toml", "--rows", "visits.csv").stdout
+    with open("visits.csv", "a") as file:
+        file.write("2026-03-01 05:00:00,secret-one,/news,long\n2099-03-01 05:00:00,secret-two,/,1\n2026-03-01,,/,1\n")
+    result = run("check", "panstream.toml", "--rows", "visits.csv", code=1)
+    told = [line for line in result.stdout.splitlines() if ", row " in line]
+    assert [line.split(":")[0] for line in told] == [f"visits.csv, row {number}" for number in (6001, 6002, 6003)]
+    assert "seconds" in told[0]
+    assert "the time is in the future" in told[1]
+    assert "visitor" in told[2]
+    assert "secret" not in result.stdout + result.stderr
+    assert "2099" not in result.stdout + result.stderr
+    assert sorted(Path().iterdir()) == before, "no store, no ledger"
+
+
+def test_check_rows_asks_every_query(here: Path) -> None:
+    listed = MORE.replace("[[query]]", "[[query]]", 1)
+    write_config(
+        here,
+        more=listed
+        + '\n[[query]]\nname = "staff"\nsql = "SELECT COUNT(DISTINCT visitor) FROM visits"\nepsilon = 1.0\nuniverse = ["anna"]\n',
+    )
+    result = run("check", "panstream.toml", "--rows", "visits.csv", code=1)
+    assert "query 'staff' cannot use its user" in result.stdout
+    assert "more" in result.stdout
 
 
 def test_exit_codes(here: Path) -> None:

@@ -31,7 +31,7 @@ class Clock:
 
 
 def exact(*queries: dict[str, Any], **settings: Any) -> Engine:
-    keywords = {key: settings.pop(key) for key in ("clock", "ahead", "publish") if key in settings}
+    keywords = {key: settings.pop(key) for key in ("clock", "publish") if key in settings}
     return Engine(config(*queries, **settings), zero_noise=True, **keywords)
 
 
@@ -238,12 +238,26 @@ def test_times_that_a_query_does_not_select_still_move_the_clock() -> None:
     assert counts == [2, 2]
 
 
-def test_rows_from_the_future_are_skipped_where_asked() -> None:
-    clock = Clock(100.0)
-    with exact(COUNT, time="at", clock=clock, ahead=60.0) as engine:
-        assert engine.apply(rows(["count"], count=3, times=[90, 1e9, math.nan])).skipped == (1, 2)
+@pytest.mark.parametrize(("ahead", "skipped"), [(60, (1, 2, 3)), (None, (2, 3)), ("any", (3,))])
+def test_rows_from_the_future_are_bad_rows(ahead: Any, skipped: tuple[int, ...]) -> None:
+    settings = {} if ahead is None else {"ahead": ahead}
+    with exact(COUNT, time="at", clock=Clock(100.0), **settings) as engine:
+        assert engine.apply(rows(["count"], count=4, times=[90, 200, 4000, math.nan])).skipped == skipped
         engine.finish()
-        assert answers(engine) == [1]
+        assert answers(engine) == [4 - len(skipped)]
+
+
+def test_a_row_from_the_future_spends_no_answers() -> None:
+    """One row a month ahead closed 30 days' windows for everybody, for ever."""
+    ticking = question("t", "SELECT COUNT(*) FROM s", every=10, horizon=100)
+    daily = question("w", "SELECT COUNT(*) FROM s", window=20)
+    clock = Clock(50.0)
+    with exact(ticking, daily, time="at", clock=clock) as engine:
+        engine.apply(rows(["t", "w"], count=3, times=[1, 30 * 86400, 2]))
+        assert answers(engine) == []
+        engine.apply(rows(["t", "w"], count=2, times=[11, 21]))
+        assert answers(engine, "t") == [2, 3]
+        assert answers(engine, "w") == [3]
 
 
 def test_rows_before_the_first_known_time_do_not_start_the_clock() -> None:

@@ -112,10 +112,9 @@ def some_posts(seed: int) -> list[Post]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("bad", ["skip", "stop"])
-def test_together_or_one_by_one(tmp_path: Path, seed: int, bad: str) -> None:
+def test_together_or_one_by_one(tmp_path: Path, seed: int) -> None:
     """Text is parsed by other threads in any order, so that only its rows are compared where producers repeat."""
-    text = CONFIG.format(stream=f'on_bad_row = "{bad}"', more="")
+    text = CONFIG.format(stream="", more="")
     posts = [post for post in some_posts(seed) if post[1] == "arrow"] + [
         (data, kind, f"text {at}", 1) for at, (data, kind, _, _) in enumerate(some_posts(seed)) if kind == "json"
     ]
@@ -125,24 +124,6 @@ def test_together_or_one_by_one(tmp_path: Path, seed: int, bad: str) -> None:
     assert all_[1] == pytest.approx(one[1], abs=0.2)
     assert max(all_[2]) > 3
     assert not one[2]
-
-
-def test_a_row_that_stops_its_batch_stops_no_other(tmp_path: Path) -> None:
-    text = CONFIG.format(stream='on_bad_row = "stop"', more="")
-    table = pa.table({"user": ["a", "b"], "region": ["north", "north"], "amount": [1.0, None]})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    bad = sink.getvalue().to_pybytes()
-    plain = pa.BufferOutputStream()
-    with pa.ipc.new_stream(plain, table.schema) as writer:
-        writer.write_table(table.slice(0, 1))
-    good = plain.getvalue().to_pybytes()
-    posts: list[Post] = [(good, "arrow", "a", 1), (bad, "arrow", "b", 1), (good, "arrow", "c", 1)]
-    found, values, sizes = taken(tmp_path, text, posts, together=True)
-    assert sizes == [3]
-    assert [each[0] == "bad_row" for each in found] == [False, True, False]
-    assert values == pytest.approx([2.0, 2.0], abs=0.2)
 
 
 def test_only_alike_batches_are_joined() -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from panstream.cli.hardening import harden
 from panstream.cli.outcome import outcome
 
+if TYPE_CHECKING:
+    from panstream.engine.config import Config
+
 __all__ = ["check", "explain"]
+
+_SHOWN = 100  # rows of a report
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration, panstream.toml.")]
 
@@ -41,8 +47,24 @@ def explain(
             typer.echo("\n" + explain_cluster(found.plans, shards))
 
 
-def check(config: ConfigFile) -> None:
-    """Say whether a configuration is sound: every key, every query, and the budget."""
+def check(
+    config: ConfigFile,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Say also which rows of this file would be left out, and why; no state is made. May be repeated."
+        ),
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="csv, tsv, json, parquet or arrow, where names do not tell.")
+    ] = None,
+) -> None:
+    """Say whether a configuration is sound: every key, every query, and the budget.
+
+    With --rows, exit code 1 says that some rows would be left out. Rows are told by number, never by what is in them.
+    """
+    if rows:
+        harden()
     with outcome():
         from panstream.engine.config import load_config
         from panstream.engine.plan import plan_all
@@ -55,3 +77,21 @@ def check(config: ConfigFile) -> None:
         names = ", ".join(plan.config.name for plan in plans)
         count = "1 query" if len(plans) == 1 else f"{len(plans)} queries"
         typer.echo(f"{config.name} is sound: stream {loaded.stream.name}, {count} ({names})")
+        if rows and _report(loaded, rows, format):
+            raise typer.Exit(1)
+
+
+def _report(config: Config, inputs: list[str], format: str | None) -> bool:
+    from panstream.engine.rehearse import bad_rows
+
+    found = False
+    for given in inputs:
+        count = 0
+        for count, bad in enumerate(bad_rows(config, [given], format=format), start=1):
+            if count <= _SHOWN:
+                typer.echo(f"{given}, row {bad.row}: {bad.reason}")
+        if count > _SHOWN:
+            typer.echo(f"{given}: and {count - _SHOWN:,} more")
+        typer.echo(f"{given}: " + (f"{count:,} reasons to leave a row out" if count else "every row can be used"))
+        found = found or count > 0
+    return found

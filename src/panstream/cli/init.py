@@ -124,7 +124,7 @@ name = "{stream}"
 {user}
 # time = "..."           # column of event time; without it the time of arrival counts
 # lateness = "5 minutes" # how late a row may come
-# on_bad_row = "skip"    # or "stop"
+# on_bad_row = "skip"    # a bad row is left out; try a file first: panstream check CONFIG --rows FILE
 
 [stream.columns]         # types: int, double, string, binary, bool, timestamp, date
 {columns}

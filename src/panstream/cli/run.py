@@ -71,19 +71,18 @@ def run(
     with outcome():
         from panstream.engine.config import load_config
         from panstream.engine.engine import Engine
-        from panstream.engine.run import LIVE_AHEAD, feed_source, source_of
+        from panstream.engine.run import feed_source, source_of
         from panstream.engine.select import Selector
 
         loaded = load_config(config)
         given = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
         source = source_of(loaded, given, follow=follow, format=format)
-        live = follow or source.progress() is None
-        key, ahead = operator_key(key_file), LIVE_AHEAD if live else None
+        key = operator_key(key_file)
         with contextlib.ExitStack() as stack:
             if cluster is None and workers is None:
                 select = stack.enter_context(Selector(loaded))
-                engine = stack.enter_context(Engine(loaded, operator_key=key, ahead=ahead))
+                engine = stack.enter_context(Engine(loaded, operator_key=key))
                 fed = _watched(engine, lambda tick: feed_source(engine, source, select, tick=tick))
             else:
                 from panstream.cluster.session import opened
@@ -95,7 +94,6 @@ def run(
                         address=cluster,
                         workers=workers,
                         operator_key=key,
-                        ahead=ahead,
                         tell=lambda text: typer.echo(text, err=True),
                     )
                 )

@@ -88,14 +88,12 @@ def serve(
             run(loaded, settings, operator_key=key, started=started)
             return
         from panstream.cluster.session import engines
-        from panstream.engine.run import LIVE_AHEAD
 
         with engines(
             loaded,
             address=cluster,
             workers=workers,
             operator_key=key,
-            ahead=LIVE_AHEAD,
             tell=lambda text: typer.echo(text, err=True),
         ) as engine:
             run(loaded, settings, started=started, engine=engine)

@@ -49,6 +49,7 @@ class StreamConfig:
     weight: str | None = None  # signed integer column: rows add and take away
     time: str | None = None  # column of event time; arrival time if absent
     lateness: float = 0.0  # seconds that a row may be late
+    ahead: float | None = 3600.0  # seconds that a row's time may be ahead of the clock; None: any, for simulated data
     on_bad_row: Literal["skip", "stop"] = "skip"
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
 
@@ -121,7 +122,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         _Section(
             "[stream]",
             top.table("stream"),
-            {"name", "columns", "user", "weight", "time", "lateness", "on_bad_row", "budget"},
+            {"name", "columns", "user", "weight", "time", "lateness", "ahead", "on_bad_row", "budget"},
         )
     )
     tables = top.optional("query", list) or []
@@ -178,9 +179,17 @@ def _stream(section: _Section) -> StreamConfig:
         weight=weight,
         time=time,
         lateness=section.duration("lateness") or 0.0,
+        ahead=_ahead(section),
         on_bad_row=section.choice("on_bad_row", ("skip", "stop"), "skip"),
         budget={unit: float(limit) for unit, limit in budget.items()},
     )
+
+
+def _ahead(section: _Section) -> float | None:
+    if section.values.get("ahead") == "any":
+        return None
+    found = section.duration("ahead")
+    return 3600.0 if found is None else found
 
 
 def _query(table: Any, stream: StreamConfig, number: int) -> QueryConfig:

@@ -48,8 +48,8 @@ class Engine:
     """Runs the queries of a configuration. Not thread-safe: one owner, as the state has one copy.
 
     ``clock`` tells the time of arrival in seconds; ``publish`` is called with every answer when it is durable and in the
-    log. ``ahead`` refuses rows whose event time is further ahead of the clock than so many seconds, which a live
-    stream should set: a row from the future would close everybody's windows. ``source`` and ``zero_noise`` are
+    log. Rows whose event time is further ahead of the clock than ``[stream] ahead`` are bad rows, and move nothing: a row
+    from the future would close everybody's windows. ``source`` and ``zero_noise`` are
     for tests, and every claim then says that there is no privacy. ``holder`` puts states elsewhere than in this process.
     """
 
@@ -60,7 +60,6 @@ class Engine:
         clock: Callable[[], float] = time.time,
         operator_key: bytes | None = None,
         publish: Callable[[Release], None] = lambda release: None,
-        ahead: float | None = None,
         source: Source | None = None,
         zero_noise: bool = False,
         holder: Holder | None = None,
@@ -71,7 +70,7 @@ class Engine:
             self.plans = tuple(
                 replace(plan, claim=plan.claim.without_privacy("drawn from a test source")) for plan in self.plans
             )
-        self._clock, self._publish, self._ahead = clock, publish, ahead
+        self._clock, self._publish = clock, publish
         self._holder: Holder = InThisProcess(source) if holder is None else holder
         self._queries = {plan.config.name: RunningQuery(plan, self._holder) for plan in self.plans}
         self._stream_clock = StreamClock(config.stream.lateness if config.stream.time is not None else 0.0)
@@ -207,8 +206,8 @@ class Engine:
             scheduled = any(query.schedule is not None for query in self._queries.values())
             return None, np.full(rows.count, self._clock()) if scheduled else None
         known: Mask = np.isfinite(rows.times)
-        if self._ahead is not None:
-            known &= rows.times <= self._clock() + self._ahead
+        if self.config.stream.ahead is not None:
+            known &= rows.times <= self._clock() + self.config.stream.ahead
         return (None, rows.times) if known.all() else (known, np.where(known, rows.times, np.nan))
 
     def _prepare(

@@ -39,6 +39,7 @@ __all__ = [
 
 PUBLIC_FACTS = ("the number and the times of batches and rows", "the schedule of releases")
 _BUCKETS = 1 << 14
+_STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,8 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     places: tuple[Place, ...] = ("memory", "disk") if on_disk else ("memory",)
     queries = [replace(query, epsilon=math.inf) if zero_noise else query for query in config.queries]
     plans = tuple(plan_query(query, config.stream, places) for query in queries)
+    if config.stream.on_bad_row == "stop":
+        plans = tuple(replace(plan, claim=plan.claim.without_privacy(_STOPS)) for plan in plans)
     planned_ledger(config, plans)
     check_room(config, plans)
     return plans

@@ -17,9 +17,8 @@ from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.select import Selector
 from panstream.engine.sources import Source, open_source
 
-__all__ = ["LIVE_AHEAD", "Fed", "Tick", "feed", "feed_source", "source_of"]
+__all__ = ["Fed", "Tick", "feed", "feed_source", "source_of"]
 
-LIVE_AHEAD = 3600.0  # seconds that the times of a live stream may be ahead of the clock
 _REMEMBERED = 1000  # row numbers kept for the report to the sender
 _ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
 _PULSE = 1.0  # seconds between looks at the clock while nothing comes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from panstream.engine.engine import Applied, Engine
-from panstream.engine.rows import BadRowError, MicroBatch
+from panstream.engine.rows import MicroBatch
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError
 from panstream.server.jobs import Job, Taken
@@ -113,8 +113,6 @@ class Applier:
     def _alone(self, job: Job, batch: MicroBatch) -> None:
         try:
             job.result = _taken(batch, self.engine.apply(self._select(batch), commit=False))
-        except BadRowError as error:
-            job.refusal = Refusal("bad_row", str(error), row=error.row)
         except PanstreamError as error:
             job.refusal = Refusal("bad_body", str(error))
         except Exception as error:

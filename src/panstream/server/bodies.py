@@ -11,7 +11,7 @@ import numpy as np
 from starlette.requests import Request
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, SourceError
+from panstream.engine.rows import BadRow, MicroBatch, RowSchema, SourceError
 from panstream.engine.sources.csv import CsvParser
 from panstream.engine.sources.json_lines import JsonParser
 from panstream.engine.sources.text import SPARE_BYTES
@@ -140,21 +140,15 @@ def parse(body: Body, schema: RowSchema, producer: str | None, sequence: int) ->
     try:
         if body.encoding != "identity":
             _unpack(body)
-        return _held(body, _batch(_rows(body, schema), schema, producer, sequence))
-    except BadRowError as error:
-        refusal = Refusal("bad_row", str(error), row=error.row)
+        return _held(body, _batch(_rows(body, schema), producer, sequence))
     except SourceError as error:
         refusal = Refusal("bad_body", str(error))
     raise refusal
 
 
-def _batch(piece: Piece, schema: RowSchema, producer: str | None, sequence: int) -> MicroBatch:
+def _batch(piece: Piece, producer: str | None, sequence: int) -> MicroBatch:
     bad = tuple(BadRow(row=position + 1, reason=reason) for position, reason in piece.bad)
-    batch = MicroBatch(columns=piece.columns, rows_read=piece.rows, bad_rows=bad, producer=producer, sequence=sequence)
-    if bad and schema.on_bad_row == "stop":
-        batch.wipe()
-        raise BadRowError(f"row {bad[0].row}: {bad[0].reason}; nothing of the body was taken", row=bad[0].row)
-    return batch
+    return MicroBatch(columns=piece.columns, rows_read=piece.rows, bad_rows=bad, producer=producer, sequence=sequence)
 
 
 def _held(body: Body, batch: MicroBatch) -> MicroBatch:

@@ -24,7 +24,6 @@ MAX_SEQUENCE = 2**62
 CODES = {
     "bad_request": (400, "The request cannot be understood, or could be understood in two ways."),
     "bad_body": (400, "The body does not hold rows of the declared columns, or is not compressed as it says."),
-    "bad_row": (400, 'A row cannot be used and on_bad_row is "stop"; nothing of the body was taken.'),
     "unauthorized": (401, "A bearer token is needed, and this is none that is known."),
     "forbidden": (403, "The token has another scope, or the request comes from another site."),
     "not_found": (404, "There is nothing under this name."),
@@ -125,7 +124,7 @@ def _events() -> dict[str, Any]:
         "sendEvents",
         "Take in a batch of events: all of its good rows or nothing. 200 means durable, as the store is configured.",
         "ingest",
-        ("bad_body", "bad_row", "not_found", "unsupported_media_type"),
+        ("bad_body", "not_found", "unsupported_media_type"),
         parameters=[
             _name("The stream's name."),
             _header(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
-from panstream.engine.run import LIVE_AHEAD
 from panstream.errors import InvalidParameter, MissingExtra, PanstreamError
 from panstream.server.limits import Gate, Limits
 from panstream.store.releases import Release
@@ -94,6 +93,11 @@ def make_server(
     from panstream.server.sweep import Sweeper
     from panstream.server.tokens import Tokens
 
+    if config.stream.on_bad_row == "stop":
+        raise InvalidParameter(
+            '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others of its batch count, '
+            "which no claim covers"
+        )
     if settings.tokens is None and not is_loopback(settings.host):
         raise InvalidParameter("tokens are needed unless host is a loopback address, got no file of tokens")
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
@@ -103,7 +107,7 @@ def make_server(
     try:
         service = Service(
             config,
-            engine or (lambda publish: Engine(config, operator_key=operator_key, ahead=LIVE_AHEAD, publish=publish)),
+            engine or (lambda publish: Engine(config, operator_key=operator_key, publish=publish)),
             producers=settings.limits.producers,
             ended=lambda: server.stop(),
         )
