@@ -6,6 +6,7 @@
     ├── InvalidParameter      a public parameter breaks its rule          (also a ValueError)
     ├── InvalidBatch          a batch was refused whole; state unchanged  (also a ValueError)
     ├── BudgetExhausted       the call would cost more than was declared
+    │   └── NotBounded        ... because nothing bounds what it would cost
     ├── NotSupported          the algorithm cannot do this, whatever the data
     ├── InvalidBytes          serialised bytes are foreign, damaged or too new (also a ValueError)
     ├── MergeRefused          the two states must not be merged
@@ -32,6 +33,7 @@ __all__ = [
     "InvalidParameter",
     "MergeRefused",
     "MissingExtra",
+    "NotBounded",
     "NotSupported",
     "PanstreamError",
     "RequestRefused",
@@ -64,6 +66,14 @@ class InvalidBatch(PanstreamError, ValueError):
 
 class BudgetExhausted(PanstreamError):
     """The call would cost more than was declared; nothing happened."""
+
+
+class NotBounded(BudgetExhausted):
+    """Nothing bounds what the call would cost the ``unit`` that a limit was declared for; nothing happened."""
+
+    def __init__(self, message: str, *, unit: str) -> None:
+        super().__init__(message)
+        self.unit = unit
 
 
 class NotSupported(PanstreamError):

@@ -19,7 +19,6 @@ columns = { user = "string", page = "string", region = "string", wait = "double"
 user = "user"
 
 [stream.budget]
-user = 2.0
 event = 2.0
 
 [[query]]

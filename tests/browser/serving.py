@@ -21,8 +21,7 @@ columns = { user = "string", page = "string", region = "string", wait = "double"
 user = "user"
 
 [stream.budget]
-user = 4.0
-event = 16.0
+event = 20.0
 
 [[query]]
 name = "visitors"

@@ -74,10 +74,12 @@ def test_a_refusal_is_shown_in_the_server_s_words(server: Serving, visit: Open) 
 def test_budget_gauge_per_unit(server: Serving, visit: Open) -> None:
     page = visit(server, "/#/budget")
     live(page)
-    gauge = card(page, "Per user").get_by_role("meter")
-    expect(gauge).to_have_attribute("aria-valuetext", "ε 3 of 4 spent")
-    expect(card(page, "Per event").get_by_role("meter")).to_have_attribute("aria-valuetext", "ε 13 of 16 spent")
-    expect(card(page, "Per event").get_by_role("row", name="waiting time")).to_contain_text("6.3%")
+    user = card(page, "Per user")
+    expect(user.get_by_role("meter")).to_have_attribute("aria-valuetext", "Not bounded")
+    expect(user).to_contain_text("'visits' protects one event, and nothing bounds how many of them one user touches")
+    expect(card(page, "Per event").get_by_role("meter")).to_have_attribute("aria-valuetext", "ε 16 of 20 spent")
+    expect(card(page, "Per event").get_by_role("row", name="visitors")).to_contain_text("15%")
+    expect(card(page, "Per event").get_by_role("row", name="waiting time")).to_contain_text("5%")
     photograph(page, "budget")
 
 

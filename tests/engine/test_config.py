@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from panstream.durations import parse_duration, say_duration
 from panstream.engine.config import ConfigError, load_config, read_config
-from panstream.engine.durations import parse_duration, say_duration
 from panstream.errors import InvalidParameter
 
 GOOD = """

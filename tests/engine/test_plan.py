@@ -141,7 +141,9 @@ def test_refusals_name_query_and_rule(query: dict[str, Any], message: str) -> No
 def test_together_they_must_fit_the_budget() -> None:
     with pytest.raises(ConfigError, match=r"b: charging .* lower an epsilon"):
         plan_all(config({**DISTINCT, "name": "a"}, {**DISTINCT, "name": "b"}, budget={"user": 1.5}))
-    plan_all(config({**DISTINCT, "name": "a"}, COUNT, SUM, budget={"user": 1.5}))  # events are another unit
+    plan_all(config({**DISTINCT, "name": "a"}, COUNT, SUM, budget={"event": 3.0}))
+    with pytest.raises(ConfigError, match=r"sum: charging epsilon=1 to event .* would make 3 of 2"):
+        plan_all(config({**DISTINCT, "name": "a"}, COUNT, SUM, budget={"event": 2.0}))
 
 
 def test_places_follow_the_durability(tmp_path: Any) -> None:
@@ -156,12 +158,66 @@ def test_zero_noise_says_so() -> None:
 
 
 def test_explain_in_words_and_json() -> None:
-    explained = explain(config(DISTINCT, {**COUNT, "window": "1 day"}, SUM, budget={"user": 2}))
+    explained = explain(config(DISTINCT, {**COUNT, "window": "1 day"}, SUM, budget={"event": 4}))
     text, data = explained.text(), explained.to_json()
-    for words in ("UserBits", "once per window of 1 day", "the number and the times of batches", "of 2 declared"):
-        assert words in text
+    words = ("UserBits", "once per window of 1 day", "the number and the times of batches", "epsilon 3, of 4 declared")
+    for word in (*words, "not bounded: 'count' protects one event"):
+        assert word in text
     assert [query["name"] for query in data["queries"]] == ["distinct", "count", "sum"]
-    assert {total["unit"]: total["epsilon"] for total in data["totals"]} == {"user": pytest.approx(1), "event": 2.0}
+    assert {total["unit"]: total["epsilon"] for total in data["totals"]} == {"user": "inf", "event": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("query", "unit", "words"),
+    [
+        (COUNT, "user", "'count' protects one event, .* give 'count' contributions = the most rows of one user, or"),
+        (COUNT, "user-window", "give 'count' contributions = the most rows of one user, or take user-window out"),
+        (
+            {**COUNT, "window": "1 day"},
+            "user",
+            "rows of one user in a window and limit user-window instead of user, or",
+        ),
+        (
+            {**DISTINCT, "window": "1 day"},
+            "user",
+            "of 1 day, and nothing .*; limit user-window instead of user, or take",
+        ),
+        (DISTINCT, "slot", "'distinct' protects one user, .*; take slot out of"),
+    ],
+)
+def test_a_budget_that_nothing_bounds_is_refused_with_the_way_out(query: Any, unit: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        plan_all(config(query, budget={unit: 100.0}))
+
+
+def test_contributions_and_windows_give_users_a_total() -> None:
+    counted = {**COUNT, "contributions": 4}
+    plan_all(config(DISTINCT, counted, budget={"user": 2.0, "event": 1.25, "user-window": 2.0}))
+    daily, hourly = ({**DISTINCT, "name": span, "window": f"1 {span}"} for span in ("day", "hour"))
+    explained = explain(config(daily, hourly, DISTINCT, budget={"event": 3.0}))
+    totals = {total["protects"]: total["epsilon"] for total in explained.to_json()["totals"]}
+    assert totals == {
+        "event": 3.0,
+        "user-window of 1 day": 1.0 + 24 * 1.0 + 1.0,
+        "user-window of 1 hour": 3.0,
+        "user": "inf",
+    }
+
+
+def test_one_event_falls_into_one_group() -> None:
+    """Three groups cost a user three times, and an event once."""
+    grouped = question(
+        "by",
+        "SELECT region, COUNT(DISTINCT user) FROM s GROUP BY region",
+        groups={"region": ["north", "south", "east"]},
+        expected=100,
+    )
+    totals = {total["unit"]: total["epsilon"] for total in explain(config(grouped, COUNT)).to_json()["totals"]}
+    (plan, _) = plan_all(config(grouped, COUNT))
+    groups = len(plan.groups)
+    assert groups > 1
+    assert plan.claim.epsilon == groups * 1.0
+    assert totals["event"] == 2.0
 
 
 def test_states_that_the_store_cannot_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, NotBounded
 from panstream.privacy import Claim, Intrusions, Ledger
 
 
@@ -46,6 +46,11 @@ def test_no_privacy_is_said_in_words() -> None:
         ({"delta": 1.0}, "delta must be in"),
         ({"unit": "person"}, "unit must be one of"),
         ({"adjacency": "swap"}, "adjacency must be"),
+        ({"window": 60.0}, "window must be a length in seconds of unit user-window"),
+        ({"unit": "user-window", "window": 0.0}, "window must be"),
+        ({"unit": "user-window", "window": math.inf}, "window must be"),
+        ({"event_epsilon": 1.5}, "event_epsilon must be"),
+        ({"event_epsilon": -0.5}, "event_epsilon must be"),
     ],
 )
 def test_bad_claims_are_refused(bad: dict[str, object], words: str) -> None:
@@ -54,18 +59,58 @@ def test_bad_claims_are_refused(bad: dict[str, object], words: str) -> None:
 
 
 def test_units_have_totals_of_their_own() -> None:
-    ledger = Ledger({("user", "add-remove"): 2.0})
+    ledger = Ledger({("event", "add-remove"): 12.0})
     ledger.charge("a", Claim(epsilon=1.5, unit="user", delta=1e-9))
     ledger.charge("b", Claim(epsilon=9.0, unit="event"))
-    ledger.charge("c", Claim(epsilon=9.0, unit="user", adjacency="replace"))
-    assert ledger.total("user") == (1.5, 1e-9)
-    assert ledger.totals()["event", "add-remove"] == (9.0, 0.0)
-    with pytest.raises(BudgetExhausted, match="would make 2.5 of 2"):
-        ledger.charge("d", Claim(epsilon=1.0, unit="user"))
-    assert len(ledger) == 3
-    ledger.charge("exactly the rest", Claim(epsilon=0.5, unit="user"))
-    assert ledger.limit("user") == 2.0
-    assert ledger.limit("event") is None
+    assert ledger.total("event") == (10.5, 1e-9)
+    user, event = ledger.totals()
+    assert (user.unit, user.epsilon, user.limit, event.unit, event.epsilon) == ("user", math.inf, None, "event", 10.5)
+    assert "'b' protects one event" in user.reason
+    assert event.parts == (("a", 1.5), ("b", 9.0))
+    with pytest.raises(BudgetExhausted, match=r"charging epsilon=2 to event \(add-remove\) would make 12.5 of 12"):
+        ledger.charge("c", Claim(epsilon=2.0, unit="user-window", window=60.0))
+    assert len(ledger) == 2
+    ledger.charge("exactly the rest", Claim(epsilon=1.5, unit="user"))
+    assert ledger.limit("event") == 12.0
+    assert ledger.limit("user") is None
+
+
+def test_a_limit_that_nothing_bounds_is_refused() -> None:
+    ledger = Ledger({("user", "add-remove"): 2.0})
+    ledger.charge("a", Claim(epsilon=1.5, unit="user"))
+    for claim, words in (
+        (
+            Claim(epsilon=0.1, unit="event"),
+            "'b' protects one event, and nothing bounds how many of them one user touches",
+        ),
+        (Claim(epsilon=0.1, unit="user-window", window=60.0), "'b' protects one user-window of 1 minute, and nothing"),
+        (Claim(epsilon=0.1, unit="user", adjacency="replace"), "'b' protects one user that is replaced"),
+    ):
+        with pytest.raises(NotBounded, match=words) as refused:
+            ledger.charge("b", claim)
+        assert refused.value.unit == "user"
+    assert len(ledger) == 1
+
+
+def test_windows_of_different_lengths_do_not_share_a_total() -> None:
+    ledger = Ledger({("user-window", "add-remove"): 25.0})
+    ledger.charge("daily", Claim(epsilon=1.0, unit="user-window", window=86_400.0))
+    ledger.charge("hourly", Claim(epsilon=1.0, unit="user-window", window=3600.0))
+    day, hour = ledger.totals()
+    assert (day.protects, day.epsilon) == ("user-window of 1 day", 25.0)
+    assert (hour.protects, hour.epsilon) == ("user-window of 1 hour", 2.0)
+    assert ledger.total("event") == (2.0, 0.0)
+    with pytest.raises(BudgetExhausted, match="to user-window of 1 day .add-remove. would make 26 of 25"):
+        ledger.charge("again", Claim(epsilon=1.0, unit="user-window", window=86_400.0))
+
+
+def test_ledgers_without_windows_are_still_read() -> None:
+    old = {"limits": [], "entries": [["a", 1.0, 0.0, "user", "add-remove"], ["b", "inf", 0.0, "event", "add-remove"]]}
+    ledger = Ledger.from_json(old)
+    assert [(entry.name, entry.epsilon, entry.window) for entry in ledger] == [("a", 1.0, None), ("b", math.inf, None)]
+    for damaged in ([["a"]], [["a", 1.0, 0.0, "person", "add-remove"]], [["a", 1.0, 0.0, "user", "swap"]], [[], 3]):
+        with pytest.raises(InvalidBytes, match="not a ledger"):
+            Ledger.from_json({"limits": [], "entries": damaged})
 
 
 @given(st.lists(st.tuples(st.text(max_size=9), st.floats(0.0, 9.0)), max_size=8))

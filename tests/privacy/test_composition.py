@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 import opendp.prelude as dp
@@ -9,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from panstream import ContinualCount, LeastSquaresTree
 from panstream.errors import InvalidParameter
-from panstream.privacy import Claim, composition, group, parallel, repeated, sequential
+from panstream.privacy import Claim, Intrusions, composition, group, parallel, per_holder, repeated, sequential
 from panstream.privacy.composition import gaussian_rho, zcdp_delta, zcdp_epsilon, zcdp_rho
 
 LOSSES = st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6)
@@ -34,6 +37,83 @@ def test_failure_probabilities_add_up_below_one_and_the_largest_counts_in_parall
     assert sequential(some).delta == pytest.approx(0.6)
     assert parallel(some).delta == 0.3
     assert 0.999 < sequential(some * 4).delta < 1.0
+
+
+STRONG = Claim(
+    epsilon=1.0,
+    unit="event",
+    intrusions=Intrusions(unannounced=1, announced=-1, per_phase=True),
+    places=("memory", "disk"),
+    horizon=None,
+    note="strong",
+    public=("a",),
+    event_epsilon=0.25,
+)
+WEAK = Claim(
+    epsilon=0.5,
+    unit="event",
+    intrusions=Intrusions(unannounced=0, announced=3),
+    places=("memory",),
+    horizon=24,
+    note="not pan-private: the state holds the exact sum",
+    public=("b",),
+)
+
+
+@pytest.mark.parametrize("compose", [sequential, parallel])
+@pytest.mark.parametrize("order", [[STRONG, WEAK], [WEAK, STRONG], [WEAK, STRONG, WEAK]])
+def test_the_weaker_of_each_thing_is_promised_in_any_order(compose: Any, order: list[Claim]) -> None:
+    """A counter that is not pan-private composes into nothing that claims to be."""
+    found = compose(order)
+    assert found.intrusions == Intrusions(unannounced=0, announced=3, per_phase=False)
+    assert found.places == ("memory",)
+    assert found.horizon == 24
+    assert set(found.note.split("; ")) == {"strong", WEAK.note}
+    assert set(found.public) == {"a", "b"}
+    assert found.event_epsilon == (0.25 + 0.5 * (len(order) - 1) if compose is sequential else 0.5)
+
+
+def test_a_tree_that_is_not_pan_private_stays_so_in_company() -> None:
+    exact, private = LeastSquaresTree(epsilon=1.0, horizon=8).claim(), ContinualCount(epsilon=1.0, horizon=8).claim()
+    for order in ([exact, private], [private, exact]):
+        assert str(sequential(order).intrusions) == "none"
+        assert "not pan-private" in sequential(order).note
+
+
+def test_claims_about_different_places_cover_none() -> None:
+    memory, disk = (replace(CLAIM, places=(place,)) for place in ("memory", "disk"))
+    both = sequential([memory, disk])
+    assert both.places == ()
+    assert str(both.intrusions) == "none"
+    assert dict(both.rows())["intrusions"] == "none (nowhere)"
+
+
+def test_parallel_refuses_what_may_move_from_one_part_to_another() -> None:
+    """One record leaves the first part and enters the second: both tables change, and both losses count."""
+    tables = [Claim(epsilon=loss, unit="record", adjacency="replace") for loss in (0.5, 1.0)]
+    with pytest.raises(InvalidParameter, match="does not hold for replace-one"):
+        parallel(tables)
+    apart = per_holder(tables)
+    assert apart.epsilon == 1.0
+    assert "protected separately" in apart.note
+    with pytest.raises(InvalidParameter, match="use parallel"):
+        per_holder([replace(table, adjacency="add-remove") for table in tables])
+    for compose in (parallel, per_holder, sequential):
+        with pytest.raises(InvalidParameter, match="must not be empty"):
+            compose([])
+
+
+def test_why_parallel_does_not_hold_for_replace_by_enumeration() -> None:
+    """Counts of two halves of a table under discrete Laplace noise, one record moved from the first half to the second."""
+    epsilon, reach = 1.0, 6
+
+    def law(count: int) -> dict[int, float]:
+        return {n: math.tanh(epsilon / 2) * math.exp(-epsilon * abs(n - count)) for n in range(-reach, reach + 1)}
+
+    before, after = (law(2), law(1)), (law(1), law(2))
+    views = product(before[0], before[1])
+    lost = max(math.log(before[0][a] * before[1][b] / (after[0][a] * after[1][b])) for a, b in views)
+    assert lost == pytest.approx(2 * epsilon)
 
 
 @given(st.floats(0.01, 5.0), st.integers(1, 1000))
@@ -61,7 +141,10 @@ def test_different_units_are_never_added() -> None:
     with pytest.raises(InvalidParameter, match="different units"):
         sequential([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="event")])
     with pytest.raises(InvalidParameter, match="different units"):
-        parallel([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="user", adjacency="replace")])
+        sequential([Claim(epsilon=1.0, unit="user"), Claim(epsilon=1.0, unit="user", adjacency="replace")])
+    day, hour = (Claim(epsilon=1.0, unit="user-window", window=length) for length in (86_400.0, 3600.0))
+    with pytest.raises(InvalidParameter, match="got user-window of 1 day .*, user-window of 1 hour"):
+        sequential([day, hour])
     with pytest.raises(InvalidParameter, match="must not be empty"):
         sequential([])
     for call in (

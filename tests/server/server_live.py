@@ -30,7 +30,7 @@ user = "string"
 region = "string"
 amount = "double"
 [stream.budget]
-user = 500.0
+event = 500.0
 [[query]]
 name = "rows"
 sql = "SELECT COUNT(*) FROM visits WHERE region <> 'nowhere'"

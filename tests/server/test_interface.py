@@ -75,8 +75,19 @@ def test_queries_and_ledger(live: Live) -> None:
     assert by_name["by_region"]["series"] == ["by_region [region=north]", "by_region [region=south]"]
     assert [by_name[name]["on_demand"] for name in ("rows", "people", "by_region")] == [True, True, False]
     ledger = live.get("/v1/ledger").json
-    totals = {total["unit"]: (total["epsilon"], total["limit"]) for total in ledger["totals"]}
-    assert totals == {"event": (201.0, None), "user": (1.0, 500.0)}
+    totals = {total["unit"]: (total["epsilon"], total["limit"], total["bounded"]) for total in ledger["totals"]}
+    assert totals == {"event": (202.0, 500.0, True), "user": ("inf", None, False)}
+    event, user = (next(total for total in ledger["totals"] if total["unit"] == unit) for unit in ("event", "user"))
+    assert {part["name"]: part["epsilon"] for part in event["parts"]} == {
+        "rows": 200.0,
+        "people": 1.0,
+        "by_region": 1.0,
+    }
+    assert "'rows' protects one event" in user["reason"]
+    metrics = live.get("/metrics").body.decode()
+    assert 'panstream_ledger_epsilon{adjacency="add-remove",unit="event",window=""} 202.0' in metrics
+    assert 'panstream_ledger_epsilon{adjacency="add-remove",unit="user",window=""} +Inf' in metrics
+    assert 'panstream_ledger_limit{adjacency="add-remove",unit="event",window=""} 500.0' in metrics
 
 
 def test_release_conflict_and_budget(live: Live) -> None:

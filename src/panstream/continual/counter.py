@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -35,7 +36,7 @@ MAX_HORIZON = 1 << 62
 
 
 @lru_cache(maxsize=1024)
-def _law(kappa: float) -> DiscreteLaplace:
+def _law(kappa: Fraction | float) -> DiscreteLaplace:
     return DiscreteLaplace.at_most(kappa)
 
 

@@ -25,6 +25,7 @@ from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, No
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
 from panstream.privacy.continual import tree_kappa
+from panstream.privacy.rounding import share, up
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch, wipe
 
@@ -177,7 +178,11 @@ class Tree(Algorithm[TreeState]):
         facts = ["how many slots were closed, and in how many steps"]
         if self.counts_events:
             facts.append("the number of events in every slot")
-        note = "" if self.contributions is None else f"a user has at most {self.contributions} row(s)"
+        note = (
+            ""
+            if self.contributions is None
+            else f"two streams differ in at most {self.contributions} row(s) of one user"
+        )
         claim = Claim(
             epsilon=self.epsilon,
             unit=unit,
@@ -187,6 +192,7 @@ class Tree(Algorithm[TreeState]):
             horizon=self.horizon,
             public=tuple(facts),
             note="no noise: for tests only" if math.isinf(self.epsilon) else note,
+            event_epsilon=None if self.contributions is None else up(share(self.epsilon, self.contributions)),
         )
         return claim if getattr(self, "outside", "clip") == "clip" else claim.without_privacy(REFUSES)
 

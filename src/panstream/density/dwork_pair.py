@@ -9,6 +9,7 @@ from functools import lru_cache
 from panstream.density.presence import BitLaw, Presence
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint import kappa_for_pair, pair_state_loss
+from panstream.privacy.rounding import rest
 from panstream.randomness import Coin, DiscreteLaplace
 
 __all__ = ["DworkPair"]
@@ -58,9 +59,8 @@ def _law(epsilon: float, releases: int, announced: int) -> BitLaw:
             )
         absent = Coin(1 << 63)
         present = Coin.at_most(0.5 + epsilon / (8.0 * (announced + 1)))
-    state = pair_state_loss(float(absent), float(present))
-    rest = epsilon - announced * state if math.isfinite(epsilon) else epsilon
-    kappa = kappa_for_pair(rest, float(absent), float(present), releases)
+    state = pair_state_loss(absent.probability, present.probability)
+    kappa = kappa_for_pair(rest(epsilon, *[state] * announced), absent.probability, present.probability, releases)
     return BitLaw(
         absent=absent,
         present=present,

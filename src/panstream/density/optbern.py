@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from panstream.density.presence import BitLaw, Presence
-from panstream.privacy.joint import announced_loss
 from panstream.privacy.split import density_split
 from panstream.randomness import DiscreteLaplace, symmetric_pair
 
@@ -61,5 +60,5 @@ def _law(epsilon: float, cells: int, releases: int, announced: int) -> BitLaw:
         present=present,
         noise=DiscreteLaplace.at_most(kappa),
         epsilon_state=epsilon_state,
-        epsilon=announced_loss(epsilon_state, kappa, announced, releases),
+        epsilon=epsilon,
     )

@@ -25,6 +25,7 @@ from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
 from panstream.packed import toss
 from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Coin, DiscreteLaplace, Source
 from panstream.refresh import MAX_PHASES, freeze, pattern_of, pattern_weights
 
@@ -124,15 +125,12 @@ class Presence(Algorithm[PresenceState]):
         return Claim(
             epsilon=law.epsilon,
             unit="user",
-            parts={"state": (self.announced + 1) * law.epsilon_state, "output": self._output_loss(law)},
+            parts=state_and_output(law.epsilon, *[law.epsilon_state] * (self.announced + 1)),
             intrusions=Intrusions(unannounced=1, announced=self.announced, per_phase=False),
             releases=self.releases,
             public=("the universe, the sample and its key",),
             note="" if math.isfinite(law.epsilon) else "no noise: for tests only",
         )
-
-    def _output_loss(self, law: BitLaw) -> float:
-        return law.epsilon - (self.announced + 1) * law.epsilon_state if math.isfinite(law.epsilon) else math.inf
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return m bits, the frozen arrays of announced intrusions, and the release count."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from panstream.density.presence import BitLaw, Presence
-from panstream.privacy.joint import announced_loss, kappa_for, pair_state_loss
+from panstream.privacy.joint import kappa_for, pair_state_loss
 from panstream.randomness import Coin, DiscreteLaplace
 
 __all__ = ["QuantisedLaplace"]
@@ -50,12 +50,12 @@ class QuantisedLaplace(Presence):
 def _law(epsilon: float, releases: int, announced: int) -> BitLaw:
     present = Coin.at_most(1.0 - math.exp(-epsilon / (4.0 * (announced + 1))) / 2.0)
     absent = present.complement
-    state = pair_state_loss(float(absent), float(present))
-    kappa = kappa_for(epsilon - announced * state if math.isfinite(epsilon) else epsilon, state, releases)
+    state = pair_state_loss(absent.probability, present.probability)
+    kappa = kappa_for(epsilon, state, releases, announced)
     return BitLaw(
         absent=absent,
         present=present,
         noise=DiscreteLaplace.at_most(kappa),
         epsilon_state=state,
-        epsilon=announced_loss(state, kappa, announced, releases),
+        epsilon=epsilon,
     )

@@ -15,7 +15,8 @@ from panstream.distinct.merged import MergedBitmap, merge_noisy, refuse_unlike
 from panstream.errors import InvalidParameter, MergeRefused
 from panstream.privacy.bitmap import bitmap_split, reference_users
 from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.joint import announced_loss, kappa_for
+from panstream.privacy.joint import kappa_for
+from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Source
 from panstream.refresh import MAX_PHASES
 from panstream.scratch import Scratch, wipe
@@ -91,8 +92,7 @@ class Bitmap(CellCounter):
 
     def _split(self) -> tuple[float, float]:
         if self.epsilon_state is not None:
-            left = self.epsilon - self.announced * self.epsilon_state if math.isfinite(self.epsilon) else math.inf
-            return self.epsilon_state, kappa_for(left, self.epsilon_state, self.releases)
+            return self.epsilon_state, kappa_for(self.epsilon, self.epsilon_state, self.releases, self.announced)
         users = reference_users(self.buckets, self.levels) if self.expected is None else self.expected
         return bitmap_split(self.epsilon, self.buckets, self.levels, users, self.releases, self.announced)
 
@@ -107,14 +107,12 @@ class Bitmap(CellCounter):
 
     def claim(self) -> Claim:
         """Return the exact joint loss of one look at any time and all releases, in either order."""
-        state, kappa = self._split()
-        epsilon = announced_loss(state, kappa, self.announced, self.releases)
-        private = math.isfinite(epsilon)
-        spent = (self.announced + 1) * state
+        state, _ = self._split()
+        private = math.isfinite(self.epsilon)
         return Claim(
-            epsilon=epsilon,
+            epsilon=self.epsilon,
             unit="user",
-            parts={"state": spent, "output": epsilon - spent if private else math.inf},
+            parts=state_and_output(self.epsilon, *[state] * (self.announced + 1)),
             intrusions=Intrusions(unannounced=1, announced=self.announced),
             releases=self.releases,
             public=("the hash function and its key",),

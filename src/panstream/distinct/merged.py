@@ -16,6 +16,7 @@ from panstream.errors import InvalidParameter, MergeRefused, NotSupported
 from panstream.packed import toss
 from panstream.privacy.bitmap import merged_claim, merged_flip, merged_loss, noisy_or
 from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
 from panstream.scratch import wipe
 
@@ -82,12 +83,11 @@ class MergedBitmap(CellCounter):
     def claim(self) -> Claim:
         """Return the exact loss of as many looks as there were sites, the merged state being one more."""
         epsilon = merged_claim(self.sites, self.kappa, self.releases)
-        state = math.fsum(self.sites)
         private = math.isfinite(epsilon)
         return Claim(
             epsilon=epsilon,
             unit="user",
-            parts={"state": state, "output": epsilon - state if private else math.inf},
+            parts=state_and_output(epsilon, *self.sites),
             intrusions=Intrusions(unannounced=len(self.sites)),
             releases=self.releases,
             public=("the hash function and its key",),

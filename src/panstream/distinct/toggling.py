@@ -11,7 +11,7 @@ from panstream.distinct.counting import BitmapState, CellCounter, CellLaw, law_o
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.privacy.bitmap import reference_users, toggling_kappa, toggling_split
 from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.joint import modular_loss
+from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Source
 from panstream.refresh import MAX_PHASES
 
@@ -78,13 +78,12 @@ class TogglingBitmap(CellCounter):
 
     def claim(self) -> Claim:
         """Return the exact joint loss of one look at any time and all releases, in either order."""
-        state, kappa = self._split()
-        spent = (self.announced + 1) * state
-        private = math.isfinite(spent)
+        state, _ = self._split()
+        private = math.isfinite(self.epsilon)
         return Claim(
-            epsilon=modular_loss(spent, kappa, self.releases),
+            epsilon=self.epsilon,
             unit="user",
-            parts={"state": spent, "output": self.releases * kappa},
+            parts=state_and_output(self.epsilon, *[state] * (self.announced + 1)),
             intrusions=Intrusions(unannounced=1, announced=self.announced),
             releases=self.releases,
             public=("the hash function and its key",),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from panstream.engine.durations import parse_duration
+from panstream.durations import parse_duration
 from panstream.engine.sql import ParsedQuery, SqlRefused, parse
 from panstream.errors import InvalidParameter, PanstreamError
 from panstream.privacy.claim import Unit

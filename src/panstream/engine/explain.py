@@ -10,8 +10,8 @@ from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.tree_base import Tree
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
+from panstream.durations import say_duration
 from panstream.engine.config import Config
-from panstream.engine.durations import say_duration
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.statistics import UserBits
 
@@ -30,11 +30,7 @@ class Explained:
 
     def totals(self) -> list[dict[str, Any]]:
         """Return what all queries cost together, per unit."""
-        ledger = planned_ledger(self.config, self.plans)
-        return [
-            {"unit": unit, "adjacency": adjacency, "epsilon": epsilon, "limit": ledger.limit(unit, adjacency)}
-            for (unit, adjacency), (epsilon, _) in ledger.totals().items()
-        ]
+        return [total.to_json() for total in planned_ledger(self.config, self.plans).totals()]
 
     def _announced(self, plan: QueryPlan) -> str | None:
         """Return what paying for announced intrusions in advance costs, in error at the same epsilon."""
@@ -84,10 +80,11 @@ class Explained:
                 *plan.claim.rows(),
             ]
             lines += ["", plan.config.name, *(_row(name, text) for name, text in rows)]
-        lines += ["", "all queries together, per unit (different units are never added up)"]
-        for total in self.totals():
-            limit = "no limit declared" if total["limit"] is None else f"of {total['limit']:g} declared"
-            lines.append(_row(total["unit"], f"epsilon {total['epsilon']:g} ({total['adjacency']}), {limit}"))
+        lines += ["", "all queries together: the most that one of each can lose"]
+        for total in planned_ledger(self.config, self.plans).totals():
+            limit = "no limit declared" if total.limit is None else f"of {total.limit:g} declared"
+            loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}, {limit}"
+            lines.append(_row(total.protects, f"{loss} ({total.adjacency})"))
         return "\n".join(lines)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
 from panstream.engine.results import series_name
 from panstream.engine.running import RunningQuery
 from panstream.errors import NotSupported, StoreDamaged, StoreError
-from panstream.privacy.ledger import Kind, Ledger
+from panstream.privacy.ledger import Entry, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
 
@@ -94,7 +95,7 @@ class Kept:
         on = meta["with_states"]
         return cls(
             stream=meta["stream"],
-            ledger=Ledger(limits, Ledger.from_json(meta["ledger"])),
+            ledger=Ledger(limits, _with_windows(Ledger.from_json(meta["ledger"]), meta["queries"])),
             seen=meta["seen"] if on else {},
             drawn=[Release(query=q, number=n, time=t, record=r) for q, n, t, r in meta["drawn"]],
             intrusions=meta["intrusions"],
@@ -140,6 +141,16 @@ class Kept:
             "exposed": sorted(query.exposed),
             "step": None if query.schedule is None else query.schedule.step,
         }
+
+
+def _with_windows(entries: Iterable[Entry], queries: Mapping[str, Any]) -> Iterator[Entry]:
+    """Give charges per user-window the length of their query's windows, which older stores did not write down."""
+    for entry in entries:
+        query = queries.get(re.sub(r" \(start \d+\)$", "", entry.name))
+        if entry.unit == "user-window" and entry.window is None and query is not None:
+            yield replace(entry, window=query["declared"].get("window"))
+        else:
+            yield entry
 
 
 def read_meta(parts: Mapping[str, bytes]) -> dict[str, Any]:

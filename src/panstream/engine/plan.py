@@ -13,13 +13,14 @@ from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.density.optbern import OptBern
+from panstream.durations import say_duration
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
-from panstream.engine.durations import say_duration
 from panstream.engine.room import check_room
 from panstream.engine.sql import Aggregate
-from panstream.errors import BudgetExhausted, InvalidParameter
+from panstream.errors import BudgetExhausted, InvalidParameter, NotBounded
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place
+from panstream.privacy.composition import repeated
 from panstream.privacy.ledger import Ledger
 from panstream.statistics import DistinctCount
 from panstream.turnstile.block import BlockCounter
@@ -103,17 +104,30 @@ def needed_columns(config: Config) -> frozenset[str]:
 
 
 def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
-    """Return what all queries cost together, per unit; raise ConfigError where a limit would be exceeded."""
+    """Return what all queries cost together, per unit; raise ConfigError where a limit would be exceeded or cannot be kept."""
     ledger = Ledger({(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()})  # type: ignore[misc]
     for plan in plans:
         try:
             ledger.charge(plan.config.name, plan.claim)
+        except NotBounded as error:
+            refused = f"[stream.budget]: {error}; {_remedy(plan, error.unit)}take {error.unit} out of [stream.budget]"
         except BudgetExhausted as error:
             refused = f"[[query]] {plan.config.name}: {error}; lower an epsilon or raise [stream.budget]"
         else:
             continue
         raise ConfigError(refused)
     return ledger
+
+
+def _remedy(plan: QueryPlan, unit: str) -> str:
+    """Return what would give a total a bound, as the first half of a sentence."""
+    windowed, steps = plan.config.window is not None, []
+    if unit in ("user", "user-window") and plan.claim.unit == "event":
+        most = "contributions = the most rows of one user" + (" in a window" if windowed else "")
+        steps.append(f"give {plan.config.name!r} {most}")
+    if unit == "user" and windowed:
+        steps.append("limit user-window instead of user")
+    return f"{' and '.join(steps)}, or " if steps else ""
 
 
 def releases_of(query: QueryConfig) -> int:
@@ -160,8 +174,10 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
     """Return the claim of all groups and, for windows, of one window."""
     touched = 1 if base.unit == "event" else min(query.groups_per_user or groups, groups)
     notes = [base.note] if base.note else []
+    event_epsilon = base.event_epsilon
     if touched > 1:
         notes.append(f"one user can touch {touched} groups, each at epsilon {base.epsilon:g}")
+        event_epsilon = base.epsilon if event_epsilon is None else event_epsilon  # an event falls into one group
     unit = base.unit
     if query.window is not None:
         span = say_duration(query.window)
@@ -171,11 +187,11 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
         else:
             notes.append(f"windows of {span} are disjoint: an event falls into one")
     return replace(
-        base,
-        epsilon=base.epsilon * touched,
-        delta=base.delta * touched,
-        parts={name: loss * touched for name, loss in base.parts.items()},
+        repeated(base, touched),
+        releases=base.releases,
+        event_epsilon=event_epsilon,
         unit=unit,
+        window=query.window if unit == "user-window" else None,
         places=places,
         public=(*base.public, *PUBLIC_FACTS, *(("the declared groups",) if query.groups else ())),
         note="; ".join(notes),

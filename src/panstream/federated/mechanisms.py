@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,8 @@ from panstream.privacy.holders import (
     pure_loss,
     zcdp_loss,
 )
-from panstream.privacy.tables import mutual_information_sensitivity, table_kappa, table_sigma
+from panstream.privacy.rounding import share
+from panstream.privacy.tables import choice_rate, mutual_information_sensitivity, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
 __all__ = ["LARGEST_CELLS", "Statistics", "check", "draw", "families", "loss_of"]
@@ -130,7 +132,7 @@ def loss_of(question: Question) -> Loss:
         case Vote(epsilon=epsilon):
             return choice_loss(epsilon)
         case LocalScores(epsilon=epsilon, families=asked):
-            return pure_loss([epsilon / len(asked)] * len(asked))
+            return pure_loss([share(epsilon, len(asked))] * len(asked))
         case LocalModel(structure=structure, parameters=parameters):
             return pure_loss([structure, parameters])
         case _:
@@ -174,15 +176,15 @@ def _tables(question: CountTables, statistics: Statistics, source: Source) -> tu
     return tuple(piece.reshape(counts.shape) for piece, counts in zip(pieces, exact, strict=True))
 
 
-def _add_noise(counts: NDArray[np.int64], noise: str, budget: float, source: Source) -> None:
+def _add_noise(counts: NDArray[np.int64], noise: str, budget: float | Fraction, source: Source) -> None:
     if noise == "laplace":
         source.add_discrete_laplace(counts, DiscreteLaplace.at_most(table_kappa(budget)))
     else:
-        source.add_discrete_gaussian(counts, DiscreteGaussian.at_least(table_sigma(budget)))
+        source.add_discrete_gaussian(counts, DiscreteGaussian.at_least(table_sigma(float(budget))))
 
 
 def _vote(
-    statistics: Statistics, placed: Sequence[int], degree: int, epsilon: float, source: Source
+    statistics: Statistics, placed: Sequence[int], degree: int, epsilon: float | Fraction, source: Source
 ) -> tuple[int, tuple[int, ...]]:
     """Choose by the exponential mechanism on mutual information, with this holder's own number of records."""
     records = statistics.records
@@ -190,7 +192,7 @@ def _vote(
     binary = all(_is_binary(records.domain, (*parents, child)) for child, parents in candidates)
     unit = _sensitivity(len(records), binary)
     utilities = np.array([statistics.score((*parents, child)) for child, parents in candidates], np.int64)
-    return candidates[source.exponential(utilities, Preference.at_most(epsilon / (2 * unit)))]
+    return candidates[source.exponential(utilities, Preference.at_most(choice_rate(epsilon, unit)))]
 
 
 def _is_binary(domain: Domain, family: tuple[int, ...]) -> bool:
@@ -211,14 +213,15 @@ def _model(question: LocalModel, statistics: Statistics, source: Source) -> Mode
     count = len(statistics.records.domain)
     placed = [question.root]
     parents: list[tuple[int, ...]] = [()] * count
+    structure = share(question.structure, max(count - 1, 1))
     while len(placed) < count:
-        child, parents[child] = _vote(statistics, placed, question.degree, question.structure / (count - 1), source)
+        child, parents[child] = _vote(statistics, placed, question.degree, structure, source)
         placed.append(child)
     asked = needed_tables(placed, parents, question.degree)
-    share = question.parameters / len(asked)
+    each = share(question.parameters, len(asked))
     known = {axes: statistics.exact(axes).copy() for axes in asked}
     for table in known.values():
-        _add_noise(table.reshape(-1), "laplace", share, source)
+        _add_noise(table.reshape(-1), "laplace", each, source)
     return Model(parents=tuple(parents), tables=tuple(_sum_to(known, (*parents[at], at)) for at in range(count)))
 
 
@@ -238,13 +241,13 @@ def _sum_to(known: dict[tuple[int, ...], NDArray[np.int64]], family: tuple[int, 
 
 
 def _scores(question: LocalScores, statistics: Statistics, source: Source) -> NDArray[np.int64]:
-    share = question.epsilon / len(question.families)
+    each = share(question.epsilon, len(question.families))
     records = statistics.records
     scores = np.array([statistics.score(family) for family in question.families], np.int64)
     binary = np.array([_is_binary(records.domain, family) for family in question.families])
     for kind in (True, False):
         chosen = scores[binary == kind]
-        source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(share / _sensitivity(len(records), kind)))
+        source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(each / _sensitivity(len(records), kind)))
         scores[binary == kind] = chosen
     return scores
 

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.joint import kappa_for, present_probability
+from panstream.privacy.joint import kappa_for, kappa_near, present_probability
+from panstream.privacy.rounding import HAIR, down, grown, log_up, rest, up
 from panstream.privacy.split import density_split, laplace_variance, minimise
+from panstream.randomness.laws import COIN_BITS
 
 __all__ = [
     "Decoder",
@@ -169,14 +171,15 @@ def bitmap_split(
     if announced == 0:
         return density_split(epsilon, buckets, releases)
 
-    def rest(state: float) -> float:
-        return kappa_for(epsilon - announced * state, state, releases)
+    def near(state: float) -> float:
+        return kappa_near(epsilon, state, releases, announced)
 
     def moments(state: float, noise: float) -> LevelMoments:
         decoder = Decoder.redrawn(present_probability(state))
         return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced)
 
-    return _best_split(epsilon, announced, users, rest, moments)
+    state = _best_state(epsilon, announced, users, near, moments)
+    return state, kappa_for(epsilon, state, releases, announced)
 
 
 @lru_cache(maxsize=1024)
@@ -185,45 +188,46 @@ def toggling_split(
 ) -> tuple[float, float]:
     """Return (epsilon_state, kappa) with the smallest error for a bitmap whose cells toggle."""
 
-    def rest(state: float) -> float:
-        return toggling_kappa(epsilon, state, releases, announced)
+    def near(state: float) -> float:
+        return (epsilon - (announced + 1) * state) / releases
 
     def moments(state: float, noise: float) -> LevelMoments:
         decoder = Decoder.toggled(present_probability(state))
         return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced, turns=2)
 
-    return _best_split(epsilon, announced, users, rest, moments)
+    state = _best_state(epsilon, announced, users, near, moments)
+    return state, toggling_kappa(epsilon, state, releases, announced)
 
 
 def toggling_kappa(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
-    """Return the kappa whose joint loss (k+1)·epsilon_state + n·kappa is ``epsilon``."""
-    left = epsilon - (announced + 1) * epsilon_state
-    if math.isinf(epsilon):
+    """Return the kappa whose joint loss (k+1)·epsilon_state + n·kappa is ``epsilon``, rounded down."""
+    left = rest(epsilon, *[epsilon_state] * (announced + 1))
+    if math.isinf(left):
         return math.inf
     if not left > 0:
         raise InvalidParameter(f"epsilon_state must leave something of epsilon={epsilon}, got {epsilon_state}")
-    return left / releases
+    return down(left / releases)
 
 
-def _best_split(
+def _best_state(
     epsilon: float,
     announced: int,
     users: float,
-    rest: Callable[[float], float],
+    near: Callable[[float], float],
     moments: Callable[[float, float], LevelMoments],
-) -> tuple[float, float]:
+) -> float:
+    """Return the epsilon_state with the smallest error, if ``near`` says what kappa it leaves."""
     if not epsilon > 0:
         raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
     if math.isinf(epsilon):
-        return math.inf, math.inf
+        return math.inf
 
     def error(state: float) -> float:
-        levels = moments(state, laplace_variance(rest(state)))
+        levels = moments(state, laplace_variance(near(state)))
         return levels.variance(min(users, 2.0 / float(levels.rates.min())))  # beyond, every cell is full
 
     top = epsilon / (announced + 1)
-    state = minimise(error, 1e-6 * top, top * (1.0 - 1e-9), 1e-9)
-    return state, rest(state)
+    return minimise(error, 1e-6 * top, top * (1.0 - 1e-9), 1e-9)
 
 
 def noisy_or(first: Fraction, second: Fraction) -> tuple[Fraction, Fraction, Fraction]:
@@ -317,10 +321,23 @@ def _outputs_loss(first: float, high: float, kappa: float, releases: int) -> flo
 
 @lru_cache(maxsize=1024)
 def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> float:
-    """Return the loss of looking at as many of the states as there were sites, the merged one being one more.
+    """Return the loss of looking at as many of the states as there were sites, the merged one being one more, rounded up.
 
     That is one look at every site, or at all sites but one and at the merged state. The latter loses more, and the more
     the larger epsilon_state the site left out has. All of them have no finite loss.       [bitmap.md, Theorem 2]
+
+    It is ``merged_loss`` with 70 digits, and a margin for the coins of the merges, which are multiples of 2**-64: each
+    makes a merged bit likelier or less likely by less than that.
     """
+    if math.isinf(kappa) or math.inf in states:
+        return math.inf
     left_out = states.index(max(states))
-    return merged_loss(states, kappa, releases, seen=set(range(len(states))) - {left_out}, merged=True)
+    odds = [grown(-Fraction(state)) for state in states]
+    high = 1 / (2 - math.prod((1 - each for each in odds), start=Fraction(1)))  # h = 1 - p*
+    gone = odds.pop(left_out)  # 1 - T
+    low = high * gone
+    output = low + (1 - low) * grown(Fraction(kappa) * releases)
+    seldom = min(low, 1 - high * (1 + (1 - gone) * max(odds, default=0)))  # the least chance of a merged bit's value
+    margin = 4 * Fraction(len(states) - 1, 1 << COIN_BITS) / seldom
+    shown = sum(map(Fraction, states), Fraction(0)) - Fraction(states[left_out])
+    return up(shown + Fraction(log_up(output / gone * (1 + HAIR))) + margin)

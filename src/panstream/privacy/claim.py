@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
+from panstream.durations import say_duration
 from panstream.errors import InvalidParameter
 
 __all__ = ["Adjacency", "Claim", "Intrusions", "Place", "Unit"]
@@ -14,6 +15,15 @@ __all__ = ["Adjacency", "Claim", "Intrusions", "Place", "Unit"]
 Unit = Literal["event", "slot", "record", "edge", "user", "user-window"]
 Adjacency = Literal["add-remove", "replace"]
 Place = Literal["memory", "disk"]
+
+
+def say_unit(unit: Unit, window: float | None = None) -> str:
+    """Return a unit in words.
+
+    >>> say_unit("user"), say_unit("user-window", 86_400.0)
+    ('user', 'user-window of 1 day')
+    """
+    return unit if window is None else f"{unit} of {say_duration(window)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +58,9 @@ class Claim:
     The view is the state at the moment of each covered intrusion together with every release, in either order. Two
     streams are neighbours when they differ in any occurrences of one ``unit`` (``add-remove``) or when one unit's
     occurrences are exchanged for another's (``replace``).
+
+    ``window`` is the length in seconds of the windows that a claim per user-window is about. ``event_epsilon`` is what one
+    event of the unit loses, where that is less than ``epsilon``.
     """
 
     epsilon: float
@@ -61,6 +74,8 @@ class Claim:
     horizon: int | None = None
     public: tuple[str, ...] = ()
     note: str = ""
+    window: float | None = None
+    event_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
@@ -71,7 +86,16 @@ class Claim:
             raise InvalidParameter(f"unit must be one of {', '.join(get_args(Unit))}, got unit={self.unit!r}")
         if self.adjacency not in get_args(Adjacency):
             raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
+        if self.window is not None and not (self.unit == "user-window" and 0 < self.window < math.inf):
+            raise InvalidParameter(f"window must be a length in seconds of unit user-window, got window={self.window}")
+        if self.event_epsilon is not None and not 0 <= self.event_epsilon <= self.epsilon:
+            raise InvalidParameter(f"event_epsilon must be in [0, epsilon], got event_epsilon={self.event_epsilon}")
         object.__setattr__(self, "parts", dict(self.parts))
+
+    @property
+    def protects(self) -> str:
+        """Return what is protected, in words: the unit, and how long its windows are."""
+        return say_unit(self.unit, self.window)
 
     @property
     def is_private(self) -> bool:
@@ -84,7 +108,7 @@ class Claim:
 
     def without_privacy(self, reason: str) -> Self:
         """Return the claim with epsilon = inf, for runs on a source that is not secure."""
-        return replace(self, epsilon=math.inf, note=reason)
+        return replace(self, epsilon=math.inf, event_epsilon=None, note=reason)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; an infinite loss is the string "inf"."""
@@ -104,6 +128,8 @@ class Claim:
             "horizon": self.horizon,
             "public": list(self.public),
             "note": self.note,
+            "window": self.window,
+            "event_epsilon": self.event_epsilon if self.is_private else None,
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -114,8 +140,10 @@ class Claim:
             rows.append(("delta", f"{self.delta:.3g}"))
         if self.parts:
             rows.append(("made of", ", ".join(f"{name} {loss:.4g}" for name, loss in self.parts.items())))
-        rows.append(("protects", f"one {self.unit} ({self.adjacency})"))
-        rows.append(("intrusions", f"{self.intrusions} ({' and '.join(self.places)})"))
+        rows.append(("protects", f"one {self.protects} ({self.adjacency})"))
+        if self.event_epsilon is not None and self.is_private:
+            rows.append(("one event", f"loses {self.event_epsilon:.6g}"))
+        rows.append(("intrusions", f"{self.intrusions} ({' and '.join(self.places) or 'nowhere'})"))
         rows.append(("releases", str(self.releases) if self.releases >= 0 else "any number"))
         if self.horizon is not None:
             rows.append(("horizon", f"{self.horizon:,} ticks"))

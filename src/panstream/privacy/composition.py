@@ -1,47 +1,72 @@
-"""Adding up losses. The number of times something happens is multiplied in exactly one place: ``repeated``."""
+"""Adding up losses. The number of times something happens is multiplied in exactly one place: ``repeated``.
+
+A composed claim promises the weaker of each thing: the fewest intrusions, the places that all name, the shortest horizon.
+What has no theorem is refused.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.claim import Claim
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.rounding import multiple, total
 
-__all__ = ["gaussian_rho", "group", "parallel", "repeated", "sequential", "zcdp_delta", "zcdp_epsilon", "zcdp_rho"]
+__all__ = [
+    "gaussian_rho",
+    "group",
+    "group_delta",
+    "parallel",
+    "per_holder",
+    "repeated",
+    "sequential",
+    "zcdp_delta",
+    "zcdp_epsilon",
+    "zcdp_rho",
+]
+
+
+_MOST_DELTA = 1 - 2**-53
+_MARGIN = 1e-12  # of conversions between rho and (epsilon, delta): far more than their floating-point error
 
 
 def sequential(claims: Sequence[Claim]) -> Claim:
-    """Compose claims about the same unit: losses add up."""
-    first = _same_kind(claims)
-    parts: dict[str, float] = {}
-    for claim in claims:
-        for name, loss in (claim.parts or {"total": claim.epsilon}).items():
-            parts[name] = parts.get(name, 0.0) + loss
-    return replace(
-        first,
-        epsilon=math.fsum(claim.epsilon for claim in claims),
-        delta=min(math.fsum(claim.delta for claim in claims), 1 - 2**-53),
-        parts=parts,
-        releases=_total_releases(claims),
-        public=_union(claims),
+    """Compose claims about the same unit: losses add up, and of everything else the weaker is promised."""
+    return _composed(
+        claims,
+        epsilon=total(claim.epsilon for claim in claims),
+        delta=total(claim.delta for claim in claims),
+        parts=_parts(claims),
+        event_epsilon=total(_of_an_event(claim) for claim in claims),
     )
 
 
 def parallel(claims: Sequence[Claim]) -> Claim:
-    """Compose claims about disjoint parts of the data, where one unit falls into one part: the largest loss counts."""
-    first = _same_kind(claims)
-    worst = max(claims, key=lambda claim: claim.epsilon)
-    return replace(
-        first,
-        epsilon=worst.epsilon,
-        delta=max(claim.delta for claim in claims),
-        parts=worst.parts,
-        releases=_total_releases(claims),
-        public=_union(claims),
-    )
+    """Compose claims about disjoint parts of the data, where a unit's part is fixed: the largest loss counts.
+
+    Add-remove only: a unit that is replaced may leave one part and enter another, which changes both. Where every part is
+    the table of a holder of its own, see :func:`per_holder`.
+    """
+    if any(claim.adjacency == "replace" for claim in claims):
+        raise InvalidParameter(
+            "parallel composition does not hold for replace-one claims: a unit may change from one part to another; "
+            "use per_holder where the records of every holder are protected separately"
+        )
+    return _largest(claims)
+
+
+def per_holder(claims: Sequence[Claim]) -> Claim:
+    """Compose replace-one claims of several holders about their own tables: the largest loss counts.
+
+    A record is replaced by another of the same holder, and the number of each holder's records is public.
+    """
+    if any(claim.adjacency != "replace" for claim in claims):
+        raise InvalidParameter("per_holder is about replace-one claims; for add-remove claims use parallel")
+    found = _largest(claims)
+    return replace(found, note=_joined([found.note, "every holder's records are protected separately"]))
 
 
 def repeated(claim: Claim, times: int) -> Claim:
@@ -50,9 +75,10 @@ def repeated(claim: Claim, times: int) -> Claim:
         raise InvalidParameter(f"times must be at least 1, got times={times}")
     return replace(
         claim,
-        epsilon=claim.epsilon * times,
-        delta=min(claim.delta * times, 1 - 2**-53),
-        parts={name: loss * times for name, loss in claim.parts.items()},
+        epsilon=multiple(claim.epsilon, times),
+        delta=min(multiple(claim.delta, times), _MOST_DELTA),
+        parts={name: multiple(loss, times) for name, loss in claim.parts.items()},
+        event_epsilon=None if claim.event_epsilon is None else multiple(claim.event_epsilon, times),
         releases=max(claim.releases * times, -1),  # any number of them remains any number
     )
 
@@ -61,21 +87,27 @@ def group(claim: Claim, size: int) -> Claim:
     """Return the claim for groups of ``size`` units: epsilon·size, delta·(e**(size·eps)-1)/(e**eps-1)."""
     if size < 1:
         raise InvalidParameter(f"size must be at least 1, got size={size}")
-    growth = size * claim.epsilon
-    if claim.delta == 0.0:
-        delta = 0.0
-    elif claim.epsilon == 0.0:
-        delta = claim.delta * size
-    elif growth > 700.0:
-        delta = 1.0
-    else:
-        delta = claim.delta * math.expm1(growth) / math.expm1(claim.epsilon)
     return replace(
         claim,
-        epsilon=growth,
-        delta=min(delta, 1 - 2**-53),
-        parts={name: loss * size for name, loss in claim.parts.items()},
+        epsilon=multiple(claim.epsilon, size),
+        delta=group_delta(claim.epsilon, claim.delta, size),
+        parts={name: multiple(loss, size) for name, loss in claim.parts.items()},
+        event_epsilon=None,
     )
+
+
+def group_delta(epsilon: float, delta: float, size: int) -> float:
+    """Return the delta of groups of ``size`` units, delta·(e**(size·eps)-1)/(e**eps-1), below 1."""
+    growth = size * epsilon
+    if delta == 0.0 or size == 1:
+        return delta
+    if epsilon == 0.0:
+        grown = delta * size
+    elif growth > 700.0:
+        grown = 1.0
+    else:
+        grown = delta * math.expm1(growth) / math.expm1(epsilon) * (1.0 + _MARGIN)
+    return min(grown, _MOST_DELTA)
 
 
 def gaussian_rho(sensitivity: float, sigma: float) -> float:
@@ -112,7 +144,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     for _ in range(200):
         middle = (low + high) / 2.0
         low, high = (low, middle) if zcdp_delta(rho, middle) <= delta else (middle, high)
-    return high
+    return high * (1.0 + _MARGIN)
 
 
 @functools.lru_cache(maxsize=256)
@@ -135,22 +167,74 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     for _ in range(200):
         middle = (low + high) / 2.0
         low, high = (middle, high) if zcdp_delta(middle, epsilon) <= delta else (low, middle)
-    return low
+    return low * (1.0 - _MARGIN)
 
 
-def _same_kind(claims: Sequence[Claim]) -> Claim:
+def _largest(claims: Sequence[Claim]) -> Claim:
+    worst = max(claims, key=lambda claim: claim.epsilon, default=None)
+    return _composed(
+        claims,
+        epsilon=0.0 if worst is None else worst.epsilon,
+        delta=max((claim.delta for claim in claims), default=0.0),
+        parts={} if worst is None else worst.parts,
+        event_epsilon=max((_of_an_event(claim) for claim in claims), default=0.0),
+    )
+
+
+def _composed(
+    claims: Sequence[Claim], *, epsilon: float, delta: float, parts: Mapping[str, float], event_epsilon: float
+) -> Claim:
+    """Return one claim with the given losses that promises no more than each of ``claims`` does."""
     if not claims:
         raise InvalidParameter("claims must not be empty")
-    kinds = {(claim.unit, claim.adjacency) for claim in claims}
+    kinds = {(claim.unit, claim.adjacency, claim.window) for claim in claims}
     if len(kinds) > 1:
-        named = ", ".join(sorted(f"{unit} ({adjacency})" for unit, adjacency in kinds))
+        named = ", ".join(sorted({f"{claim.protects} ({claim.adjacency})" for claim in claims}))
         raise InvalidParameter(f"claims about different units cannot be added up, got {named}")
-    return claims[0]
+    first = claims[0]
+    places = tuple(place for place in first.places if all(place in claim.places for claim in claims))
+    intrusions = Intrusions(unannounced=0) if not places else _weaker([claim.intrusions for claim in claims])
+    horizons = [claim.horizon for claim in claims if claim.horizon is not None]
+    return Claim(
+        epsilon=epsilon,
+        delta=min(delta, _MOST_DELTA),
+        unit=first.unit,
+        adjacency=first.adjacency,
+        window=first.window,
+        parts=parts,
+        intrusions=intrusions,
+        places=places,
+        releases=-1 if any(claim.releases < 0 for claim in claims) else sum(claim.releases for claim in claims),
+        horizon=min(horizons, default=None),
+        public=tuple(dict.fromkeys(fact for claim in claims for fact in claim.public)),
+        note=_joined(claim.note for claim in claims),
+        event_epsilon=event_epsilon if event_epsilon < epsilon else None,
+    )
 
 
-def _total_releases(claims: Sequence[Claim]) -> int:
-    return -1 if any(claim.releases < 0 for claim in claims) else sum(claim.releases for claim in claims)
+def _weaker(intrusions: Sequence[Intrusions]) -> Intrusions:
+    """Return the intrusions that every claim covers."""
+    counted = [each.announced for each in intrusions if each.announced >= 0]  # the others cover any number
+    announced = min(counted, default=-1)
+    # With any number of announced looks, or one unannounced look in every phase, the last phase is one of them.
+    return Intrusions(
+        unannounced=min(each.unannounced for each in intrusions),
+        announced=announced,
+        per_phase=all(each.per_phase for each in intrusions),
+    )
 
 
-def _union(claims: Sequence[Claim]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(fact for claim in claims for fact in claim.public))
+def _parts(claims: Sequence[Claim]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for claim in claims:
+        for name, loss in (claim.parts or {"total": claim.epsilon}).items():
+            found.setdefault(name, []).append(loss)
+    return {name: total(losses) for name, losses in found.items()}
+
+
+def _of_an_event(claim: Claim) -> float:
+    return claim.epsilon if claim.event_epsilon is None else claim.event_epsilon
+
+
+def _joined(notes: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(note for note in notes if note))

@@ -8,10 +8,10 @@ view matrix of the shipped code.
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 from panstream.errors import InvalidParameter
+from panstream.privacy.rounding import share
 
 __all__ = ["bernstein_sensitivity", "moment_sensitivity", "tree_kappa", "tree_loss"]
 
@@ -33,9 +33,7 @@ def tree_kappa(epsilon: float, levels: int, sensitivity: int = 1, contributions:
         raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
     if contributions < 1:
         raise InvalidParameter(f"contributions must be at least 1, got contributions={contributions}")
-    if math.isinf(epsilon):
-        return math.inf
-    return Fraction(epsilon) / (levels * sensitivity * contributions)
+    return share(epsilon, levels * sensitivity * contributions)
 
 
 def bernstein_sensitivity(steps: int, degree: int) -> int:

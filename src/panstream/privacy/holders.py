@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from panstream.privacy.composition import zcdp_epsilon
+from panstream.privacy.rounding import total
 from panstream.privacy.tables import choice_rho
 
 __all__ = ["Loss", "choice_loss", "pure_loss", "total_epsilon", "zcdp_loss"]
@@ -27,13 +29,13 @@ class Loss:
     rho: float = 0.0
 
     def __add__(self, other: Loss) -> Loss:
-        return Loss(epsilon=self.epsilon + other.epsilon, rho=self.rho + other.rho)
+        return Loss(epsilon=total((self.epsilon, other.epsilon)), rho=total((self.rho, other.rho)))
 
 
-def pure_loss(epsilons: Iterable[float]) -> Loss:
+def pure_loss(epsilons: Iterable[float | Fraction]) -> Loss:
     """Return the loss of mechanisms of these pure epsilons; each is epsilon²/2-zCDP (Bun, Steinke 2016, Prop. 1.4)."""
     values = list(epsilons)
-    return Loss(epsilon=math.fsum(values), rho=math.fsum(each**2 / 2.0 for each in values))
+    return Loss(epsilon=total(values), rho=total(each**2 / 2 for each in values))
 
 
 def choice_loss(epsilon: float) -> Loss:
@@ -43,7 +45,7 @@ def choice_loss(epsilon: float) -> Loss:
 
 def zcdp_loss(rhos: Iterable[float]) -> Loss:
     """Return the loss of Gaussian tables: no pure epsilon covers it."""
-    return Loss(epsilon=math.inf, rho=math.fsum(rhos))
+    return Loss(epsilon=math.inf, rho=total(rhos))
 
 
 def total_epsilon(loss: Loss, delta: float) -> float:

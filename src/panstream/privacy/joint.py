@@ -6,18 +6,27 @@ Proofs: docs/proofs/joint-loss.md. Every formula here is checked against an enum
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import product
+from typing import TypeVar
 
 from panstream.errors import InvalidParameter
+from panstream.privacy.rounding import HAIR, down, grown, log_down, log_up
 
 __all__ = [
     "announced_loss",
     "kappa_for",
+    "kappa_for_pair",
+    "kappa_near",
     "modular_loss",
     "pair_loss",
+    "pair_state_loss",
     "present_probability",
     "symmetric_loss",
 ]
+
+
+Number = TypeVar("Number", float, Fraction)
 
 
 def present_probability(epsilon_state: float) -> float:
@@ -41,20 +50,34 @@ def _log_mixture(epsilon_state: float, exponent: float) -> float:
     return math.log1p(p1 * math.expm1(exponent))
 
 
-def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1) -> float:
-    """Return the kappa whose joint loss with ``epsilon_state`` is ``epsilon``: the inverse of ``symmetric_loss``.
+def kappa_near(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
+    """Return ``kappa_for`` to within rounding, either way: quick, for searches only.
 
-    kappa = ln(1 + (e**(epsilon - epsilon_state) - 1)/p1) / n
+    kappa = ln(1 + (e**(epsilon - (k+1)·epsilon_state) - 1)/p1) / n
     """
     if math.isinf(epsilon):
         return math.inf
-    left = epsilon - epsilon_state
-    if not left > 0:
-        raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
+    left = epsilon - (announced + 1) * epsilon_state
     p1 = present_probability(epsilon_state)
     if left > 30.0:
         return (left - math.log(p1)) / releases
     return math.log1p(math.expm1(left) / p1) / releases
+
+
+def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
+    """Return the largest kappa whose ``announced_loss`` with ``epsilon_state`` is at most ``epsilon``, rounded down."""
+    if math.isinf(epsilon):
+        return math.inf
+    left = Fraction(epsilon) - (announced + 1) * Fraction(epsilon_state)
+    if not left > 0:
+        raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
+    if left > _LARGE:
+        return down(left / releases)
+    odds = grown(-Fraction(epsilon_state)) * (1 - HAIR)
+    return down(log_down(1 + (grown(left) * (1 - HAIR) - 1) * (1 + odds)) / releases)
+
+
+_LARGE = 100_000  # e**left would have too many digits; no kappa that large can be drawn
 
 
 def pair_loss(p0: float, p1: float, kappa: float, releases: int = 1) -> float:
@@ -67,36 +90,46 @@ def pair_loss(p0: float, p1: float, kappa: float, releases: int = 1) -> float:
     """
     if math.isinf(kappa) or p0 in (0.0, 1.0) or p1 in (0.0, 1.0):
         return math.inf
-    drawn = (p0, p1)
-    worst = 0.0
-    for sign, seen in product((1.0, -1.0), (0, 1)):
-        growth = math.exp(sign * kappa * releases)
-        views: list[float] = []
-        for first in drawn:
-            state = first if seen else 1.0 - first
-            views.append(state * growth**seen)  # not touched after the look
-            views += [state * (1.0 - later + later * growth) for later in drawn]
-        worst = max(worst, math.log(max(views) / min(views)))
-    return worst
+    return math.log(_pair_ratio(p0, p1, math.exp(kappa * releases), math.exp(-kappa * releases)))
 
 
-def pair_state_loss(p0: float, p1: float) -> float:
-    """Return the loss of the state alone: the larger of ln p1/p0 and ln (1-p0)/(1-p1), for p0 < p1."""
-    return max(math.log(p1 / p0), math.log((1.0 - p0) / (1.0 - p1))) if p0 > 0.0 and p1 < 1.0 else math.inf
+def _pair_ratio(p0: Number, p1: Number, growth: Number, decay: Number) -> Number:
+    ratios: list[Number] = []
+    for factor, seen in product((growth, decay), (0, 1)):
+        views: list[Number] = []
+        for first in (p0, p1):
+            state = first if seen else 1 - first
+            views.append(state * factor if seen else state)  # not touched after the look
+            views += [state * (1 - later + later * factor) for later in (p0, p1)]
+        ratios.append(max(views) / min(views))
+    return max(ratios)
 
 
-def kappa_for_pair(epsilon: float, p0: float, p1: float, releases: int = 1) -> float:
-    """Return the largest kappa whose ``pair_loss`` is at most ``epsilon``, by bisection."""
+def pair_state_loss(p0: float | Fraction, p1: float | Fraction) -> float:
+    """Return the loss of the state alone, rounded up: ln p1/p0 or ln (1-p0)/(1-p1), the larger, for p0 < p1."""
+    low, high = Fraction(p0), Fraction(p1)
+    return log_up(max(high / low, (1 - low) / (1 - high))) if low > 0 and high < 1 else math.inf
+
+
+def kappa_for_pair(epsilon: float | Fraction, p0: float | Fraction, p1: float | Fraction, releases: int = 1) -> float:
+    """Return the largest kappa whose ``pair_loss`` is at most ``epsilon``, by bisection, rounded down."""
     if math.isinf(epsilon):
         return math.inf
     if not pair_state_loss(p0, p1) < epsilon:
-        raise InvalidParameter(f"the state alone must lose less than epsilon={epsilon}")
+        raise InvalidParameter(f"the state alone must lose less than epsilon={float(epsilon)}")
     low = 0.0
     high = math.log1p(math.expm1(epsilon) / p1) / releases  # the loss is at least ln(1 - p1 + p1·e**(n·kappa))
     for _ in range(200):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if pair_loss(p0, p1, middle, releases) <= epsilon else (low, middle)
+        low, high = (middle, high) if pair_loss(float(p0), float(p1), middle, releases) <= epsilon else (low, middle)
+    most = grown(epsilon) * (1 - HAIR)
+    while _pair_ratio(Fraction(p0), Fraction(p1), *_growths(low, releases)) * (1 + HAIR) > most:
+        low *= 1.0 - 2.0**-52
     return low
+
+
+def _growths(kappa: float, releases: int) -> tuple[Fraction, Fraction]:
+    return grown(Fraction(kappa) * releases), grown(-Fraction(kappa) * releases)
 
 
 def modular_loss(epsilon_state: float, kappa: float, releases: int = 1, sensitivity: int = 1) -> float:

@@ -1,18 +1,37 @@
-"""What has been spent, one total for each unit and adjacency: different units are never added up."""
+"""What has been spent, in total for each unit: every claim counts as often as one unit can touch its own.
+
+A changed event is also a change of its user, of her window and of its slot, so what one event loses is the sum over all
+claims that read the stream. A changed user is a change of any number of events and windows, so no total for users is
+bounded as soon as a claim protects single events or windows. Proofs: docs/proofs/totals.md.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter
-from panstream.privacy.claim import Adjacency, Claim, Unit
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, NotBounded
+from panstream.privacy.claim import Adjacency, Claim, Unit, say_unit
+from panstream.privacy.composition import group_delta
+from panstream.privacy.rounding import multiple, total
 
-__all__ = ["Entry", "Ledger"]
+__all__ = ["Entry", "Ledger", "Total", "touched"]
 
 Kind = tuple[Unit, Adjacency]
+_TOLERANCE = 1e-12  # three queries at .1 fit a limit of .3, whose binary sum is a little larger
+
+# A change of one such unit is a change of one unit of each of these at most.
+_WITHIN: dict[Unit, frozenset[Unit]] = {
+    "event": frozenset({"event", "slot", "edge", "user", "user-window"}),
+    "slot": frozenset({"slot"}),
+    "record": frozenset({"record"}),
+    "edge": frozenset({"edge"}),
+    "user": frozenset({"user"}),
+    "user-window": frozenset({"user"}),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +43,69 @@ class Entry:
     delta: float
     unit: Unit
     adjacency: Adjacency
+    window: float | None = None
+    event_epsilon: float | None = None
+
+    @classmethod
+    def of(cls, name: str, claim: Claim) -> Entry:
+        """Return the charge of a claim."""
+        return cls(
+            name=name,
+            epsilon=claim.epsilon,
+            delta=claim.delta,
+            unit=claim.unit,
+            adjacency=claim.adjacency,
+            window=claim.window,
+            event_epsilon=claim.event_epsilon,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """What one unit can lose to all claims together. ``parts`` are the shares by name; ``reason`` says why there is no bound."""
+
+    unit: Unit
+    adjacency: Adjacency
+    window: float | None
+    epsilon: float
+    delta: float
+    limit: float | None
+    parts: tuple[tuple[str, float], ...]
+    reason: str = ""
+
+    @property
+    def protects(self) -> str:
+        """Return the unit in words."""
+        return say_unit(self.unit, self.window)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; a total that is infinite or not bounded is the string "inf"."""
+        return {
+            "unit": self.unit,
+            "adjacency": self.adjacency,
+            "window": self.window,
+            "protects": self.protects,
+            "epsilon": _plain(self.epsilon),
+            "delta": self.delta,
+            "limit": self.limit,
+            "bounded": not self.reason,
+            "reason": self.reason,
+            "parts": [{"name": name, "epsilon": _plain(epsilon)} for name, epsilon in self.parts],
+        }
 
 
 class Ledger:
     """A list of charges that only grows. ``limits`` caps the total per (unit, adjacency).
 
     >>> from panstream.privacy import Claim
-    >>> ledger = Ledger({("user", "add-remove"): 1.5})
+    >>> ledger = Ledger({("event", "add-remove"): 1.5})
     >>> ledger.charge("visitors", Claim(epsilon=1.0, unit="user"))
-    >>> ledger.total("user")
-    (1.0, 0.0)
-    >>> ledger.charge("again", Claim(epsilon=1.0, unit="user"))
+    >>> ledger.charge("visits", Claim(epsilon=0.5, unit="event"))
+    >>> ledger.total("event"), ledger.total("user")
+    ((1.5, 0.0), (inf, 0.0))
+    >>> ledger.charge("more visits", Claim(epsilon=1.0, unit="event"))
     Traceback (most recent call last):
-    panstream.errors.BudgetExhausted: charging epsilon=1 to user (add-remove) would make 2 of 1.5
+    panstream.errors.BudgetExhausted: charging epsilon=1 to event (add-remove) would make 2.5 of 1.5
     """
 
     __slots__ = ("_entries", "_limits")
@@ -50,42 +119,71 @@ class Ledger:
 
     def charge(self, name: str, claim: Claim) -> None:
         """Add the claim's loss under ``name``, or raise :class:`BudgetExhausted` and change nothing."""
-        self.check(claim)
-        self._entries.append(
-            Entry(
-                name=name,
-                epsilon=claim.epsilon,
-                delta=claim.delta,
-                unit=claim.unit,
-                adjacency=claim.adjacency,
-            )
-        )
+        self.check(claim, name)
+        self._entries.append(Entry.of(name, claim))
 
-    def check(self, claim: Claim) -> None:
-        """Raise :class:`BudgetExhausted` if charging ``claim`` would exceed the limit of its unit."""
-        limit = self._limits.get((claim.unit, claim.adjacency))
-        if limit is None:
-            return
-        total = self.total(claim.unit, claim.adjacency)[0] + claim.epsilon
-        if total > limit * (1.0 + 1e-12):
+    def check(self, claim: Claim, name: str = "this claim") -> None:
+        """Raise :class:`BudgetExhausted` if charging ``claim`` would exceed a limit of any unit it is about.
+
+        :class:`NotBounded`, which is one, where the total would have no bound at all.
+        """
+        new = Entry.of(name, claim)
+        for found in self._totals([*self._entries, new]):
+            if found.limit is None or found.epsilon <= found.limit * (1.0 + _TOLERANCE):
+                continue
+            if found.reason:
+                refused = f"a budget for one {found.protects} ({found.adjacency}) cannot be kept: {found.reason}"
+                raise NotBounded(refused, unit=found.unit)
+            share = dict(found.parts)[name]
             raise BudgetExhausted(
-                f"charging epsilon={claim.epsilon:g} to {claim.unit} ({claim.adjacency}) "
-                f"would make {total:g} of {limit:g}"
+                f"charging epsilon={share:g} to {found.protects} ({found.adjacency}) "
+                f"would make {found.epsilon:g} of {found.limit:g}"
             )
 
-    def total(self, unit: Unit, adjacency: Adjacency = "add-remove") -> tuple[float, float]:
-        """Return (epsilon, delta) spent on ``unit`` under ``adjacency``."""
-        mine = [entry for entry in self._entries if (entry.unit, entry.adjacency) == (unit, adjacency)]
-        return math.fsum(entry.epsilon for entry in mine), math.fsum(entry.delta for entry in mine)
+    def total(
+        self, unit: Unit, adjacency: Adjacency = "add-remove", window: float | None = None
+    ) -> tuple[float, float]:
+        """Return the (epsilon, delta) that one unit can have lost; epsilon is inf where it is not bounded."""
+        found = self._total(unit, adjacency, window, self._entries)
+        return found.epsilon, found.delta
 
-    def totals(self) -> dict[Kind, tuple[float, float]]:
-        """Return every total that is not zero, or has a limit."""
-        kinds = dict.fromkeys([*self._limits, *((entry.unit, entry.adjacency) for entry in self._entries)])
-        return {kind: self.total(*kind) for kind in kinds}
+    def totals(self) -> tuple[Total, ...]:
+        """Return the total of every unit that a charge or a limit is about, windows of each length on their own."""
+        return self._totals(self._entries)
 
     def limit(self, unit: Unit, adjacency: Adjacency = "add-remove") -> float | None:
         """Return the declared limit, or ``None`` where there is none."""
         return self._limits.get((unit, adjacency))
+
+    def _totals(self, entries: Sequence[Entry]) -> tuple[Total, ...]:
+        kinds = dict.fromkeys((entry.unit, entry.adjacency, entry.window) for entry in entries)
+        named = {(unit, adjacency) for unit, adjacency, _ in kinds}
+        declared = [(unit, adjacency, None) for unit, adjacency in self._limits if (unit, adjacency) not in named]
+        return tuple(self._total(*kind, entries) for kind in [*declared, *kinds])
+
+    def _total(self, unit: Unit, adjacency: Adjacency, window: float | None, entries: Sequence[Entry]) -> Total:
+        parts: list[tuple[str, float]] = []
+        deltas: list[float] = []
+        reasons: list[str] = []
+        for entry in entries:
+            times = touched(unit, adjacency, window, entry)
+            if isinstance(times, str):
+                parts.append((entry.name, math.inf))
+                reasons.append(f"{entry.name!r} {times}")
+                continue
+            one = entry.event_epsilon if unit == "event" and entry.event_epsilon is not None else entry.epsilon
+            parts.append((entry.name, multiple(one, times)))
+            deltas.append(group_delta(one, entry.delta, times))
+        return Total(
+            unit=unit,
+            adjacency=adjacency,
+            window=window,
+            epsilon=total(epsilon for _, epsilon in parts),
+            delta=total(deltas),
+            limit=self._limits.get((unit, adjacency)),
+            parts=tuple(parts),
+            reason="; ".join(reasons),
+        )
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(tuple(self._entries))
@@ -98,20 +196,77 @@ class Ledger:
         return {
             "limits": [[unit, adjacency, limit] for (unit, adjacency), limit in self._limits.items()],
             "entries": [
-                [e.name, "inf" if math.isinf(e.epsilon) else e.epsilon, e.delta, e.unit, e.adjacency]
+                [e.name, _plain(e.epsilon), e.delta, e.unit, e.adjacency, e.window, e.event_epsilon]
                 for e in self._entries
             ],
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ledger:
-        """Read what :meth:`to_json` wrote."""
+        """Read what :meth:`to_json` wrote, with or without the length of windows and the loss of single events."""
         try:
             limits = {(unit, adjacency): float(limit) for unit, adjacency, limit in data["limits"]}
-            entries = [
-                Entry(name=name, epsilon=float(epsilon), delta=float(delta), unit=unit, adjacency=adjacency)
-                for name, epsilon, delta, unit, adjacency in data["entries"]
-            ]
+            entries = [_entry(*row) for row in data["entries"]]
         except (KeyError, TypeError, ValueError):
             raise InvalidBytes("this is not a ledger") from None
         return cls(limits, entries)
+
+
+def touched(unit: Unit, adjacency: Adjacency, window: float | None, entry: Entry) -> int | str:
+    """Return how many of a claim's units a change of one ``unit`` is a change of at most; in words why there is no limit.
+
+    >>> day = Entry(name="day", epsilon=1.0, delta=0.0, unit="user-window", adjacency="add-remove", window=86_400.0)
+    >>> touched("event", "add-remove", None, day), touched("user-window", "add-remove", 604_800.0, day)
+    (1, 7)
+    """
+    if (unit, adjacency, window) == (entry.unit, entry.adjacency, entry.window) and (window or unit != "user-window"):
+        return 1
+    many = _windows(window, entry.window) if unit == entry.unit == "user-window" else 1
+    if many is None or (unit != entry.unit and entry.unit not in _WITHIN[unit]):
+        return (
+            f"protects one {say_unit(entry.unit, entry.window)}, and nothing bounds how many of them one {unit} touches"
+        )
+    if (
+        entry.adjacency == "replace" and entry.unit != "slot"
+    ):  # a slot's content is exchanged, an event more or less included
+        return f"protects one {entry.unit} that is replaced by another, not one that is added or removed"
+    return many if adjacency == "add-remove" else 2 * many
+
+
+def _windows(length: float | None, other: float | None) -> int | None:
+    """Return how many windows of the ``other`` length one of ``length`` can meet, where k·length starts the k-th of each.
+
+    With length : other = a : b in lowest terms, a window of a units starts at any multiple of a, so anywhere modulo b, and
+    meets at most (a + b - 2)//b + 1 windows of b units.
+    """
+    if length is None or other is None:
+        return None
+    ratio = Fraction(length) / Fraction(other)
+    a, b = ratio.numerator, ratio.denominator
+    return (a + b - 2) // b + 1
+
+
+def _entry(
+    name: str,
+    epsilon: float | str,
+    delta: float,
+    unit: Unit,
+    adjacency: Adjacency,
+    window: float | None = None,
+    event_epsilon: float | None = None,
+) -> Entry:
+    if unit not in _WITHIN or adjacency not in ("add-remove", "replace"):
+        raise ValueError
+    return Entry(
+        name=name,
+        epsilon=float(epsilon),
+        delta=float(delta),
+        unit=unit,
+        adjacency=adjacency,
+        window=None if window is None else float(window),
+        event_epsilon=None if event_epsilon is None else float(event_epsilon),
+    )
+
+
+def _plain(epsilon: float) -> float | str:
+    return epsilon if math.isfinite(epsilon) else "inf"

@@ -9,8 +9,10 @@ linear program on the view matrix of the shipped code.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from panstream.errors import InvalidParameter
+from panstream.privacy.rounding import share
 
 __all__ = [
     "binary_levels",
@@ -33,11 +35,11 @@ def psum_loss(kappa: float, memberships: int, sensitivity: float = 1.0) -> float
     return memberships * sensitivity * kappa
 
 
-def psum_kappa(epsilon: float, memberships: int, sensitivity: float = 1.0) -> float:
-    """Return the decay rate whose joint loss is ``epsilon``: the inverse of ``psum_loss``."""
+def psum_kappa(epsilon: float, memberships: int, sensitivity: float = 1.0) -> Fraction | float:
+    """Return the decay rate whose joint loss is ``epsilon``, exactly: the inverse of ``psum_loss``."""
     if not epsilon > 0:
         raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
-    return epsilon / (memberships * sensitivity)
+    return share(epsilon, memberships) / Fraction(sensitivity)
 
 
 def binary_levels(horizon: int) -> int:

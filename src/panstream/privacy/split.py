@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.joint import kappa_for, present_probability
+from panstream.privacy.joint import kappa_for, kappa_near, present_probability
 
 __all__ = ["density_split", "laplace_variance", "minimise"]
 
@@ -37,7 +37,7 @@ def minimise(function: Callable[[float], float], lower: float, upper: float, tol
 
 @lru_cache(maxsize=1024)
 def density_split(epsilon: float, cells: int, releases: int = 1, announced: int = 0) -> tuple[float, float]:
-    """Return (epsilon_state, kappa) with the smallest mean squared error for ``cells`` stored bits.
+    """Return (epsilon_state, kappa) with the smallest mean squared error for ``cells`` stored bits; kappa is rounded down.
 
     MSE of one release = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)², the same at every density (ALGORITHMS: optimal
     split). ``announced`` looks take epsilon_state each before the rest is shared; their error grows like
@@ -55,7 +55,7 @@ def density_split(epsilon: float, cells: int, releases: int = 1, announced: int 
     def mse(epsilon_state: float) -> float:
         p1 = present_probability(epsilon_state)
         gap = math.tanh(epsilon_state / 2.0)
-        noise = laplace_variance(kappa_for(epsilon - announced * epsilon_state, epsilon_state, releases))
+        noise = laplace_variance(kappa_near(epsilon, epsilon_state, releases, announced))
         bits = (1.0 + p1 * (1.0 - p1) / gap**2) ** (announced + 1) - 1.0
         # Every frozen pattern has its own release noise, weighted by the product of its decoders (joint-loss.md).
         spread = ((p1 * p1 + (1.0 - p1) ** 2) / gap**2) ** announced / gap**2
@@ -63,4 +63,4 @@ def density_split(epsilon: float, cells: int, releases: int = 1, announced: int 
 
     top = epsilon / (announced + 1)
     state = minimise(mse, 1e-9 * top, top * (1.0 - 1e-12))
-    return state, kappa_for(epsilon - announced * state, state, releases)
+    return state, kappa_for(epsilon, state, releases, announced)

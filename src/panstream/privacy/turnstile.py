@@ -14,6 +14,7 @@ from functools import lru_cache
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Adjacency
 from panstream.privacy.joint import modular_loss
+from panstream.privacy.rounding import down, rest
 from panstream.privacy.split import laplace_variance, minimise
 
 __all__ = [
@@ -123,7 +124,7 @@ def _split(epsilon: float, shares: int, variance: Callable[[float, float], float
         return variance(state, min((epsilon - state) / shares, 500.0))
 
     state = minimise(objective, 1e-6 * epsilon, epsilon * (1.0 - 1e-9))
-    return state, (epsilon - state) / shares
+    return state, down(rest(epsilon, state) / shares)
 
 
 def published_cropped_loss(epsilon: float, adjacency: Adjacency = "add-remove") -> float:

@@ -51,11 +51,14 @@ def _families(engine: Engine, worker: Worker) -> Iterator[Any]:
         loss.add_metric([plan.config.name, plan.claim.unit], plan.claim.epsilon)
     yield made
     yield loss
-    spent = GaugeMetricFamily("panstream_ledger_epsilon", "Privacy loss in total, ever.", labels=["unit", "adjacency"])
-    limit = GaugeMetricFamily("panstream_ledger_limit", "The declared budget.", labels=["unit", "adjacency"])
-    for (unit, adjacency), (epsilon, _) in engine.ledger.totals().items():
-        spent.add_metric([unit, adjacency], epsilon)
-        most = engine.ledger.limit(unit, adjacency)
-        limit.add_metric([unit, adjacency], math.inf if most is None else most)
+    names = ["unit", "adjacency", "window"]
+    spent = GaugeMetricFamily(
+        "panstream_ledger_epsilon", "Most that one unit can have lost to all queries; +Inf: not bounded.", labels=names
+    )
+    limit = GaugeMetricFamily("panstream_ledger_limit", "The declared budget.", labels=names)
+    for total in engine.ledger.totals():
+        labels = [total.unit, total.adjacency, "" if total.window is None else f"{total.window:g}"]
+        spent.add_metric(labels, total.epsilon)
+        limit.add_metric(labels, math.inf if total.limit is None else total.limit)
     yield spent
     yield limit

@@ -35,6 +35,7 @@ _NUMBER = {"type": "number"}
 _FLAG = {"type": "boolean"}
 _TIME = {"type": "string", "format": "date-time"}
 _EPSILON = {"oneOf": [{"type": "number"}, {"const": "inf"}], "description": 'A number, or "inf": no privacy.'}
+_WINDOW = {**_maybe("number"), "description": "Of unit user-window: the length of a window in seconds."}
 _MANY = {"oneOf": [{"type": "integer"}, {"const": "any"}]}
 
 _RELEASE = {
@@ -65,6 +66,8 @@ _CLAIM = {
     "horizon": _maybe("integer"),
     "public": _list(_TEXT, "Facts that are not protected."),
     "note": _TEXT,
+    "window": _WINDOW,
+    "event_epsilon": {**_maybe("number"), "description": "What one event loses, where that is less."},
 }
 
 _QUERY = {
@@ -140,13 +143,20 @@ SCHEMAS: dict[str, Any] = {
                 _object(
                     {
                         **_KIND,
-                        "epsilon": _EPSILON,
+                        "window": _WINDOW,
+                        "protects": {**_TEXT, "description": "The unit in words: `user-window of 1 day`."},
+                        "epsilon": {**_EPSILON, "description": "What one unit can lose to all queries together."},
                         "delta": _NUMBER,
                         "limit": {**_maybe("number"), "description": "The declared budget; null if there is none."},
+                        "bounded": {**_FLAG, "description": "False where nothing bounds the total."},
+                        "reason": {**_TEXT, "description": "Why it is not bounded; empty if it is."},
+                        "parts": _list(_object({"name": _TEXT, "epsilon": _EPSILON}), "Its shares, by charge."),
                     }
                 )
             ),
-            "entries": _list(_object({"name": _TEXT, **_KIND, "epsilon": _EPSILON, "delta": _NUMBER})),
+            "entries": _list(
+                _object({"name": _TEXT, **_KIND, "window": _WINDOW, "epsilon": _EPSILON, "delta": _NUMBER})
+            ),
             "intrusions": _list(_TIME, "When intrusions were announced."),
         }
     ),

@@ -77,21 +77,13 @@ def ledger(engine: Engine) -> dict[str, Any]:
     """Return what was spent."""
     book = engine.ledger
     return {
-        "totals": [
-            {
-                "unit": unit,
-                "adjacency": adjacency,
-                "epsilon": _epsilon(epsilon),
-                "delta": delta,
-                "limit": book.limit(unit, adjacency),
-            }
-            for (unit, adjacency), (epsilon, delta) in book.totals().items()
-        ],
+        "totals": [total.to_json() for total in book.totals()],
         "entries": [
             {
                 "name": entry.name,
                 "unit": entry.unit,
                 "adjacency": entry.adjacency,
+                "window": entry.window,
                 "epsilon": _epsilon(entry.epsilon),
                 "delta": entry.delta,
             }

@@ -22,7 +22,7 @@ from panstream.codec import FieldLayout, noised, public
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Adjacency, Claim
-from panstream.privacy.turnstile import counter_loss
+from panstream.privacy.rounding import state_and_output
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch
 from panstream.turnstile.placement import Piece, Placement
@@ -192,16 +192,13 @@ class ModularCounter(Algorithm[CounterState]):
         """
         asked = self.adjacency if adjacency is None else adjacency
         law, users = self.law, 2 if asked == "replace" else 1
-        outputs = counter_loss(0.0, law.kappa, releases=self.releases, sensitivity=self.sensitivity)
-        total = counter_loss(
-            law.epsilon_state, law.kappa, releases=self.releases, sensitivity=self.sensitivity, adjacency=asked
-        )
+        total = users * self.per_user
         place = "the buckets, hash key and multipliers" if self.placement.open else "the universe, the sample, its key"
         return Claim(
             epsilon=total,
             unit="user",
             adjacency=asked,
-            parts={"state": users * law.epsilon_state, "output": users * outputs},
+            parts=state_and_output(total, *[law.epsilon_state] * users),
             releases=self.releases,
             public=(place, *self._public()),
             note="" if math.isfinite(total) else "no noise: for tests only",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from panstream.federated.analyst import Federation
 from panstream.networks.network import BayesianNetwork
 from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.composition import per_holder
 
 __all__ = ["FederatedModel", "finish"]
 
@@ -32,7 +33,7 @@ def finish(
 ) -> FederatedModel:
     """Return the result of a run in which every holder spent at most (epsilon, delta)."""
     present = federation.holders
-    claim = Claim(
+    own = Claim(
         epsilon=epsilon,
         delta=delta,
         unit="record",
@@ -41,8 +42,8 @@ def finish(
         releases=federation.questions,
         public=("the number of records of every holder",),
     )
-    if not all(each.secure for each in present):
-        claim = claim.without_privacy("the noise of a holder came from a test source")
+    open_to_all = own.without_privacy("the noise of a holder came from a test source")
+    claim = replace(per_holder([own if each.secure else open_to_all for each in present]), releases=own.releases)
     return FederatedModel(
         network=network,
         claim=claim,
