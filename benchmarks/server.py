@@ -8,6 +8,7 @@ takes to confirm a write decides much, so that is measured too.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -105,6 +106,14 @@ def sync_time(directory: Path) -> float:
     return statistics.median(times)
 
 
+def opened(address: tuple[str, int], name: str) -> str:
+    """Open a producer, and return its id."""
+    connection = http.client.HTTPConnection(*address)
+    with contextlib.closing(connection):
+        connection.request("POST", f"/v1/producers/{name}")
+        return str(json.loads(connection.getresponse().read())["id"])
+
+
 class Lane:
     """One connection with one request under way at most: real requests, and the next one only after the answer."""
 
@@ -112,7 +121,7 @@ class Lane:
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        self.name, self.sequence, self.answer = name, time.time_ns(), b""
+        self.name, self.sequence, self.answer = opened(address, name), 0, b""
         self.left: list[memoryview] = []
         self.due = 0.0
 
@@ -155,7 +164,7 @@ class Load:
 
     def __init__(self, url: str, lanes: int, name: str) -> None:
         parts = urlsplit(url)
-        self.lanes = [Lane((parts.hostname or "", parts.port or 0), f"{name}/{at}") for at in range(lanes)]
+        self.lanes = [Lane((parts.hostname or "", parts.port or 0), f"{name}.{at}") for at in range(lanes)]
         self.poll = select.epoll()
         self.by_number = {lane.socket.fileno(): lane for lane in self.lanes}
         for number in self.by_number:

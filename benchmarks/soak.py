@@ -189,7 +189,7 @@ NONSENSE = [
 def produce(load: Load, number: int, pace: float) -> None:
     """Send numbered batches, each until it is acknowledged; batch k of producer p brings the user k·PRODUCERS + p."""
     draw = random.Random(number)
-    path, me = "/v1/streams/soak/events", f"producer-{number}"
+    path, me = "/v1/streams/soak/events", open_producer(load, f"producer-{number}")
     for sequence in itertools.count():
         if not load.running.is_set():
             load.idle.release()
@@ -202,7 +202,7 @@ def produce(load: Load, number: int, pace: float) -> None:
             load.problem("the universe is too small for this load")
             return
         body, headers = encoded([user] + [user % 1000] * (ROWS - 1) if user >= 1000 else [user] * ROWS, kind)
-        origin = {"Panstream_Producer": me, "Panstream_Sequence": str(sequence)}
+        origin = {"Panstream_Producer": me, "Panstream_Sequence": str(sequence + 1)}
         send(load, path, body, {**headers, **origin}, first=True)
         with load.lock:
             load.acknowledged += 1
@@ -217,6 +217,13 @@ def produce(load: Load, number: int, pace: float) -> None:
                 load.problem(f"nonsense was answered {answer[0]}")
             load.refused += 1
         threading.Event().wait(draw.expovariate(1.0 / pace))
+
+
+def open_producer(load: Load, name: str) -> str:
+    """Return the id under which batches are sent."""
+    while (answer := attempt(load, f"/v1/producers/{name}", b"", {})) is None or answer[0] != 200:
+        threading.Event().wait(0.1)
+    return str(answer[1]["id"])
 
 
 def attempt(load: Load, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any] | None:

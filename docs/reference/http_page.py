@@ -19,7 +19,10 @@ Tokens go into the header `Authorization: Bearer TOKEN`; a server on loopback ma
 A short conversation:
 
 ```text
-$ curl --data-binary @events.csv -H 'Content-Type: text/csv' -H 'Panstream-Producer: site-1' -H 'Panstream-Sequence: 7' \\
+$ curl -X POST http://127.0.0.1:8080/v1/producers/site-1
+{"name":"site-1","id":"site-1@91f0c2a45be7d386","last":6}
+$ curl --data-binary @events.csv -H 'Content-Type: text/csv' \\
+    -H 'Panstream-Producer: site-1@91f0c2a45be7d386' -H 'Panstream-Sequence: 7' \\
     http://127.0.0.1:8080/v1/streams/clinic/events
 {"new":true,"rows":5000,"skipped":{"count":1,"rows":[17]},"late":{"count":0,"rows":[]}}
 $ curl -X POST http://127.0.0.1:8080/v1/queries/visitors/release

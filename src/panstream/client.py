@@ -1,7 +1,8 @@
 """Sending events to a panstream server, and reading what it publishes.
 
 Rows are collected into batches, each batch is sent as Arrow by one of a few connections ("lanes"), and a batch that was
-not answered is sent again under the same number, so that it counts once. A lane has one batch under way at a time.
+not answered is sent again under the same number, so that it counts once. A lane has one batch under way at a time, and is a
+producer of its own, which the server knows by the token and its name.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote
 
 import numpy as np
 
 from panstream.client_bodies import COMPRESSIONS, as_batches, encode
+from panstream.client_lanes import Batch, Lane
 from panstream.client_wire import Address, Patience, Wire
-from panstream.errors import InvalidParameter, PanstreamError, RequestRefused
+from panstream.errors import BatchUncertain, InvalidParameter, PanstreamError, RequestRefused
 from panstream.randomness.entropy import system_entropy
 
 __all__ = ["Client", "Sent"]
 
 _ARROW = "application/vnd.apache.arrow.stream"
+_LINES = "application/x-ndjson"
+_AHEAD = 8  # batches that may wait for their turn when they go by the clock
 
 
 @dataclass(slots=True)
@@ -35,6 +39,10 @@ class Sent:
     rows: int = 0
     skipped: int = 0  # rows that no query could use
     late: int = 0  # rows whose window was over
+    repeated: int = (
+        0  # batches that an earlier try had brought, whose answer was lost; ``skipped`` and ``late`` leave them out
+    )
+    uncertain: int = 0  # batches that may or may not have been counted; not among ``batches`` and ``rows``
 
     def note(self, answer: dict[str, Any]) -> None:
         """Add one batch."""
@@ -42,23 +50,19 @@ class Sent:
         self.rows += answer["rows"]
         self.skipped += answer["skipped"]["count"]
         self.late += answer["late"]["count"]
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """One connection and the batch that is under way on it."""
-
-    producer: str
-    wire: Wire
-    sequence: int
-    waiting: tuple[Any, dict[str, str]] | None = field(default=None, repr=False)
+        self.repeated += not answer["new"]
 
 
 class Client:
     """Sends events and reads answers.
 
-    ``producer`` names this sender, never a person: the server stores it to tell what it has seen. Two senders must not
-    share a name. Without one, a random name is used. ``lanes`` is how many batches may be under way at a time.
+    ``producer`` names this sender, never a person: the server stores it, and how many batches came of it. Without one, a
+    random name is used for this client alone, and given up when it is closed. A client with the name of an earlier one
+    takes over from it: it goes on counting where that one stopped, and whatever that one still has under way is refused.
+    ``lanes`` is how many batches may be under way at a time.
+
+    ``pace`` sends one batch every so many seconds, empty if no rows came, so that the number of batches says nothing about
+    rows. Rows wait for their turn, ``batch_rows`` of them go at a time, and so does whoever calls ``flush``.
 
     ::
 
@@ -77,21 +81,24 @@ class Client:
         producer: str | None = None,
         batch_rows: int = 10_000,
         lanes: int = 2,
+        pace: float | None = None,
         compression: str | None = None,
         ca_file: str | None = None,
         patience: Patience | None = None,
-        clock: Callable[[], int] = time.time_ns,
     ) -> None:
         if batch_rows < 1 or lanes < 1:
             raise InvalidParameter(f"batch_rows and lanes must be positive, got {batch_rows} and {lanes}")
+        if pace is not None and not pace > 0:
+            raise InvalidParameter(f"pace must be positive, got pace={pace}")
         if compression not in COMPRESSIONS:
             raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
-        self._stream, self._rows, self._compression = stream, batch_rows, compression
+        self._rows, self._compression, self._pace = batch_rows, compression, pace
         self._address = Address(url=url, token=token, ca_file=ca_file)
         self._patience = patience or Patience()
-        name, first = producer or f"client-{_random_name()}", clock()
-        self._lanes = [_Lane(f"{name}/{n}", Wire(self._address, self._patience), first) for n in range(lanes)]
-        self._free: deque[_Lane] = deque(self._lanes)
+        self._passing = producer is None  # whether its producers end with it
+        name = producer or f"client-{_random_name()}"
+        self._lanes = [Lane(f"{name}.{n}", stream, self._address, self._patience) for n in range(lanes)]
+        self._free: deque[Lane] = deque(self._lanes)
         self._freed = threading.Condition()
         self._pool = ThreadPoolExecutor(lanes, "panstream-lane")
         self._control = Wire(self._address, self._patience)
@@ -101,6 +108,9 @@ class Client:
         self._failure: PanstreamError | None = None  # of a batch that is kept, to be sent again
         self._refusal: RequestRefused | None = None  # of a batch that is gone: raised, whatever comes after
         self.sent = Sent()
+        self._closed = threading.Event()
+        if pace is not None:
+            threading.Thread(target=self._keep_pace, args=[pace], name="panstream-pace", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -114,6 +124,13 @@ class Client:
 
     # Sending.
 
+    def open(self) -> list[int]:
+        """Open the producers now, before anything is sent; return the number of the last batch the server has of each lane.
+
+        A sender with one lane that numbers its batches 1, 2, ... learns from it where an earlier one stopped.
+        """
+        return [lane.open() for lane in self._lanes]
+
     def send(self, rows: Any) -> None:
         """Take rows; full batches go on their way. Waits while every lane is busy; raises if an earlier batch failed.
 
@@ -123,74 +140,139 @@ class Client:
         for batch in as_batches(rows):
             start = 0
             while start < batch.num_rows:
-                take = min(batch.num_rows - start, self._rows - self._pending_rows)
-                self._pending.append(batch.slice(start, take))
-                self._pending_rows += take
+                room = self._room()
+                with self._freed:
+                    take = min(batch.num_rows - start, room)
+                    self._pending.append(batch.slice(start, take))
+                    self._pending_rows += take
                 start += take
-                if self._pending_rows >= self._rows:
+                if self._pace is None and self._pending_rows >= self._rows:
                     self._dispatch()
 
     def send_body(self, body: Any, content_type: str, encoding: str | None = None) -> None:
         """Send bytes as they are, as one batch: CSV with its header line, JSON lines or an Arrow stream."""
+        if self._pace is not None:
+            raise InvalidParameter(
+                "bodies go as they are, and cannot be sent by the clock: leave pace out, or send rows"
+            )
         self._check()
         headers = {"Content-Type": content_type}
         if encoding is not None:
             headers["Content-Encoding"] = encoding
-        self._start(body, headers)
+        self._start(self._free_lane(), body, headers)
 
     def flush(self) -> Sent:
         """Send what waits, and return when everything is durable on the server. What was not answered is sent again.
 
         Raises if a batch was refused since the last call that raised.
         """
-        self._failure = None
-        if self._pending:
+        with self._freed:
+            self._failure = None
+        if self._pace is not None:
+            self._wait_for(lambda: not self._pending_rows)
+        elif self._pending:
             self._dispatch()
         wait(list(self._under_way))
-        for lane in [lane for lane in self._lanes if lane.waiting is not None]:
+        for lane in [lane for lane in self._lanes if lane.stuck]:
             self._send(lane)
         self._check()
         return self.sent
 
     def close(self) -> None:
-        """Close connections. What was not flushed is lost."""
+        """Close connections, and producers that have no name of their own. What was not flushed is lost."""
+        self._closed.set()
         self._pool.shutdown(cancel_futures=True)
         for lane in self._lanes:
-            lane.wire.close()
+            lane.close(forget=self._passing)
         self._control.close()
         self._pending.clear()
 
-    def _dispatch(self) -> None:
-        batches, self._pending, self._pending_rows = self._pending, [], 0
-        headers = {"Content-Type": _ARROW}
-        if self._compression is not None:
-            headers["Content-Encoding"] = self._compression
-        self._start(encode(batches, self._compression), headers)
+    def _room(self) -> int:
+        """Return how many rows more may be collected; by the clock, wait until there are some."""
+        if self._pace is None:
+            return self._rows - self._pending_rows
+        most = _AHEAD * self._rows
+        self._wait_for(lambda: self._pending_rows < most)
+        return most - self._pending_rows
 
-    def _start(self, body: Any, headers: dict[str, str]) -> None:
+    def _wait_for(self, done: Callable[[], bool]) -> None:
+        """Wait for something, or raise what failed meanwhile."""
         with self._freed:
-            while not self._free and self._failure is None:
-                self._freed.wait()
+            self._freed.wait_for(lambda: done() or self._failure is not None or self._refusal is not None)
+        self._check()
+
+    def _dispatch(self) -> None:
+        """Send the next batch of rows that were collected, or none if there are none."""
+        lane = self._free_lane()
+        try:
+            body = self._next_body()
+        except BaseException:
+            self._give_back(lane)
+            raise
+        headers = {"Content-Type": _LINES if body is None else _ARROW}
+        if self._compression is not None and body is not None:
+            headers["Content-Encoding"] = self._compression
+        self._start(lane, b"" if body is None else body, headers)
+
+    def _next_body(self) -> Any:
+        taken, rows = list[Any](), 0
+        with self._freed:
+            while self._pending and rows < self._rows:
+                batch = self._pending.pop(0)
+                part = batch.slice(0, self._rows - rows)
+                if part.num_rows < batch.num_rows:
+                    self._pending.insert(0, batch.slice(part.num_rows))
+                taken.append(part)
+                rows += part.num_rows
+            self._pending_rows -= rows
+        return encode(taken, self._compression) if taken else None
+
+    def _keep_pace(self, pace: float) -> None:
+        due = time.monotonic() + pace
+        while not self._closed.wait(max(0.0, due - time.monotonic())):
+            due += pace
+            self._tick()
+
+    def _tick(self) -> None:
+        """Send one batch, empty if no rows wait; what goes wrong is for the next caller to hear."""
+        failure: PanstreamError | None = None
+        try:
+            self._dispatch()
+        except PanstreamError as error:
+            failure = error
+        except RuntimeError:  # closed meanwhile
+            return
+        with self._freed:
+            self._failure = failure or self._failure
+            self._freed.notify_all()
+
+    def _free_lane(self) -> Lane:
+        """Return a lane; wait while all of them are busy, raise if they are stuck."""
+        with self._freed:
+            self._freed.wait_for(lambda: self._free or self._failure is not None)
             if not self._free:
                 failure, self._failure = self._failure, None
                 assert failure is not None
                 raise failure
-            lane = self._free.popleft()
-        lane.sequence += 1
-        lane.waiting = (body, headers)
+            return self._free.popleft()
+
+    def _give_back(self, lane: Lane) -> None:
+        with self._freed:
+            lane.waiting = None
+            self._free.append(lane)
+            self._freed.notify_all()
+
+    def _start(self, lane: Lane, body: Any, headers: dict[str, str]) -> None:
+        lane.waiting = Batch(body, headers)
         future = self._pool.submit(self._send, lane)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
 
-    def _send(self, lane: _Lane) -> None:
-        assert lane.waiting is not None
-        body, headers = lane.waiting
-        origin = {"Panstream-Producer": lane.producer, "Panstream-Sequence": str(lane.sequence)}
+    def _send(self, lane: Lane) -> None:
         failure: PanstreamError | None = None
+        lane.stuck = False
         try:
-            answer = lane.wire.ask(
-                "POST", f"/v1/streams/{quote(self._stream, safe='')}/events", body, {**headers, **origin}
-            )
+            answer = lane.deliver()
         except PanstreamError as error:
             failure = error
         with self._freed:
@@ -198,12 +280,12 @@ class Client:
                 self.sent.note(answer)
             elif isinstance(failure, RequestRefused):
                 self._refusal = self._refusal or failure
+                self.sent.uncertain += isinstance(failure, BatchUncertain)
             else:
-                self._failure = failure
-            if failure is None or isinstance(failure, RequestRefused):  # which would be refused again
-                lane.waiting = None
-                self._free.append(lane)
+                self._failure, lane.stuck = failure, True
             self._freed.notify_all()
+        if not lane.stuck:
+            self._give_back(lane)
 
     def _check(self) -> None:
         with self._freed:

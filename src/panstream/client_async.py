@@ -43,6 +43,11 @@ class AsyncClient:
         finally:
             await asyncio.to_thread(self._client.close)
 
+    async def open(self) -> list[int]:
+        """Open the producers now; return the number of the last batch that the server has of each lane."""
+        async with self._turn:
+            return await asyncio.to_thread(self._client.open)
+
     async def send(self, rows: Any) -> None:
         """Take rows; full batches go on their way."""
         async with self._turn:

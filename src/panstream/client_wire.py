@@ -72,13 +72,14 @@ class Wire:
     def __init__(self, address: Address, patience: Patience) -> None:
         self._address, self._patience = address, patience
         self._connection: http.client.HTTPConnection | None = None
+        self.unanswered = False  # whether a try of the last request may have been taken although no answer said so
 
     def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         """Return the answer's JSON. Sends the same again while the server cannot be reached or is busy.
 
         Only for requests that may be repeated.
         """
-        reason = ""
+        reason, self.unanswered = "", False
         for number in range(self._patience.tries):
             wait: str | None = None
             try:
@@ -86,6 +87,7 @@ class Wire:
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 reason = type(error).__name__
+                self.unanswered |= not isinstance(error, ConnectionRefusedError)
             else:
                 if status == 200:
                     return answer
@@ -93,6 +95,7 @@ class Wire:
                 if status not in _AGAIN:
                     raise RequestRefused(message, code=code, status=status)
                 reason = code
+                self.unanswered |= status != 429
             if number + 1 < self._patience.tries:
                 self._patience.pause(number, wait)
         raise ServerUnreachable(f"no answer after {self._patience.tries} tries; the last one ended with {reason}")

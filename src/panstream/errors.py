@@ -15,6 +15,8 @@
     │   ├── StoreLocked       another process has the store open
     │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
     ├── RequestRefused        a server refused a request; ``code`` says why
+    │   └── BatchUncertain    a batch may or may not have been counted, and was not sent again
+    ├── ProducerRefused       a batch comes from a producer that is not open, or not in order
     ├── ServerUnreachable     a server did not answer, or was busy, however often it was asked
     ├── FederationStopped     too few holders are left, or one refused and all are needed
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
@@ -25,6 +27,7 @@ A message names the parameter, the rule and the public value. It never contains 
 from __future__ import annotations
 
 __all__ = [
+    "BatchUncertain",
     "BudgetExhausted",
     "FederationStopped",
     "InsecureSource",
@@ -36,6 +39,7 @@ __all__ = [
     "NotBounded",
     "NotSupported",
     "PanstreamError",
+    "ProducerRefused",
     "RequestRefused",
     "ServerUnreachable",
     "StoreDamaged",
@@ -98,6 +102,18 @@ class RequestRefused(PanstreamError):
     def __init__(self, message: str, *, code: str, status: int) -> None:
         super().__init__(message)
         self.code, self.status = code, status
+
+
+class BatchUncertain(RequestRefused):
+    """A batch may or may not have been counted: it was sent without an answer, and now the server cannot tell."""
+
+
+class ProducerRefused(PanstreamError):
+    """A batch or a request comes from a producer that is not open, or out of order; ``code`` says which."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class ServerUnreachable(PanstreamError):

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import panstream
 from panstream.cli.app import app
 from panstream.client_wire import Patience
-from panstream.errors import InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
+from panstream.errors import BatchUncertain, InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
 from server.server_live import Live, csv, lines, served, write_config
 
 QUICK = Patience(tries=4, sleep=lambda seconds: None)
@@ -118,22 +118,40 @@ def test_what_is_refused_is_told_and_dropped(live: Live) -> None:
 
 
 class Flaky(BaseHTTPRequestHandler):
-    """Answers by a script: a status, or None to break the connection after the request was taken."""
+    """Answers batches by a script: a status, or None to break the connection after the request was taken."""
 
     protocol_version = "HTTP/1.1"
     script: list[int | None]
     taken: list[tuple[str, str]]
+    calls: list[str]
+    last = 100
+    new = True
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.startswith("/v1/producers/"):
+            self._reply(200, self._producer())
+            return
         self.taken.append((self.headers["Panstream-Producer"], self.headers["Panstream-Sequence"]))
         status = self.script.pop(0) if self.script else 200
         if status is None:
             self.close_connection = True
             return
         nothing = {"count": 0, "rows": []}
-        good = {"new": True, "rows": 3, "skipped": nothing, "late": nothing}
-        body = json.dumps(good if status == 200 else {"error": {"code": "unavailable", "message": "later"}}).encode()
+        good = {"new": self.new, "rows": 3, "skipped": nothing, "late": nothing}
+        code = "unknown_producer" if status == 409 else "unavailable"
+        self._reply(status, good if status == 200 else {"error": {"code": code, "message": "later"}})
+
+    def do_DELETE(self) -> None:
+        self._reply(200, self._producer())
+
+    def _producer(self) -> dict[str, Any]:
+        self.calls.append(f"{self.command} {self.path}")
+        name = self.path.rpartition("/")[2]
+        return {"name": name, "id": f"{name}@{len(self.calls)}", "last": self.last}
+
+    def _reply(self, status: int, said: dict[str, Any]) -> None:
+        body = json.dumps(said).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -145,7 +163,7 @@ class Flaky(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def flaky() -> Iterator[tuple[str, type[Flaky]]]:
-    handler = type("Scripted", (Flaky,), {"script": [], "taken": []})
+    handler = type("Scripted", (Flaky,), {"script": [], "taken": [], "calls": []})
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -160,12 +178,13 @@ def flaky() -> Iterator[tuple[str, type[Flaky]]]:
 def test_the_same_sequence_again_until_answered(flaky: tuple[str, type[Flaky]]) -> None:
     url, handler = flaky
     handler.script = [None, 503, 429, 200, 200]
-    with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK, clock=lambda: 100) as sender:
+    with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
         sender.send(COLUMNS)
         sender.flush()
         sender.send(COLUMNS)
         sender.flush()
-    assert handler.taken == [("gate/0", "101")] * 4 + [("gate/0", "102")]
+    assert handler.taken == [("gate.0@1", "101")] * 4 + [("gate.0@1", "102")]
+    assert handler.calls == ["POST /v1/producers/gate.0"]
 
 
 def test_what_was_not_answered_is_kept_for_the_next_flush(flaky: tuple[str, type[Flaky]]) -> None:
@@ -180,13 +199,119 @@ def test_what_was_not_answered_is_kept_for_the_next_flush(flaky: tuple[str, type
     assert len(handler.taken) == 5
 
 
-def test_sequences_grow_over_restarts(flaky: tuple[str, type[Flaky]]) -> None:
-    url, handler = flaky
-    for _ in range(2):
-        with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
+def test_a_named_producer_goes_on_where_it_stopped(live: Live) -> None:
+    """Whatever the clocks say: the server knows the last number. What the earlier client has under way is refused."""
+    before = live.rows()
+    with client(live, lanes=1, producer="gate") as crashed:
+        crashed.send(COLUMNS)
+        assert crashed.flush().rows == 3
+        with client(live, lanes=1, producer="gate") as successor:
+            assert successor.open() == [1]
+            successor.send(COLUMNS)
+            assert (successor.flush().rows, successor.sent.repeated) == (3, 0)
+            stale = live.post(lines(7), Panstream_Producer=crashed._lanes[0]._id, Panstream_Sequence="3")
+            assert stale.code == "unknown_producer"
+    assert live.get("/v1/producers/gate.0").json["last"] == 2
+    assert live.rows() - before == 6
+
+
+def test_clients_have_producers_of_their_own_and_give_them_up(live: Live) -> None:
+    before = {each["name"] for each in live.get("/v1/producers").json["producers"]}
+    with client(live, lanes=2) as one, client(live, lanes=2) as two:
+        for sender in (one, two):
+            sender.open()
             sender.send(COLUMNS)
-    first, second = (int(sequence) for _, sequence in handler.taken)
-    assert second > first
+            assert sender.flush().rows == 3
+        assert len(live.get("/v1/producers").json["producers"]) == len(before) + 4
+    assert {each["name"] for each in live.get("/v1/producers").json["producers"]} == before
+
+
+def test_a_batch_that_came_before_is_reported(flaky: tuple[str, type[Flaky]]) -> None:
+    """Its answer was lost: it counts once, and ``repeated`` tells."""
+    url, handler = flaky
+    handler.script, handler.new = [None, 200], False
+    with panstream.Client(url, stream="s", lanes=1, patience=QUICK) as sender:
+        sender.send(COLUMNS)
+        assert (sender.flush().rows, sender.sent.repeated) == (3, 1)
+
+
+def test_a_new_batch_that_the_server_takes_for_an_old_one_is_raised(flaky: tuple[str, type[Flaky]]) -> None:
+    url, handler = flaky
+    handler.new = False
+    with panstream.Client(url, stream="s", lanes=1, patience=QUICK) as sender:
+        sender.send(COLUMNS)
+        with pytest.raises(BatchUncertain, match="not counted"):
+            sender.flush()
+        assert (sender.sent.rows, sender.sent.uncertain) == (0, 1)
+
+
+def test_a_producer_that_the_server_does_not_know_is_opened_again(flaky: tuple[str, type[Flaky]]) -> None:
+    url, handler = flaky
+    handler.script = [409, 200]
+    with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
+        sender.send(COLUMNS)
+        assert sender.flush().rows == 3
+    assert handler.taken == [("gate.0@1", "101"), ("gate.0@2", "101")]
+
+
+def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: tuple[str, type[Flaky]]) -> None:
+    """It was sent without an answer, and then the producer was gone: to send it anew might count it twice."""
+    url, handler = flaky
+    handler.script = [None, 409]
+    with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
+        sender.send(COLUMNS)
+        with pytest.raises(BatchUncertain, match="may or may not have been counted"):
+            sender.flush()
+        assert (sender.sent.rows, sender.sent.uncertain) == (0, 1)
+        sender.send(COLUMNS)
+        assert sender.flush().rows == 3
+    assert handler.taken == [("gate.0@1", "101")] * 2 + [("gate.0@2", "101")]
+
+
+def test_the_number_of_batches_at_a_pace_says_nothing_about_rows(live: Live) -> None:
+    counts = {}
+    for rows in (0, 1, 25):
+        with client(live, lanes=1, producer=f"paced-{rows}", pace=1e6, batch_rows=10) as sender:
+            sender.send([{"user": f"u{n}", "region": "north", "amount": 1.0} for n in range(rows)])
+            for _ in range(5):
+                sender._tick()
+            assert sender.flush().rows == rows
+            counts[rows] = live.get(f"/v1/producers/paced-{rows}.0").json["last"]
+            with pytest.raises(InvalidParameter, match="pace"):
+                sender.send_body(b"", "text/csv")
+    assert counts == {0: 5, 1: 5, 25: 5}
+    with pytest.raises(InvalidParameter, match="pace"):
+        client(live, pace=0.0)
+
+
+def test_a_pace_is_kept(live: Live) -> None:
+    """The clock's thread sends by itself; whoever flushes waits for it."""
+    with client(live, lanes=1, pace=0.01) as sender:
+        sender.send(COLUMNS)
+        assert sender.flush().rows == 3
+        sender.send({"user": ["a"], "region": ["north"], "amount": [1.0]})
+        sender.send({"other": [1]})
+        with pytest.raises(InvalidBatch):
+            sender.flush()
+
+
+def test_rows_wait_for_a_pace(flaky: tuple[str, type[Flaky]]) -> None:
+    """When the server cannot be reached, rows stay where they are, and the next call tells."""
+    url, handler = flaky
+    handler.script = [503] * 4
+    with panstream.Client(url, stream="s", lanes=1, pace=1e6, patience=QUICK) as sender:
+        sender._tick()
+        wait(list(sender._under_way))
+        with pytest.raises(ServerUnreachable):
+            sender.send(COLUMNS)
+        sender.send(COLUMNS)
+        sender._failure = ServerUnreachable("still")
+        sender._tick()
+        assert sender._pending_rows == 3
+        sender._send(sender._lanes[0])
+        sender._failure = None
+        sender._tick()
+        assert sender.flush().rows == 6
 
 
 def arrow_stream(path: Path) -> None:
@@ -200,7 +325,7 @@ def test_a_refusal_that_came_before_the_flush_is_raised_by_it(live: Live) -> Non
     with client(live, lanes=1) as sender:
         sender.send_body(b"nonsense", "application/x-nonsense")
         wait(list(sender._under_way))
-        sender._start(lines(5), {"Content-Type": "application/x-ndjson"})
+        sender._start(sender._free_lane(), lines(5), {"Content-Type": "application/x-ndjson"})
         with pytest.raises(RequestRefused):
             sender.flush()
         assert sender.flush().rows == 5

@@ -257,7 +257,7 @@ def test_shards_remember_no_batch_that_cannot_come_again(tmp_path: Path) -> None
         for number, rows in enumerate(batches(["cropped"])):
             engine.apply(replace(rows, producer=f"p{number}"))
             assert [[*shard.recent] for shard in link.open_shards] == [[f"p{number}"]] * 2, "those of the last step"
-        engine.forget_producers(2)
+        engine.forget([f"p{number}" for number in range(4)])
         assert [*engine.positions()] == ["p4", "p5"]
 
 

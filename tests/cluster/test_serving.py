@@ -24,6 +24,7 @@ class Sender:
 
     def __init__(self, cluster: Processes) -> None:
         self._cluster, self._address = cluster, ""
+        self._producer = ""
         self.sent = 0
         self.repeated = 0
 
@@ -33,12 +34,16 @@ class Sender:
         lines = ["user,w", *(f"{user},1" for user in range(first, first + SIZE) for _ in range(2))]
         headers = {
             "Content-Type": "text/csv",
-            "Panstream-Producer": "sender",
-            "Panstream-Sequence": str(self.sent),
+            "Panstream-Producer": self._producer or self._open(),
+            "Panstream-Sequence": str(self.sent + 1),
         }
         answer = self.ask("POST", "/v1/streams/s/events", content="\n".join(lines) + "\n", headers=headers)
         self.repeated += not answer["new"]
         self.sent += 1
+
+    def _open(self) -> str:
+        self._producer = str(self.ask("POST", "/v1/producers/sender")["id"])
+        return self._producer
 
     def release(self, query: str) -> float:
         """Ask for an answer."""

@@ -92,6 +92,12 @@ class Live:
     def post(self, body: Any, kind: str = LINES, path: str = EVENTS, **headers: str) -> Answer:
         return self.ask("POST", path, body, Content_Type=kind, **headers)
 
+    def opened(self, name: str, **headers: str) -> str:
+        """Open a producer, or take it over, and return its id."""
+        answer = self.ask("POST", f"/v1/producers/{name}", **headers)
+        assert answer.status == 200, answer.body
+        return str(answer.json["id"])
+
     def rows(self) -> int:
         """How many rows the engine has counted; uses up a release."""
         return round(self.ask("POST", "/v1/queries/rows/release").json["releases"][0]["value"])

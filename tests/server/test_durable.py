@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from panstream.server.limits import Limits
 from panstream.store.snapshot import SnapshotStore
 from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
@@ -66,11 +65,12 @@ def test_bodies_are_parsed_while_others_are_committed(
         real(store, parts, **options)
 
     with served(write_config(tmp_path)) as server:
+        ids = [server.opened(f"p{number}") for number in range(13)]
         monkeypatch.setattr(SnapshotStore, "commit", slow)
         worker, answers = server.running.worker, dict[int, int]()
 
         def send(number: int) -> None:
-            origin = {"Panstream_Producer": f"p{number}", "Panstream_Sequence": "1"}
+            origin = {"Panstream_Producer": ids[number], "Panstream_Sequence": "1"}
             answers[number] = server.post(arrow(number + 1), ARROW, EVENTS, **origin).status
 
         def start(numbers: range, enough: Callable[[], bool]) -> list[threading.Thread]:
@@ -118,8 +118,8 @@ def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     """The batch is not acknowledged; once the disk works again, the same batch is taken, and once."""
     from panstream.store import snapshot
 
-    origin = {"Panstream_Producer": "p", "Panstream_Sequence": "1"}
     with served(write_config(tmp_path)) as server:
+        origin = {"Panstream_Producer": server.opened("p"), "Panstream_Sequence": "1"}
         assert server.post(lines(7)).status == 200
         with monkeypatch.context() as patch:
 
@@ -148,21 +148,13 @@ def test_a_stop_finishes_what_is_under_way(tmp_path: Path) -> None:
         assert server.rows() == 9
 
 
-def test_only_the_last_producers_are_remembered(tmp_path: Path) -> None:
-    with served(write_config(tmp_path), Limits(producers=3)) as server:
-        for producer in "abcd":
-            assert server.post(lines(1), Panstream_Producer=producer, Panstream_Sequence="1").json["new"]
-        for producer, new in (("d", False), ("c", False), ("b", False), ("a", True)):
-            answer = server.post(lines(1), Panstream_Producer=producer, Panstream_Sequence="1")
-            assert answer.json["new"] is new
-
-
 @pytest.mark.slow
 def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
     """The command itself, hardened: killed in traffic, started again; every acknowledged batch counts once."""
     write_config(tmp_path)
     (tmp_path / "out").touch()
     acknowledged: set[int] = set()
+    producer = ""
     for start in range(0, 60, 20):
         with (tmp_path / "out").open("w") as out:
             command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0"]
@@ -177,8 +169,9 @@ def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
                 Path(f"/proc/{process.pid}/environ").read_bytes() if os.path.exists("/proc") else b"MALLOC_PERTURB_"
             )
             assert b"MALLOC_PERTURB_" in environment
+            producer = producer or server.opened("p")
             for number in range(max(0, start - 5), start + 20):
-                origin = {"Panstream_Producer": "p", "Panstream_Sequence": str(number)}
+                origin = {"Panstream_Producer": producer, "Panstream_Sequence": str(number + 1)}
                 assert server.post(lines(3), LINES, EVENTS, **origin).status == 200
                 acknowledged.add(number)
             if start == 40:

@@ -37,10 +37,11 @@ def stream(table: Any) -> bytes:
     return sink.getvalue()
 
 
-def together(server: Live, bodies: list[tuple[bytes, str]]) -> list[Any]:
+def together(server: Live, bodies: list[tuple[bytes, str]], ids: list[str] | None = None) -> list[Any]:
     """Send bodies so that they wait together: a call holds the engine's thread until all of them are parsed."""
     held, go_on = threading.Event(), threading.Event()
     queue = server.running.worker._jobs
+    ids = ids or [server.opened(f"p{at}") for at in range(len(bodies))]
 
     def hold(engine: Engine) -> None:
         held.set()
@@ -53,7 +54,7 @@ def together(server: Live, bodies: list[tuple[bytes, str]]) -> list[Any]:
 
     def send(at: int) -> None:
         body, kind = bodies[at]
-        answers[at] = server.post(body, kind, EVENTS, Panstream_Producer=f"p{at}", Panstream_Sequence="1")
+        answers[at] = server.post(body, kind, EVENTS, Panstream_Producer=ids[at], Panstream_Sequence="1")
 
     senders = [threading.Thread(target=send, args=[at], daemon=True) for at in range(len(bodies))]
     for at, sender in enumerate(senders):
@@ -193,7 +194,8 @@ def test_a_body_that_fails_is_refused_alone(
         assert server.get("/healthz").json["status"] == "ok"
         monkeypatch.undo()
         for at in (0, 2, 3):  # counted once: sent again, they are known
-            answer = server.post(bodies[at][0], LINES, EVENTS, Panstream_Producer=f"p{at}", Panstream_Sequence="1")
+            again = server.opened(f"p{at}")
+            answer = server.post(bodies[at][0], LINES, EVENTS, Panstream_Producer=again, Panstream_Sequence="1")
             assert answer.json["new"] is False
         assert server.rows() == 2 + 3 + 5 + 6
 
@@ -215,7 +217,8 @@ def test_bodies_beyond_what_is_kept_are_sent_again(tmp_path: Path, monkeypatch: 
         in_apply(monkeypatch, RuntimeError)
         answers = together(server, [(lines(3), LINES), (lines(4, region=MARK), LINES)])
         assert [answer.code for answer in answers] == ["unavailable", "internal"]
-        assert server.post(lines(3), LINES, EVENTS, Panstream_Producer="p0", Panstream_Sequence="1").json["new"]
+        again = server.opened("p0")
+        assert server.post(lines(3), LINES, EVENTS, Panstream_Producer=again, Panstream_Sequence="1").json["new"]
         assert server.rows() == 3
 
 
@@ -223,12 +226,13 @@ def test_bodies_beyond_what_is_kept_are_sent_again(tmp_path: Path, monkeypatch: 
 def test_a_commit_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     with served(write_config(tmp_path)) as server:
         assert server.post(lines(2)).status == 200
+        ids = [server.opened(name) for name in ("p0", "p1")]
 
         def fail(store: SnapshotStore, parts: Any, **options: Any) -> None:
             raise error
 
         monkeypatch.setattr(SnapshotStore, "commit", fail)
-        answers = together(server, [(lines(3), LINES), (lines(4), LINES)])
+        answers = together(server, [(lines(3), LINES), (lines(4), LINES)], ids)
         assert [answer.code for answer in answers] == ["unavailable"] * 2
         assert server.get("/healthz").status == 503
         monkeypatch.undo()

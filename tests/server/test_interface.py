@@ -45,11 +45,12 @@ def test_a_stream_of_several_arrow_batches_is_one_body(live: Live) -> None:
 
 def test_a_sequence_counts_once(live: Live) -> None:
     before = live.rows()
-    origin = {"Panstream_Producer": "gate-7/0", "Panstream_Sequence": "5"}
+    one, two = live.opened("gate-7.0"), live.opened("gate-7.1")
+    origin = {"Panstream_Producer": one, "Panstream_Sequence": "5"}
     assert live.post(lines(10), **origin).json["new"] is True
     assert live.post(lines(10), **origin).json["new"] is False
-    assert live.post(lines(10), Panstream_Producer="gate-7/0", Panstream_Sequence="4").json["new"] is False
-    assert live.post(lines(10), Panstream_Producer="gate-7/1", Panstream_Sequence="4").json["new"] is True
+    assert live.post(lines(10), Panstream_Producer=one, Panstream_Sequence="4").json["new"] is False
+    assert live.post(lines(10), Panstream_Producer=two, Panstream_Sequence="4").json["new"] is True
     assert live.rows() - before == 20
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from panstream.engine.engine import Engine
+from panstream.engine.producers import Sender
 from panstream.engine.rows import MicroBatch
 from panstream.server.bodies import Body
 from panstream.server.joining import join, joinable
@@ -56,9 +57,10 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
     """Return what becomes of posts, together or one by one, the answers of the queries, and how many were joined."""
     config = write_config(directory, text)
     sizes: list[int] = []
+    ids: dict[str, Sender] = {}
 
     async def work() -> tuple[list[Any], list[float]]:
-        worker = Worker(lambda: Engine(config), producers=100)
+        worker = Worker(lambda: Engine(config))
         inner = worker._applier._joined
         worker._applier._joined = lambda work: sizes.append(len(work)) or inner(work)  # type: ignore[method-assign,func-returns-value]
         gate, loop, waiting = Gate(Limits()), asyncio.get_running_loop(), []
@@ -67,13 +69,17 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
             worker._parsers.start()
         else:
             worker.run()
+        for _, _, producer, _ in posts:
+            if producer is not None and producer not in ids:
+                ids[producer] = Sender("token", worker.engine.producers.open("token", producer, 100).id)
         for data, kind, producer, sequence in posts:
             body = Body(gate, kind, "identity")
             body.make_room(len(data))
             body.data[: len(data)], body.size = data, len(data)
             told: asyncio.Future[Any] = loop.create_future()
+            sender = None if producer is None else ids[producer]
             worker.take_soon(
-                body, producer, sequence, lambda result, refusal, told=told: told.set_result(outcome(result, refusal))
+                body, sender, sequence, lambda result, refusal, told=told: told.set_result(outcome(result, refusal))
             )
             waiting.append(told)
             if not together:
@@ -116,7 +122,7 @@ def test_together_or_one_by_one(tmp_path: Path, seed: int) -> None:
     """Text is parsed by other threads in any order, so that only its rows are compared where producers repeat."""
     text = CONFIG.format(stream="", more="")
     posts = [post for post in some_posts(seed) if post[1] == "arrow"] + [
-        (data, kind, f"text {at}", 1) for at, (data, kind, _, _) in enumerate(some_posts(seed)) if kind == "json"
+        (data, kind, f"text-{at}", 1) for at, (data, kind, _, _) in enumerate(some_posts(seed)) if kind == "json"
     ]
     one = taken(tmp_path / "one", text, posts, together=False)
     all_ = taken(tmp_path / "all", text, posts, together=True)

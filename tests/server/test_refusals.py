@@ -32,6 +32,7 @@ def still_serving(live: Live) -> Iterator[None]:
     assert live.post(lines(3)).json["rows"] == 3
 
 
+ID = "a@0123456789abcdef"
 BOMB = gzip.compress(bytes(50_000_000))
 DEEP = b'{"user": ' + b"[" * 20_000 + b"\n"
 BODIES = {
@@ -93,13 +94,16 @@ def test_rows_that_make_no_sense_are_skipped(live: Live) -> None:
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
-        ({"Panstream_Producer": "a"}, "bad_request"),
+        ({"Panstream_Producer": ID}, "bad_request"),
         ({"Panstream_Sequence": "1"}, "bad_request"),
         ({"Panstream_Producer": "a b", "Panstream_Sequence": "1"}, "bad_request"),
         ({"Panstream_Producer": "a" * 65, "Panstream_Sequence": "1"}, "bad_request"),
-        ({"Panstream_Producer": "a", "Panstream_Sequence": "-1"}, "bad_request"),
-        ({"Panstream_Producer": "a", "Panstream_Sequence": "9" * 30}, "bad_request"),
-        ({"Panstream_Producer": "a", "Panstream_Sequence": "\u0663".encode().decode("latin-1")}, "bad_request"),
+        ({"Panstream_Producer": "a", "Panstream_Sequence": "1"}, "bad_request"),
+        ({"Panstream_Producer": ID, "Panstream_Sequence": "0"}, "bad_request"),
+        ({"Panstream_Producer": ID, "Panstream_Sequence": "1"}, "unknown_producer"),
+        ({"Panstream_Producer": ID, "Panstream_Sequence": "-1"}, "bad_request"),
+        ({"Panstream_Producer": ID, "Panstream_Sequence": "9" * 30}, "bad_request"),
+        ({"Panstream_Producer": ID, "Panstream_Sequence": "\u0663".encode().decode("latin-1")}, "bad_request"),
         ({"Origin": "https://elsewhere.example"}, "forbidden"),
         ({"Origin": "null"}, "forbidden"),
         ({"Host": "rebound.example"}, "misdirected"),

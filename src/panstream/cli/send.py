@@ -29,7 +29,10 @@ def send(
     format: Annotated[str, typer.Option(help="csv (with a header line), json (lines) or arrow (IPC stream).")] = "json",
     token_file: Annotated[Path | None, typer.Option(help="File with the token; or set PANSTREAM_TOKEN.")] = None,
     producer: Annotated[
-        str | None, typer.Option(help="Name of this sender, never of a person; random by default.")
+        str | None,
+        typer.Option(
+            help="Name of this sender, never of a person; random by default. Another of this name is taken over."
+        ),
     ] = None,
     lanes: Annotated[int, typer.Option(min=1, max=64, help="Batches under way at a time.")] = 2,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
@@ -48,6 +51,8 @@ def send(
                 _pump(client, source, format)
             sent = client.flush()
         typer.echo(f"{sent.rows:,} rows in {sent.batches:,} batches are durable on the server", err=True)
+        if sent.repeated:
+            typer.echo(f"{sent.repeated:,} of the batches had arrived before, and were counted once", err=True)
         if sent.skipped or sent.late:
             typer.echo(f"{sent.skipped:,} of them were skipped as bad, {sent.late:,} were late", err=True)
 

@@ -120,11 +120,11 @@ class ClusterEngine(Engine):
         """Return True: a step sends every shard one message, however many producers' batches it takes."""
         return True
 
-    def forget_producers(self, most: int) -> None:
-        """Remember only the producers that sent last, here and on the shards."""
+    def forget(self, places: Collection[str]) -> None:
+        """Remember no longer how far some producers came, here and on the shards."""
         with self._lock:
-            super().forget_producers(most)
-            self._divided.forget([producer for producer in self._divided.ahead if producer not in self._kept.seen])
+            super().forget(places)
+            self._divided.forget(places)
 
     def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
         """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""

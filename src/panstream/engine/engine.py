@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from panstream.engine.fate import Refreshed, refreshed
 from panstream.engine.holding import Holder, InThisProcess, Slot
 from panstream.engine.kept import Kept, open_store
 from panstream.engine.plan import QueryPlan, plan_all
+from panstream.engine.producers import Producers, Sender, check_order
 from panstream.engine.results import record
 from panstream.engine.rows import BadRowError
 from panstream.engine.running import Drawn, Prepared, RunningQuery
@@ -33,6 +34,8 @@ from panstream.store.releases import Release, ReleaseLog
 __all__ = ["Applied", "Engine"]
 
 Mask = NDArray[np.bool_]
+
+_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +166,25 @@ class Engine:
         """Return how far every producer was applied."""
         return dict(self._kept.seen)
 
-    def forget_producers(self, most: int) -> None:
-        """Remember only the ``most`` producers that sent last: a batch of another one, sent again, would count again."""
-        seen = self._kept.seen
-        for producer in list(seen)[: max(0, len(seen) - most)]:
-            del seen[producer]
+    @property
+    def producers(self) -> Producers:
+        """Return who may send batches over the network."""
+        return self._kept.producers
+
+    def place(self, sender: Sender, sequence: int) -> str:
+        """Return under which name batches of a sender are applied; refuse those out of order or of unknown senders."""
+        found = self._kept.producers.sending(sender)
+        check_order(sequence, max(0, self.last_sequence(found.place)))
+        return found.place
+
+    def close_producer(self, token: str, name: str) -> None:
+        """Forget a producer: its batches are refused from now on."""
+        self.forget([self._kept.producers.close(token, name)])
+
+    def forget(self, places: Collection[str]) -> None:
+        """Remember no longer how far some producers came."""
+        for place in places:
+            self._kept.seen.pop(place, None)
 
     def last_sequence(self, producer: str) -> int:
         """Return the number of the last batch that was applied of a producer, -1 if there was none."""
@@ -193,7 +210,6 @@ class Engine:
             if times is not None:
                 self._stream_clock.reach(times)
             for producer, sequence in rows.origins if rows.producer is None else ((rows.producer, rows.sequence),):
-                self._kept.seen.pop(producer, None)  # whoever sent last stands last
                 self._kept.seen[producer] = sequence
             self._kept.dirty = self._uncommitted = True
             if commit:
@@ -239,6 +255,7 @@ class Engine:
     def advance(self) -> None:
         """Draw what is due by the clock of arrival, and commit. Call it now and then when no rows come."""
         self._check_whole()
+        self.forget(self._kept.producers.retire(int(self._clock() // _DAY)))
         with self._all_or_nothing():
             if self.config.stream.time is None:
                 now = self._clock()

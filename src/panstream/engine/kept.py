@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
+from panstream.engine.producers import Producers
 from panstream.engine.results import series_name
 from panstream.engine.running import RunningQuery
 from panstream.errors import NotSupported, StoreDamaged, StoreError
@@ -40,7 +41,8 @@ class Kept:
 
     stream: str
     ledger: Ledger
-    seen: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)  # by file, or by the place of a producer
+    producers: Producers = field(default_factory=Producers)
     drawn: list[Release] = field(default_factory=list)
     intrusions: list[str] = field(default_factory=list)
     newest: float | None = None
@@ -93,6 +95,7 @@ class Kept:
         if meta["stream"] != config.stream.name:
             raise ConfigError(f"the store belongs to stream {meta['stream']!r}, not to {config.stream.name!r}")
         on = meta["with_states"]
+        known = meta.get("producers") if on else None  # which stores of the first release do not have
         return cls(
             stream=meta["stream"],
             ledger=Ledger(limits, _with_windows(Ledger.from_json(meta["ledger"]), meta["queries"])),
@@ -103,6 +106,7 @@ class Kept:
             dirty=meta["dirty"] if on else True,
             begun=tuple(meta["begun"]) if on and meta.get("begun") else None,
             old_numbers="begun" not in meta,
+            producers=Producers() if known is None else Producers.from_json(known),
         )
 
     def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
@@ -114,6 +118,7 @@ class Kept:
             "with_states": self.with_states,
             "seen": self.seen,
             "begun": self.begun,
+            "producers": self.producers.to_json(),
             "ledger": self.ledger.to_json(),
             "drawn": [[r.query, r.number, r.time, r.record] for r in drawn],
             "intrusions": self.intrusions,

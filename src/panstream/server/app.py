@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from panstream.engine.config import ConfigError
-from panstream.errors import BudgetExhausted, NotSupported, PanstreamError
+from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported, PanstreamError, ProducerRefused
 from panstream.server import metrics, views
 from panstream.server.access import Access
 from panstream.server.bodies import receive
@@ -53,6 +53,13 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
     calls = _Calls(service, gate)
     routes: list[BaseRoute] = [
         route("/v1/streams/{name}/events", POST=("ingest", calls.events)),
+        route("/v1/producers", GET=("ingest", calls.producers)),
+        route(
+            "/v1/producers/{name}",
+            GET=("ingest", calls.producer),
+            POST=("ingest", calls.open_producer),
+            DELETE=("ingest", calls.close_producer),
+        ),
         route("/v1/queries", GET=("read", calls.queries)),
         route("/v1/queries/{name}/release", POST=("admin", calls.release)),
         route("/v1/releases", GET=("read", calls.releases)),
@@ -80,9 +87,37 @@ class _Calls:
         if request.path_params["name"] != self._service.config.stream.name:
             raise Refusal("not_found", "there is no stream of this name")
         self._service.check_running()
-        producer, sequence = origin(request.headers)
+        sender, sequence = origin(request.headers, request.state.holder)
         body = await receive(request, self._gate)
-        return json_response(outcome(await self._worker.take(body, producer, sequence)))
+        return json_response(outcome(await self._worker.take(body, sender, sequence)))
+
+    async def producers(self, request: Request) -> Response:
+        token = request.state.holder
+        return json_response(await self._worker.call(lambda engine: views.producers(engine, token)))
+
+    async def producer(self, request: Request) -> Response:
+        token, name = request.state.holder, request.path_params["name"]
+        return json_response(await self._worker.call(lambda engine: views.producer(engine, token, name)))
+
+    async def open_producer(self, request: Request) -> Response:
+        token, name, most = request.state.holder, request.path_params["name"], self._gate.limits.producers
+        self._service.check_running()
+
+        def opened(engine: Any) -> dict[str, Any]:
+            engine.producers.open(token, name, most)
+            return views.producer(engine, token, name)
+
+        return json_response(await self._worker.call(opened, durable=True))
+
+    async def close_producer(self, request: Request) -> Response:
+        token, name = request.state.holder, request.path_params["name"]
+
+        def closed(engine: Any) -> dict[str, Any]:
+            last = views.producer(engine, token, name)
+            engine.close_producer(token, name)
+            return last
+
+        return json_response(await self._worker.call(closed, durable=True))
 
     async def queries(self, request: Request) -> Response:
         return json_response(await self._worker.call(views.queries))
@@ -169,6 +204,10 @@ async def _failed(request: Request, error: Exception) -> Response:
         return refuse(Refusal("budget_exhausted", str(error)))
     if isinstance(error, ConfigError):
         return refuse(Refusal("not_found", "there is no query of this name"))
+    if isinstance(error, ProducerRefused):
+        return refuse(Refusal(error.code, str(error)))
+    if isinstance(error, InvalidParameter):
+        return refuse(Refusal("bad_request", str(error)))
     if isinstance(error, NotSupported):
         return refuse(Refusal("conflict", str(error)))
     return refuse(Refusal("unavailable"))

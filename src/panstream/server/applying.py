@@ -8,7 +8,7 @@ from dataclasses import replace
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.rows import MicroBatch
 from panstream.engine.select import Selector
-from panstream.errors import PanstreamError
+from panstream.errors import PanstreamError, ProducerRefused
 from panstream.server.jobs import Job, Taken
 from panstream.server.joining import join, joinable, split
 from panstream.server.parsing import failure
@@ -46,7 +46,7 @@ class Applier:
             part, work = work[:alike], work[alike:]
             if len(part) == 1 or not self.engine.joins or not self._joined(part):
                 for job, batch in part:
-                    if not self.engine.broken:
+                    if not self.engine.broken and job.refusal is None:
                         self._alone(job, batch)
             if self.engine.broken and self.engine.joins:
                 self._again([*before, *jobs])
@@ -88,12 +88,14 @@ class Applier:
         new: dict[str, int] = {}
         fresh: Work = []
         for job, batch in work:
-            producer, sequence = job.producer, job.sequence
-            if producer is not None and (self.engine.seen(producer, sequence) or new.get(producer, -1) >= sequence):
+            place, sequence = self._place(job), job.sequence
+            if job.refusal is not None:
+                continue
+            if place is not None and (self.engine.seen(place, sequence) or new.get(place, -1) >= sequence):
                 job.result = Taken(applied=Applied(new=False), rows=batch.rows_read, bad=())
             else:
                 fresh.append((job, batch))
-                new |= {} if producer is None else {producer: sequence}
+                new |= {} if place is None else {place: sequence}
         joined: MicroBatch | None = None
         try:
             if fresh:
@@ -110,9 +112,20 @@ class Applier:
                 joined.wipe()
         return True
 
+    def _place(self, job: Job) -> str | None:
+        """Return under which name the engine knows a job's sender, None if it has none; refuses the job if it is not known."""
+        try:
+            return None if job.sender is None else self.engine.place(job.sender, job.sequence)
+        except ProducerRefused as error:
+            job.refusal = Refusal(error.code, str(error))
+        return None
+
     def _alone(self, job: Job, batch: MicroBatch) -> None:
         try:
-            job.result = _taken(batch, self.engine.apply(self._select(batch), commit=False))
+            place = self._place(job)
+            if job.refusal is None:
+                rows = replace(self._select(batch), producer=place, sequence=job.sequence)
+                job.result = _taken(batch, self.engine.apply(rows, commit=False))
         except PanstreamError as error:
             job.refusal = Refusal("bad_body", str(error))
         except Exception as error:

@@ -134,21 +134,21 @@ async def receive(request: Request, gate: Gate) -> Body:
     return body
 
 
-def parse(body: Body, schema: RowSchema, producer: str | None, sequence: int) -> MicroBatch:
+def parse(body: Body, schema: RowSchema) -> MicroBatch:
     """Return the rows of a body. They are copies, or the body's own memory: wipe both after use."""
     refusal: Refusal | None = None
     try:
         if body.encoding != "identity":
             _unpack(body)
-        return _held(body, _batch(_rows(body, schema), producer, sequence))
+        return _held(body, _batch(_rows(body, schema)))
     except SourceError as error:
         refusal = Refusal("bad_body", str(error))
     raise refusal
 
 
-def _batch(piece: Piece, producer: str | None, sequence: int) -> MicroBatch:
+def _batch(piece: Piece) -> MicroBatch:
     bad = tuple(BadRow(row=position + 1, reason=reason) for position, reason in piece.bad)
-    return MicroBatch(columns=piece.columns, rows_read=piece.rows, bad_rows=bad, producer=producer, sequence=sequence)
+    return MicroBatch(columns=piece.columns, rows_read=piece.rows, bad_rows=bad)
 
 
 def _held(body: Body, batch: MicroBatch) -> MicroBatch:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from panstream.engine.producers import Sender
 from panstream.server.access import Access
 from panstream.server.bodies import Body, announced
 from panstream.server.intake import origin, outcome
@@ -39,7 +40,7 @@ class Passage:
     """One request by the short way. Once it is no longer ``receiving``, its body belongs to another thread."""
 
     body: Body
-    producer: str | None
+    sender: Sender | None
     sequence: int
     use: Use
     receiving: bool = True
@@ -63,7 +64,7 @@ class Desk:
         try:
             holder = self._access.check(headers, "ingest")
             self._service.check_running()
-            producer, sequence = origin(headers)
+            sender, sequence = origin(headers, holder.name)
             body = announced(headers, self._gate)
         except Refusal:
             return None
@@ -72,7 +73,7 @@ class Desk:
         except Refusal:
             body.wipe()
             return None
-        return Passage(body, producer, sequence, use)
+        return Passage(body, sender, sequence, use)
 
     def take(self, passage: Passage, tell: Callable[[bytes, bool], None]) -> None:
         """Have a whole body taken; ``tell`` is called with the answer, and whether it is a good one, when that is durable."""
@@ -84,7 +85,7 @@ class Desk:
             else:
                 tell(_taken(taken), True)
 
-        self._service.worker.take_soon(passage.body, passage.producer, passage.sequence, told)
+        self._service.worker.take_soon(passage.body, passage.sender, passage.sequence, told)
 
     def abandon(self, passage: Passage) -> None:
         """Forget a request whose body did not come."""

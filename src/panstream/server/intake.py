@@ -6,28 +6,29 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from panstream.engine.producers import ID_PATTERN, Sender
 from panstream.server.jobs import Taken
-from panstream.server.openapi import MAX_SEQUENCE, PRODUCER_PATTERN
+from panstream.server.openapi import MAX_SEQUENCE
 from panstream.server.refusals import Refusal
 
 __all__ = ["origin", "outcome"]
 
 _SHOWN = 1_000  # row numbers told to the sender
-_PRODUCER = re.compile(PRODUCER_PATTERN)
+_ID = re.compile(ID_PATTERN)
 
 
-def origin(headers: Mapping[str, str]) -> tuple[str | None, int]:
-    """Return producer and sequence from the headers."""
+def origin(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:
+    """Return who sends, under which token's name, and the batch's number."""
     producer, sequence = headers.get("panstream-producer"), headers.get("panstream-sequence")
     if producer is None and sequence is None:
         return None, 0
     if producer is None or sequence is None:
         raise Refusal("bad_request", "Panstream-Producer and Panstream-Sequence are given together or not at all")
-    if _PRODUCER.fullmatch(producer) is None:
-        raise Refusal("bad_request", f"Panstream-Producer must fit {PRODUCER_PATTERN}")
-    if not (sequence.isascii() and sequence.isdecimal() and len(sequence) < 20 and int(sequence) <= MAX_SEQUENCE):
-        raise Refusal("bad_request", f"Panstream-Sequence must be a whole number in 0..{MAX_SEQUENCE}")
-    return producer, int(sequence)
+    if _ID.fullmatch(producer) is None:
+        raise Refusal("bad_request", f"Panstream-Producer must be the id that opening it told, and fit {ID_PATTERN}")
+    if not (sequence.isascii() and sequence.isdecimal() and len(sequence) < 20 and 1 <= int(sequence) <= MAX_SEQUENCE):
+        raise Refusal("bad_request", f"Panstream-Sequence must be a whole number in 1..{MAX_SEQUENCE}")
+    return Sender(token, producer), int(sequence)
 
 
 def outcome(taken: Taken) -> dict[str, Any]:

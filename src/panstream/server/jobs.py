@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from panstream.engine.engine import Applied, Engine
+from panstream.engine.producers import Sender
 from panstream.engine.rows import MicroBatch
 from panstream.server.bodies import Body
 
@@ -33,8 +34,9 @@ class Job:
     work: MicroBatch | Callable[[Engine], Any] | None
     tell: Tell
     body: Body | None = None
-    producer: str | None = None
+    sender: Sender | None = None
     sequence: int = 0
+    durable: bool = False  # of a call: whether it is answered with the commit
     result: Any = None
     refusal: BaseException | None = None
     answered: bool = False

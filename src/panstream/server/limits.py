@@ -27,7 +27,7 @@ class Limits:
     head: int = 16 << 10  # of one request's head
     head_time: float = 10.0
     body_time: float = 30.0
-    producers: int = 10_000  # whose last batch is remembered: those that sent last
+    producers: int = 1_000  # of one token, open at a time
 
 
 @dataclass(slots=True)

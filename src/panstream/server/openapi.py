@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from panstream import __version__
+from panstream.engine.producers import ID_PATTERN, NAME_PATTERN, ROUND, WINDOW
 from panstream.server.schemas import SCHEMAS
 
-__all__ = ["CODES", "FORMATS", "MAX_SEQUENCE", "PRODUCER_PATTERN", "SCOPES", "describe"]
+__all__ = ["CODES", "FORMATS", "MAX_SEQUENCE", "SCOPES", "describe"]
 
 SCOPES = ("ingest", "read", "admin")
 FORMATS = {
@@ -18,7 +19,6 @@ FORMATS = {
     "text/csv": "csv",
     "application/vnd.apache.arrow.stream": "arrow",
 }
-PRODUCER_PATTERN = r"^[A-Za-z0-9._:/-]{1,64}$"
 MAX_SEQUENCE = 2**62
 
 CODES = {
@@ -31,6 +31,9 @@ CODES = {
     "request_timeout": (408, "The request came too slowly."),
     "conflict": (409, "The query answers by its schedule, not when asked."),
     "budget_exhausted": (409, "All releases that were paid for have been made."),
+    "unknown_producer": (409, "The producer is not open under this token, or was opened anew; nothing was taken."),
+    "sequence_gap": (409, f"The batch's number is more than {WINDOW:,} above the last one; nothing was taken."),
+    "too_many_producers": (409, "As many producers as a token may have are open: close some."),
     "too_large": (413, "The body, as sent or decompressed, or its number of rows is over the limit."),
     "unsupported_media_type": (415, "Content-Type or Content-Encoding is none of those that are understood."),
     "misdirected": (421, "Without tokens, the server answers only under a loopback name."),
@@ -55,6 +58,10 @@ def describe() -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "paths": {
             "/v1/streams/{name}/events": {"post": _events()},
+            "/v1/producers": {
+                "get": _get("listProducers", "The producers open under this token.", "Producers", "ingest")
+            },
+            "/v1/producers/{name}": {"get": _producer(), "post": _open(), "delete": _close()},
             "/v1/queries": {"get": _get("listQueries", "What is asked, and what each question costs.", "Queries")},
             "/v1/queries/{name}/release": {"post": _release()},
             "/v1/releases": {"get": _releases()},
@@ -124,20 +131,21 @@ def _events() -> dict[str, Any]:
         "sendEvents",
         "Take in a batch of events: all of its good rows or nothing. 200 means durable, as the store is configured.",
         "ingest",
-        ("bad_body", "not_found", "unsupported_media_type"),
+        ("bad_body", "not_found", "unknown_producer", "sequence_gap", "unsupported_media_type"),
         parameters=[
             _name("The stream's name."),
             _header(
                 "Panstream-Producer",
-                {"type": "string", "pattern": PRODUCER_PATTERN},
-                "Names the sending system, never a person: it is stored. A batch of a producer is applied once, however "
-                "often it is sent. One producer must not have two requests under way at a time.",
+                {"type": "string", "pattern": ID_PATTERN},
+                "The id that opening the producer told. A batch of a producer counts once, however often it is sent. One "
+                "producer must not have two requests under way at a time. Without it, a batch counts each time.",
             ),
             _header(
                 "Panstream-Sequence",
-                {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE},
-                "Grows from batch to batch of a producer. A batch with a number not above the last one applied was applied "
-                "before. Given together with the producer or not at all.",
+                {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE},
+                "Grows from batch to batch of a producer, beginning above the `last` that opening it told: the next number, "
+                f"or at most {WINDOW:,} above the last one that was counted. A batch with a number not above that was "
+                "counted before, and `new` is false. Given together with the producer or not at all.",
             ),
             _header("Content-Encoding", {"enum": ["identity", "gzip", "zstd"]}, "How the body is compressed."),
         ],
@@ -156,6 +164,45 @@ def _events() -> dict[str, Any]:
             },
         },
         responses={"200": {"description": "Durable.", "content": _json("Applied")}},
+    )
+
+
+def _producer_name() -> dict[str, Any]:
+    name = _name("Names the sending system, never a person: it is stored.")
+    return {**name, "schema": {"type": "string", "pattern": NAME_PATTERN}}
+
+
+def _producer() -> dict[str, Any]:
+    return _operation(
+        "getProducer",
+        "How far a producer of this token came.",
+        "ingest",
+        ("not_found",),
+        parameters=[_producer_name()],
+        responses={"200": {"description": "OK", "content": _json("Producer")}},
+    )
+
+
+def _open() -> dict[str, Any]:
+    return _operation(
+        "openProducer",
+        "Open a producer under this token, or take it over: batches under ids that earlier openings told are refused from now "
+        f"on. One that sends nothing from the end of one round of {ROUND} days to the end of the next is closed.",
+        "ingest",
+        ("too_many_producers",),
+        parameters=[_producer_name()],
+        responses={"200": {"description": "Open, and durable.", "content": _json("Producer")}},
+    )
+
+
+def _close() -> dict[str, Any]:
+    return _operation(
+        "closeProducer",
+        "Close a producer of this token: what is sent again of it is refused.",
+        "ingest",
+        ("not_found",),
+        parameters=[_producer_name()],
+        responses={"200": {"description": "Closed.", "content": _json("Producer")}},
     )
 
 

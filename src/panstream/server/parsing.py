@@ -61,7 +61,7 @@ class Parsers:
     def _parse(self, job: Job) -> None:
         assert job.body is not None
         try:
-            job.work = parse(job.body, self._schema, job.producer, job.sequence)
+            job.work = parse(job.body, self._schema)
         except Refusal as refusal:
             job.refusal = Refusal(refusal.code, refusal.message, row=refusal.row, retry_after=refusal.retry_after)
         except Exception as error:

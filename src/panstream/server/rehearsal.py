@@ -44,7 +44,7 @@ def rehearse(config: Config) -> None:
     with contextlib.suppress(PanstreamError, Refusal), Selector(config) as select:
         for kind, text in _bodies(schema).items():
             with contextlib.closing(_Loan(kind, text)) as loan:
-                batch = parse(loan.body, schema, None, 0)
+                batch = parse(loan.body, schema)
                 select(batch)
                 select.wipe()
                 batch.wipe()

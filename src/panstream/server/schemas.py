@@ -115,6 +115,15 @@ SCHEMAS: dict[str, Any] = {
         },
         text="What became of a batch, for its sender alone.",
     ),
+    "Producer": _object(
+        {
+            "name": _TEXT,
+            "id": {**_TEXT, "description": "What batches carry as Panstream-Producer; another one after each opening."},
+            "last": {**_WHOLE, "description": "Number of the last batch that was counted; 0 before the first."},
+        },
+        text="A producer that is open under the token that asks.",
+    ),
+    "Producers": _object({"producers": _list(_ref("Producer"))}),
     "RowNumbers": _object(
         {"count": _WHOLE, "rows": _list(_WHOLE, "The first 1,000 row numbers, counted from 1.")},
     ),

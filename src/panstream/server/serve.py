@@ -108,7 +108,6 @@ def make_server(
         service = Service(
             config,
             engine or (lambda publish: Engine(config, operator_key=operator_key, publish=publish)),
-            producers=settings.limits.producers,
             ended=lambda: server.stop(),
         )
     except BaseException:

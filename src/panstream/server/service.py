@@ -25,14 +25,13 @@ class Service:
         config: Config,
         open_engine: Callable[[Callable[[Release], None]], Engine],
         *,
-        producers: int,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self.feed = Feed()
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.worker = Worker(lambda: open_engine(self._published), producers=producers, ended=ended)
+        self.worker = Worker(lambda: open_engine(self._published), ended=ended)
 
     def start(self) -> None:
         """Begin; call it from the event loop."""

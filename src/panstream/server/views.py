@@ -13,7 +13,18 @@ from panstream.engine.plan import QueryPlan
 from panstream.engine.results import series_name
 from panstream.store.releases import Release
 
-__all__ = ["health", "intrusions", "ledger", "queries", "release", "series_of"]
+__all__ = ["health", "intrusions", "ledger", "producer", "producers", "queries", "release", "series_of"]
+
+
+def producers(engine: Engine, token: str) -> dict[str, Any]:
+    """Return the producers that are open under a token."""
+    return {"producers": [producer(engine, token, each.name) for each in engine.producers.all_of(token)]}
+
+
+def producer(engine: Engine, token: str, name: str) -> dict[str, Any]:
+    """Return how far a producer came."""
+    found = engine.producers.find(token, name)
+    return {"name": found.name, "id": found.id, "last": max(0, engine.last_sequence(found.place))}
 
 
 def queries(engine: Engine) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from panstream.engine.engine import Engine
 from panstream.engine.plan import needed_columns
+from panstream.engine.producers import Sender
 from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.errors import PanstreamError
 from panstream.server.applying import FAILED, Applier, refuse
@@ -40,10 +41,8 @@ class Worker:
     the event loop if the engine's thread or a parser's ends before it should.
     """
 
-    def __init__(
-        self, start: Callable[[], Engine], *, producers: int, ended: Callable[[], None] = lambda: None
-    ) -> None:
-        self._start, self._producers, self._ended = start, producers, ended
+    def __init__(self, start: Callable[[], Engine], *, ended: Callable[[], None] = lambda: None) -> None:
+        self._start, self._ended = start, ended
         engine = start()
         self._applier = Applier(engine, self._reopen)
         self._stored = engine.config.directory is not None
@@ -80,21 +79,21 @@ class Worker:
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def take(self, body: Body, producer: str | None, sequence: int) -> Taken:
+    async def take(self, body: Body, sender: Sender | None, sequence: int) -> Taken:
         """Take a body's rows; when this returns they are durable, as configured. The body is overwritten in any case."""
         future = self._future()
-        self.take_soon(body, producer, sequence, teller(future))
+        self.take_soon(body, sender, sequence, teller(future))
         taken: Taken = await future
         return taken
 
-    def take_soon(self, body: Body, producer: str | None, sequence: int, tell: Tell) -> None:
+    def take_soon(self, body: Body, sender: Sender | None, sequence: int, tell: Tell) -> None:
         """Take a body, and have the event loop call ``tell`` when it is durable."""
-        self._enter(Job(None, tell, body, producer, sequence), self._parsers.submit)
+        self._enter(Job(None, tell, body, sender, sequence), self._parsers.submit)
 
-    async def call(self, work: Callable[[Engine], Any]) -> Any:
-        """Return ``work(engine)``."""
+    async def call(self, work: Callable[[Engine], Any], *, durable: bool = False) -> Any:
+        """Return ``work(engine)``; when what it changed is durable, if asked for, together with the batches that wait."""
         future = self._future()
-        self._enter(Job(work, teller(future)), self._jobs.put)
+        self._enter(Job(work, teller(future), durable=durable), self._jobs.put)
         return await future
 
     def _future(self) -> asyncio.Future[Any]:
@@ -147,10 +146,15 @@ class Worker:
             if len(self._held) >= _GROUP and job is not None and job is not NOBODY:
                 self._jobs.put(job)
                 job = NOBODY
+        for call in calls:
+            if call.durable:
+                self._call(call)
+                self._held.append(call)
         self._commit()
         for call in calls:
-            self._call(call)
-            self._answer([call])
+            if not call.durable:
+                self._call(call)
+                self._answer([call])
         if time.monotonic() - self._looked >= _PULSE:
             self._looked = time.monotonic()
             self._guard(self.engine.advance)
@@ -181,7 +185,6 @@ class Worker:
         if not jobs:
             return
         overwrite(jobs)
-        self._guard(lambda: self.engine.forget_producers(self._producers))
         if self.engine.config.durability == "batch":
             done = self._guard(lambda: self.engine.commit(durable=lambda: self._tell(jobs)))
         else:
