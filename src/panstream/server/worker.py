@@ -110,10 +110,12 @@ class Worker:
             put(job)
 
     def _parsed(self, job: Job) -> None:
-        if job.refusal is None and not self.dead:
-            self._jobs.put(job)
-        else:
+        if job.refusal is not None:
             self._answer([job])
+        elif self.dead:
+            self._dismiss([job])
+        else:
+            self._jobs.put(job)
 
     # The engine's thread.
 
