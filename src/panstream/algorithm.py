@@ -18,6 +18,7 @@ from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, Me
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
+from panstream.scratch import leaves_nothing
 
 __all__ = ["Algorithm", "Batch", "Continual", "Mergeable", "Monitor", "built", "find", "register", "spend_release"]
 
@@ -169,6 +170,7 @@ class Monitor(Generic[StateT]):
 
     __slots__ = ("_given", "_state", "algorithm", "last_release")
 
+    @leaves_nothing
     def __init__(
         self, algorithm: Algorithm[StateT], *, state: StateT | None = None, source: Source | None = None
     ) -> None:
@@ -193,11 +195,13 @@ class Monitor(Generic[StateT]):
         insecure = self._given is not None and not self._given.is_secure
         return claim.without_privacy("drawn from a test source") if insecure else claim
 
+    @leaves_nothing
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Take a batch: all of it, or none of it and an error."""
         self.state  # noqa: B018  (raises if a merge consumed it)
         self.apply(self.algorithm.batch(*args, **kwargs))
 
+    @leaves_nothing
     def apply(self, batch: Any) -> None:
         """Take a batch that ``algorithm.batch`` has checked, and wipe it."""
         try:
@@ -206,16 +210,19 @@ class Monitor(Generic[StateT]):
         finally:
             batch.wipe()
 
+    @leaves_nothing
     def release(self) -> Estimate:
         """Publish an estimate; raises BudgetExhausted when all paid releases were made."""
         with self._step() as source:
             return self._publish(self.algorithm.release(self.state, source))
 
+    @leaves_nothing
     def tick(self) -> Estimate:
         """Close the current slot of a continual algorithm and publish."""
         with self._step() as source:
             return self._publish(self._continual().tick(self.state, source))
 
+    @leaves_nothing
     def ticks(self, values: Any) -> Estimates:
         """Take one value per slot and publish after each; the fast way for arrays."""
         with self._step() as source:
@@ -224,11 +231,13 @@ class Monitor(Generic[StateT]):
                 estimates = replace(estimates, claim=self.claim())
             return estimates
 
+    @leaves_nothing
     def refresh(self) -> None:
         """Make the state safe again after an intrusion that you know of."""
         with self._step() as source:
             self.algorithm.refresh(self.state, source)
 
+    @leaves_nothing
     def merge(self, other: Monitor[StateT]) -> Monitor[StateT]:
         """Return the merged monitor; both inputs are consumed."""
         if not isinstance(self.algorithm, Mergeable):

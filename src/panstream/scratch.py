@@ -1,7 +1,8 @@
 """Working memory that is overwritten before it is given back.
 
 Coins, hashes and cell indices of a batch must not be found in memory once a step is over. Arrays from
-:class:`Scratch` come from a per-thread pool and are zeroed when the ``with`` block ends, however it ends.
+:class:`Scratch` come from a per-thread pool and are zeroed when the ``with`` block ends, however it ends; registers and the
+stack below are cleared then too (:func:`clear_registers`).
 
 >>> with Scratch() as scratch:
 ...     hashes = scratch.array(1000, np.uint64)
@@ -13,18 +14,26 @@ Coins, hashes and cell indices of a batch must not be found in memory once a ste
 from __future__ import annotations
 
 import ctypes
+import functools
+import sys
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Scratch", "wipe", "wipe_at"]
+__all__ = ["Scratch", "clear_registers", "leaves_nothing", "wipe", "wipe_at"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _POOL = threading.local()
 _KEEP_BYTES = 1 << 22  # a larger buffer is zeroed and returned to the system
 _TINY = 512  # bytes that NumPy overwrites without giving other threads a turn
 _SMALL = 1 << 17  # bytes that are overwritten sooner than another thread would give way again
+_WORD = (1 << 64) - 1
+_MARGIN = 1 << 14  # bytes at the end of a stack that are left alone
 _set_at_once = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)(
     ctypes.cast(ctypes.memset, ctypes.c_void_p).value or 0
 )
@@ -42,6 +51,59 @@ def wipe(array: NDArray[Any]) -> None:
 def wipe_at(address: int, size: int) -> None:
     """Overwrite ``size`` bytes of memory with zeros; other threads get no turn while it is little."""
     (_set_at_once if size <= _SMALL else ctypes.memset)(address, 0, size)
+
+
+def clear_registers() -> None:
+    """Clear every register that a function may change, and the stack below this call, where earlier calls stored them.
+
+    Called when a step is over and its memory has been overwritten: the last bytes of what was copied are still in registers
+    then, and the next function that is called for the first time would have the dynamic linker write them to the stack.
+    """
+    try:
+        clear, where = _POOL.registers
+    except AttributeError:
+        clear, where = _POOL.registers = _registers()
+    clear(where)
+
+
+def leaves_nothing(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function that is a whole step, so that registers and the stack are cleared after it.
+
+    The end of a ``with`` block is a call of its own, with a frame that lies on the stack of the calls before it. Here nothing does.
+    """
+
+    @functools.wraps(function)
+    def step(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            clear_registers()
+
+    return step
+
+
+def _registers() -> tuple[Callable[[int], None], int]:
+    """Return the compiled function and what to call it with in this thread."""
+    from panstream._kernels.registers import clear, kind_of_registers
+
+    given = _POOL.given = np.array([kind_of_registers() & _WORD, *_stack()], np.uint64)
+    return clear, given.ctypes.data
+
+
+def _stack() -> tuple[int, int]:
+    """Return the lowest address of this thread's stack that may be written, and its highest; where unknown, an empty range."""
+    nowhere = _WORD, 0
+    if sys.platform != "linux":
+        return nowhere
+    system = ctypes.CDLL(None)
+    system.pthread_self.restype = ctypes.c_ulong
+    attributes = (ctypes.c_ulong * 16)()
+    if system.pthread_getattr_np(ctypes.c_ulong(system.pthread_self()), attributes):
+        return nowhere
+    lowest, size = ctypes.c_size_t(), ctypes.c_size_t()
+    system.pthread_attr_getstack(attributes, ctypes.byref(lowest), ctypes.byref(size))
+    system.pthread_attr_destroy(attributes)
+    return lowest.value + _MARGIN, lowest.value + size.value
 
 
 class Scratch:
@@ -76,6 +138,7 @@ class Scratch:
             if raw.nbytes <= _KEEP_BYTES and len(free) < 16:
                 free.append(raw)
         self._used.clear()
+        clear_registers()
 
     @staticmethod
     def _take(nbytes: int) -> NDArray[np.uint8]:

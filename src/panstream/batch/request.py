@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from panstream.batch.parts import Strings
 from panstream.errors import InvalidBatch
-from panstream.scratch import wipe
+from panstream.scratch import clear_registers, wipe
 
 __all__ = ["Column", "Request", "read_only"]
 
@@ -64,6 +64,7 @@ class Request:
         for array in self.owned:
             if spare is None or not np.may_share_memory(array, spare):
                 wipe(array)
+        clear_registers()
 
     def settle(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return ``array`` itself if kernels can take it as ``dtype``, else a copy that we own."""

@@ -17,6 +17,7 @@ from panstream.engine.arrow import pa
 from panstream.engine.config import StreamConfig
 from panstream.engine.memory import NONE_LENT, Lent, wipe_array
 from panstream.errors import InvalidParameter, PanstreamError
+from panstream.scratch import clear_registers
 
 if TYPE_CHECKING:
     from panstream.engine.stored_ids import StoredIds
@@ -137,3 +138,4 @@ class MicroBatch:
             wipe_array(column, self.lent)
         if self.ids is not None:
             self.ids.wipe()
+        clear_registers()

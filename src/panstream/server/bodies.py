@@ -16,7 +16,7 @@ from panstream.engine.sources.csv import CsvParser
 from panstream.engine.sources.json_lines import JsonParser
 from panstream.engine.sources.text import SPARE_BYTES
 from panstream.engine.sources.typed import Piece
-from panstream.scratch import wipe
+from panstream.scratch import clear_registers, wipe
 from panstream.server.arrow_body import read_arrow
 from panstream.server.buffers import BUFFERS
 from panstream.server.limits import Gate, Limits
@@ -61,6 +61,7 @@ class Body:
         """Overwrite everything; from any thread. Nobody may look at the memory any more."""
         _overwrite(self.data)
         self.data, self.size = bytearray(), 0
+        clear_registers()
 
     def give_back(self) -> None:
         """Give the memory back to the gate; on the event loop."""
@@ -143,6 +144,8 @@ def parse(body: Body, schema: RowSchema) -> MicroBatch:
         return _held(body, _batch(_rows(body, schema)))
     except SourceError as error:
         refusal = Refusal("bad_body", str(error))
+    finally:
+        clear_registers()  # the thread that parses is not the one that overwrites
     raise refusal
 
 

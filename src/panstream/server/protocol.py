@@ -14,7 +14,7 @@ import numpy as np
 from h11._readers import ContentLengthReader
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from panstream.scratch import wipe
+from panstream.scratch import clear_registers, wipe
 from panstream.server.desk import Desk, Passage, refusal_bytes
 from panstream.server.heads import is_ambiguous, read_head
 from panstream.server.limits import Limits
@@ -90,6 +90,7 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
                     self.data_received(bytes(view[:count]))
             finally:
                 wipe(cells[:count])
+                clear_registers()
 
         def _enter(self, count: int) -> bool:
             """Begin a request by the short way, if it may go there."""

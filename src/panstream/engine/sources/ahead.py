@@ -8,6 +8,8 @@ import threading
 from collections.abc import Generator
 from typing import Protocol, TypeVar
 
+from panstream.scratch import clear_registers
+
 __all__ = ["read_ahead"]
 
 
@@ -36,6 +38,7 @@ def read_ahead(
         try:
             with contextlib.closing(batches):
                 for batch in batches:
+                    clear_registers()  # the thread that reads is not the one that overwrites
                     if batch is not None:
                         ready.put(batch)
                     batch = None  # what was handed over is the engine's alone
