@@ -41,7 +41,17 @@ def front_end(folder: Path, address: str) -> Iterator[tuple[int, str]]:
     """Serve on the cluster, in a directory of its own."""
     folder.mkdir()
     (folder / "panstream.toml").write_text(CONFIG)
-    command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0", "--cluster", address]
+    command = [
+        sys.executable,
+        "-m",
+        "panstream.cli.scannable",
+        "serve",
+        "panstream.toml",
+        "--port",
+        "0",
+        "--cluster",
+        address,
+    ]
     with (folder / "errors").open("w") as errors:
         running = subprocess.Popen([*command, "--workers", "2"], cwd=folder, stdout=subprocess.PIPE, stderr=errors)
         try:

@@ -27,6 +27,7 @@ from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.hygiene import quieten, serve_worker
 from panstream.cluster.links import LocalLink
 from panstream.engine.selection import Chosen, Rows
+from panstream.testing.memory import permit_scan
 
 USERS, SIZE = 100_000, 10
 QUERIES = (
@@ -135,6 +136,7 @@ def warm_up() -> None:
 
 
 def main() -> None:
+    permit_scan()  # a test reads the memory of what is started here
     quieten()
     warm_up()
     wanted: dict[str, list[str]] = {}

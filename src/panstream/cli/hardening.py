@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from panstream.hardened import ENVIRONMENT, MARK
+from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
 
 __all__ = ["ENVIRONMENT", "harden", "lock_memory"]
 
@@ -20,12 +20,10 @@ _CAP_IPC_LOCK = 14
 
 
 def harden() -> None:
-    """Start this command again with a wiping allocator, once, on Linux; and write no core dumps."""
+    """Start this command again with a wiping allocator, once, on Linux; and leave no core dumps."""
     if sys.platform != "linux" or not _is_command():
         return
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    forbid_dumps()  # in force until the next start, so it is done again there
     if os.environ.get(MARK) != "1":
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from pathlib import Path
 from typing import Any
 
 from panstream.cluster.access import host_of, is_loopback, security_of
 from panstream.errors import InvalidParameter, MissingExtra
-from panstream.hardened import ENVIRONMENT, MARK
+from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
 
 __all__ = ["SETTINGS", "local_cluster", "quieten", "serve_worker"]
 
@@ -30,6 +28,7 @@ SETTINGS: dict[str, Any] = {
     "distributed.worker.http.routes": [],
     "distributed.scheduler.allowed-failures": 1000,
     "distributed.nanny.pre-spawn-environ": {**ENVIRONMENT, MARK: "1", "OMP_NUM_THREADS": "1"},
+    "distributed.worker.preload": ["panstream.hardened"],
     "distributed.comm.compression": None,
     "distributed.diagnostics.nvml": False,
 }
@@ -42,8 +41,7 @@ def quieten() -> None:
     except ImportError:
         raise MissingExtra("a cluster", "dask") from None
     dask.config.set(SETTINGS)
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    forbid_dumps()
 
 
 async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None, listen: str | None) -> None:

@@ -172,7 +172,7 @@ def _server(directory: Path, control: str, hardened: bool) -> Iterator[tuple[int
     (directory / "panstream.toml").write_text(_CONFIG.format(control=control, expected=_EXPECTED))
     token = create_token(directory / "tokens", "drill", ["ingest"])
     certificate, private = write_certificate(directory)
-    command = [sys.executable, "-P", "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0"]
+    command = [sys.executable, "-P", "-m", "panstream.cli.scannable", "serve", "panstream.toml", "--port", "0"]
     command += ["--tokens", "tokens", "--certificate", certificate.name, "--private-key", private.name]
     command += ["--max-body", str(_LIMIT)] + ([] if hardened else ["--no-hardening"])
     with (directory / "out").open("w") as out:

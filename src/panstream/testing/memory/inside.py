@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 
+from panstream.hardened import permit_reading
+
 __all__ = ["permit_scan", "plant_control"]
 
 _PLANTED: list[bytearray] = []
@@ -20,10 +22,11 @@ def plant_control(marker: bytes) -> bytearray:
 
 
 def permit_scan() -> None:
-    """Let any process of the same user read this one's memory, where the Yama security module would forbid it.
+    """Let any process of the same user read this one's memory, where hardening or the Yama security module would forbid it.
 
     Only children of the reader may otherwise be read if ``/proc/sys/kernel/yama/ptrace_scope`` is 1. For tests only.
     """
+    permit_reading()
     if sys.platform == "linux":
         # Without Yama the kernel does not know the option and refuses it, and nothing is needed.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PTRACER, _ANY, 0, 0, 0)

@@ -1,0 +1,27 @@
+"""The panstream command in a process that a memory scan may read: ``python -m panstream.cli.scannable serve ...``.
+
+As the command hardens itself, so does this, except that other processes of the same user may read its memory. That is what
+the memory drill starts; the command itself has no such switch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Start again hardened, unless told not to, and be the command."""
+    from panstream.hardened import ENVIRONMENT, MARK
+
+    if "--no-hardening" not in sys.argv and os.environ.get(MARK) != "1":
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
+    from panstream.cli import main as command
+    from panstream.testing.memory import permit_scan
+
+    permit_scan()
+    command()
+
+
+if __name__ == "__main__":
+    main()

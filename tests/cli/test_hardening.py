@@ -1,0 +1,63 @@
+"""A hardened process binds its functions at the start, has no core dumps and cannot be read by others of the same user."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from panstream.cluster.hygiene import local_cluster
+from panstream.hardened import ENVIRONMENT, MARK
+
+TELL = """
+import ctypes, os, resource
+from panstream.cli.hardening import harden
+{before}
+harden()
+dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
+print(dumpable, resource.getrlimit(resource.RLIMIT_CORE)[0], os.environ.get("LD_BIND_NOW"), os.environ.get("PANSTREAM_HARDENED"))
+"""
+PERMITTED = "from panstream.testing.memory import permit_scan; permit_scan()"
+
+
+def tell(directory: Path, before: str = "", name: str = "panstream.py") -> list[str]:
+    """Run a command of that name that hardens itself and tells how it stands then."""
+    program = directory / name
+    program.write_text(TELL.format(before=before))
+    environment = {key: value for key, value in os.environ.items() if key not in (*ENVIRONMENT, MARK)}
+    done = subprocess.run(
+        [sys.executable, "-P", str(program)], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can be hardened so")
+class TestOnLinux:
+    def test_a_command_keeps_its_memory_to_itself(self, tmp_path: Path) -> None:
+        assert tell(tmp_path) == ["0", "0", "1", "1"]
+
+    def test_a_program_that_is_not_the_command_is_left_alone(self, tmp_path: Path) -> None:
+        assert tell(tmp_path, name="other.py")[0] == "1"
+
+    def test_only_a_process_that_asks_for_it_can_be_scanned(self, tmp_path: Path) -> None:
+        """The drill's server asks before it starts; the limit on core dumps stays."""
+        assert tell(tmp_path, PERMITTED)[:2] == ["1", "0"]
+
+    def test_no_option_or_variable_makes_the_command_readable(self) -> None:
+        """What can be read is another program, which the drill starts."""
+        source = Path(__file__).parents[2] / "src" / "panstream"
+        allowed = {"hardened.py", "cli/scannable.py", "testing/memory/__init__.py", "testing/memory/inside.py"}
+        users = {
+            path.relative_to(source).as_posix()
+            for path in source.rglob("*.py")
+            if any(name in path.read_text() for name in ("permit_reading", "import permit_scan", "permit_scan()"))
+        }
+        assert users <= allowed | {"testing/memory/target.py"}  # which names it in an error
+
+    def test_workers_of_a_local_cluster_have_no_dumps(self) -> None:
+        with local_cluster(1, security=False) as cluster, cluster.get_client() as client:
+            (dumpable,) = client.run(lambda: ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)).values()
+            (bound,) = client.run(lambda: os.environ.get("LD_BIND_NOW")).values()
+        assert (dumpable, bound) == (0, "1")
