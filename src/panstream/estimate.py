@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Claim
 
-__all__ = ["Estimate", "Estimates", "falling_root", "normal_laplace_quantile"]
+__all__ = ["Estimate", "Estimates", "falling_root", "figure", "normal_laplace_quantile"]
 
 IntervalRule = Callable[[float], tuple[float, float]]
 
@@ -26,7 +26,8 @@ class Estimate:
 
     ``value`` lies within the values that are possible (``support``); ``unbiased`` is the same number before it was
     moved there, for averaging many answers. Where only an interval is known, ``value`` and ``standard_error`` are NaN
-    (null in JSON). ``released`` are the noisy integers that everything else, intervals
+    (null in JSON). Of a minimum or maximum ``value`` is the edge beyond which some value surely lies, ``beyond`` how many at
+    most lie beyond the next edge, and ``said`` tells both in words. ``released`` are the noisy integers that everything else, intervals
     included, was computed from: nothing more of the state has left.
     """
 
@@ -37,6 +38,8 @@ class Estimate:
     unbiased: float = math.nan
     support: tuple[float, float] = (-math.inf, math.inf)
     released: tuple[int, ...] = ()
+    beyond: int | None = None
+    said: str = ""
     rule: IntervalRule | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -78,21 +81,36 @@ class Estimate:
         )
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
-        """Return plain JSON values; a number that does not exist (no data yet, no point, an open end) is null."""
+        """Return plain JSON values; a number that does not exist (no data yet, no point, an open end) is null.
+
+        Where there is more to say than a number with an interval, ``statement`` says it.
+        """
+        words = {} if self.statement is None else {"statement": self.statement}
+        rank = {} if self.beyond is None else {"beyond": self.beyond}
         return {
             "name": self.name,
             "value": _finite(self.value),
             "standard_error": _finite(self.standard_error),
             "interval": [_finite(end) for end in self.interval(level)],
             "level": level,
+            **rank,
+            **words,
             "epsilon": self.claim.to_json()["epsilon"],
             "claim": self.claim.to_json(),
         }
 
     @property
     def only_interval(self) -> bool:
-        """Return whether only an interval is known."""
-        return math.isnan(self.value) and not math.isnan(self.interval()[0])
+        """Return whether only an interval is known: there are data, but no point in it is better than another."""
+        return math.isnan(self.value) and math.isnan(self.standard_error)
+
+    @property
+    def statement(self) -> str | None:
+        """Return what is known in words, where it is not a number with an interval around it."""
+        if self.only_interval:
+            low, high = self.interval()
+            return f"between {figure(low)} and {figure(high)} (95%)"
+        return self.said or None
 
     def __float__(self) -> float:
         return self.value
@@ -100,21 +118,20 @@ class Estimate:
     def __str__(self) -> str:
         low, high = self.interval()
         loss = f"epsilon {self.claim.epsilon:.4g}" if self.claim.is_private else "no privacy"
-        if self.only_interval:
-            return f"{self.name}: {_figure(low)} to {_figure(high)} (95%; {loss})"
-        figures = f"{_figure(self.value)} ± {_figure(self.standard_error)}"
-        return f"{self.name} {figures} (95%: {_figure(low)} to {_figure(high)}; {loss})"
+        if self.statement is not None:
+            return f"{self.name}: {self.statement.removesuffix(')')}; {loss})"
+        figures = f"{figure(self.value)} ± {figure(self.standard_error)}"
+        return f"{self.name} {figures} (95%: {figure(low)} to {figure(high)}; {loss})"
 
     def _repr_html_(self) -> str:
         low, high = self.interval()
-        between = f"{_figure(low)} to {_figure(high)}"
         point = [
-            (html.escape(self.name), f"<b>{_figure(self.value)}</b>"),
-            ("95% interval", between),
-            ("standard error", _figure(self.standard_error)),
+            (html.escape(self.name), f"<b>{figure(self.value)}</b>"),
+            ("95% interval", f"{figure(low)} to {figure(high)}"),
+            ("standard error", figure(self.standard_error)),
         ]
         rows = [
-            *([(f"{html.escape(self.name)}, 95% interval", f"<b>{between}</b>")] if self.only_interval else point),
+            *(point if self.statement is None else [(html.escape(self.name), f"<b>{html.escape(self.statement)}</b>")]),
             *((name, html.escape(text)) for name, text in self.claim.rows()),
         ]
         cells = "".join(f"<tr><th style='text-align:left'>{n}</th><td>{t}</td></tr>" for n, t in rows)
@@ -208,7 +225,8 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _figure(number: float) -> str:
+def figure(number: float) -> str:
+    """Return a number as people read it: four digits, thousands apart."""
     if not math.isfinite(number):
         return str(number)
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

@@ -1,5 +1,7 @@
 """With all noise off, the engine's answers to SQL over files are DuckDB's, for every aggregate, condition and grouping."""
 
+import csv
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from panstream.cli.answers import answer_table
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
-from panstream.engine.report import answers
+from panstream.engine.report import answers, write
 from panstream.engine.run import feed
 
 ROWS, USERS = 5000, 700
@@ -124,6 +127,46 @@ def test_aggregates(
     ((truth,),) = ask(table, quoted(f"SELECT {aggregate} FROM s"))
     (answer,) = run(table, tmp_path, "parquet", {"sql": f"SELECT {aggregate} FROM s", **settings})
     assert answer["value"] == pytest.approx(float(truth), abs=tolerance)
+
+
+@pytest.mark.parametrize("epsilon", [math.inf, 2.0])
+def test_what_is_said_of_an_extreme_and_of_a_bracket(table: pa.Table, tmp_path: Path, epsilon: float) -> None:
+    """Both are public records with words, and every way out has them."""
+    queries = [
+        {"name": "highest", "sql": "SELECT MAX(value) FROM s", "epsilon": 2.0, **BOUNDS},
+        {
+            "name": "heavy",
+            "sql": "SELECT HEAVY_HITTERS(user, age, 300) FROM s WHERE age IS NOT NULL",
+            "universe": USERS,
+            "epsilon": 2.0,
+        },
+    ]
+    pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
+    stream = {"name": "s", "user": "user", "time": "at", "columns": COLUMNS}
+    config = read_config({"stream": stream, "query": queries})
+    with Engine(config, zero_noise=math.isinf(epsilon)) as engine:
+        feed(engine, [str(tmp_path / "rows.csv")])
+        engine.finish()
+        highest, heavy = answers(engine)
+        table_text = answer_table(engine, [highest, heavy])
+        write(engine, tmp_path / "out.csv")
+        write(engine, tmp_path / "out.parquet")
+    assert highest["standard_error"] is None
+    assert highest["interval"] == [highest["value"], 64.0]
+    assert highest["statement"].startswith("at least ")
+    assert isinstance(highest["beyond"], int)
+    assert heavy["value"] is None is heavy["standard_error"]
+    low, high = heavy["interval"]
+    assert heavy["statement"].startswith("between ")
+    if math.isinf(epsilon):
+        net = ask(table, 'SELECT count(*) FROM (SELECT sum(age) AS n FROM s GROUP BY "user") WHERE n >= 300')[0][0]
+        assert low <= net <= high
+        assert 63.5 <= highest["value"] <= 64.0
+    assert "between" in table_text
+    assert f"highest: {highest['statement']}" in " ".join(table_text.split())
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [row["statement"] for row in rows] == [each["statement"] for each in (highest, heavy)]
+    assert pyarrow.parquet.read_table(tmp_path / "out.parquet")["beyond"].to_pylist() == [highest["beyond"], None]
 
 
 def test_users_questions(table: pa.Table, tmp_path: Path) -> None:

@@ -141,10 +141,10 @@ def test_what_an_answer_is_called_and_how_it_is_shown() -> None:
     assert exact.name == "users with at least 7"
     bracket = HeavyHitterCount(universe=50, epsilon=2.0, threshold=70)._decode((90, 20))
     low, high = bracket.interval()
-    assert str(bracket) == f"users with at least 70: {low:.4g} to {high:.4g} (95%; epsilon 2)"
+    assert str(bracket) == f"users with at least 70: between {low:.4g} and {high:.4g} (95%; epsilon 2)"
     assert bracket.to_json()["value"] is None is bracket.to_json()["standard_error"]
     assert bracket.to_json()["interval"] == [low, high]
-    assert "users with at least 70, 95% interval" in bracket._repr_html_()
+    assert f"<b>between {low:.4g} and {high:.4g} (95%)</b>" in bracket._repr_html_()
     graded = HeavyHitterCount(universe=50, epsilon=2.0, threshold=70, least=0, graded=True, steps=2)._decode((40,))
     assert graded.name == "users, in proportion from 35 to 70"
     hashed = HeavyHitterCount(buckets=50, epsilon=2.0, threshold=7)._decode((25,))

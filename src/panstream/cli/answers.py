@@ -28,7 +28,7 @@ def answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         low, high = answer["interval"]
         table.add_row(
             escape(answer["name"]),
-            "between" if answer["value"] is None and low is not None else _figure(answer["value"]),
+            _estimate(answer),
             f"{_figure(low)} to {_figure(high)}",
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
             f"one {claim.unit}",
@@ -38,7 +38,18 @@ def answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     console = Console(width=None if Console().is_terminal else 160)
     with console.capture() as captured:
         console.print(table)
+        for answer in answers:
+            if "beyond" in answer:
+                console.print(escape(f"{answer['name']}: {answer['statement']}"))
     return captured.get()
+
+
+def _estimate(answer: dict[str, Any]) -> str:
+    """Return the value; of what has none or is an end, the first words of what is said of it."""
+    if "statement" not in answer:
+        return _figure(answer["value"])
+    first: str = answer["statement"].partition(";")[0].removesuffix(" (95%)")
+    return "between" if answer["value"] is None else first
 
 
 def _covered(intrusions: Intrusions) -> str:

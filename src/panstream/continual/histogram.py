@@ -15,13 +15,22 @@ from panstream._kernels.tree import count_cells
 from panstream.continual.fixed_point import Grid, Outside, Steps
 from panstream.continual.tree_base import Arrays, Tree, TreeState
 from panstream.errors import InvalidParameter
-from panstream.estimate import Estimate
+from panstream.estimate import Estimate, figure
 
 __all__ = ["RangeHistogram"]
 
 _MOST_NODES = 1 << 17
 _SURE = 0.95
 _ONE_SIGMA = 0.6827
+
+
+@dataclass(frozen=True, slots=True)
+class _Extreme:
+    """Some value lies beyond ``edge``, and at most ``beyond`` values beyond ``next_edge``, which is one further out."""
+
+    edge: int
+    next_edge: int
+    beyond: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +56,9 @@ class RangeHistogram(Tree):
 
     Parameters
         lower, upper: range of a value.
-        quantile: which one ``tick`` answers with; 0 is the minimum and 1 the maximum, as far as the noise lets them be
-            seen: the outermost cell up to which there surely (95%) is a value, with a one-sided interval.
+        quantile: which one ``tick`` answers with. 0 and 1, minimum and maximum, are answered in ranks, since no private answer can
+            find a lone value: the outermost edge beyond which there is a value (``value``), and how many at most lie beyond the
+            next one (``beyond``), both with 95% together. There is no standard error; the interval reaches to the end of the range.
         branching, depth: the tree over the range; 16 and 2 make 256 cells.
         outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one value
             would decide whether all others of its batch count.
@@ -124,7 +134,7 @@ class RangeHistogram(Tree):
         count_cells(rows, self.branching, self.depth, total)
 
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
-        """Return the quantile after every slot, with half the width of its 68% interval as error."""
+        """Return the quantile after every slot, with half the width of its 68% interval as error (none of an extreme)."""
         found = [self._read_off(below, self.quantile, v) for below, v in zip(sums, variances, strict=True)]
         return np.array([value for value, _ in found]), np.array([error for _, error in found])
 
@@ -138,6 +148,9 @@ class RangeHistogram(Tree):
         total = self.engine.totals(state)
         value, error = self._read_off(total[:-1], quantile, total[-1])
         known = math.isfinite(value)
+        extreme = (
+            self._extreme(total[:-1], quantile == 1.0, total[-1], _SURE) if quantile in (0.0, 1.0) and known else None
+        )
 
         def rule(level: float) -> tuple[float, float]:
             return self._interval(total[:-1], quantile, total[-1], level) if known else (self.lower, self.upper)
@@ -148,8 +161,21 @@ class RangeHistogram(Tree):
             claim=self.claim(),
             name=_name(quantile) if known else f"{_name(quantile)} (no data)",
             support=(self.lower, self.upper),
+            beyond=None if extreme is None else extreme.beyond,
+            said="" if extreme is None else self._said(extreme, quantile == 1.0, total[:-1]),
             rule=rule,
         )
+
+    def _said(self, extreme: _Extreme, highest: bool, nodes: NDArray[np.float64]) -> str:
+        """Return what is known of a minimum or maximum."""
+        step = (self.upper - self.lower) / self.cells
+        edge, after = (self.lower + step * each for each in (extreme.edge, extreme.next_edge))
+        words = f"{'at least' if highest else 'at most'} {_rounded(edge, up=not highest)}"
+        if 0 < extreme.next_edge < self.cells:
+            everyone = figure(float(f"{self._below(nodes)[-1]:.2g}"))
+            end = f"{'above' if highest else 'below'} {_rounded(after, up=highest)}"
+            words += f"; at most {extreme.beyond:,} of about {everyone} values lie {end}"
+        return f"{words} (95%)"
 
     def counts(self, state: TreeState) -> NDArray[np.float64]:
         """Return the consistent counts of all cells after the last tick, from numbers that are public already."""
@@ -172,7 +198,7 @@ class RangeHistogram(Tree):
             return math.nan, math.inf
         step = (self.upper - self.lower) / self.cells
         if quantile in (0.0, 1.0):
-            return self.lower + step * self._outermost(below, quantile == 1.0, variance), math.inf
+            return self.lower + step * self._extreme(nodes, quantile == 1.0, variance, _SURE).edge, math.nan
         excess = below - quantile * below[-1]
         first, last = _crossings(excess, np.zeros(excess.size))
         single = first == last + 1 and excess[first] > excess[last]
@@ -184,18 +210,24 @@ class RangeHistogram(Tree):
         """Return the count below every edge."""
         return np.concatenate([[0.0], np.cumsum(consistent_cells(nodes, self.branching, self.depth))])
 
-    def _outermost(self, below: NDArray[np.float64], highest: bool, variance: float) -> int:
-        """Return the outer edge of the outermost cell up to which there surely is a value."""
+    def _extreme(self, nodes: NDArray[np.float64], highest: bool, variance: float, level: float) -> _Extreme:
+        """Return the outermost edge beyond which there is a value, and how many lie beyond the next one.
+
+        Both hold where no edge's count is off by more than its reach, which the union bound over all inner edges and both
+        sides makes 1 - ``level`` likely at most.
+        """
+        below = self._below(nodes)
         spread, weight, total = edge_variances(self.branching, self.depth)
-        sure = NormalDist().inv_cdf(1.0 - (1.0 - _SURE) / self.cells)
-        if highest:
-            beyond, noise = below[-1] - below, spread - 2.0 * weight + total
-        else:
-            beyond, noise = below, spread
-        seen = np.flatnonzero(beyond > np.maximum(sure * np.sqrt(np.maximum(noise, 0.0) * variance), 0.5))
-        if not seen.size:
-            return self.cells if not highest else 0
-        return int(min(seen[-1] + 1, self.cells) if highest else max(seen[0] - 1, 0))
+        beyond, noise = (below[-1] - below, spread - 2.0 * weight + total) if highest else (below, spread)
+        sure = NormalDist().inv_cdf(1.0 - (1.0 - level) / (2.0 * max(self.cells - 1, 1)))
+        reach = sure * np.sqrt(np.maximum(noise, 0.0) * variance)
+        inner = np.arange(1, self.cells)
+        seen = inner[(beyond - reach)[inner] > 0.5]  # without noise, a count of nothing is 0 up to rounding
+        end, outward = (0, 1) if highest else (self.cells, -1)
+        edge = int(seen[-1 if highest else 0]) if seen.size else end
+        after = edge + outward
+        most = math.floor(beyond[after] + reach[after] + 1e-6) if 0 < after < self.cells else 0
+        return _Extreme(edge, after, max(most, 0))
 
     def _interval(
         self, nodes: NDArray[np.float64], quantile: float, variance: float, level: float
@@ -206,8 +238,8 @@ class RangeHistogram(Tree):
         """
         below, step = self._below(nodes), (self.upper - self.lower) / self.cells
         if quantile in (0.0, 1.0):
-            edge = self.lower + step * self._outermost(below, quantile == 1.0, variance)
-            return (self.lower, edge + step) if quantile == 0.0 else (edge - step, self.upper)
+            edge = self.lower + step * self._extreme(nodes, quantile == 1.0, variance, level).edge
+            return (self.lower, edge) if quantile == 0.0 else (edge, self.upper)
         spread, weight, total = edge_variances(self.branching, self.depth)
         noise = np.maximum(spread - 2.0 * quantile * weight + quantile**2 * total, 0.0)
         reach = NormalDist().inv_cdf((1.0 + level) / 2.0) * np.sqrt(noise * variance)
@@ -218,6 +250,15 @@ class RangeHistogram(Tree):
 def _crossings(excess: NDArray[np.float64], reach: NDArray[np.float64]) -> tuple[int, int]:
     """Return the first edge that may have reached the quantile and the last that may not have passed it."""
     return int(np.argmax(excess >= -reach)), int(excess.size - 1 - np.argmax(excess[::-1] <= reach[::-1]))
+
+
+def _rounded(number: float, *, up: bool) -> str:
+    """Return a number with four digits, rounded to the side on which what is said of it stays true."""
+    unit = 1.0 if abs(number) >= 1000 else 10.0 ** (math.floor(math.log10(abs(number))) - 3) if number else 1.0
+    steps = number / unit
+    near = round(steps)
+    whole = near if math.isclose(steps, near, rel_tol=1e-12) else math.ceil(steps) if up else math.floor(steps)
+    return figure(whole * unit)
 
 
 def _name(quantile: float) -> str:

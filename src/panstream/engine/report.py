@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from panstream.engine.engine import Engine
-from panstream.engine.results import series_name
+from panstream.engine.results import EXTRA, series_name
 from panstream.errors import InvalidParameter, MissingExtra
 from panstream.store.releases import Release
 
 __all__ = ["COLUMNS", "answers", "history", "plot", "write"]
 
-COLUMNS = ("query", "number", "time", "window", "until", "value", "standard_error", "low", "high", "epsilon", "unit")
+COLUMNS = (
+    "query",
+    "number",
+    "time",
+    "window",
+    "until",
+    "value",
+    "standard_error",
+    "low",
+    "high",
+    "epsilon",
+    "unit",
+    "beyond",
+    "statement",
+)
 
 
 def answers(engine: Engine) -> Iterator[dict[str, Any]]:
@@ -28,7 +43,7 @@ def answers(engine: Engine) -> Iterator[dict[str, Any]]:
 def as_answer(release: Release) -> dict[str, Any]:
     """Return a release as one flat object."""
     record = release.record
-    extra: dict[str, Any] = {key: record[key] for key in ("group", "window", "until") if key in record}
+    extra: dict[str, Any] = {key: record[key] for key in EXTRA if key in record}
     return {
         "name": release.query,
         "value": record["value"],
@@ -61,7 +76,7 @@ def write(engine: Engine, path: Path) -> int:
     elif path.suffix == ".parquet":
         from panstream.engine.arrow import pa
 
-        texts, whole = ("query", "time", "window", "until", "unit"), ("number",)
+        texts, whole = ("query", "time", "window", "until", "unit", "statement"), ("number", "beyond")
         types = [pa.string() if name in texts else pa.int64() if name in whole else pa.float64() for name in COLUMNS]
         columns = [pa.array([row[at] for row in rows], type) for at, type in enumerate(types)]
         import pyarrow.parquet as parquet
@@ -78,7 +93,8 @@ def _row(release: Release) -> list[Any]:
     window = record.get("window", [None])[0]
     epsilon = float(record["epsilon"])
     figures = [record["value"], record["standard_error"], low, high, epsilon]
-    return [release.query, release.number, release.time, window, record.get("until"), *figures, record["claim"]["unit"]]
+    more = [record["claim"]["unit"], record.get("beyond"), record.get("statement")]
+    return [release.query, release.number, release.time, window, record.get("until"), *figures, *more]
 
 
 def plot(engine: Engine, path: Path) -> None:
@@ -92,8 +108,13 @@ def plot(engine: Engine, path: Path) -> None:
         raise InvalidParameter("there is nothing to plot: no query has answered more than once")
     figure = Figure(figsize=(8.0, 2.8 * len(series)), layout="constrained")
     for axis, (name, releases) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
-        _draw(axis, name, [release for release in releases if release.record["value"] is not None])
+        _draw(axis, name, [release for release in releases if _drawable(release)])
     figure.savefig(path, dpi=130)
+
+
+def _drawable(release: Release) -> bool:
+    """Return whether there is a value, or an interval without one."""
+    return release.record["value"] is not None or "statement" in release.record
 
 
 def _draw(axis: Any, name: str, releases: list[Release]) -> None:
@@ -104,7 +125,7 @@ def _draw(axis: Any, name: str, releases: list[Release]) -> None:
     if len(set(starts)) == len(stamps):  # a window that is answered once stands where it begins, as days do
         stamps = starts
     times = np.array([stamp.rstrip("Z") for stamp in stamps], "datetime64[s]")
-    values = [release.record["value"] for release in releases]
+    values = [math.nan if (value := release.record["value"]) is None else value for release in releases]
     ends = [release.record["interval"] for release in releases]
     low = [low if low is not None else value for (low, _), value in zip(ends, values, strict=True)]
     high = [high if high is not None else value for (_, high), value in zip(ends, values, strict=True)]

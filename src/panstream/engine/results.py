@@ -10,7 +10,10 @@ from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
 from panstream.store.releases import Release
 
-__all__ = ["iso", "record", "series_name"]
+__all__ = ["EXTRA", "iso", "record", "series_name"]
+
+EXTRA = ("group", "window", "until", "beyond", "statement")
+"""Fields of a record that only some answers have."""
 
 
 def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:

@@ -43,8 +43,11 @@ _RELEASE = {
     "series": {**_TEXT, "description": "The query's name and the group: `visits [region=north]`."},
     "number": {**_WHOLE, "description": "1, 2, ... within its series."},
     "time": {**_TIME, "description": "When it was published."},
-    "value": _maybe("number"),
-    "standard_error": _maybe("number"),
+    "value": {
+        **_maybe("number"),
+        "description": "Null if there are no data, or only an interval is known. Of MIN and MAX the edge beyond which some value lies.",
+    },
+    "standard_error": {**_maybe("number"), "description": "Null where there is none."},
     "interval": {**_list(_maybe("number"), "Low and high end; null is open."), "minItems": 2, "maxItems": 2},
     "level": {**_NUMBER, "description": "Of the interval: 0.95."},
     "epsilon": _EPSILON,
@@ -52,6 +55,11 @@ _RELEASE = {
     "group": {"type": "object", "description": "Values of the GROUP BY columns."},
     "window": {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
     "until": {**_TIME, "description": "End of the slot that it is about."},
+    "beyond": {**_WHOLE, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
+    "statement": {
+        **_TEXT,
+        "description": "What is known in words, where it is not a number with an interval around it.",
+    },
 }
 
 _CLAIM = {
@@ -144,7 +152,7 @@ SCHEMAS: dict[str, Any] = {
             "queries": _list(_ref("Query")),
         }
     ),
-    "Release": _object(_RELEASE, optional=("group", "window", "until")),
+    "Release": _object(_RELEASE, optional=("group", "window", "until", "beyond", "statement")),
     "Releases": _object({"releases": _list(_ref("Release"))}),
     "LedgerState": _object(
         {

@@ -10,7 +10,7 @@ from panstream import __version__
 from panstream.engine.engine import Engine
 from panstream.engine.fate import Refreshed, fate
 from panstream.engine.plan import QueryPlan
-from panstream.engine.results import series_name
+from panstream.engine.results import EXTRA, series_name
 from panstream.store.releases import Release
 
 __all__ = ["health", "intrusions", "ledger", "producer", "producers", "queries", "release", "series_of"]
@@ -71,7 +71,7 @@ def series_of(plan: QueryPlan) -> list[str]:
 def release(published: Release) -> dict[str, Any]:
     """Return one published answer."""
     record = published.record
-    extra: dict[str, Any] = {key: record[key] for key in ("group", "window", "until") if key in record}
+    extra: dict[str, Any] = {key: record[key] for key in EXTRA if key in record}
     name = published.query.partition(" [")[0] if "group" in extra else published.query
     return {
         "query": name,

@@ -1,7 +1,7 @@
 // The page "Answers": every question with its latest answer, its history, and what is left to ask.
 
 import * as api from "./api.js";
-import { History, interval } from "./chart.js";
+import { History, drawable, interval } from "./chart.js";
 import { h, say, show } from "./dom.js";
 import { answer, loss, many, moment } from "./format.js";
 
@@ -66,7 +66,8 @@ class Card {
     const said = last && answer(last);
     say(this.value, last ? said.value : "No answer yet");
     this.value.classList.toggle("none", !last);
-    say(this.range, last ? `95%: ${said.low} to ${said.high}` : "");
+    this.value.classList.toggle("words", Boolean(last?.statement));
+    say(this.range, last ? (last.statement ? `with 95%${said.more ? `: ${said.more}` : ""}` : `95%: ${said.low} to ${said.high}`) : "");
     say(this.when, last ? `${about(last)}answer ${last.number}, ${moment(last.time)}` : "");
     const { planned } = query.releases;
     const made = Math.max(query.releases.made, last?.number ?? 0); // an answer may be here before its count
@@ -98,13 +99,13 @@ class Card {
   #groups(query) {
     if (query.series.length < 2) return;
     const latest = query.series.map((name) => [name, this.store.series.get(name)?.at(-1)]);
-    const ends = latest.flatMap(([, release]) => (release?.value === null || !release ? [] : [...release.interval.filter((end) => end !== null), release.value]));
+    const ends = latest.flatMap(([, release]) => (!release || !drawable(release) ? [] : [...release.interval, release.value].filter((end) => end !== null)));
     const scale = [Math.min(0, ...ends), Math.max(...ends, 1)];
     const focused = this.groups.contains(document.activeElement) ? document.activeElement.dataset.series : null;
     show(this.groups, h("ul", null, latest.map(([name, release]) => h("li", null,
       h("button", { type: "button", class: "group", "data-series": name, "aria-pressed": String(name === this.chosen), onclick: () => this.choose(name) },
         h("span", { class: "key" }, release?.group ? Object.values(release.group).join(", ") : name.replace(/^.*\[(.*)\]$/, "$1")),
-        release && release.value !== null ? interval(release, scale) : h("span", { class: "interval" }),
+        release && drawable(release) ? interval(release, scale) : h("span", { class: "interval" }),
         h("span", { class: "number" }, release ? answer(release).value : "–"))))));
     if (focused) [...this.groups.querySelectorAll("button")].find((button) => button.dataset.series === focused)?.focus();
   }

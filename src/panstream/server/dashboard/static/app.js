@@ -131,7 +131,7 @@ store.addEventListener("change", ({ detail: { kind, detail } }) => {
   else update();
   if (kind === "release") {
     const { value, low, high } = answer(detail);
-    speak(`New answer: ${detail.series}, ${value}, between ${low} and ${high}.`);
+    speak(`New answer: ${detail.series}, ${detail.statement ?? `${value}, between ${low} and ${high}`}.`);
   }
   if (kind === "status" && store.status === "denied") openToken();
 });

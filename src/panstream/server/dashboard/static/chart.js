@@ -5,8 +5,11 @@ import { answer, moment, number } from "./format.js";
 
 const HEIGHT = 210;
 
+/** Whether there is something to draw: a value, or an interval without one. */
+export const drawable = (release) => release.value !== null || Boolean(release.statement);
+
 function columns(releases) {
-  const shown = releases.filter((release) => release.value !== null);
+  const shown = releases.filter(drawable);
   const ends = (at) => shown.map((release) => release.interval[at] ?? release.value);
   const time = (release) => Date.parse(release.until ?? release.window?.[1] ?? release.time) / 1000;
   const times = shown.map(time);
@@ -64,7 +67,7 @@ export class History {
   }
 
   update(releases) {
-    this.#releases = releases.filter((release) => release.value !== null);
+    this.#releases = releases.filter(drawable);
     const { numbered, data } = columns(releases);
     if (!this.#plot || numbered !== this.#numbered) this.#rebuild();
     else this.#plot.setData(data);
@@ -90,7 +93,7 @@ export class History {
   #read(at) {
     const release = this.#releases[at ?? -1];
     const said = release && answer(release);
-    this.readout.textContent = release ? `${moment(release.until ?? release.time)}   ${said.value}   95%: ${said.low} to ${said.high}` : "";
+    this.readout.textContent = release ? `${moment(release.until ?? release.time)}   ${said.value}   ${release.statement ? `with 95%${said.more ? `: ${said.more}` : ""}` : `95%: ${said.low} to ${said.high}`}` : "";
   }
 }
 
@@ -101,5 +104,5 @@ export function interval(release, [low, high]) {
   return s("svg", { class: "interval", viewBox: "0 0 200 14", preserveAspectRatio: "none", "aria-hidden": "true" },
     s("rect", { class: "track", x: 0, y: 6, width: 200, height: 2, rx: 1 }),
     s("rect", { class: "span", x: from, y: 4, width: Math.max(to - from, 1), height: 6, rx: 3 }),
-    s("rect", { class: "value", x: at(release.value) - 1.5, y: 1, width: 3, height: 12, rx: 1.5 }));
+    release.value !== null && s("rect", { class: "value", x: at(release.value) - 1.5, y: 1, width: 3, height: 12, rx: 1.5 }));
 }

@@ -10,10 +10,13 @@ export function number(value, width = 0) {
   return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
 }
 
-/** An answer and the ends of its range, all with the same digits. */
-export function answer({ value, interval: [low, high] }) {
+/** An answer and the ends of its range, all with the same digits; an answer that is no number says what it is. */
+export function answer({ value, interval: [low, high], statement }) {
   const width = low === null || high === null ? 0 : Math.min(high - low, 10);
-  return { value: number(value, width), low: low === null ? "−∞" : number(low, width), high: high === null ? "∞" : number(high, width) };
+  const ends = { low: low === null ? "−∞" : number(low, width), high: high === null ? "∞" : number(high, width) };
+  const words = statement?.replace(/ \(95%\)$/, "").split("; ") ?? [];
+  const shown = value === null && statement ? `${ends.low} to ${ends.high}` : words[0] ?? number(value, width);
+  return { value: shown, ...ends, more: words.slice(1).join("; ") };
 }
 
 /** A privacy loss: short, and honest about infinity. */
