@@ -3,6 +3,7 @@
 import json
 import math
 from collections import defaultdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,45 @@ def test_ticks_against_brute_force(batches: list[list[int]]) -> None:
             engine.apply(rows(["t"], count=len(batch), times=batch))
         engine.finish()
         assert answers(engine) == expected
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=5), min_size=1, max_size=3),
+    st.integers(0, 25),
+    st.sampled_from([{"every": 5, "horizon": 40}, {"window": 10}, {"window": 20, "every": 5}]),
+)
+def test_an_answer_counts_exactly_the_rows_that_its_label_names(
+    batches: list[list[int]], lateness: int, schedule: dict[str, int]
+) -> None:
+    """Row i is worth 2**i, so that a sum tells which rows are in it.
+
+    An answer counts the rows that came before the stream's time reached ``until``, in a window only those of the window; the
+    last of a window those that came before the stream's time, less the lateness, reached its end.
+    """
+    times = [time for batch in batches for time in batch]
+    newest = np.maximum.accumulate(times)
+    asked = question("q", "SELECT SUM(value) FROM s", lower=0, upper=2.0**16, **schedule)
+    with exact(asked, time="at", **({"lateness": lateness} if lateness else {})) as engine:
+        at = 0
+        for batch in batches:
+            values = 2.0 ** np.arange(at, at + len(batch))
+            engine.apply(rows(["q"], count=len(batch), times=batch, values=values))
+            at += len(batch)
+        engine.finish()
+        records = [release.record for release in engine.log.history("q")]
+    assert records
+    for record in records:
+        until = seconds_of(record["until"])
+        start, end = map(seconds_of, record.get("window", ["1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z"]))
+        waits = lateness if until == end else 0
+        before = [i for i, time in enumerate(times) if newest[i] - waits < until and start <= time < end]
+        assert all(times[i] < until for i in before)
+        assert record["value"] == sum(2.0**i for i in before), (until, before)
+
+
+def seconds_of(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 def test_windows_with_ticks_inside() -> None:

@@ -11,15 +11,15 @@ from panstream.engine.schedule import Schedule, StreamClock
 TIMES = st.lists(st.one_of(st.just(math.nan), st.floats(-1e9, 1e9)), max_size=30)
 
 
-@given(st.lists(TIMES, max_size=4), st.floats(0, 1e6))
-def test_the_clock_is_the_newest_time_less_the_lateness(batches: list[list[float]], lateness: float) -> None:
-    clock, newest = StreamClock(lateness), -math.inf
+@given(st.lists(TIMES, max_size=4))
+def test_the_clock_is_the_newest_time(batches: list[list[float]]) -> None:
+    clock, newest = StreamClock(), -math.inf
     for batch in batches:
         marks = clock.marks(np.array(batch, float))
         clock.reach(np.array(batch, float))
         for mark, time in zip(marks, batch, strict=True):
             newest = max(newest, time) if not math.isnan(time) else newest
-            assert mark == newest - lateness
+            assert mark == newest
     assert clock.newest == (None if newest == -math.inf else newest)
 
 

@@ -165,7 +165,8 @@ class ClusterEngine(Engine):
             with self._all_or_nothing():
                 for query in self._queries.values():
                     if query.schedule is not None and np.isfinite(first[0]):
-                        query.reach(int(query.schedule.steps(first)[0]), self._drawer(query))
+                        over, now = (int(each[0]) for each in query.steps(first))
+                        query.reach(over, self._drawer(query), now)
                 if self._drawn:
                     self.commit()
         self._divided.expect(piece.count, origins)
@@ -188,7 +189,8 @@ class ClusterEngine(Engine):
             marks = self._stream_clock.marks(times)
             for query in self._queries.values():
                 if query.schedule is not None:
-                    found |= {int(at) + 1 for at in np.flatnonzero(np.diff(query.schedule.steps(marks)))}
+                    moved = np.diff(np.stack(query.steps(marks)), axis=1).any(axis=0)
+                    found |= {int(at) + 1 for at in np.flatnonzero(moved)}
         numbers = rows.numbers() if self._positions and rows.numbers is not None else None
         if rows.producer is not None:
             found |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}

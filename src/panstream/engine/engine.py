@@ -75,8 +75,9 @@ class Engine:
             )
         self._clock, self._publish = clock, publish
         self._holder: Holder = InThisProcess(source) if holder is None else holder
-        self._queries = {plan.config.name: RunningQuery(plan, self._holder) for plan in self.plans}
-        self._stream_clock = StreamClock(config.stream.lateness if config.stream.time is not None else 0.0)
+        lateness = config.stream.lateness if config.stream.time is not None else 0.0
+        self._queries = {plan.config.name: RunningQuery(plan, self._holder, lateness=lateness) for plan in self.plans}
+        self._stream_clock = StreamClock()
         self._drawn: list[Release] = []
         self._broken = False
         self._uncommitted = False

@@ -11,7 +11,7 @@ from panstream.continual.tree_base import Tree
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.durations import say_duration
-from panstream.engine.config import Config
+from panstream.engine.config import Config, StreamConfig
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.statistics import UserBits
 
@@ -73,7 +73,7 @@ class Explained:
                 ("question", plan.config.sql),
                 ("algorithm", type(plan.algorithm).__name__),
                 ("why", plan.why),
-                ("answers", when(plan)),
+                ("answers", when(plan) + _counted(plan, self.config.stream)),
                 ("state", f"{plan.state_bytes:,} bytes" + _groups(plan)),
                 *[("error, 95%", f"{_figure(error)} {at}") for at, error in expected_errors(plan)],
                 *[("announced", text) for text in [self._announced(plan)] if text],
@@ -102,6 +102,19 @@ def when(plan: QueryPlan) -> str:
     if query.every is not None:
         return f"every {say_duration(query.every)}, {plan.releases:,} times"
     return "once, at the end of the input" if plan.releases == 1 else f"{plan.releases:,} times, when asked"
+
+
+def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
+    """Return what an answer with a label counts, where late rows make a difference."""
+    if stream.time is None or (plan.config.every is None and plan.config.window is None):
+        return ""
+    lines = []
+    if plan.config.every is not None:
+        lines.append("each counts the rows that came before the stream reached its time; a late row is in the next one")
+    if plan.config.window is not None and stream.lateness:
+        last = "the last of a window" if plan.config.every is not None else "a window"
+        lines.append(f"{last} waits {say_duration(stream.lateness)} for late rows, and counts those of the window only")
+    return "".join(f"\n{line}" for line in lines)
 
 
 def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:

@@ -30,7 +30,11 @@ _USERS = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY, Aggregate.CROPPED_SUM, Ag
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """An answer of one group, drawn and not yet published. ``until`` is the end of its slot, in seconds."""
+    """An answer of one group, drawn and not yet published. ``until`` is the end of its slot, in seconds.
+
+    It counts the rows that came before the stream's time reached ``until``, so none of a later time; the last answer of a
+    window counts the rows of the window that came before the stream's time, less the lateness, reached its end.
+    """
 
     group: int
     number: int
@@ -43,7 +47,8 @@ class Drawn:
 class Prepared:
     """What a query will do with a micro-batch: nothing here can fail because of the data any more."""
 
-    step: int | None
+    step: int | None  # what is over: windows that end before it take no more rows
+    reached: int | None  # where the stream's time is: ``step``, or up to the lateness ahead of it
     windows: tuple[int, ...]
     batches: list[tuple[Slot, Any]]
     copies: list[Taken]
@@ -66,6 +71,7 @@ class RunningQuery:
 
     plan: QueryPlan
     holder: Holder = field(default_factory=InThisProcess)
+    lateness: float = 0.0  # seconds that windows wait for rows after their end
     monitors: dict[Slot, Held] = field(default_factory=dict)
     schedule: Schedule | None = None
     made: int = 0  # releases so far, over all windows
@@ -124,24 +130,37 @@ class RunningQuery:
     def prepare(
         self, rows: Rows, chosen: Chosen, usable: Mask | None, marks: NDArray[np.float64] | None
     ) -> list[Prepared]:
-        """Return the checked work, slot by slot. ``marks`` is the stream's clock at every row; ``usable`` of None is all."""
+        """Return the checked work, slot by slot. ``marks`` is the stream's time at every row; ``usable`` of None is all."""
         keep = _both(chosen.rows, usable)
         if chosen.groups is not None:
             keep = _both(keep, chosen.groups >= 0)
         if self.schedule is None or marks is None:
-            return [self._prepare(rows, chosen, keep, None, None)]
-        steps = self.schedule.steps(marks)
+            return [self._prepare(rows, chosen, keep, None, None, None)]
+        steps, reached = self.steps(marks)
         windows = None if not self.windowed else self.windows_of(marks if rows.times is None else rows.times)
         found: list[Prepared] = []
         try:
-            for step in np.unique(steps[steps > UNKNOWN]):
-                inside = steps == step
-                found.append(self._prepare(rows, chosen, _both(keep, inside), int(step), _within(windows, inside)))
+            for step, at in np.unique(np.stack([steps, reached])[:, steps > UNKNOWN], axis=1).T.tolist():
+                inside = (steps == step) & (reached == at)
+                found.append(self._prepare(rows, chosen, _both(keep, inside), step, at, _within(windows, inside)))
         except BaseException:
             for each in found:
                 each.wipe()
             raise
         return found
+
+    def steps(self, marks: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return at every row the step before which all is over, and the step that the stream's time has reached.
+
+        They differ for windows only, which wait for late rows. Answers without a window, and those within one, do not wait:
+        they would count rows of later times meanwhile. A late row is in the answers that come after it.
+        """
+        assert self.schedule is not None
+        if not self.windowed or not self.lateness:
+            reached = self.schedule.steps(marks)
+            return reached, reached
+        over = self.schedule.steps(marks - self.lateness)
+        return over, over if self.ticks_per_window == 1 else self.schedule.steps(marks)
 
     def windows_of(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the window of every row; a time that is not known is in none."""
@@ -153,7 +172,7 @@ class RunningQuery:
         """Return the rows whose window is over by the stream's clock; None for a query without windows."""
         if not self.windowed or self.schedule is None:
             return None
-        steps = self.schedule.steps(marks)
+        steps, _ = self.steps(marks)
         return np.isfinite(times) & (self.windows_of(times) < steps // self.ticks_per_window)
 
     @property
@@ -163,14 +182,20 @@ class RunningQuery:
         return 1 if query.every is None or query.window is None else round(query.window / query.every)
 
     def _prepare(
-        self, rows: Rows, chosen: Chosen, keep: Mask | None, step: int | None, windows: NDArray[np.int64] | None
+        self,
+        rows: Rows,
+        chosen: Chosen,
+        keep: Mask | None,
+        step: int | None,
+        reached: int | None,
+        windows: NDArray[np.int64] | None,
     ) -> Prepared:
         opened: tuple[int, ...] = ()
         if windows is not None and step is not None:
             alive = windows >= step // self.ticks_per_window
             opened = tuple(int(window) for window in np.unique(windows[alive]))
             keep = _both(keep, alive)
-        prepared = Prepared(step, opened, [], [])
+        prepared = Prepared(step, reached, opened, [], [])
         try:
             for slot, part in _parts(chosen.groups, windows, keep):
                 prepared.batches.append((slot, self._batch(rows, chosen, part, prepared.copies)))
@@ -207,19 +232,22 @@ class RunningQuery:
     def apply(self, prepared: Prepared, draw: Callable[[Drawn], None]) -> None:
         """Draw what is due before these rows, then take them in and wipe them."""
         if prepared.step is not None:
-            self.reach(prepared.step, draw)
+            self.reach(prepared.step, draw, prepared.reached)
         for window in prepared.windows:
             self._open(window)
-            first = 0 if prepared.step is None else prepared.step - window * self.ticks_per_window
-            self.ticked.setdefault(window, max(first, 0))
+            passed = 0 if prepared.reached is None else prepared.reached - window * self.ticks_per_window
+            self.ticked.setdefault(window, min(max(passed, 0), self.ticks_per_window - 1))
         for slot, batch in prepared.batches:
             answered = self.windowed and self.ticked[slot[0]] >= self.plan.releases
             if not self.finished and not answered:
                 self.monitors[slot].apply(batch)
         prepared.wipe()
 
-    def reach(self, step: int, draw: Callable[[Drawn], None]) -> None:
-        """Close every slot before ``step`` and draw its answers; drop windows that are over."""
+    def reach(self, step: int, draw: Callable[[Drawn], None], reached: int | None = None) -> None:
+        """Close every slot before ``step`` and draw its answers; drop windows that are over.
+
+        Slots of windows that wait for late rows are answered up to ``reached``, all but the last one.
+        """
         assert self.schedule is not None
         before = self.schedule.step
         self.schedule.reach(step)
@@ -231,11 +259,14 @@ class RunningQuery:
             return
         for window in sorted(self.ticked):
             first = window * self.ticks_per_window
-            while self.ticked[window] < min(step - first, self.ticks_per_window):
+            over = step >= first + self.ticks_per_window
+            now = step if reached is None else reached
+            due = self.ticks_per_window if over else min(now - first, self.ticks_per_window - 1)
+            while self.ticked[window] < due:
                 self.ticked[window] += 1
                 if self.ticked[window] <= self.plan.releases:
                     self._draw(window, draw, until=(first + self.ticked[window]) * self.schedule.length)
-            if step >= first + self.ticks_per_window:
+            if over:
                 self._drop(window)
 
     def finish(self, draw: Callable[[Drawn], None], newest: float | None) -> None:

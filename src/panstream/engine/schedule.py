@@ -15,19 +15,18 @@ UNKNOWN = -(2**61)  # the step of rows that came before the first time was known
 
 @dataclass(slots=True)
 class StreamClock:
-    """The stream's time: the newest event time less the declared lateness, or the time of arrival.
+    """The stream's time: the newest event time, or the time of arrival.
 
     It depends on the times of all rows, whatever a query selects: times are public, what rows hold is not.
     """
 
-    lateness: float = 0.0
     newest: float | None = None
 
     def marks(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the clock as it stands at every row, in order; rows without a time leave it where it is."""
         start = -math.inf if self.newest is None else self.newest
         known = np.where(np.isfinite(times), times, -math.inf)
-        return np.maximum(np.maximum.accumulate(known), start) - self.lateness if times.size else known
+        return np.maximum(np.maximum.accumulate(known), start) if times.size else known
 
     def reach(self, times: NDArray[np.float64]) -> None:
         """Move on to the newest of the times."""

@@ -54,7 +54,7 @@ _RELEASE = {
     "unit": {**_TEXT, "description": "Whom it protects: user, event, user-window ..."},
     "group": {"type": "object", "description": "Values of the GROUP BY columns."},
     "window": {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
-    "until": {**_TIME, "description": "End of the slot that it is about."},
+    "until": {**_TIME, "description": "End of its slot: it counts the rows that came before the stream reached it."},
     "beyond": {**_WHOLE, "description": "Of MIN and MAX: how many values at most lie beyond the next edge."},
     "statement": {
         **_TEXT,
