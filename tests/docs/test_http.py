@@ -1,5 +1,6 @@
 """The page about the HTTP interface is made from its description, and the description has everything the server answers."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -29,6 +30,6 @@ def test_every_route_is_described() -> None:
     from panstream.server.dashboard import assets
 
     source = Path(app.__file__).read_text()
-    routed = {line.split('"')[1] for line in source.splitlines() if line.strip().startswith("route(")}
+    routed = set(re.findall(r'\broute\(\s*"([^"]+)"', source))
     assert routed == set(describe()["paths"])
     assert not set(assets()) & routed
