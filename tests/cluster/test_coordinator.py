@@ -295,6 +295,19 @@ def test_joined_batches_that_a_slot_or_a_crash_divides_are_taken_one_by_one(tmp_
         engine.apply(replace(early, producer=None, origins=(("a", 2), ("b", 2))))
 
 
+def test_rows_do_not_wait_where_nothing_is_stored(tmp_path: Path) -> None:
+    link = LocalLink(2)
+    stream = settings("bits", directory=tmp_path, durability="none")
+    with ClusterEngine(stream, link, zero_noise=True) as engine:
+        before = link.open_shards[0].step
+        for number, rows in enumerate(batches(["bits"])):
+            engine.apply(rows)
+            assert [shard.step for shard in link.open_shards] == [before + number + 1] * 2
+        engine.apply(replace(rows, sequence=10**6), commit=False)
+        engine.advance()
+        assert link.open_shards[0].step == before + 7
+
+
 def one_hour(rows: Rows) -> Rows:
     assert rows.times is not None
     return replace(rows, times=np.linspace(0.0, 1000.0, rows.count))

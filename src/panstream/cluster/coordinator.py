@@ -270,6 +270,12 @@ class ClusterEngine(Engine):
         if over:
             self._divided.drop_left_over(over)
 
+    def _commit_as_configured(self) -> None:
+        """Commit, or at least send what waits here: it is exact until it is with the shards."""
+        super()._commit_as_configured()
+        if self._divided.waits:
+            self._divided.flush()
+
     # One step at a time, whoever asks.
 
     def advance(self) -> None:

@@ -12,6 +12,11 @@ from panstream.engine.plan import QueryPlan
 
 __all__ = ["explain_cluster", "places"]
 
+_PUBLIC = (
+    "on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers and producers;",
+    "of files that workers read, names and sizes; nothing else depends on rows, and nothing on which were selected",
+)
+
 
 def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
     """Return for every query where its state is, and the cost of that against the alternative."""
@@ -45,4 +50,5 @@ def explain_cluster(plans: Sequence[QueryPlan], shards: int) -> str:
     for entry in places(plans, shards):
         first, *rest = entry["why"].splitlines()
         lines += [f"  {entry['name']:<11} {first}", *(f"  {'':<11} {line}" for line in rest)]
+    lines += [f"  {'public':<11} {line}" if not number else f"  {'':<11} {line}" for number, line in enumerate(_PUBLIC)]
     return "\n".join(lines)

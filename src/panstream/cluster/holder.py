@@ -65,6 +65,7 @@ class ClusterHolder:
         self._part = _Part()
         self._next: tuple[int, Sequence[Origin]] = (0, ())
         self._drawing = False
+        self.waits = False  # whether batches came since the last step
         self.step = self.least = self.lowest = self._committed = 0
         self.ahead: dict[str, set[Origin]] = {}  # batches that some shards have and the coordinator does not
         self.absorbed: set[str] = set()
@@ -114,8 +115,8 @@ class ClusterHolder:
 
     def begin(self, producer: str | None, sequence: int) -> None:
         """Begin the batch that is expected. One that some shards have goes by itself: they take all of it or nothing."""
-        rows, origins = self._next
-        self._drawing = False
+        (rows, origins), self._next = self._next, (0, ())
+        self._drawing, self.waits = False, True
         again = any(producer in self.ahead for producer, _, _ in origins)
         if again:
             assert len(origins) == 1
@@ -132,7 +133,7 @@ class ClusterHolder:
     def flush(self) -> None:
         """Send the step to all shards, rows or none, and return when every one of them has it durable."""
         self.check_reached()
-        self._drawing = False
+        self._drawing = self.waits = False
         self._close_part()
         parts, self._parts = self._parts, []
         own: list[list[Part]] = [
