@@ -3,6 +3,7 @@
 Neighbouring streams are run and all that an intruder or a listener sees beside the cells is compared, byte for byte.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from panstream.cluster.ingest import ingest
 from panstream.cluster.links import LocalLink
 from panstream.cluster.partitions import partitions_of
 from panstream.cluster.reading import Job
+from panstream.engine.run import feed
 from panstream.engine.selection import Chosen, Rows
 from panstream.store.snapshot import SnapshotStore
 
@@ -207,6 +209,25 @@ def repeated(rows: Rows, copies: int) -> Rows:
         producer=rows.producer,
         sequence=rows.sequence,
     )
+
+
+def test_a_row_that_cannot_be_read_shows_as_little_as_any_other(tmp_path: Path) -> None:
+    """Batches of 257 rows, the first number that is sent as 512: in one of them a value is not a number."""
+    found = []
+    for name, odd in (("fine", "1"), ("empty", ""), ("text", "x"), ("too large", "9" * 30)):
+        (tmp_path / name).mkdir()
+        rows = [f"{number},1,1970-01-01T00:{number % 60:02d}:00" for number in range(257)]
+        rows[40] = f"5,{odd},1970-01-01T00:40:00"
+        (tmp_path / name / "part.csv").write_text("user,w,at\n" + "\n".join(rows) + "\n")
+        settings = config(
+            *(QUERIES[each] for each in ("cropped", "often")), directory=tmp_path / name / "state", time="at"
+        )
+        link = Listener(2)
+        with contextlib.chdir(tmp_path / name), ClusterEngine(settings, link, positions=True) as engine:
+            feed(engine, ["part.csv"])
+        found.append(everything(tmp_path / name / "state", link))
+    for other in found[1:]:
+        assert other == found[0]
 
 
 class Heard:

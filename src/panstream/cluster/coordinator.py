@@ -169,7 +169,8 @@ class ClusterEngine(Engine):
                         query.reach(over, self._drawer(query), now)
                 if self._drawn:
                     self.commit()
-        self._divided.expect(piece.count, origins)
+        # Of a batch that is cut, every piece has the size of the batch: where its unreadable rows stood is not known.
+        self._divided.expect(piece.count if piece.read is None else piece.read, origins)
         if time is not None:
             piece, self._kept.begun = replace(piece, producer=None), origins[0] if origins else None
         elif begun is not None and piece.producer == begun[0]:

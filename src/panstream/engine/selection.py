@@ -37,11 +37,13 @@ class Rows:
 
     ``ids`` is a NumPy or Arrow array, or ids that are still in a file's pages; ``times`` are seconds of event time (NaN where unknown), or None where the time of
     arrival counts. ``numbers`` returns the rows' numbers for the sender, 0, 1, ... by default. Batches of several producers that were
-    joined are named by ``origins``, and are known to be new.
+    joined are named by ``origins``, and are known to be new. ``read`` is how many rows there were before those that could not be
+    read were left out; None if there were none such.
     """
 
     count: int
     queries: Mapping[str, Chosen]
+    read: int | None = None
     ids: Any = None
     times: NDArray[np.float64] | None = None
     producer: str | None = None
