@@ -31,6 +31,7 @@ __all__ = [
 
 SLACK = 16  # what lies behind the target of a copy must be free for as many bytes
 _LENGTH = np.uint64(0xFFFFFFFF)
+_LONGEST = (1 << 31) // 8 - 1  # groups of eight in a run
 
 
 @intrinsic
@@ -165,7 +166,7 @@ def all_present(page: NDArray[np.uint8], at: int, count: int) -> bool:
         shift += np.uint64(7)
         at += 1
         if page[at - 1] < 128:
-            repeated = at < page.size and header & np.uint64(1) == 0
+            repeated = at < page.size and header & np.uint64(1) == 0 and header <= _LENGTH
             return bool(repeated and header >> np.uint64(1) >= count and page[at] == 1)
     return False
 
@@ -186,9 +187,11 @@ def decode_runs(page: NDArray[np.uint8], at: int, width: int, out: NDArray[Any])
             if page[at - 1] < 128:
                 break
         run = int(header >> np.uint64(1))
-        if run == 0:
+        if run == 0 or header > _LENGTH or (header & np.uint64(1) and run > _LONGEST):
             return -1
         if header & np.uint64(1):
+            if run * width > size - at:
+                return -1
             values = min(run * 8, count - done)
             fast = min(values, (size - at - 8) * 8 // max(width, 1) + 1) if size - at >= 8 else 0
             for i in range(fast):
@@ -203,7 +206,7 @@ def decode_runs(page: NDArray[np.uint8], at: int, width: int, out: NDArray[Any])
                     value |= np.uint64(page[j]) << np.uint64(8 * (j - first))
                 out[done + i] = value >> np.uint64(i * width & 7) & mask
             done += values
-            at = min(at + run * width, size)
+            at += run * width
         else:
             value, bytes_wide = np.uint64(0), (width + 7) // 8
             if at + bytes_wide > size:

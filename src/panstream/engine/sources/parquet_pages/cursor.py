@@ -106,7 +106,10 @@ class Cursor:
             return stop, None
         present = np.empty(page.header.values, np.uint8)
         sound(decode_runs(body[:stop], start, 1, present))
-        return stop, None if present.all() else present
+        missing = page.header.values - int(np.count_nonzero(present))
+        if page.header.missing is not None and page.header.missing != missing:
+            raise Damaged("a page has more or fewer missing values than it says")
+        return stop, None if not missing else present
 
     def close(self) -> None:
         """Close the file and overwrite what is held of it."""

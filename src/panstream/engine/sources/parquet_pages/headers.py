@@ -10,10 +10,17 @@ __all__ = ["DATA", "DATA_2", "DICTIONARY", "PLAIN", "CutOff", "Damaged", "PageHe
 
 DATA, DICTIONARY, DATA_2 = 0, 2, 3
 PLAIN = 0
+_PLAIN_DICTIONARY, _RLE = 2, 3
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
-_WHOLE = (4, 5, 6)
+_WHOLE, _INT32 = (4, 5, 6), 5
 _LISTS = (9, 10)
 _DEEPEST = 8
+# Where a page of each kind is described, and which fields parquet.thrift requires there.
+_REQUIRED = {
+    DATA: (5, frozenset({1, 2, 3, 4})),
+    DICTIONARY: (7, frozenset({1, 2})),
+    DATA_2: (8, frozenset({1, 2, 3, 4, 5, 6})),
+}
 
 
 class Damaged(ValueError):
@@ -35,6 +42,7 @@ class PageHeader:
     encoding: int
     levels: int
     compressed: bool
+    missing: int | None = None  # values that are missing, as a page of the second version says
 
 
 def read_header(data: memoryview) -> tuple[PageHeader, int]:
@@ -46,12 +54,21 @@ def read_header(data: memoryview) -> tuple[PageHeader, int]:
     if fields is None:
         raise CutOff("the header goes on")
     kind = _number(fields, 1)
-    page = fields.get({DATA: 5, DICTIONARY: 7, DATA_2: 8}.get(kind, 0), {})
-    if not isinstance(page, dict):
-        raise Damaged("a page is described by something else")
+    if kind not in _REQUIRED:
+        return PageHeader(kind, _number(fields, 2), _number(fields, 3), 0, 0, 0, True), end
+    place, required = _REQUIRED[kind]
+    page = fields.get(place)
+    if not isinstance(page, dict) or not required <= page.keys() or not {1, 2, 3} <= fields.keys():
+        raise Damaged("a page is not described in full")
     second = kind == DATA_2
     if second and _number(page, 6):
         raise Damaged("a flat column has no repetition levels")
+    if second and _number(page, 3) != _number(page, 1):
+        raise Damaged("a flat column has as many values as rows")
+    if kind == DATA and _number(page, 3) != _RLE:
+        raise Damaged("levels are written in a way that is not in use any more")
+    if kind == DICTIONARY and _number(page, 2) not in (PLAIN, _PLAIN_DICTIONARY):
+        raise Damaged("a dictionary is written in a way that is not known")
     header = PageHeader(
         kind=kind,
         size=_number(fields, 2),
@@ -60,6 +77,7 @@ def read_header(data: memoryview) -> tuple[PageHeader, int]:
         encoding=_number(page, 4 if second else 2),
         levels=_number(page, 5) if second else 0,
         compressed=page.get(7) is not False if second else True,
+        missing=_number(page, 2) if second else None,
     )
     return header, end
 
@@ -111,7 +129,8 @@ def _value(data: memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if depth > _DEEPEST:
         raise Damaged("a header is nested too deep")
     if kind in _WHOLE:
-        return _whole(data, at)
+        value, at = _whole(data, at)
+        return (value if kind == _INT32 else None), at  # every size in a header has 32 bits
     if kind == _STRUCT:
         return _struct(data, at, depth + 1)
     if kind in _LISTS:
@@ -130,6 +149,10 @@ def _list(data: memoryview, at: int, depth: int) -> tuple[None, int]:
     at += 1
     if count == 15:
         count, at = _varint(data, at)
+    if count > len(data) - at:  # every element takes a byte at least
+        raise CutOff("the header goes on")
+    if kind in (_TRUE, _FALSE):
+        return None, at + count
     for _ in range(count):
-        _, at = (None, at + 1) if kind in (_TRUE, _FALSE) else _value(data, at, kind, depth + 1)
+        _, at = _value(data, at, kind, depth + 1)
     return None, at

@@ -27,8 +27,9 @@ class Chunk:
     """The column's part of one row group."""
 
     start: int
+    stored: int  # bytes in the file
     rows: int
-    size: int
+    size: int  # bytes when decompressed
     codec: str | None
     optional: bool
     complete: bool  # no value is missing, as the file says
@@ -61,9 +62,13 @@ def chunks_of(metadata: Any, name: str) -> list[Chunk] | None:
         if not _ENCODINGS.issuperset(part.encodings) or part.num_values != metadata.row_group(group).num_rows:
             return None
         offsets = [part.data_page_offset, part.dictionary_page_offset if part.has_dictionary_page else None]
+        start = min((offset for offset in offsets if offset), default=0)
+        if start <= 0 and part.num_values:
+            return None
         chunks.append(
             Chunk(
-                start=min(offset for offset in offsets if offset),
+                start=start,
+                stored=part.total_compressed_size,
                 rows=part.num_values,
                 size=part.total_uncompressed_size,
                 codec=_CODECS[part.compression],
@@ -119,9 +124,11 @@ def pages_of(
                 header, body, codec = reader.page(chunk, hurry)
                 if header.kind in (DATA, DATA_2):
                     left -= header.values
-                if left < 0:
-                    raise Damaged("a page has more rows than its row group")
-                yield Page(group, header, body, codec)
+                page = Page(group, header, body, codec)
+                if left < 0 or reader.next > chunk.start + chunk.stored:
+                    page.wipe()
+                    raise Damaged("a page goes beyond its row group")
+                yield page
 
 
 class _Reader:
@@ -185,6 +192,61 @@ def _decompressed(page: NDArray[np.uint8], header: PageHeader, codec: str | None
             raise Damaged("a page is longer or shorter than it says")
         return page.copy()
     if page.size == clear:
+        if header.size != clear:
+            raise Damaged("a page is shorter than it says")
         return page.copy()
-    body = np.frombuffer(pa.decompress(page[clear:], header.size - clear, codec), np.uint8)
-    return body if not clear else np.concatenate([page[:clear], body])
+    body = _unpacked(page[clear:], header.size - clear, codec)
+    if not clear:
+        return body
+    whole = np.concatenate([page[:clear], body])
+    wipe(body)
+    return whole
+
+
+def _unpacked(packed: NDArray[np.uint8], size: int, codec: str) -> NDArray[np.uint8]:
+    """Decompress into exactly ``size`` bytes.
+
+    ``pa.decompress`` returns as many bytes as it is told, those that nothing was written to as well. So it is used where the
+    compressed bytes say how much they hold, which the decompressor then checks; elsewhere a stream tells where it ends.
+    """
+    if codec == "snappy" or (codec == "zstd" and _zstd_size(packed) is not None):
+        told = _snappy_size(packed) if codec == "snappy" else _zstd_size(packed)
+        if told != size:
+            raise Damaged("a page is longer or shorter than it says")
+        return _ours(pa.decompress(packed, size, codec))
+    with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(packed)), codec) as stream:
+        body = _ours(stream.read_buffer(size + 1))
+    if body.size != size:
+        wipe(body)
+        raise Damaged("a page is longer or shorter than it says")
+    return body
+
+
+def _ours(buffer: Any) -> NDArray[np.uint8]:
+    """Return a buffer that nobody else has as an array that can be overwritten."""
+    if buffer.is_mutable:
+        return np.frombuffer(buffer, np.uint8)
+    return np.frombuffer(buffer, np.uint8).copy()
+
+
+def _snappy_size(packed: NDArray[np.uint8]) -> int:
+    size = 0
+    for at in range(min(5, packed.size)):
+        size |= int(packed[at] & 127) << (7 * at)
+        if packed[at] < 128:
+            return size
+    raise Damaged("a page is cut off")
+
+
+def _zstd_size(packed: NDArray[np.uint8]) -> int | None:
+    """Return the size in a frame's header (RFC 8878, 3.1.1.1), None where it has none."""
+    if packed.size < 18 or packed[:4].tobytes() != b"\x28\xb5\x2f\xfd":
+        return None
+    flags = int(packed[4])
+    single, width = flags >> 5 & 1, (0, 2, 4, 8)[flags >> 6]
+    if width == 0 and not single:
+        return None
+    width = width or 1
+    at = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    value = int.from_bytes(packed[at : at + width].tobytes(), "little")
+    return value + 256 if width == 2 else value

@@ -1,0 +1,149 @@
+"""Damaged Parquet files: what pyarrow refuses is refused here too, or read as it was written, never with other values.
+
+A fixed set of a few hundred damaged files is tried in every run; PANSTREAM_FULL=1 tries 12,000.
+"""
+
+import io
+import itertools
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from panstream.engine.rows import RowSchema, SourceError
+from panstream.engine.sources.parquet import ParquetFile
+from panstream.engine.sources.parquet_pages.headers import CutOff, Damaged, read_header
+from panstream.engine.sources.parquet_pages.pages import _unpacked
+
+SCHEMA = RowSchema(columns={"id": "string", "kind": "string"}, user="id")
+ROWS = 300
+FILES = 12_000 if os.environ.get("PANSTREAM_FULL") else 400
+SHAPES = list(
+    itertools.product(("none", "snappy", "gzip", "zstd", "brotli"), (False, True), ("1.0", "2.0"), (False, True))
+)
+Table = list[tuple[Any, ...]]
+
+
+def written(codec: str, dictionary: bool, version: str, missing: bool) -> bytes:
+    ids = [f"user-{row * row % 83}" * (1 + row % 3) for row in range(ROWS)]
+    table = pa.table(
+        {
+            "id": [None if missing and row % 7 == 0 else each for row, each in enumerate(ids)],
+            "kind": [f"k{row * 37 % 101}-{row}" for row in range(ROWS)],
+        }
+    )
+    out = io.BytesIO()
+    parquet.write_table(
+        table,
+        out,
+        compression=codec,
+        use_dictionary=["id"] if dictionary else False,
+        data_page_version=version,
+        data_page_size=700,
+        row_group_size=150,
+    )
+    return out.getvalue()
+
+
+def ours(path: Path, stored: bool) -> Table | None:
+    rows: Table = []
+    try:
+        file = ParquetFile(path, SCHEMA, rows=100, ahead=False, stored_ids=stored)
+    except SourceError:
+        return None
+    try:
+        for piece in file.pieces():
+            columns = piece.with_ids(SCHEMA).columns
+            rows += zip(*(columns.column(name).cast(pa.binary()).to_pylist() for name in ("id", "kind")), strict=True)
+    except SourceError:
+        return None
+    finally:
+        file.close()
+    return rows
+
+
+def theirs(path: Path) -> Table | None:
+    """Return what pyarrow reads, less the rows that are bad rows to us: without an id, or with other letters than UTF-8."""
+    try:
+        table = parquet.read_table(path, columns=["id", "kind"])
+        table.validate()
+    except (pa.ArrowException, OSError):
+        return None
+    pairs = zip(*(table.column(name).cast(pa.binary()).to_pylist() for name in ("id", "kind")), strict=True)
+    return [pair for pair in pairs if pair[0] is not None and readable(pair[1])]
+
+
+def readable(text: bytes | None) -> bool:
+    try:
+        return text is None or text.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["decoded", "left in pages"])
+def test_damage_never_gives_other_values_than_pyarrow_reads(tmp_path: Path, stored: bool) -> None:
+    draw, path = random.Random(17), tmp_path / "f.parquet"
+    files = {shape: written(*shape) for shape in SHAPES}
+    sound = {}
+    for shape, data in files.items():
+        path.write_bytes(data)
+        sound[shape] = ours(path, stored)
+        assert sound[shape] == theirs(path)
+    outcomes = {"refused": 0, "read": 0}
+    for number in range(FILES):
+        shape = SHAPES[number % len(SHAPES)]
+        data = bytearray(files[shape])
+        end = data.rindex(b"ARROW:schema") - 900  # pyarrow itself ends the process over some damaged footers
+        for _ in range(draw.choice((1, 1, 2, 4))):
+            at = draw.randrange(4, end)
+            data[at] = draw.choice((data[at] ^ 1 << draw.randrange(8), draw.randrange(256), 0, 127, 128, 255))
+        path.write_bytes(data)
+        found, expected = ours(path, stored), theirs(path)
+        outcomes["refused" if found is None else "read"] += 1
+        assert found in (None, expected, sound[shape]), (number, shape)
+    assert min(outcomes.values()) > FILES // 20, outcomes
+
+
+def test_an_empty_table_without_a_dictionary_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "empty.parquet"
+    table = pa.table({"id": pa.array([], pa.string()), "kind": pa.array([], pa.string())})
+    parquet.write_table(table, path, use_dictionary=False)
+    assert ours(path, True) == ours(path, False) == []
+    with parquet.ParquetWriter(path, table.schema, use_dictionary=False) as writer:
+        writer.write_table(table)
+    assert ours(path, True) == ours(path, False) == []
+
+
+def test_a_list_longer_than_the_header_ends_at_once() -> None:
+    booleans = bytes([0x19, 0xF1]) + b"\x80" * 5 + b"\x10"  # field 1: a list of 2**39 booleans
+    for kind in (0xF1, 0xF2, 0xF5, 0xFC):
+        data = bytearray(booleans)
+        data[1] = kind
+        with pytest.raises(CutOff):
+            read_header(memoryview(data))
+
+
+@pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd", "brotli"])
+@pytest.mark.parametrize("told", [-700, -1, 1, 700])
+def test_a_page_of_another_size_than_it_says_is_refused(codec: str, told: int) -> None:
+    text = bytes(range(256)) * 4
+    packed = np.frombuffer(pa.compress(text, codec, asbytes=True), np.uint8)
+    assert _unpacked(packed, len(text), codec).tobytes() == text
+    with pytest.raises((Damaged, pa.ArrowException, OSError)):
+        _unpacked(packed, len(text) + told, codec)
+
+
+def test_a_frame_that_does_not_say_its_size_is_measured() -> None:
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "zstd") as stream:
+        stream.write(b"word" * 500)
+    packed = np.frombuffer(out.getvalue(), np.uint8)
+    assert _unpacked(packed, 2000, "zstd").tobytes() == b"word" * 500
+    for size in (1999, 2001):
+        with pytest.raises(Damaged):
+            _unpacked(packed, size, "zstd")
