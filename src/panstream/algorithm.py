@@ -7,14 +7,22 @@ An algorithm is a frozen value of public parameters. Its state is a separate val
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
-from panstream import codec
+from panstream import codec, copies
 from panstream.catalogue import ALGORITHMS
 from panstream.codec import FieldLayout
-from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, MergeRefused, NotSupported
+from panstream.errors import (
+    BudgetExhausted,
+    InvalidBytes,
+    InvalidParameter,
+    MergeRefused,
+    NotSupported,
+    PanstreamError,
+)
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
@@ -160,6 +168,8 @@ def built(header: dict[str, Any]) -> Any:
 class Monitor(Generic[StateT]):
     """An algorithm, its state, and fresh entropy for every call.
 
+    It cannot be copied. Its bytes can, and copies share its releases.
+
     >>> from panstream import OptBern
     >>> monitor = OptBern(universe=1000, epsilon=1.0).start()
     >>> monitor.update(range(0, 1000, 2))
@@ -168,7 +178,7 @@ class Monitor(Generic[StateT]):
     True
     """
 
-    __slots__ = ("_given", "_state", "algorithm", "last_release")
+    __slots__ = ("_given", "_id", "_published", "_state", "algorithm", "last_release")
 
     @leaves_nothing
     def __init__(
@@ -181,6 +191,7 @@ class Monitor(Generic[StateT]):
             with self._step() as step:
                 state = algorithm.begin(step)
         self._state: StateT | None = state
+        self._id, self._published = copies.new_id(), 0
 
     @property
     def state(self) -> StateT:
@@ -212,21 +223,23 @@ class Monitor(Generic[StateT]):
 
     @leaves_nothing
     def release(self) -> Estimate:
-        """Publish an estimate; raises BudgetExhausted when all paid releases were made."""
-        with self._step() as source:
+        """Publish an estimate; raises BudgetExhausted when all paid releases were made, by this state or a copy of it."""
+        with self._publishing(), self._step() as source:
             return self._publish(self.algorithm.release(self.state, source))
 
     @leaves_nothing
     def tick(self) -> Estimate:
         """Close the current slot of a continual algorithm and publish."""
-        with self._step() as source:
-            return self._publish(self._continual().tick(self.state, source))
+        algorithm = self._continual()
+        with self._publishing(), self._step() as source:
+            return self._publish(algorithm.tick(self.state, source))
 
     @leaves_nothing
     def ticks(self, values: Any) -> Estimates:
         """Take one value per slot and publish after each; the fast way for arrays."""
-        with self._step() as source:
-            estimates: Estimates = self._continual().ticks(self.state, values, source)
+        algorithm = self._continual()
+        with self._publishing(), self._step() as source:
+            estimates: Estimates = algorithm.ticks(self.state, values, source)
             if not source.is_secure:
                 estimates = replace(estimates, claim=self.claim())
             return estimates
@@ -244,26 +257,62 @@ class Monitor(Generic[StateT]):
             raise NotSupported(f"{type(self.algorithm).__name__} states cannot be merged")
         if other is self:
             raise MergeRefused("a monitor cannot be merged with itself")
+        mine, theirs = self.state, other.state
+        if self._shares:
+            copies.check((self._id, self._published), (other._id, other._published))
         with self._step() as source:
-            algorithm, state = self.algorithm.merge(self.state, other.algorithm, other.state, source)
+            algorithm, state = self.algorithm.merge(mine, other.algorithm, theirs, source)
+        if self._shares:
+            copies.retire(self._id, other._id)
         self._state = other._state = None
         return Monitor(algorithm, state=state, source=self._given)
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return the state as bytes. A stored copy of the state is an intrusion: keep one, replace it in place.
 
+        The copy's releases are spent with this monitor's: a second answer, drawn from a copy, was never paid for. This
+        process refuses it; that no other draws one is yours to see to. So store the bytes again after every release.
+
         ``checked`` adds a checksum; leave it out only where the bytes are authenticated by what holds them.
         """
         name, parameters = type(self.algorithm).__name__, self.algorithm.parameters()
-        return codec.encode(name, parameters, self.state, self.algorithm.layout(), checked=checked)
+        identity = self._id, self._published
+        return codec.encode(name, parameters, self.state, self.algorithm.layout(), identity=identity, checked=checked)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, source: Source | None = None, checked: bool = True) -> Self:
-        """Continue from what :meth:`to_bytes` wrote, with its count of releases."""
+        """Continue from what :meth:`to_bytes` wrote, with its id and its count of releases."""
         header, _ = codec.read_header(data, checked=checked)
         algorithm = built(header)
+        identity = codec.read_identity(data, header)
         state = codec.decode(data, algorithm.state_type, algorithm.layout(), checked=False)
-        return cls(algorithm, state=state, source=source)
+        monitor = cls(algorithm, state=state, source=source)
+        monitor._id, monitor._published = identity
+        return monitor
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be copied or pickled: two monitors would release one state twice."""
+        raise NotSupported("a monitor cannot be copied or pickled; to_bytes() stores it, and copies share its releases")
+
+    @property
+    def _shares(self) -> bool:
+        """Return whether releases are shared with copies: not those of test sources, which promise nothing."""
+        return self._given is None or self._given.is_secure
+
+    @contextmanager
+    def _publishing(self) -> Iterator[None]:
+        """Count one publication of this state and of all its copies, unless the call is refused."""
+        before = self._published
+        if self._shares:
+            copies.spend(self._id, before)
+        try:
+            self._published += 1
+            yield
+        except PanstreamError:
+            self._published = before
+            if self._shares:
+                copies.give_back(self._id, before)
+            raise
 
     def _step(self) -> Source:
         return self._given if self._given is not None else Source()

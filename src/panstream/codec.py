@@ -1,7 +1,8 @@
 """State to bytes and back: magic, versions, name, public parameters, declared fields, checksum. No pickle.
 
-Layout: ``PANSTRM1`` · u32 header length · header (JSON, public parameters and field shapes) · payload · 32 bytes
-SHA-256 of everything before. Arrays of bits are packed eight to a byte, row after row without a gap; everything else is
+Layout: ``PANSTRM1`` · u32 header length · header (JSON: public parameters, field shapes, the state's id and how often it has
+published) · payload · 32 bytes SHA-256 of everything before. Format 1 had no id: there it is a hash of the bytes, which
+copies have in common. Arrays of bits are packed eight to a byte, row after row without a gap; everything else is
 little-endian.
 """
 
@@ -20,14 +21,30 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes
 
-__all__ = ["FORMAT", "FieldLayout", "Role", "decode", "encode", "noise", "noised", "public", "published", "role_of"]
+__all__ = [
+    "FORMAT",
+    "FieldLayout",
+    "Identity",
+    "Role",
+    "decode",
+    "encode",
+    "noise",
+    "noised",
+    "public",
+    "published",
+    "read_identity",
+    "role_of",
+]
 
-FORMAT = 1
+FORMAT = 2
+_READ = (1, 2)
 _MAGIC = b"PANSTRM1"
 _DIGEST = 32
+_ID = 16
 _DTYPES = {"bits": np.uint8, "packed": np.uint8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "u8": np.uint64}
 
 Role = Literal["public", "published", "noised", "noise"]
+Identity = tuple[bytes, int]  # a state's id, and how often it has published
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +93,15 @@ def role_of(declared: Field[Any]) -> Role | None:
 
 
 def encode(
-    name: str, parameters: Mapping[str, Any], state: Any, layout: Mapping[str, FieldLayout], *, checked: bool = True
+    name: str,
+    parameters: Mapping[str, Any],
+    state: Any,
+    layout: Mapping[str, FieldLayout],
+    *,
+    identity: Identity | None = None,
+    checked: bool = True,
 ) -> bytes:
-    """Return the bytes of a state with the public parameters it belongs to.
+    """Return the bytes of a state with the public parameters it belongs to; ``identity`` is for states that can release.
 
     Without ``checked`` there are zeros in the place of the checksum, for containers that authenticate what they hold.
     """
@@ -95,7 +118,13 @@ def encode(
         payload.append(np.ascontiguousarray(raw).reshape(-1).view(np.uint8).data)
         table.append([declared.name, _file_kind(expected), shape])
     header = json.dumps(
-        {"format": FORMAT, "algorithm": name, "parameters": _plain(parameters), "fields": table},
+        {
+            "format": FORMAT,
+            "algorithm": name,
+            "parameters": _plain(parameters),
+            "fields": table,
+            **({} if identity is None else {"id": identity[0].hex(), "published": f"{identity[1]:016x}"}),
+        },
         separators=(",", ":"),
         sort_keys=True,
     ).encode()
@@ -125,12 +154,25 @@ def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], i
         version = header["format"]
     except (ValueError, KeyError, TypeError):
         raise InvalidBytes("the header cannot be read") from None
-    if version != FORMAT:
-        raise InvalidBytes(f"format version {version!r} is not known; this release reads version {FORMAT}")
+    if version not in _READ:
+        raise InvalidBytes(f"format version {version!r} is not known; this release reads versions {_READ}")
     if not isinstance(header.get("algorithm"), str) or not isinstance(header.get("parameters"), dict):
         raise InvalidBytes("the header names no algorithm")
     header["parameters"] = {key: _rich(value) for key, value in header["parameters"].items()}
     return header, start
+
+
+def read_identity(data: bytes, header: Mapping[str, Any]) -> Identity:
+    """Return the id of a state and how often it had published; bytes of format 1 are named by a hash of themselves."""
+    if header["format"] == 1:
+        return hashlib.sha256(data[:-_DIGEST]).digest()[:_ID], 0
+    try:
+        name, published = bytes.fromhex(header["id"]), int(header["published"], 16)
+    except (KeyError, TypeError, ValueError):
+        name, published = b"", 0
+    if len(name) != _ID or not 0 <= published < 1 << 62:
+        raise InvalidBytes("the header does not say which state this is")
+    return name, published
 
 
 def decode(data: bytes, state_type: type[Any], layout: Mapping[str, FieldLayout], *, checked: bool = True) -> Any:

@@ -71,6 +71,19 @@ class Holder(Protocol):
         ...
 
 
+class _Stored(Monitor[Any]):
+    """A monitor whose releases the store counts: what was drawn and not committed was never published, and is drawn again.
+
+    The log of releases refuses another answer under a number that it has.
+    """
+
+    __slots__ = ()
+
+    @property
+    def _shares(self) -> bool:
+        return False
+
+
 class InThisProcess:
     """The usual place: a monitor each, in this process, stored with everything else."""
 
@@ -79,11 +92,11 @@ class InThisProcess:
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
         """Return a monitor."""
-        return Monitor[Any](algorithm, source=self._source)
+        return _Stored(algorithm, source=self._source)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> Held:
         """Return the stored monitor."""
-        return Monitor[Any].from_bytes(data, source=self._source, checked=False)  # the store has authenticated it
+        return _Stored.from_bytes(data, source=self._source, checked=False)  # the store has authenticated it
 
     def begin(self, producer: str | None, sequence: int) -> None:
         """Do nothing."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -128,6 +129,29 @@ def check_bytes_round_trip(specimen: Specimen) -> None:
         _exhaust(again)
         reread = Monitor[Any].from_bytes(again.to_bytes())
         _must_refuse_release(reread, "bytes forgot the count of releases")
+
+
+def check_copies_share_their_releases(specimen: Specimen) -> None:
+    """What was published is not published again from a copy, and only bytes can be copied at all."""
+    monitor = Monitor(specimen.algorithm)
+    _feed(monitor, specimen)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        try:
+            copied(monitor)
+        except NotSupported:
+            continue
+        raise AssertionError("a monitor was copied")
+    data = monitor.to_bytes()
+    early, late = (Monitor[Any].from_bytes(data) for _ in range(2))
+    _conclude(monitor)
+    for behind in (early, late, Monitor[Any].from_bytes(data)):
+        try:
+            _conclude(behind)
+        except BudgetExhausted:
+            continue
+        raise AssertionError("a copy was released beside the original")
+    if len(data) != len(monitor.to_bytes()):
+        raise AssertionError("the number of releases shows in the size of the bytes")
 
 
 def check_damaged_bytes_are_refused(specimen: Specimen) -> None:
@@ -251,6 +275,7 @@ CHECKS: tuple[Callable[[Specimen], None], ...] = (
     check_errors_are_free_of_data,
     check_bad_batch_changes_nothing,
     check_bytes_round_trip,
+    check_copies_share_their_releases,
     check_damaged_bytes_are_refused,
     check_seeded_runs_are_identical,
     check_default_source_is_secure,

@@ -1,0 +1,78 @@
+"""Copies of one state share its releases: what this process has released is not released again from a copy.
+
+Every state has an id, drawn from the operating system when it starts and kept for as long as it lives, and a count of
+how often it has published. Both are public: an id is independent of the data and of all noise, and the count depends on
+calls only. A copy that is behind what was published under its id would draw a second answer from noise that was paid for
+once, so it is refused.
+
+What this cannot see is a copy in another process or on another machine: there the copy is yours to keep from releasing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import numpy as np
+
+from panstream.errors import BudgetExhausted
+from panstream.randomness.entropy import system_entropy
+
+__all__ = ["ID_BYTES", "MOST_REMEMBERED", "check", "give_back", "new_id", "retire", "spend"]
+
+ID_BYTES = 16
+MOST_REMEMBERED = 1 << 16  # states, the least recently released are forgotten first: a public bound of a few megabytes
+
+_published: OrderedDict[bytes, int] = OrderedDict()
+_lock = threading.Lock()
+_GONE = 1 << 62  # more than any state publishes
+
+
+def new_id() -> bytes:
+    """Return the id of a new state."""
+    drawn = np.empty(ID_BYTES, np.uint8)
+    system_entropy(drawn)
+    return drawn.tobytes()
+
+
+def spend(state: bytes, published: int) -> None:
+    """Count one more publication of a state that has published so often, or raise where a copy of it has already."""
+    with _lock:
+        _refuse_behind(state, published)
+        _remember(state, published + 1)
+
+
+def give_back(state: bytes, published: int) -> None:
+    """Take :func:`spend` back: the call was refused, and nothing was drawn."""
+    with _lock:
+        if _published.get(state) == published + 1:
+            _remember(state, published)
+
+
+def check(*states: tuple[bytes, int]) -> None:
+    """Raise where a copy of one of these states, each with its count, has published or was merged since."""
+    with _lock:
+        for state, published in states:
+            _refuse_behind(state, published)
+
+
+def retire(*states: bytes) -> None:
+    """Let no copy of these states publish any more: they live on in another one."""
+    with _lock:
+        for state in states:
+            _remember(state, _GONE)
+
+
+def _refuse_behind(state: bytes, published: int) -> None:
+    if _published.get(state, 0) > published:
+        raise BudgetExhausted(
+            "another copy of this state was released or merged since this one was written, and copies share their releases: "
+            "go on with the newest copy, or read what was published"
+        )
+
+
+def _remember(state: bytes, published: int) -> None:
+    _published[state] = published
+    _published.move_to_end(state)
+    while len(_published) > MOST_REMEMBERED:
+        _published.popitem(last=False)
