@@ -174,9 +174,9 @@ with Engine(settings, zero_noise=True) as engine:
             pass
     attempt("in-place", lambda: engine.apply(rows(["count"], count=7, producer="p", sequence=2)))
     attempt("full", lambda: engine.apply(rows(["count"], count=9, producer="q" * 60_000, sequence=1)))
-subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+subprocess.run(["mount", "-o", "remount,ro,size=200k", "tmpfs", str(place)], check=True)
 attempt("read-only", lambda: Engine(settings, zero_noise=True))
-subprocess.run(["mount", "-o", "remount,rw", str(place)], check=True)
+subprocess.run(["mount", "-o", "remount,rw,size=200k", "tmpfs", str(place)], check=True)
 (place / "filler").unlink()
 with Engine(settings, zero_noise=True) as engine:
     attempt("two", lambda: Engine(settings, zero_noise=True))

@@ -102,6 +102,7 @@ class Target:
         except (FileNotFoundError, ProcessLookupError):
             raise self._gone() from None
         except PermissionError:
+            self.check_alive()  # what is left of a process that has ended belongs to root
             raise _forbidden(self.pid) from None
 
     def _gone(self) -> InvalidParameter:
