@@ -1,8 +1,10 @@
 """panstream run and its companions as a user runs them: tables, JSON, files, exit codes, Ctrl-C, what stays unsaid."""
 
+import contextlib
 import csv
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -101,6 +103,80 @@ def test_json_answers_are_near_the_truth(here: Path) -> None:
 
 def test_a_second_run_reads_nothing_anew_and_draws_nothing(here: Path) -> None:
     assert answers("visits.csv") == answers("visits.csv")
+    assert "no answers are left" not in run("run", "panstream.toml", "visits.csv").stderr, "nothing was taken in"
+
+
+def test_rows_taken_in_after_the_last_answer_are_told_of(here: Path) -> None:
+    """The old answer was repeated without a word; how many rows came is not said."""
+    first = answers("visits.csv")
+    with open("visits.csv", "a") as file:
+        file.write("2026-03-01 06:00:00,secret-one,/news,30\n" * 777)
+    result = run("run", "panstream.toml", "visits.csv", "--json")
+    again = {answer["name"]: answer for answer in map(json.loads, result.stdout.splitlines())}
+    assert again["visitors"] == first["visitors"]
+    assert again["visits"] != first["visits"]
+    assert "rows were taken in, but visitors, stay: no answers are left" in result.stderr
+    assert "releases =" in result.stderr
+    assert "777" not in result.stderr
+
+
+MOMENTS = [
+    "panstream.engine.config.load_config",
+    "panstream.engine.run.source_of",
+    "panstream.engine.select.Selector.__init__",
+    "panstream.engine.engine.Engine.__init__",
+    "panstream.engine.engine.Engine.positions",
+    "panstream.engine.run.feed_source",
+]
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_interrupt_before_the_first_step_is_noticed(
+    here: Path, monkeypatch: pytest.MonkeyPatch, moment: str, number: int, swallowed: bool
+) -> None:
+    """Exit code 130 and no row taken, wherever the signal finds the command, and whoever swallows what is raised."""
+    place, name = moment.rsplit(".", 1)
+    target: Any = pkgutil.resolve_name(place)
+    real = getattr(target, name)
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(*[KeyboardInterrupt] if swallowed else []):
+            os.kill(os.getpid(), number)
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, interrupted)
+        result = run("run", "panstream.toml", "visits.csv", code=130)
+    assert result.stdout == ""
+    assert "interrupted" in result.stderr
+    assert abs(answers("visits.csv")["visits"]["value"] - 6000) < 300, "nothing was taken before, all of it now"
+
+
+STARTER = """
+import ctypes, functools, operator, os, signal
+from panstream.cli.main import main
+real, kill = os.execve, ctypes.PyDLL(None).kill
+def execve(*arguments):
+    # One after the other without a line of Python in between, in which the signal would be handled.
+    steps = functools.partial(kill, os.getpid(), signal.SIGINT), functools.partial(real, *arguments)
+    list(map(operator.call, steps))
+os.execve = execve
+main()
+"""
+
+
+def test_an_interrupt_while_the_command_starts_itself_again_is_noticed(here: Path) -> None:
+    script = here / "panstream.py"
+    script.write_text(STARTER)
+    environment = {key: value for key, value in os.environ.items() if key not in {MARK, *ENVIRONMENT}}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path and path != str(here))
+    command = [sys.executable, "-P", str(script), "run", "panstream.toml", "visits.csv"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not Path("state").exists()
 
 
 def test_table_files_and_plot(here: Path) -> None:
@@ -180,11 +256,11 @@ def test_exit_codes(here: Path) -> None:
     assert "no configuration file" in run("run", "other.toml", "visits.csv", code=2).stderr
     assert "does not exist" in run("run", "panstream.toml", "absent.csv", code=1).stderr
     run("run", "panstream.toml", "visits.csv")
-    write_config(here, stream="budget = { event = 2.0 }\n", more=MORE)
+    write_config(here, stream="budget = { event = 3.0 }\n", more=MORE)
     assert "would make" in run("run", "panstream.toml", "visits.csv", code=2).stderr
     text = (here / "panstream.toml").read_text().replace('name = "visits"\nsql', 'name = "other"\nsql')
     (here / "panstream.toml").write_text(text.replace(MORE, ""))
-    assert "would make 3 of 2" in run("run", "panstream.toml", "visits.csv", code=3).stderr
+    assert "would make 4 of 3" in run("run", "panstream.toml", "visits.csv", code=3).stderr
     with SnapshotStore(here / "state"):
         write_config(here)
         assert "another process" in run("run", "panstream.toml", "visits.csv", code=1).stderr

@@ -14,8 +14,9 @@ from engine.streams import COUNT, DISTINCT, config, question
 from panstream.engine.config import Config, ConfigError
 from panstream.engine.engine import Engine
 from panstream.engine.rows import MicroBatch, SourceError
-from panstream.engine.run import _Interruptible, feed_source
+from panstream.engine.run import feed_source
 from panstream.engine.select import Selector
+from panstream.interrupts import Interrupts
 
 
 class Listed:
@@ -125,13 +126,34 @@ def test_expressions_are_checked_before_anything_is_charged(sql: str, settings: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_that_somebody_swallows_is_noticed_after_the_next_step(number: int) -> None:
+def test_an_interrupt_that_somebody_swallows_is_noticed_before_the_next_step(number: int) -> None:
     """Python drops what is raised in a weak reference's callback or in __del__, wherever the signal happens to find it."""
     steps = 0
-    with pytest.raises(KeyboardInterrupt), _Interruptible() as guard:
+    with pytest.raises(KeyboardInterrupt), Interrupts().caught() as guard:
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), number)
         for _ in range(3):
-            with guard:
+            with guard.step():
                 steps += 1
-    assert steps == 1
+    assert steps == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_within_a_step_comes_after_it(number: int) -> None:
+    done = []
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), Interrupts().caught() as guard:
+        with guard.step():
+            os.kill(os.getpid(), number)
+            done.append("whole")
+        done.append("next")
+    assert done == ["whole"]
+    assert signal.getsignal(number) is before
+
+
+def test_an_interrupt_that_nobody_noticed_comes_at_the_end() -> None:
+    interrupts = Interrupts()
+    with pytest.raises(KeyboardInterrupt), interrupts.caught(), contextlib.suppress(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    with interrupts.caught() as guard, guard.step():
+        pass  # once noticed, it is over

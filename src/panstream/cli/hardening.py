@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
+from panstream.interrupts import block
 
 __all__ = ["ENVIRONMENT", "harden", "lock_memory"]
 
@@ -25,6 +26,7 @@ def harden() -> None:
         return
     forbid_dumps()  # in force until the next start, so it is done again there
     if os.environ.get(MARK) != "1":
+        block()  # a signal that Python has noted and not yet handled would be lost with this program
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
 
 

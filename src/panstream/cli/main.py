@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+from typing import NoReturn
+
+from panstream.interrupts import INTERRUPTS
 
 __all__ = ["main"]
 
+_ABORTED = 1
 
-def main() -> None:
+
+def main() -> NoReturn:
     """Run the command line; without the [cli] extra, say how to get it."""
+    with contextlib.suppress(KeyboardInterrupt), INTERRUPTS.caught(signal.SIGINT):
+        _run()
+    raise SystemExit(130)
+
+
+def _run() -> NoReturn:
     try:
         import typer  # noqa: F401
     except ImportError:
@@ -16,4 +29,10 @@ def main() -> None:
         raise SystemExit(2) from None
     from panstream.cli.app import app
 
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == _ABORTED:
+            INTERRUPTS.check()  # typer ends like this after Ctrl-C, too
+        raise
+    raise SystemExit(0)

@@ -14,6 +14,7 @@ from panstream.cli.explain import ConfigFile
 from panstream.cli.hardening import harden
 from panstream.cli.inspect import KeyFile
 from panstream.cli.outcome import operator_key, outcome
+from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +69,7 @@ def run(
     """
     if not no_hardening:
         harden()
-    with outcome():
+    with outcome(), INTERRUPTS.caught() as guard:
         from panstream.engine.config import load_config
         from panstream.engine.engine import Engine
         from panstream.engine.run import feed_source, source_of
@@ -80,9 +81,11 @@ def run(
         source = source_of(loaded, given, follow=follow, format=format)
         key = operator_key(key_file)
         with contextlib.ExitStack() as stack:
+            guard.check()
             if cluster is None and workers is None:
                 select = stack.enter_context(Selector(loaded))
                 engine = stack.enter_context(Engine(loaded, operator_key=key))
+                before, made = engine.positions(), _made(engine)
                 fed = _watched(engine, lambda tick: feed_source(engine, source, select, tick=tick))
             else:
                 from panstream.cluster.session import opened
@@ -98,15 +101,20 @@ def run(
                     )
                 )
                 engine = session.engine
+                before, made = engine.positions(), _made(engine)
                 fed = _watched(engine, lambda tick: session.feed(given, follow=follow, format=format, tick=tick))
             _report(fed)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
             if fed.interrupted:
-                engine.commit()
+                with guard.step():
+                    engine.commit()
                 raise KeyboardInterrupt
             if not leave_open:
-                engine.finish()
+                with guard.step():
+                    engine.finish()
+            if fed.rows or engine.positions() != before:
+                _tell_finished(engine, made)
             _show(engine, as_json, out, plot)
 
 
@@ -146,6 +154,22 @@ def _report(fed: Fed) -> None:
             shown = ", ".join(str(number) for number in numbers[:_SHOWN])
             more = "" if count <= _SHOWN else ", ..."
             typer.echo(f"{count:,} row{'' if count == 1 else 's'} {what}: {shown}{more}", err=True)
+
+
+def _made(engine: Engine) -> dict[str, int]:
+    return {plan.config.name: engine.made(plan.config.name) for plan in engine.plans}
+
+
+def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
+    """Say of which queries the answers shown are earlier ones, though rows were taken in."""
+    over = [name for name, made in _made(engine).items() if engine.finished(name) and made == before[name]]
+    if over:
+        typer.echo(
+            f"note: rows were taken in, but {', '.join(over)}: no answers are left, and those shown were published before. "
+            "To have more, ask under a new name with releases = or every = and horizon = (more answers for the same epsilon, "
+            "each less exact), or with window = (epsilon for every window); a new query counts the rows that come after it.",
+            err=True,
+        )
 
 
 def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 from panstream.engine.config import Config
@@ -16,6 +13,7 @@ from panstream.engine.plan import needed_columns
 from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.select import Selector
 from panstream.engine.sources import Source, open_source
+from panstream.interrupts import INTERRUPTS
 
 __all__ = ["Fed", "Tick", "feed", "feed_source", "source_of"]
 
@@ -86,17 +84,18 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
     waiting: list[object] = []
     looked, pending = time.monotonic(), 0
     try:
-        with _Interruptible() as guard:
+        with INTERRUPTS.caught() as guard:
+            guard.check()
             for batch in source.batches():
                 if batch is not None:
                     pending += batch.rows_read
-                    with guard:
+                    with guard.step():
                         _take(engine, select, batch, fed, commit=pending >= share)
                     pending = 0 if pending >= share else pending
                     waiting.append(batch.token)
                 if batch is None or time.monotonic() - looked > _PULSE:
                     looked, pending = time.monotonic(), 0
-                    with guard:
+                    with guard.step():
                         engine.advance()
                 if engine.durable:
                     for token in waiting:
@@ -123,34 +122,3 @@ def _take(engine: Engine, select: Selector, batch: MicroBatch, fed: Fed, *, comm
     finally:
         select.wipe()
         batch.wipe()
-
-
-class _Interruptible:
-    """Ctrl-C and SIGTERM stop between two steps, never within one; while waiting for input, at once."""
-
-    def __init__(self) -> None:
-        self._busy, self._asked = False, False
-        self._old: dict[int, Any] = {}
-        self._depth = 0
-
-    def __enter__(self) -> _Interruptible:
-        if self._depth == 0 and threading.current_thread() is threading.main_thread():
-            self._old = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        self._busy = self._depth > 0
-        self._depth += 1
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._depth -= 1
-        self._busy = False
-        if self._depth == 0:
-            for number, handler in self._old.items():
-                signal.signal(number, handler)
-        if self._asked and exc[0] is None:
-            self._asked = False
-            raise KeyboardInterrupt
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True  # noticed after the next step, should somebody swallow what is raised here
-        if not self._busy:
-            raise KeyboardInterrupt

@@ -1,0 +1,75 @@
+"""Ctrl-C and SIGTERM: noticed from the first moment of a command, and never in the middle of a step."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+__all__ = ["INTERRUPTS", "Interrupts", "block"]
+
+_BOTH = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt at once while nothing is at stake, and after the step while one is under way.
+
+    What is raised in a signal's handler can be swallowed, by an import or in __del__, wherever the signal happens to find the
+    program. So it is remembered, and raised again before the next step, after it, or at the end.
+    """
+
+    def __init__(self) -> None:
+        self._asked = self._busy = False
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def caught(self, *signals: int) -> Iterator[Interrupts]:
+        """Handle SIGINT and SIGTERM, or some of them, in here; in the main thread only, where Python handles signals."""
+        main = threading.current_thread() is threading.main_thread()
+        chosen = signals or _BOTH
+        old = {number: signal.signal(number, self._handle) for number in chosen} if main else {}
+        self._depth += 1
+        try:
+            if main and hasattr(signal, "pthread_sigmask"):
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _BOTH)  # what came during ``block`` comes now
+            yield self
+            self.check()
+        finally:
+            self._depth -= 1
+            for number, handler in old.items():
+                signal.signal(number, handler)
+            if not self._depth:
+                self._asked = False
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Put off what comes in here until the end."""
+        self.check()
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+        self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if one was asked for."""
+        if self._asked:
+            self._asked = False
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+        if not self._busy:
+            raise KeyboardInterrupt
+
+
+def block() -> None:
+    """Have signals wait until they are caught: for a command that is about to start itself again."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BOTH)
+
+
+INTERRUPTS = Interrupts()  # of this process
