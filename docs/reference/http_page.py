@@ -44,7 +44,13 @@ def page() -> str:
         lines += _shape(name, schema)
     lines += ["## Refusals", "", "| code | status | meaning |", "| --- | --- | --- |"]
     lines += [f"| `{code}` | {status} | {_cell(text)} |" for code, (status, text) in CODES.items()]
-    lines += ["", "## Limits", "", "Defaults; sizes in bytes, times in seconds. Kept by token, never by address.", ""]
+    lines += [
+        "",
+        "## Limits",
+        "",
+        "Defaults; sizes in bytes, times in seconds. Kept by token; connections also by address, while they are open.",
+        "",
+    ]
     lines += ["| limit | default |", "| --- | --- |"]
     limits = Limits()
     lines += [f"| `{name}` | {_figure(getattr(limits, name))} |" for name in Limits.__dataclass_fields__]

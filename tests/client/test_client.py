@@ -289,10 +289,18 @@ def test_a_pace_is_kept(live: Live) -> None:
     with client(live, lanes=1, pace=0.01) as sender:
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
+
+
+def test_rows_that_do_not_fit_together_are_told_of_at_a_pace_too(live: Live) -> None:
+    with client(live, lanes=1, pace=1e6) as sender:
         sender.send({"user": ["a"], "region": ["north"], "amount": [1.0]})
         sender.send({"other": [1]})
+        sender._tick()
         with pytest.raises(InvalidBatch):
-            sender.flush()
+            sender.send(COLUMNS)
+        sender.send(COLUMNS)
+        sender._tick()
+        assert sender.flush().rows == 3
 
 
 def test_rows_wait_for_a_pace(flaky: tuple[str, type[Flaky]]) -> None:

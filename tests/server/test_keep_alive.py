@@ -9,12 +9,13 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from panstream.server.bodies import Body
+from panstream.server.bodies import Body, announced
 from panstream.server.desk import Desk, Passage
 from panstream.server.limits import Gate, Limits, Use
 from panstream.server.protocol import protocol_with
 
-KEEP, FAR = 5.0, 1000.0
+KEEP = 5.0
+PATIENT = Limits(head_time=1000.0, body_time=1000.0, body_rate=0.01)
 FIRST = b"POST /short HTTP/1.1\r\n"
 REQUESTS = {
     "get": b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -77,9 +78,12 @@ class HeldDesk(Desk):
         self.first, self._held = FIRST, held
 
     def admit(self, headers: Any) -> Any:
-        body = Body(Gate(Limits()), "json", "identity", expected=3)
+        body = Body(Gate(Limits()), "json", "identity", expected=int(headers["content-length"]))
         body.make_room(3)
         return Passage(body, None, 0, Use(0.0, 0.0))
+
+    def abandon(self, passage: Any) -> None:
+        return
 
     def take(self, passage: Any, tell: Callable[[bytes, bool], None]) -> None:
         self._held.append(lambda: tell(ANSWER, True))
@@ -88,7 +92,7 @@ class HeldDesk(Desk):
 class Connection:
     """One connection of a server whose every answer is held back until ``answer`` is called."""
 
-    def __init__(self, loop: Clockwork) -> None:
+    def __init__(self, loop: Clockwork, limits: Limits = PATIENT) -> None:
         self.loop, self.held, self.wire = loop, list[Callable[[], None]](), Wire()
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -100,7 +104,7 @@ class Connection:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
             await send({"type": "http.response.body", "body": b"ok"})
 
-        kind = protocol_with(Limits(head_time=FAR, body_time=FAR), HeldDesk(self.held))
+        kind = protocol_with(limits, HeldDesk(self.held))
         config = uvicorn.Config(
             app, http=kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=int(KEEP)
         )
@@ -168,3 +172,32 @@ def test_a_body_that_comes_slowly_is_waited_for(loop: Clockwork, kind: str) -> N
     loop.wait(4 * KEEP)
     connection.answer()
     assert (connection.answers, connection.wire.closed) == (2, False)
+
+
+def test_a_body_must_come_at_some_rate(loop: Clockwork) -> None:
+    """After the first seconds: what comes faster is waited for, what stands still is refused."""
+    head = FIRST + b"Host: a\r\nContent-Length: 1000000\r\n\r\n"
+    steady, slow = (Connection(loop, Limits(body_rate=1000)) for _ in range(2))
+    for each in (steady, slow):
+        each.send(head)
+    for _ in range(8):
+        steady.send(bytes(2500))
+        slow.send(bytes(100))
+        loop.wait(2.0)
+    assert b" 408 " not in steady.wire.written
+    assert slow.wire.written.startswith(b"HTTP/1.1 408 ")
+    loop.wait(20.0)  # the limit of every body
+    assert steady.wire.written.startswith(b"HTTP/1.1 408 ")
+
+
+def test_memory_for_a_body_is_set_aside_as_it_comes() -> None:
+    gate = Gate(Limits())
+    body = announced({"content-type": "text/csv", "content-length": str(16 << 20)}, gate, "token")
+    held = [gate._memory]
+    while body.size < body.expected:
+        body.size += min(len(body.free()), 100_000)
+        held.append(gate._memory)
+        assert held[-1] <= 2 * body.size + (2 << 20)
+    assert held[0] < 2 << 20
+    body.wipe()
+    assert gate._memory == 0

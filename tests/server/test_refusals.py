@@ -251,17 +251,6 @@ def test_requests_one_after_the_other_on_a_connection(live: Live) -> None:
     connection.close()
 
 
-def test_full_of_connections(tmp_path: Path) -> None:
-    with served(write_config(tmp_path), Limits(connections=3)) as server:
-        held = [socket.create_connection((server.host, server.port)) for _ in range(3)]
-        for connection in held:
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert connection.recv(15) == b"HTTP/1.1 200 OK"
-        assert server.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 503")
-        for connection in held:
-            connection.close()
-
-
 def test_tokens_scopes_and_rates(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     tokens = {scope: create_token(file, f"the-{scope}", [scope]) for scope in ("ingest", "read", "admin")}

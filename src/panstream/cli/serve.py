@@ -39,6 +39,9 @@ def serve(
     rate: Annotated[float, typer.Option(min=0.001, help="Requests a second of one token.")] = 2000.0,
     at_once: Annotated[int, typer.Option(min=1, help="Requests of one token at a time.")] = 64,
     connections: Annotated[int, typer.Option(min=1, help="Connections of all together.")] = 512,
+    address_connections: Annotated[
+        int, typer.Option(min=1, help="Connections from one address; behind a proxy, as many as --connections.")
+    ] = 256,
     no_hardening: Annotated[
         bool,
         typer.Option(
@@ -75,6 +78,7 @@ def serve(
             rate=rate,
             at_once=at_once,
             connections=connections,
+            address_connections=address_connections,
         )
         settings = Settings(
             host=host, port=port, tokens=tokens, certificate=certificate, private_key=private_key, limits=limits

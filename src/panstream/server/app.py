@@ -88,7 +88,7 @@ class _Calls:
             raise Refusal("not_found", "there is no stream of this name")
         self._service.check_running()
         sender, sequence = origin(request.headers, request.state.holder)
-        body = await receive(request, self._gate)
+        body = await receive(request, self._gate, request.state.holder)
         return json_response(outcome(await self._worker.take(body, sender, sequence)))
 
     async def producers(self, request: Request) -> Response:

@@ -26,6 +26,7 @@ from panstream.server.refusals import Refusal
 __all__ = ["Body", "announced", "parse", "receive"]
 
 _PLACE = "the body"
+_FIRST = 1 << 20  # bytes that are set aside for a body before anything of it came
 
 
 @dataclass(slots=True, eq=False)
@@ -39,23 +40,32 @@ class Body:
     size: int = 0
     reserved: int = 0
     expected: int = 0  # its length, where the sender has told it
+    token: str = ""  # whose it is
 
     def make_room(self, size: int) -> None:
         """Have room for ``size`` bytes and some to spare."""
         needed = size + SPARE_BYTES
         if needed > len(self.data):
             capacity = max(needed, min(2 * len(self.data), self.gate.limits.unpacked + SPARE_BYTES))
-            self.gate.reserve(capacity - self.reserved)
-            self.reserved = capacity  # given back with the body, should there be no memory
+            self.hold(capacity - self.reserved)  # given back with the body, should there be no memory
             old, self.data = self.data, _memory(capacity)
             if old:
                 with memoryview(old) as view:
                     self.data[: self.size] = view[: self.size]
                 _overwrite(old)
 
+    def hold(self, more: int) -> None:
+        """Count more memory as this body's, or refuse."""
+        if 2 * (self.reserved + more) > self.gate.limits.memory:
+            raise Refusal("too_large", "the body takes more memory than one may; send it in smaller parts")
+        self.gate.reserve(more, self.token)
+        self.reserved += more
+
     def free(self) -> memoryview:
-        """Return the memory that the rest of a body of expected length goes to."""
-        return memoryview(self.data)[self.size : self.expected]
+        """Return memory for the next bytes of a body of expected length; it is set aside as they come, not as announced."""
+        if self.size + SPARE_BYTES >= len(self.data):
+            self.make_room(min(self.expected, 2 * self.size))
+        return memoryview(self.data)[self.size : min(self.expected, len(self.data) - SPARE_BYTES)]
 
     def overwrite(self) -> None:
         """Overwrite everything; from any thread. Nobody may look at the memory any more."""
@@ -65,7 +75,7 @@ class Body:
 
     def give_back(self) -> None:
         """Give the memory back to the gate; on the event loop."""
-        self.gate.give_back(self.reserved)
+        self.gate.give_back(self.reserved, self.token)
         self.reserved = 0
 
     def wipe(self) -> None:
@@ -74,16 +84,16 @@ class Body:
         self.give_back()
 
 
-def announced(headers: Mapping[str, str], gate: Gate) -> Body:
+def announced(headers: Mapping[str, str], gate: Gate, token: str) -> Body:
     """Return the body that a request's head tells of, with nothing in it yet, or refuse."""
     kind, encoding = _media_type(headers)
     declared = headers.get("content-length", "")
     length = int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 19 else 0
     if length > gate.limits.body:
         raise _too_large(gate.limits.body)
-    body = Body(gate, kind, encoding, expected=length)
+    body = Body(gate, kind, encoding, expected=length, token=token)
     try:
-        body.make_room(length)
+        body.make_room(min(length, _FIRST))
     except Refusal:
         body.give_back()
         raise
@@ -103,14 +113,16 @@ def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
     return FORMATS[kind], encoding
 
 
-async def receive(request: Request, gate: Gate) -> Body:
+async def receive(request: Request, gate: Gate, token: str) -> Body:
     """Return the whole body; it must come within the limits of size and time."""
-    limits, body = gate.limits, announced(request.headers, gate)
+    limits, body = gate.limits, announced(request.headers, gate, token)
     refusal: Refusal | None = None
     try:
-        async with asyncio.timeout(limits.body_time):
+        begin = asyncio.get_running_loop().time()
+        async with asyncio.timeout(None) as timer:
             more = True
             while more:
+                timer.reschedule(begin + limits.patience(body.size))
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     refusal = Refusal("bad_request", "the sender went away")
@@ -157,12 +169,10 @@ def _batch(piece: Piece) -> MicroBatch:
 def _held(body: Body, batch: MicroBatch) -> MicroBatch:
     """Count the rows' own memory with the body's, or refuse: they stay until they are durable."""
     try:
-        more = max(0, int(batch.columns.nbytes) - body.reserved)
-        body.gate.reserve(more)
+        body.hold(max(0, int(batch.columns.nbytes) - body.reserved))
     except BaseException:
         batch.wipe()
         raise
-    body.reserved += more
     return batch
 
 
@@ -192,7 +202,7 @@ def _rows(body: Body, schema: RowSchema) -> Piece:
 
 def _unpack(body: Body) -> None:
     """Decompress, never further than the limit."""
-    packed = Body(body.gate, body.kind, "identity", body.data, body.size, body.reserved)
+    packed = Body(body.gate, body.kind, "identity", body.data, body.size, body.reserved, token=body.token)
     body.data, body.size, body.reserved = bytearray(), 0, 0
     limit, failed = body.gate.limits.unpacked, False
     try:

@@ -65,7 +65,7 @@ class Desk:
             holder = self._access.check(headers, "ingest")
             self._service.check_running()
             sender, sequence = origin(headers, holder.name)
-            body = announced(headers, self._gate)
+            body = announced(headers, self._gate, holder.name)
         except Refusal:
             return None
         try:

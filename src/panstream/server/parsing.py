@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
 
@@ -10,6 +9,7 @@ from panstream.engine.rows import RowSchema
 from panstream.server.bodies import parse
 from panstream.server.jobs import Job
 from panstream.server.refusals import Refusal
+from panstream.server.turns import Turns
 
 __all__ = ["Parsers", "failure"]
 
@@ -17,15 +17,14 @@ _SMALL = 1 << 18  # bytes of a body that does not keep others waiting
 
 
 class Parsers:
-    """One thread for small bodies, which wait for no large one, and one for large and compressed ones.
+    """One thread for small bodies, which wait for no large one, and one for large and compressed ones; tokens take turns.
 
     ``parsed`` is called with every job by the thread that parsed it, or refused it; ``died`` if such a thread ends.
     """
 
     def __init__(self, schema: RowSchema, parsed: Callable[[Job], None], died: Callable[[], None]) -> None:
         self._schema, self._parsed, self._died = schema, parsed, died
-        self._small: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._large: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._small, self._large = Turns(), Turns()
         self._threads = [
             threading.Thread(target=self._run, args=[jobs], name="parse", daemon=True)
             for jobs in (self._small, self._large)
@@ -39,7 +38,7 @@ class Parsers:
     def stop(self) -> None:
         """Parse what waits, and end."""
         for jobs in (self._small, self._large):
-            jobs.put(None)
+            jobs.end()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
@@ -50,7 +49,7 @@ class Parsers:
         plain = job.body.encoding == "identity" and job.body.size <= _SMALL
         (self._small if plain else self._large).put(job)
 
-    def _run(self, jobs: queue.SimpleQueue[Job | None]) -> None:
+    def _run(self, jobs: Turns) -> None:
         try:
             while (job := jobs.get()) is not None:
                 self._parse(job)

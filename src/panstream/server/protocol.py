@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from panstream.scratch import clear_registers, wipe
 from panstream.server.desk import Desk, Passage, refusal_bytes
+from panstream.server.door import Guest
 from panstream.server.heads import is_ambiguous, read_head
 from panstream.server.limits import Limits
 from panstream.server.refusals import Refusal, refuse
@@ -42,6 +43,8 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
         _early = b""  # what came behind it
         _last = False  # whether the connection ends with it
         _answered = 0.0
+        _began = 0.0  # of the body under way on the short way
+        guest: Guest | None = None
 
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
@@ -50,9 +53,6 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.client = None  # addresses are not kept
-            if len(self.connections) > limits.connections:
-                self._answer(Refusal("unavailable", "too many connections; try again"))
-                return
             self._start_timer(limits.head_time, self._too_slow)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -62,6 +62,8 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
                 self._passage = None
                 desk.abandon(passage)
             super().connection_lost(exc)
+            if self.guest is not None:
+                self.guest.leave()
             self._unset_keepalive_if_required()
             self._forget()
             overwrite(getattr(getattr(self.conn, "_receive_buffer", None), "_data", None))
@@ -72,7 +74,13 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
         def get_buffer(self, sizehint: int) -> memoryview:
             """Return where the next bytes go: straight into a body that is under way."""
             passage = self._passage
-            return passage.body.free() if passage is not None and passage.receiving else view
+            if passage is None or not passage.receiving:
+                return view
+            try:
+                return passage.body.free()
+            except Refusal as refusal:
+                self._give_up_body(refusal)
+            return view
 
         def buffer_updated(self, count: int) -> None:
             """Take what arrived."""
@@ -108,11 +116,14 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
             body.data[: stop - begin] = view[begin:stop]
             passage.received(stop - begin)
             self._passage = passage
+            if self.guest is not None:
+                self.guest.begin(passage.body.token)
             if stop < count:
                 self._early = bytes(view[stop:count])
                 self.flow.pause_reading()
             if passage.receiving:
-                self._start_timer(limits.body_time, self._body_too_slow)
+                self._began = self.loop.time()
+                self._start_timer(limits.patience(body.size), self._look_at_body)
             else:
                 self._take(passage)
             return True
@@ -124,6 +135,8 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
         def _told(self, answer: bytes, good: bool) -> None:
             """Write the answer, and go on with what came meanwhile."""
             self._passage = None
+            if self.guest is not None:
+                self.guest.end()
             self.server_state.total_requests += 1
             if self.transport.is_closing():
                 return
@@ -162,14 +175,28 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
             answering = self.cycle is not None and not self.cycle.response_complete
             return self._passage is not None or answering or self.conn.their_state is not h11.IDLE
 
-        def _body_too_slow(self) -> None:
+        def _look_at_body(self) -> None:
+            """Wait for more of a body that comes fast enough; give up one that does not."""
+            passage = self._passage
+            if passage is None:
+                return
+            left = self._began + limits.patience(passage.body.size) - self.loop.time()
+            if left > 0:
+                self._start_timer(left, self._look_at_body)
+            else:
+                self._give_up_body(Refusal("request_timeout"))
+
+        def _give_up_body(self, refusal: Refusal) -> None:
+            """Refuse a body before all of it came; the rest is read and dropped, so that the sender sees why."""
             passage, self._passage = self._passage, None
-            if passage is not None:
-                self._allowance = passage.body.expected - passage.body.size
-                self._last = True
-                desk.abandon(passage)
-                self.transport.write(refusal_bytes(Refusal("request_timeout"), last=True))
-                self._start_timer(limits.body_time, self.transport.abort)
+            assert passage is not None
+            self._allowance = passage.body.expected - passage.body.size
+            self._last = True
+            desk.abandon(passage)
+            if self.guest is not None:
+                self.guest.end()
+            self.transport.write(refusal_bytes(refusal, last=True))
+            self._start_timer(limits.body_time, self.transport.abort)
 
         def shutdown(self) -> None:
             """End the connection, after the answer that is under way."""
@@ -195,6 +222,8 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
             if self._allowance is None and self._take_directly(data):
                 return
             super().data_received(data)
+            if self.guest is not None and self.cycle is not None and not self.cycle.response_complete:
+                self.guest.begin()
             if self.conn.their_state is not h11.IDLE and self._allowance is None:
                 self._stop_timer()
             if self._allowance is not None and self.conn.their_state is not h11.SEND_BODY:
@@ -218,7 +247,11 @@ def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
         def on_response_complete(self) -> None:
             self._forget()
             self._answered = self.loop.time()
+            if self.guest is not None:
+                self.guest.end()
             super().on_response_complete()
+            if self.guest is not None and self.cycle is not None and not self.cycle.response_complete:
+                self.guest.begin()  # with the next request, which was here already
             if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
                 # Refused before all of it came. To close now could make the sender miss the answer.
                 self._allowance = limits.body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
@@ -87,6 +88,7 @@ def make_server(
     from panstream.server.app import application
     from panstream.server.dashboard import routes
     from panstream.server.desk import Desk
+    from panstream.server.door import Door, Guest
     from panstream.server.protocol import protocol_with
     from panstream.server.rehearsal import rehearse
     from panstream.server.service import Service
@@ -103,7 +105,7 @@ def make_server(
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
     tls = _tls(settings)
     listening = _listen(settings)
-    access, gate = Access(tokens), Gate(settings.limits)
+    access, gate, entrance = Access(tokens), Gate(settings.limits), Door(settings.limits)
     try:
         service = Service(
             config,
@@ -134,6 +136,7 @@ def make_server(
 
     class Server(uvicorn.Server):
         address, worker = place, service.worker
+        door = entrance
 
         def run_until_stopped(self) -> None:
             with contextlib.closing(listening):
@@ -148,11 +151,19 @@ def make_server(
             rehearse(config)
             service.start()
             Sweeper.start()
-            await super().startup(sockets)
+            await super().startup([])
+            entrance.open(listening, self._protocol, self.config.ssl)
             started(place)
+
+        def _protocol(self, guest: Guest) -> asyncio.BaseProtocol:
+            kind: Any = self.config.http_protocol_class
+            made = kind(self.config, self.server_state, {}, asyncio.get_running_loop())
+            made.guest = guest
+            return cast(asyncio.BaseProtocol, made)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             service.begin_stop()
+            entrance.close()
             await super().shutdown(sockets)
             await service.stop()
             Sweeper.stop()

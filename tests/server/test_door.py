@@ -1,0 +1,201 @@
+"""Who gets in when connections, handshakes and memory are used up by somebody else."""
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panstream.server.bodies import Body
+from panstream.server.door import Door
+from panstream.server.drill_certificate import write_certificate
+from panstream.server.jobs import Job
+from panstream.server.limits import Gate, Limits
+from panstream.server.refusals import Refusal
+from panstream.server.tokens import create_token
+from panstream.server.turns import Turns
+from server.server_live import EVENTS, LINES, Live, lines, served, write_config
+
+
+class Line:
+    """Stands for a socket."""
+
+    ended = False
+
+    def shutdown(self, how: int) -> None:
+        self.ended = True
+
+
+def admitted(door: Door, address: str, count: int = 1) -> list[Any]:
+    return [door.admit(Line(), (address, 1)) for _ in range(count)]  # type: ignore[arg-type]
+
+
+def test_the_crowd_makes_room_and_others_stay() -> None:
+    door = Door(Limits(connections=10, address_connections=8))
+    guests = {
+        name: admitted(door, name, count) for name, count in {"10.0.0.1": 2, "10.0.0.2": 6, "10.0.0.3": 2}.items()
+    }
+    new = admitted(door, "10.0.0.4", 4)
+    assert all(new)
+    assert [guest.socket.ended for guest in guests["10.0.0.2"]] == [True] * 4 + [False] * 2
+    assert not any(guest.socket.ended for name in ("10.0.0.1", "10.0.0.3") for guest in guests[name])
+
+
+def test_busy_connections_stay_and_tokens_are_crowds_too() -> None:
+    door = Door(Limits(connections=6))
+    hoarder, sender = admitted(door, "10.0.0.1", 4), admitted(door, "10.0.0.1", 2)
+    for guest in [*hoarder, *sender]:
+        guest.begin("hoarder" if guest in hoarder else "sender")
+    assert admitted(door, "10.0.0.2") == [None], "all are busy"
+    for guest in [*sender, *hoarder]:
+        guest.end()
+    hoarder[0].begin()
+    for _ in range(2):
+        (new,) = admitted(door, "10.0.0.2")
+        new.begin("another")
+        new.end()
+    assert [guest.socket.ended for guest in hoarder] == [False, True, True, False]
+    assert not any(guest.socket.ended for guest in sender)
+
+
+def test_one_address_and_one_network_have_a_limit_of_their_own() -> None:
+    door = Door(Limits(address_connections=2))
+    for addresses in (["10.0.0.1"] * 3, ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"], ["::ffff:10.9.9.9"] * 3):
+        guests = [admitted(door, address)[0] for address in addresses]
+        assert [guest.socket.ended for guest in guests] == [True, False, False]
+    assert not admitted(door, "2001:db8:0:1::1")[0].socket.ended
+    busy = admitted(door, "10.0.0.7", 2)
+    for guest in busy:
+        guest.begin()
+    assert admitted(door, "10.0.0.7") == [None]
+
+
+def test_nothing_is_kept_of_connections_that_are_closed() -> None:
+    door = Door(Limits())
+    guests = [guest for number in range(50) for guest in admitted(door, f"10.0.0.{number}", 3)]
+    for guest in guests[:70]:
+        guest.begin("token")
+    assert door._open.sum() == 150
+    for guest in guests * 2:
+        guest.leave()
+        guest.end()  # too late
+    assert not door._open.any()
+    assert not door._guests
+    assert not door._idle
+    assert not door._held
+    assert not any(guest.place for guest in guests)
+
+
+def test_a_token_holds_half_of_what_others_leave() -> None:
+    gate = Gate(Limits(memory=1024))
+    for name, most in (("a", 512), ("b", 256), ("c", 128)):
+        for _ in range(most // 64):
+            gate.reserve(64, name)
+        with pytest.raises(Refusal) as refused:
+            gate.reserve(64, name)
+        assert (refused.value.code, refused.value.retry_after) == ("rate_limited", 1)
+    gate.give_back(512, "a")
+    gate.reserve(64, "c")
+
+
+def test_tokens_take_turns() -> None:
+    turns, gate = Turns(), Gate(Limits())
+    for token, count in (("flood", 5), ("one", 2), ("other", 1)):
+        for number in range(count):
+            turns.put(
+                Job(None, lambda result, refusal: None, Body(gate, "csv", "identity", token=token), sequence=number)
+            )
+    assert turns.qsize() == 8
+    turns.end()
+    found = [
+        (job.body.token, job.sequence) for job in iter(turns.get, None) if job is not None and job.body is not None
+    ]
+    assert [token for token, _ in found] == ["flood", "one", "other", "flood", "one", "flood", "flood", "flood"]
+    assert [number for token, number in found if token == "flood"] == [0, 1, 2, 3, 4]
+
+
+# With a flood held open, another token's posts are all accepted.
+
+
+LIMITS = Limits(connections=48, address_connections=40, handshake_time=60.0, head_time=60.0)
+
+
+def ask(server: Live, tls: ssl.SSLContext | None, token: str, body: bytes) -> int:
+    if tls is None:
+        connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    else:
+        connection = http.client.HTTPSConnection(server.host, server.port, timeout=60, context=tls)
+    with contextlib.closing(connection):
+        connection.request("POST", EVENTS, body, {"Content-Type": LINES, "Authorization": f"Bearer {token}"})
+        return connection.getresponse().status
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_with_a_flood_held_open_another_token_is_served(tmp_path: Path, secured: bool) -> None:
+    """Half requests, idle and half-open connections and bad rows of one token; nothing is refused to the other."""
+    certificate, key = write_certificate(tmp_path) if secured else (None, None)
+    tls = ssl._create_unverified_context() if secured else None
+    file = tmp_path / "tokens"
+    flooding, honest = (create_token(file, name, ["ingest"]) for name in ("flooding", "honest"))
+    head = f"POST {EVENTS} HTTP/1.1\r\nHost: a\r\nContent-Type: {LINES}\r\nAuthorization: Bearer {flooding}\r\n"
+    half = f"{head}Content-Length: {16 << 20}\r\n\r\n".encode() + lines(3)
+    bad = b'{"user": 1\n' * 500
+    settings = {"tokens": file, "certificate": certificate, "private_key": key}
+    with served(write_config(tmp_path), LIMITS, **settings) as server, contextlib.ExitStack() as held:
+
+        def connected() -> socket.socket:
+            return held.enter_context(socket.create_connection((server.host, server.port), timeout=60))
+
+        def secure(connection: socket.socket) -> socket.socket:
+            return connection if tls is None else held.enter_context(tls.wrap_socket(connection))
+
+        for _ in range(20):
+            secure(connected()).sendall(half)
+        statuses = []
+        for number in range(60):
+            connected()  # in TLS, a handshake that is never finished
+            statuses.append(ask(server, tls, honest, lines(2)))
+            if number % 5 == 0:
+                idle = secure(connected())
+                idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert idle.recv(15) == b"HTTP/1.1 200 OK"
+                ask(server, tls, flooding, bad)
+        assert statuses == [200] * 60
+        assert len(server.running.server_state.connections) <= LIMITS.connections
+
+
+def test_a_handshake_has_a_deadline(tmp_path: Path) -> None:
+    certificate, key = write_certificate(tmp_path)
+    limits = Limits(handshake_time=0.2)
+    with served(write_config(tmp_path), limits, certificate=certificate, private_key=key) as server:
+        assert server.raw(b"") == b""
+        assert server.raw(b"\x16\x03\x01") == b""
+
+
+def test_turned_away_when_all_are_busy(tmp_path: Path) -> None:
+    with served(write_config(tmp_path), Limits(connections=2, body_time=60.0, body_rate=1)) as server:
+        head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {LINES}\r\nContent-Length: 9999\r\n\r\n"
+        with contextlib.ExitStack() as held:
+            for _ in range(2):
+                busy = held.enter_context(socket.create_connection((server.host, server.port), timeout=30))
+                busy.sendall(head.encode() + b"x")
+            until(lambda: not server.running.door._idle and len(server.running.door._guests) == 2)
+            answer = server.raw(b"")
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"connection: close" in answer
+        until(lambda: not server.running.door._guests)
+        assert server.get("/healthz").status == 200
+
+
+def until(enough: Callable[[], bool]) -> None:
+    patience = threading.Event()
+    for _ in range(3000):
+        if enough():
+            return
+        patience.wait(0.01)
+    raise AssertionError("it did not happen")
