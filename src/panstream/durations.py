@@ -51,4 +51,4 @@ def say_duration(seconds: float) -> str:
         count = seconds / _SECONDS[unit]
         if count >= 1 and count == int(count):
             return f"{int(count)} {unit}" + ("s" if count != 1 else "")
-    return f"{seconds:g} seconds"
+    return f"{1000 * seconds:g} ms" if seconds < 1 else f"{seconds:g} seconds"

@@ -546,7 +546,7 @@ def test_claims_and_records(tmp_path: Path) -> None:
         assert json.loads(json.dumps(release.record, allow_nan=False)) == release.record
         assert release.record["epsilon"] == 1.0
         assert release.record["claim"]["places"] == ["memory", "disk"]
-        assert "the number and the times of batches and rows" in release.record["claim"]["public"]
+        assert "the number and the times of batches" in release.record["claim"]["public"]
         low, high = release.record["interval"]
         assert low < release.record["value"] < high
     with Engine(config(COUNT), source=SeededSource(1)) as engine:

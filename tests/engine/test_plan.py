@@ -160,7 +160,7 @@ def test_zero_noise_says_so() -> None:
 def test_explain_in_words_and_json() -> None:
     explained = explain(config(DISTINCT, {**COUNT, "window": "1 day"}, SUM, budget={"event": 4}))
     text, data = explained.text(), explained.to_json()
-    words = ("UserBits", "once per window of 1 day", "the number and the times of batches", "epsilon 3, of 4 declared")
+    words = ("UserBits", "once per window of 1 day", "the schedule of releases", "epsilon 3, of 4 declared")
     for word in (*words, "not bounded: 'count' protects one event"):
         assert word in text
     assert [query["name"] for query in data["queries"]] == ["distinct", "count", "sum"]

@@ -52,7 +52,9 @@ horizon = 10
 groups = {{ region = ["north", "south"] }}
 [store]
 directory = "state"
+step = "5 ms"
 """
+AS_THEY_COME = CONFIG.replace('step = "5 ms"', 'step = "none"')
 
 
 @dataclass

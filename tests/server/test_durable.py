@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from panstream.store.snapshot import SnapshotStore
-from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
+from server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 
 def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
         assert go_on.wait(30)
         real(store, parts, **options)
 
-    with served(write_config(tmp_path)) as server:
+    with served(write_config(tmp_path, AS_THEY_COME)) as server:
         monkeypatch.setattr(SnapshotStore, "commit", slow)
         statuses: list[int] = []
         senders = [threading.Thread(target=lambda: statuses.append(server.post(lines(5)).status)) for _ in range(10)]
@@ -64,7 +64,7 @@ def test_bodies_are_parsed_while_others_are_committed(
                 raise OSError(28, "No space left on device")
         real(store, parts, **options)
 
-    with served(write_config(tmp_path)) as server:
+    with served(write_config(tmp_path, AS_THEY_COME)) as server:
         ids = [server.opened(f"p{number}") for number in range(13)]
         monkeypatch.setattr(SnapshotStore, "commit", slow)
         worker, answers = server.running.worker, dict[int, int]()

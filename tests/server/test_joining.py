@@ -42,6 +42,7 @@ upper = 1.0
 releases = 40
 [store]
 directory = "state"
+step = "5 ms"
 """
 Post = tuple[bytes, str, str | None, int]  # body, format, producer, sequence
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _SHOWN = 10  # row numbers of a report
+_UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to be told which"
 
 
 def run(
@@ -72,6 +73,7 @@ def run(
     with outcome(), INTERRUPTS.caught() as guard:
         from panstream.engine.config import load_config
         from panstream.engine.engine import Engine
+        from panstream.engine.intake import intakes_of
         from panstream.engine.run import feed_source, source_of
         from panstream.engine.select import Selector
 
@@ -86,6 +88,7 @@ def run(
                 select = stack.enter_context(Selector(loaded))
                 engine = stack.enter_context(Engine(loaded, operator_key=key))
                 before, made = engine.positions(), _made(engine)
+                engine.declare(*intakes_of(given, follow=follow))
                 fed = _watched(engine, lambda tick: feed_source(engine, source, select, tick=tick))
             else:
                 from panstream.cluster.session import opened
@@ -113,14 +116,19 @@ def run(
             if not leave_open:
                 with guard.step():
                     engine.finish()
-            if fed.rows or engine.positions() != before:
+            if engine.by_clock or fed.rows or engine.positions() != before:
                 _tell_finished(engine, made)
             _show(engine, as_json, out, plot)
 
 
+def _watches() -> bool:
+    """Return whether someone watches: whoever owns the terminal owns the rows."""
+    return sys.stderr.isatty()
+
+
 def _watched(engine: Engine, work: Callable[[Tick | None], Fed]) -> Fed:
     """Run with a progress bar where someone watches."""
-    if not sys.stderr.isatty():
+    if not _watches():
         return work(None)
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -145,7 +153,10 @@ def _watched(engine: Engine, work: Callable[[Tick | None], Fed]) -> Fed:
 
 
 def _report(fed: Fed) -> None:
-    """Tell whoever sent the rows which ones were left out, by number only."""
+    """Tell whoever sent the rows which ones were left out, by number only; a log is told the same whatever they hold."""
+    if not _watches():
+        typer.echo(_UNTOLD, err=True)
+        return
     for what, numbers, count in (
         ("skipped as bad", fed.skipped, fed.skipped_count),
         ("late and left out of their window", fed.late, fed.late_count),

@@ -34,7 +34,7 @@ def send(
             help="Name of this sender, never of a person; random by default. Another of this name is taken over."
         ),
     ] = None,
-    lanes: Annotated[int, typer.Option(min=1, max=64, help="Batches under way at a time.")] = 2,
+    lanes: Annotated[int, typer.Option(min=1, max=64, help="Batches under way at a time.")] = 16,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
 ) -> None:
     """Send events to a server and wait until they are durable there."""
@@ -50,6 +50,9 @@ def send(
             with source:
                 _pump(client, source, format)
             sent = client.flush()
+        if not sys.stderr.isatty():
+            typer.echo("everything sent is durable on the server", err=True)
+            return
         typer.echo(f"{sent.rows:,} rows in {sent.batches:,} batches are durable on the server", err=True)
         if sent.repeated:
             typer.echo(f"{sent.repeated:,} of the batches had arrived before, and were counted once", err=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -283,6 +283,11 @@ class ClusterEngine(Engine):
         """Draw what is due by the clock of arrival, and commit."""
         with self._lock:
             super().advance()
+
+    def step(self, *, durable: Callable[[], None] | None = None) -> None:
+        """End a step of a live stream."""
+        with self._lock:
+            super().step(durable=durable)
 
     def finish(self) -> None:
         """Close open slots and windows and answer what is asked at the end."""

@@ -16,6 +16,7 @@ from panstream.cluster.moving import stored_shards
 from panstream.cluster.partitions import can_read_apart, partitions_of
 from panstream.cluster.reading import Job
 from panstream.engine.config import Config
+from panstream.engine.intake import intakes_of
 from panstream.engine.run import Fed, Tick, feed_source, source_of
 from panstream.engine.select import Selector
 from panstream.errors import InvalidParameter, NotSupported
@@ -43,6 +44,7 @@ class Session:
                 "a cluster reads files and standard input; run Redis streams on one machine, or serve them"
             )
         source = source_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
+        self.engine.declare(*intakes_of(inputs, follow=follow))
         apart = [] if follow or not can_read_apart(config) else partitions_of(inputs, format=format)
         if apart:
             source.close()

@@ -91,6 +91,9 @@ class Config:
     batch_rows: int | None = None  # what suits the source
     batch_time: float = 0.020
     commit_rows: int = 5_000_000  # of files: they can be read again, so nobody waits for the disk
+    step: float | None = (
+        None  # seconds between two commits of live rows: 0 as they come, None chosen by the state's size
+    )
 
     def query(self, name: str) -> QueryConfig:
         """Return the query called ``name``."""
@@ -136,7 +139,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     store = _Section(
         "[store]",
         top.optional("store", dict) or {},
-        {"directory", "durability", "interval", "batch_rows", "batch_time", "commit_rows"},
+        {"directory", "durability", "interval", "batch_rows", "batch_time", "commit_rows", "step"},
     )
     directory = store.optional("directory", str)
     return Config(
@@ -148,6 +151,7 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         batch_rows=store.whole("batch_rows", 1, 10_000_000),
         batch_time=store.duration("batch_time") or 0.020,
         commit_rows=store.whole("commit_rows", 1, 1 << 40) or 5_000_000,
+        step=0.0 if store.values.get("step") == "none" else store.duration("step"),
     )
 
 

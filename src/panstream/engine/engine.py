@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,33 +18,26 @@ from numpy.typing import NDArray
 from panstream.engine.config import Config
 from panstream.engine.fate import Refreshed, refreshed
 from panstream.engine.holding import Holder, InThisProcess, Slot
-from panstream.engine.kept import Kept, open_store
+from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
+from panstream.engine.kept import Kept, open_log, open_store
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.producers import Producers, Sender, check_order
 from panstream.engine.results import record
 from panstream.engine.rows import BadRowError
 from panstream.engine.running import Drawn, Prepared, RunningQuery
 from panstream.engine.schedule import StreamClock
-from panstream.engine.selection import Rows
+from panstream.engine.selection import Applied, Rows, either
+from panstream.engine.whole import Whole
 from panstream.errors import BudgetExhausted, NotSupported, StoreError
 from panstream.privacy.ledger import Ledger
 from panstream.randomness import Source
-from panstream.store.releases import Release, ReleaseLog
+from panstream.store.releases import Release
 
 __all__ = ["Applied", "Engine"]
 
 Mask = NDArray[np.bool_]
 
 _DAY = 86_400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """What became of a micro-batch: for whoever sent it, and nobody else."""
-
-    new: bool  # False if it was applied before
-    skipped: tuple[int, ...] = ()  # numbers of the rows that some query could not use
-    late: tuple[int, ...] = ()  # numbers of the rows whose window was over
 
 
 class Engine:
@@ -73,7 +66,12 @@ class Engine:
             self.plans = tuple(
                 replace(plan, claim=plan.claim.without_privacy("drawn from a test source")) for plan in self.plans
             )
-        self._clock, self._publish = clock, publish
+        self._wall, self._publish = clock, publish
+        self._clock: Callable[[], float] = clock  # stands still during a step of a live stream
+        self._declared = False
+        self.by_clock = False  # whether rows are to be applied without committing, and ``step`` called on the clock
+        self.step_length = step_length(config, self.plans)
+        self.committed = object()  # another one after every commit
         self._holder: Holder = InThisProcess(source) if holder is None else holder
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
         self._queries = {plan.config.name: RunningQuery(plan, self._holder, lateness=lateness) for plan in self.plans}
@@ -82,10 +80,15 @@ class Engine:
         self._broken = False
         self._uncommitted = False
         self._store = open_store(config, operator_key)
-        self.log = self._open_log()
+        try:
+            self.log = open_log(config)
+        except BaseException:
+            self._close_store()
+            raise
         try:
             self._kept = Kept.restore(config, self._store, self._queries, self.log)
             self._restored()
+            self._publish_facts()
             self._stream_clock.newest = self._kept.newest
             self._drawn = self._kept.drawn
             self._start_clocks()
@@ -97,18 +100,6 @@ class Engine:
 
     def _restored(self) -> None:
         """Do what a kind of engine does with what it finds stored, before that is committed again."""
-
-    def _open_log(self) -> ReleaseLog:
-        failed = ""
-        try:
-            return ReleaseLog(self.config.directory / "releases.sqlite" if self.config.directory else ":memory:")
-        except sqlite3.Error as error:
-            failed = f"the release log cannot be opened: {error}"
-            self._close_store()
-        except BaseException:
-            self._close_store()
-            raise
-        raise StoreError(failed)
 
     def __enter__(self) -> Self:
         return self
@@ -124,6 +115,24 @@ class Engine:
     def _close_store(self) -> None:
         if self._store is not None:
             self._store.close()
+
+    def declare(self, *intakes: Intake) -> None:
+        """Say how rows will come in: every claim from now on names what that makes public."""
+        self._declared = True
+        self._kept.intakes = [each for each in INTAKES if each in {*intakes, *self._kept.intakes}]
+        self._publish_facts()
+        if LIVE & set(intakes) and self.step_length:
+            self.by_clock = True
+            self._stand_still()
+
+    def _publish_facts(self) -> None:
+        self.plans = with_facts(self.plans, self.config.stream, self._kept.intakes, by_clock=self.step_length > 0)
+        for plan in self.plans:
+            self._queries[plan.config.name].plan = plan
+
+    def _stand_still(self) -> None:
+        now = self._wall()
+        self._clock = lambda: now
 
     @property
     def ledger(self) -> Ledger:
@@ -198,6 +207,8 @@ class Engine:
         several batches can share the cost of one.
         """
         self._check_whole()
+        if not self._declared:
+            self.declare("calls")
         if self.seen(rows.producer, rows.sequence):
             return Applied(new=False)
         known, times = self._times(rows)
@@ -215,7 +226,7 @@ class Engine:
             self._kept.dirty = self._uncommitted = True
             if commit:
                 self._commit_as_configured()
-        return Applied(new=True, skipped=_numbers(rows, skipped), late=_numbers(rows, late))
+        return Applied(new=True, skipped=rows.told(skipped), late=rows.told(late))
 
     def _times(self, rows: Rows) -> tuple[Mask | None, NDArray[np.float64] | None]:
         """Return which rows have a time that can be used (None: all), and all times, NaN where they cannot be used."""
@@ -237,12 +248,12 @@ class Engine:
                 chosen = rows.queries[name]
                 bad = query.unusable(rows, chosen)
                 usable = known if bad is None else ~bad if known is None else known & ~bad
-                skipped = _either(skipped, bad)
+                skipped = either(skipped, bad)
                 if times is not None and marks is not None:
-                    late = _either(late, query.late(times, marks))
+                    late = either(late, query.late(times, marks))
                 work += [(query, each) for each in query.prepare(rows, chosen, usable, marks)]
             if self.config.stream.on_bad_row == "stop" and skipped is not None:
-                first = _numbers(rows, skipped)[0]
+                first = rows.told(skipped)[0]
                 raise BadRowError(
                     f'row {first} cannot be used, and on_bad_row is "stop"; nothing of its batch was taken in',
                     row=first,
@@ -258,12 +269,31 @@ class Engine:
         self._check_whole()
         self.forget(self._kept.producers.retire(int(self._clock() // _DAY)))
         with self._all_or_nothing():
-            if self.config.stream.time is None:
-                now = self._clock()
-                for query in self._queries.values():
-                    if query.schedule is not None and query.schedule.step is not None:
-                        query.reach(query.schedule.at(now), self._drawer(query))
+            self._draw_due()
             self._commit_as_configured()
+
+    def step(self, *, durable: Callable[[], None] | None = None) -> None:
+        """End a step of a live stream: draw what is due and commit, whether or not rows came."""
+        self._check_whole()
+        self._stand_still()
+        self.forget(self._kept.producers.retire(int(self._clock() // _DAY)))
+        with self._all_or_nothing():
+            self._draw_due()
+            self._kept.dirty = True
+            lagging = self.config.durability == "none" or (
+                self.config.durability == "interval" and self._clock() - self._committed < self.config.interval
+            )
+            if self._drawn or not lagging:
+                self.commit(durable=durable)
+
+    def _draw_due(self) -> None:
+        if self.config.stream.time is None:
+            now = self._clock()
+            for query in self._queries.values():
+                if query.schedule is not None and query.schedule.step is not None:
+                    query.reach(query.schedule.at(now), self._drawer(query))
+                    query.open_at(query.schedule.at(now))
+            self._stream_clock.reach(np.array([now]))
 
     def finish(self) -> None:
         """Close open slots and windows and answer what is asked at the end; once per stretch of input."""
@@ -314,7 +344,7 @@ class Engine:
             durable()
         before, self._slots = self._slots, self._held()
         self._holder.drop(before - self._slots)
-        self._committed, self._uncommitted = self._clock(), False
+        self._committed, self._uncommitted, self.committed = self._clock(), False, object()
         drawn, self._drawn = self._drawn, []
         for release in drawn:
             if self._append(release):
@@ -345,46 +375,19 @@ class Engine:
             for query in self._queries.values():
                 if query.schedule is not None and query.schedule.step is None:
                     query.schedule.reach(query.schedule.at(now))
+                    query.open_at(query.schedule.at(now))
+            self._stream_clock.reach(np.array([now]))
 
     def _check_whole(self) -> None:
         if self._broken:
             raise StoreError("a step failed half-way, so the state in memory was given up: start again from the store")
 
-    def _all_or_nothing(self) -> _Whole:
-        return _Whole(self)
+    def _all_or_nothing(self) -> Whole:
+        return Whole(self.give_up)
 
     def give_up(self) -> None:
         """Refuse every further step: what is on disk is the last whole state."""
         self._broken = True
-
-
-class _Whole:
-    """A step that must not be left half done: an error in it, even Ctrl-C, ends the engine."""
-
-    __slots__ = ("_engine",)
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        if kind is not None:
-            self._engine.give_up()
-
-
-def _either(one: Mask | None, other: Mask | None) -> Mask | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one | other
-
-
-def _numbers(rows: Rows, chosen: Mask | None) -> tuple[int, ...]:
-    if chosen is None or not chosen.any():
-        return ()
-    places = np.flatnonzero(chosen)
-    return tuple(int(n) for n in (places if rows.numbers is None else rows.numbers()[places]))
 
 
 def _stamp(seconds: float) -> str:

@@ -12,6 +12,7 @@ from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.durations import say_duration
 from panstream.engine.config import Config, StreamConfig
+from panstream.engine.intake import INTAKES, revealing, step_length, with_facts
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.statistics import UserBits
 
@@ -43,6 +44,33 @@ class Explained:
         (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, without))
         return f"{many} paid for in advance; without, the error would be {_figure(before)}, not {_figure(error)}, {at}"
 
+    @property
+    def step(self) -> float:
+        """Return the seconds between two commits of a live stream; 0 if batches are stored as they come."""
+        return step_length(self.config, self.plans)
+
+    def intakes(self) -> dict[str, list[str]]:
+        """Return what every way for rows to come in makes public, besides what the claims name."""
+        found: dict[str, list[str]] = {}
+        for intake in INTAKES:
+            facts = [
+                fact
+                for plan in with_facts(self.plans, self.config.stream, [intake], by_clock=self.step > 0)
+                for fact in plan.claim.public
+            ]
+            named = {fact for plan in self.plans for fact in plan.claim.public}
+            found[intake] = list(dict.fromkeys(fact for fact in facts if fact not in named))
+        return found
+
+    def warnings(self) -> list[str]:
+        """Return where what is public gives away what is to be protected."""
+        found: dict[str, list[str]] = {}
+        for plan in self.plans:
+            for intake in INTAKES:
+                if why := revealing(plan.config, intake, by_clock=self.step > 0):
+                    found.setdefault(f"{plan.config.name}: {why}", []).append(intake)
+        return [f"{warning} ({', '.join(intakes)})" for warning, intakes in found.items()]
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
@@ -63,6 +91,9 @@ class Explained:
                 for plan in self.plans
             ],
             "totals": self.totals(),
+            "step": self.step,
+            "intakes": self.intakes(),
+            "warnings": self.warnings(),
         }
 
     def text(self) -> str:
@@ -85,6 +116,10 @@ class Explained:
             limit = "no limit declared" if total.limit is None else f"of {total.limit:g} declared"
             loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}, {limit}"
             lines.append(_row(total.protects, f"{loss} ({total.adjacency})"))
+        lines += ["", "how rows come in, and what that makes public besides"]
+        lines += [f"  {intake:<13} {'; '.join(facts) or 'nothing'}" for intake, facts in self.intakes().items()]
+        lines.append(f"  live rows are stored {_say_step(self.step)}")
+        lines += [line for warning in self.warnings() for line in ("", f"warning: {warning}")]
         return "\n".join(lines)
 
 
@@ -136,6 +171,10 @@ def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
         ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
         return [(f"at release {tick:,}", algorithm.error(beta=_BETA, ticks=tick)) for tick in ticks]
     return [("of the density" if isinstance(algorithm, OptBern) else "whatever comes", algorithm.error(beta=_BETA))]
+
+
+def _say_step(step: float) -> str:
+    return f"every {say_duration(step)}, whether or not any came" if step else "as they come, batch by batch"
 
 
 def _groups(plan: QueryPlan) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
+from panstream.engine.intake import Intake
 from panstream.engine.producers import Producers
 from panstream.engine.results import series_name
 from panstream.engine.running import RunningQuery
@@ -18,7 +20,7 @@ from panstream.privacy.ledger import Entry, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Kept", "open_store", "read_meta"]
+__all__ = ["Kept", "open_log", "open_store", "read_meta"]
 
 _FORMAT = 1
 
@@ -30,6 +32,15 @@ def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | No
             "a store cannot be kept on Windows, where an open file cannot be replaced: use WSL2 or a container"
         )
     return None if config.directory is None else SnapshotStore(config.directory, operator_key=operator_key)
+
+
+def open_log(config: Config) -> ReleaseLog:
+    """Return the log of releases of a configuration, in memory if it names no directory."""
+    try:
+        return ReleaseLog(config.directory / "releases.sqlite" if config.directory else ":memory:")
+    except sqlite3.Error as error:
+        failed = f"the release log cannot be opened: {error}"
+    raise StoreError(failed)
 
 
 @dataclass(slots=True)
@@ -48,6 +59,7 @@ class Kept:
     newest: float | None = None
     dirty: bool = True  # whether input came since the last end of input
     with_states: bool = True
+    intakes: list[Intake] = field(default_factory=list)  # how rows have come in so far
     parked: dict[str, Any] = field(default_factory=dict)  # queries that the configuration no longer names
     parked_states: dict[str, bytes] = field(default_factory=dict)
     stream_config: StreamConfig | None = None
@@ -107,6 +119,7 @@ class Kept:
             begun=tuple(meta["begun"]) if on and meta.get("begun") else None,
             old_numbers="begun" not in meta,
             producers=Producers() if known is None else Producers.from_json(known),
+            intakes=meta.get("intakes", ["calls", "files"]),  # of earlier releases: whichever
         )
 
     def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
@@ -124,6 +137,7 @@ class Kept:
             "intrusions": self.intrusions,
             "newest": self.newest,
             "dirty": self.dirty,
+            "intakes": self.intakes,
             "queries": {**self.parked, **{name: self._query_meta(query) for name, query in queries.items()}},
         }
         parts = {"meta": json.dumps(meta).encode(), **self.parked_states}

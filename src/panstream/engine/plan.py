@@ -15,6 +15,7 @@ from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.density.optbern import OptBern
 from panstream.durations import say_duration
 from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
+from panstream.engine.intake import public_facts
 from panstream.engine.room import check_room
 from panstream.engine.sql import Aggregate
 from panstream.errors import BudgetExhausted, InvalidParameter, NotBounded
@@ -28,7 +29,6 @@ from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
 
 __all__ = [
-    "PUBLIC_FACTS",
     "QueryPlan",
     "needed_columns",
     "plan_all",
@@ -38,7 +38,6 @@ __all__ = [
     "ticks_per_window",
 ]
 
-PUBLIC_FACTS = ("the number and the times of batches and rows", "the schedule of releases")
 _BUCKETS = 1 << 14
 _STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
 
@@ -162,7 +161,7 @@ def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ..
     try:
         algorithm, why, finish = _choose(query, stream)
         groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by)))
-        claim = _claim(algorithm.claim(), query, len(groups), places)
+        claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
     except InvalidParameter as error:
         refused = f"[[query]] {query.name}: {error}"
     if refused is not None:
@@ -170,7 +169,7 @@ def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ..
     return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why, finish=finish)
 
 
-def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ...]) -> Claim:
+def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ...], public: tuple[str, ...]) -> Claim:
     """Return the claim of all groups and, for windows, of one window."""
     touched = 1 if base.unit == "event" else min(query.groups_per_user or groups, groups)
     notes = [base.note] if base.note else []
@@ -193,7 +192,7 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
         unit=unit,
         window=query.window if unit == "user-window" else None,
         places=places,
-        public=(*base.public, *PUBLIC_FACTS, *(("the declared groups",) if query.groups else ())),
+        public=(*base.public, *public),
         note="; ".join(notes),
     )
 

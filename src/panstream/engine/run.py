@@ -9,6 +9,7 @@ from typing import Any
 
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
+from panstream.engine.intake import Pace, intakes_of
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.select import Selector
@@ -20,6 +21,7 @@ __all__ = ["Fed", "Tick", "feed", "feed_source", "source_of"]
 _REMEMBERED = 1000  # row numbers kept for the report to the sender
 _ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
 _PULSE = 1.0  # seconds between looks at the clock while nothing comes
+_POLL = 0.050  # seconds that a live source waits for rows at most before it lets the clock be looked at
 
 Tick = Callable[[int, float | None], None]
 
@@ -54,6 +56,8 @@ def source_of(config: Config, inputs: Sequence[str], *, follow: bool = False, fo
         settings["batch_rows"] = rows
     if whole:
         settings["stored_ids"] = True
+    else:
+        settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
     if format is not None:
         settings["format"] = format
     return open_source(inputs, schema, follow=follow, **settings)
@@ -69,6 +73,7 @@ def feed(
 ) -> Fed:
     """Feed files to an engine until they end, or until Ctrl-C or SIGTERM: then ``interrupted`` is set."""
     source = source_of(engine.config, inputs, follow=follow, format=format)
+    engine.declare(*intakes_of(inputs, follow=follow))
     with Selector(engine.config) as select:
         return feed_source(engine, source, select, tick=tick)
 
@@ -76,11 +81,15 @@ def feed(
 def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick | None = None) -> Fed:
     """Feed a source to an engine; what was applied before is passed over, and batches are acknowledged when durable.
 
-    Files can be read again, so that many of their micro-batches share a commit; rows of other sources wait for theirs.
+    Files can be read again, so that many of their micro-batches share a commit; rows of live sources wait for the end of
+    their step.
     """
     fed = Fed()
     source.resume(engine.positions())
     share = engine.config.commit_rows if source.progress() is not None else 1
+    if engine.by_clock:
+        engine.step()
+    clock = Pace(engine.step_length) if engine.by_clock else None
     waiting: list[object] = []
     looked, pending = time.monotonic(), 0
     try:
@@ -90,10 +99,15 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
                 if batch is not None:
                     pending += batch.rows_read
                     with guard.step():
-                        _take(engine, select, batch, fed, commit=pending >= share)
+                        _take(engine, select, batch, fed, commit=clock is None and pending >= share)
                     pending = 0 if pending >= share else pending
                     waiting.append(batch.token)
-                if batch is None or time.monotonic() - looked > _PULSE:
+                if clock is not None:
+                    if not clock.remaining():
+                        with guard.step():
+                            engine.step()
+                        clock.next()
+                elif batch is None or time.monotonic() - looked > _PULSE:
                     looked, pending = time.monotonic(), 0
                     with guard.step():
                         engine.advance()
@@ -107,7 +121,9 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
         fed.interrupted = True
     finally:
         source.close()
-        if pending and not engine.broken:
+        if clock is not None and not engine.broken:
+            engine.step()
+        elif pending and not engine.broken:
             engine.advance()
     return fed
 

@@ -66,7 +66,8 @@ class RunningQuery:
     """One query's states and counts.
 
     Without windows there is one state per group, under window 0. With them every window has states of its own,
-    started when the first row of the stream falls into it, for all groups at once, and dropped when it is over.
+    started for all groups at once and dropped when it is over: when the first row of the stream falls into it or, where the
+    time of arrival counts, by the clock.
     """
 
     plan: QueryPlan
@@ -242,6 +243,13 @@ class RunningQuery:
             if not self.finished and not answered:
                 self.monitors[slot].apply(batch)
         prepared.wipe()
+
+    def open_at(self, step: int) -> None:
+        """Open the window that a step of the clock falls into, whether or not rows do; nothing without windows."""
+        if self.windowed:
+            window = step // self.ticks_per_window
+            self._open(window)
+            self.ticked.setdefault(window, step - window * self.ticks_per_window)
 
     def reach(self, step: int, draw: Callable[[Drawn], None], reached: int | None = None) -> None:
         """Close every slot before ``step`` and draw its answers; drop windows that are over.

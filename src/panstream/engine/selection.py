@@ -14,7 +14,7 @@ from panstream.engine.memory import shares, wipe_array
 from panstream.engine.stored_ids import StoredIds
 from panstream.scratch import wipe
 
-__all__ = ["Chosen", "Rows", "Taken", "take_ids"]
+__all__ = ["Applied", "Chosen", "Rows", "Taken", "either", "take_ids"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -51,6 +51,22 @@ class Rows:
     numbers: Callable[[], NDArray[np.int64]] | None = None
     origins: tuple[tuple[str, int], ...] = ()
 
+    def told(self, chosen: NDArray[np.bool_] | None) -> tuple[int, ...]:
+        """Return the numbers of some rows, for their sender; None is no row."""
+        if chosen is None or not chosen.any():
+            return ()
+        places = np.flatnonzero(chosen)
+        return tuple(int(n) for n in (places if self.numbers is None else self.numbers()[places]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What became of a micro-batch: for whoever sent it, and nobody else."""
+
+    new: bool  # False if it was applied before
+    skipped: tuple[int, ...] = ()  # numbers of the rows that some query could not use
+    late: tuple[int, ...] = ()  # numbers of the rows whose window was over
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
@@ -66,6 +82,13 @@ class Taken:
                 wipe(self.data)
         elif self.owned:
             wipe_array(self.data)
+
+
+def either(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """Return the rows that are in one of two choices; None is no row."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
 
 
 def take_ids(ids: Any, part: NDArray[np.bool_] | None) -> Taken:

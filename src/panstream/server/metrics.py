@@ -1,7 +1,8 @@
-"""``/metrics`` in Prometheus' text format: only quantities that the claims declare public.
+"""``/metrics`` in Prometheus' text format: nothing that moves with rows or requests.
 
-A registry of its own: the client library's default collectors would tell of the process, and histograms of requests
-would tell of the people behind them.
+What is there: the version, whether the state can be stored (the disk's affair), intrusions announced, answers made (by the
+schedule or when asked), and what the configuration spends. A registry of its own: the client library's default collectors
+would tell of the process, and counts and histograms of requests of the people behind them.
 """
 
 from __future__ import annotations

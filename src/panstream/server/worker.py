@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from panstream.engine.engine import Engine
+from panstream.engine.intake import Pace
 from panstream.engine.plan import needed_columns
 from panstream.engine.producers import Sender
 from panstream.engine.rows import MicroBatch, RowSchema
@@ -43,7 +44,7 @@ class Worker:
 
     def __init__(self, start: Callable[[], Engine], *, ended: Callable[[], None] = lambda: None) -> None:
         self._start, self._ended = start, ended
-        engine = start()
+        engine = self._opened()
         self._applier = Applier(engine, self._reopen)
         self._stored = engine.config.directory is not None
         schema = RowSchema.of(engine.config.stream, needed_columns(engine.config))
@@ -56,6 +57,12 @@ class Worker:
         self.dead = False
         self._held: list[Job] = []  # applied, and not yet durable
         self._looked = time.monotonic()
+        self._pace = Pace(engine.step_length) if engine.by_clock else None
+
+    def _opened(self) -> Engine:
+        engine = self._start()
+        engine.declare("http")
+        return engine
 
     @property
     def engine(self) -> Engine:
@@ -120,8 +127,9 @@ class Worker:
     # The engine's thread.
 
     def _run(self) -> None:
+        step = self._take_what_comes if self._pace is None else self._take_until_due
         try:
-            while self._step():
+            while step():
                 pass
             self._guard(self.engine.commit)
         except BaseException:
@@ -133,34 +141,55 @@ class Worker:
                 with contextlib.suppress(BaseException):  # the thread ends here anyway
                     close()
 
-    def _step(self) -> bool:
-        """Take what has come and commit it, or look at the clock; False at the end."""
+    def _take_until_due(self) -> bool:
+        """Apply what comes until the step is over, then commit, whatever has come; False at the end."""
+        assert self._pace is not None
+        more = True
+        while more and (wait := self._pace.remaining()) > 0:
+            job = self._next(wait)
+            if job is None:
+                more = False
+            elif job is not NOBODY:
+                bodies, calls, more = self._waiting(job)
+                self._apply(bodies)
+                self._do(calls)
+        if self._applier.failed:
+            self._applier.open_again()
+        self._commit(lambda durable: self.engine.step(durable=durable))
+        self._pace.next()
+        return more
+
+    def _take_what_comes(self) -> bool:
+        """Take what has come and commit it at once, or look at the clock; False at the end."""
         job = self._next(max(0.0, self._looked + _PULSE - time.monotonic()))
         if self._applier.failed:
             self._applier.open_again()
         calls: list[Job] = []
-        while job is not None and job is not NOBODY:
-            bodies: list[Job] = []
-            while job is not None and job is not NOBODY and len(bodies) < _JOINED:
-                (calls if job.body is None else bodies).append(job)
-                job = self._next(0.0)
+        more = True
+        while more and job is not None and job is not NOBODY:
+            bodies, some, more = self._waiting(job)
+            calls += some
             self._apply(bodies)
-            if len(self._held) >= _GROUP and job is not None and job is not NOBODY:
-                self._jobs.put(job)
-                job = NOBODY
-        for call in calls:
-            if call.durable:
-                self._call(call)
-                self._held.append(call)
-        self._commit()
-        for call in calls:
-            if not call.durable:
-                self._call(call)
-                self._answer([call])
+            job = self._next(0.0) if more and len(self._held) < _GROUP else NOBODY
+        self._do([call for call in calls if call.durable])
+        if self._held:
+            durable = self.engine.config.durability == "batch"
+            self._commit(lambda tell: self.engine.commit(durable=tell) if durable else self.engine.advance())
+        self._do([call for call in calls if not call.durable])
         if time.monotonic() - self._looked >= _PULSE:
             self._looked = time.monotonic()
             self._guard(self.engine.advance)
-        return job is not None
+        return more and job is not None
+
+    def _waiting(self, job: Job) -> tuple[list[Job], list[Job], bool]:
+        """Return a job and what waits behind it, as far as it is applied as one: bodies, calls; and False at the end."""
+        bodies: list[Job] = []
+        calls: list[Job] = []
+        found: Job | None = job
+        while found is not None and found is not NOBODY:
+            (calls if found.body is None else bodies).append(found)
+            found = NOBODY if len(bodies) == _JOINED else self._next(0.0)
+        return bodies, calls, found is not None
 
     def _next(self, wait: float) -> Job | None:
         """Return the next job, ``NOBODY`` if none comes in time, ``None`` at the end."""
@@ -181,19 +210,28 @@ class Worker:
                 if job.body is not None:
                     job.body.give_back()
 
-    def _commit(self) -> None:
+    def _commit(self, commit: Callable[[Callable[[], None]], None]) -> None:
         """Make what was applied durable, and say so."""
         jobs, self._held = self._held, []
-        if not jobs:
-            return
         overwrite(jobs)
-        if self.engine.config.durability == "batch":
-            done = self._guard(lambda: self.engine.commit(durable=lambda: self._tell(jobs)))
-        else:
-            done = self._guard(self.engine.advance)
-        if not done:
+        if not self._guard(lambda: commit(lambda: self._tell(jobs))):
             refuse(jobs)
         self._tell(jobs)
+
+    def _do(self, calls: list[Job]) -> None:
+        """Answer calls, or have them wait for the commit; what waited has it, if one of them made one."""
+        before = self.engine.committed
+        for call in calls:
+            self._call(call)
+            if call.durable and call.refusal is None:
+                self._held.append(call)
+            else:
+                self._answer([call])
+        if self._held and (self._applier.failed or self.engine.committed is not before):
+            jobs, self._held = self._held, []
+            if self._applier.failed:
+                refuse(jobs)
+            self._answer(jobs)
 
     def _call(self, job: Job) -> None:
         if self._applier.failed or not callable(job.work):
@@ -224,7 +262,7 @@ class Worker:
             raise RuntimeError("the state was in memory alone, and is lost")
         try:
             self.engine.close()
-            return self._start()
+            return self._opened()
         except Exception:
             return None
 

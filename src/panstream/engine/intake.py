@@ -1,0 +1,125 @@
+"""How rows come in, what that makes public, and the clock by which live rows are stored.
+
+Rows of live sources are applied as they come and stored at the ends of steps of a public length, whether or not rows
+came: so neither the number of commits nor anything in them tells how many rows or posts there were.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from panstream.engine.config import Config, QueryConfig, StreamConfig
+from panstream.engine.room import most_bytes
+from panstream.engine.sql import Aggregate
+
+if TYPE_CHECKING:
+    from panstream.engine.plan import QueryPlan
+
+__all__ = ["INTAKES", "LIVE", "Intake", "Pace", "intakes_of", "public_facts", "revealing", "step_length", "with_facts"]
+
+Intake = Literal["calls", "files", "growing files", "pipe", "redis", "http"]
+INTAKES: tuple[Intake, ...] = get_args(Intake)
+LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "http"})
+
+_LEAST = 0.200  # seconds of a step
+_WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the length of a step is chosen
+_BATCHES = "the number and the times of batches"
+_FILES = "how far every file was read"
+_NUMBERED = "the number of batches of each producer that numbers them, and whether one came in this seven-day round"
+
+
+def intakes_of(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, ...]:
+    """Return how the rows of inputs as given on a command line come in.
+
+    >>> intakes_of(["-", "visits.csv"])
+    ('files', 'pipe')
+    """
+    found: set[Intake] = set()
+    for given in inputs:
+        if given == "-":
+            found.add("pipe")
+        elif given.startswith(("redis://", "rediss://", "unix://")):
+            found.add("redis")
+        else:
+            found.add("growing files" if follow else "files")
+    return tuple(each for each in INTAKES if each in found)
+
+
+def public_facts(
+    stream: StreamConfig, query: QueryConfig, intakes: Collection[Intake], *, by_clock: bool
+) -> tuple[str, ...]:
+    """Return everything about the stream that may be learnt from the state, the answers and their times."""
+    facts = ["the schedule of releases"]
+    if stream.time is not None:
+        facts.append("the newest time of any row so far, even of a row that cannot be used")
+        if query.window is not None:
+            facts.append("which windows have a row")
+    if query.groups:
+        facts.append("the declared groups")
+    if "calls" in intakes or (not by_clock and LIVE & set(intakes)):
+        facts.append(_BATCHES)
+    if {"files", "growing files"} & set(intakes):
+        facts.append(_FILES)
+    if "http" in intakes:
+        facts.append(_NUMBERED)
+    if "redis" in intakes:
+        facts.append("the id of the last entry that was read")
+    return tuple(facts)
+
+
+def with_facts(
+    plans: Sequence[QueryPlan], stream: StreamConfig, intakes: Collection[Intake], *, by_clock: bool
+) -> tuple[QueryPlan, ...]:
+    """Return plans whose claims name what the intakes make public, besides what they name already."""
+    found = []
+    for plan in plans:
+        facts = public_facts(stream, plan.config, intakes, by_clock=by_clock)
+        new = [fact for fact in facts if fact not in plan.claim.public]
+        found.append(replace(plan, claim=plan.claim.with_public(*new)))
+    return tuple(found)
+
+
+def revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | None:
+    """Return why what an intake makes public gives away a query's answer; None if it does not."""
+    parsed = query.parsed
+    if parsed.aggregate is not Aggregate.COUNT or parsed.where or parsed.user_where or parsed.group_by:
+        return None
+    if intake in ("files", "growing files"):
+        return "how many rows were read of a file is public, and so is this count of all rows"
+    if intake == "calls" or not by_clock:
+        return "the number of batches is public: if each brings one row, so is this count"
+    if intake == "http":
+        return (
+            "producers that number their batches make the number of these public: if each brings one row, so is this "
+            "count; Client(pace=...) sends on a clock, empty batches included"
+        )
+    return None
+
+
+def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:
+    """Return the seconds of a step, as configured or chosen from the size of the state; 0 to store batches as they come."""
+    if config.step is not None:
+        return config.step
+    size = sum(most_bytes(plan, config.stream.lateness) for plan in plans)
+    return max(_LEAST, math.ceil(100 * size / _WRITTEN) / 100)
+
+
+class Pace:
+    """Steps of ``length`` seconds from now on."""
+
+    def __init__(self, length: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._length, self._clock = length, clock
+        self._end = clock() + length
+
+    def remaining(self) -> float:
+        """Return the seconds until the step is over; 0 once it is."""
+        return max(0.0, self._end - self._clock())
+
+    def next(self) -> None:
+        """Begin the next step; one that took too long is not made up for."""
+        behind = self._clock() - self._end
+        self._end += self._length * (1 + max(0, math.floor(behind / self._length)))

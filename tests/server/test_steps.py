@@ -1,0 +1,197 @@
+"""How many rows and posts there were shows nowhere: not in the store, the number of commits, /metrics or the release log.
+
+The clock is the test's own. Neighbouring inputs go through a worker as a server runs it; everything is compared that an
+intruder or a reader sees, except noise.
+"""
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panstream.engine.engine import Engine
+from panstream.server import metrics, views
+from panstream.server.bodies import Body
+from panstream.server.jobs import NOBODY
+from panstream.server.limits import Gate, Limits
+from panstream.server.worker import Worker
+from panstream.store.snapshot import SnapshotStore
+from server.server_live import arrow, lines, write_config
+
+CONFIG = """
+[stream]
+name = "visits"
+user = "user"
+{stream}
+[stream.columns]
+user = "string"
+region = "string"
+amount = "double"
+at = "int"
+[[query]]
+name = "everyone"
+sql = "SELECT COUNT(*) FROM visits"
+epsilon = 1.0
+every = "2 seconds"
+horizon = 10
+[[query]]
+name = "people"
+sql = "SELECT COUNT(DISTINCT user) FROM visits WHERE region = 'north'"
+epsilon = 1.0
+expected = 1000
+[[query]]
+name = "windows"
+sql = "SELECT SUM(amount) FROM visits"
+epsilon = 1.0
+lower = 0.0
+upper = 1.0
+window = "2 seconds"
+[store]
+directory = "state"
+step = "1 second"
+durability = "{durability}"
+"""
+Post = tuple[bytes, str]
+BASE: list[list[Post]] = [[(lines(3), "json")], [], [(lines(2), "json"), (arrow(1), "arrow")], [(lines(1), "json")], []]
+NEIGHBOURS: dict[str, list[list[Post]]] = {
+    "one row more": [[(lines(4), "json")], *BASE[1:]],
+    "one post more": [BASE[0], [(lines(1), "json")], *BASE[2:]],
+    "one post less": [*BASE[:3], [], []],
+    "other posts for the same rows": [[(lines(1, at), "json") for at in range(3)], *BASE[1:]],
+    "a bad row": [[(lines(3) + b'{"user": 1\n', "json")], *BASE[1:]],
+    "a post that is refused": [[*BASE[0], (b"nonsense", "arrow")], *BASE[1:]],
+    "an empty post": [[*BASE[0], (b"", "json")], *BASE[1:]],
+    "three hundred posts": [BASE[0], [(lines(1, at), "json") for at in range(300)], *BASE[2:]],
+    "nothing at all": [[] for _ in BASE],
+}
+NOISED = ("value", "standard_error", "interval")
+
+
+class ByHand:
+    """Steps that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.due, self.over = False, threading.Event()
+
+    def remaining(self) -> float:
+        return 0.0 if self.due else 3600.0
+
+    def next(self) -> None:
+        self.due = False
+        self.over.set()
+
+
+def masked(parts: dict[str, bytes]) -> dict[str, Any]:
+    """What a commit holds besides noise: sizes of states, and everything else."""
+    meta = json.loads(parts["meta"])
+    meta["drawn"] = [[*rest, {k: v for k, v in record.items() if k not in NOISED}] for *rest, record in meta["drawn"]]
+    return {name: len(data) for name, data in parts.items() if name != "meta"} | {"meta": meta}
+
+
+def seen_after(
+    directory: Path, text: str, steps: list[list[Post]], patch: pytest.MonkeyPatch, now: float = 1e9
+) -> dict[str, Any]:
+    """Everything public after some steps, each with its posts."""
+    clock, commits = [now], list[Any]()
+    real = SnapshotStore.commit
+
+    def commit(store: SnapshotStore, parts: Any, **options: Any) -> None:
+        commits.append(masked(parts))
+        real(store, parts, **options)
+
+    patch.setattr(SnapshotStore, "commit", commit)
+    config = write_config(directory, text)
+
+    async def work() -> dict[str, Any]:
+        worker = Worker(lambda: Engine(config, clock=lambda: clock[0]))
+        pace = ByHand()
+        worker._pace = pace  # type: ignore[assignment]
+        worker.run()
+        gate, shown = Gate(Limits()), list[str]()
+        for posts in steps:
+            told: list[Any] = []
+            for data, kind in posts:
+                body = Body(gate, kind, "identity")
+                body.make_room(len(data))
+                body.data[: len(data)], body.size = data, len(data)
+                worker.take_soon(body, None, 0, lambda result, refusal, told=told: told.append(refusal or result))
+            for _ in range(3000):
+                if len(worker._held) + len(told) == len(posts):
+                    break
+                await asyncio.sleep(0.01)
+            else:
+                raise AssertionError("not all posts were applied")
+            clock[0] += 1.0
+            pace.over.clear()
+            pace.due = True
+            worker._jobs.put(NOBODY)  # wakes it
+            assert await asyncio.to_thread(pace.over.wait, 30)
+            await asyncio.sleep(0)
+            assert len(told) == len(posts)
+            shown.append((await worker.call(lambda engine: metrics.exposition(engine, worker))).decode())
+            shown.append(json.dumps(await worker.call(views.queries)))
+        log = await worker.call(lambda engine: [(r.query, r.number, r.time) for r in engine.log.history()])
+        generation = worker.engine._store.generation  # type: ignore[union-attr]
+        assert gate._memory == 0
+        await worker.stop()
+        return {"commits": commits, "shown": shown, "log": log, "generation": generation}
+
+    with patch.context():
+        return asyncio.run(work())
+
+
+@pytest.mark.parametrize("durability", ["batch", "interval", "none"])
+@pytest.mark.parametrize("neighbour", NEIGHBOURS)
+def test_nobody_sees_how_many_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, neighbour: str, durability: str
+) -> None:
+    text = CONFIG.format(stream="", durability=durability)
+    with monkeypatch.context() as patch:
+        one = seen_after(tmp_path / "one", text, BASE, patch)
+    with monkeypatch.context() as patch:
+        other = seen_after(tmp_path / "other", text, NEIGHBOURS[neighbour], patch)
+    for field in one:
+        assert other[field] == one[field], field
+    assert {name for name, _, _ in one["log"]} == {"everyone", "windows"}
+    if durability == "batch":
+        assert len(one["commits"]) == 3 + len(BASE)  # at the start and at the stop too
+
+
+def test_as_they_come_the_number_of_batches_shows_and_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the comparison above would see, were batches stored as they come: it can fail."""
+    text = CONFIG.format(stream="", durability="batch").replace('step = "1 second"', 'step = "none"')
+    commits: list[Any] = []
+    real = SnapshotStore.commit
+    monkeypatch.setattr(
+        SnapshotStore, "commit", lambda store, parts, **options: (commits.append(parts), real(store, parts, **options))
+    )
+
+    async def work() -> tuple[str, ...]:
+        worker = Worker(lambda: Engine(write_config(tmp_path, text)))
+        worker.run()
+        for _ in range(3):
+            body = Body(Gate(Limits()), "json", "identity")
+            body.make_room(100)
+            body.data[:100], body.size = lines(1).ljust(100), 100
+            await worker.take(body, None, 0)
+        public = worker.engine.plans[0].claim.public
+        await worker.stop()
+        return tuple(public)
+
+    assert "the number and the times of batches" in asyncio.run(work())
+    assert len(commits) >= 5
+
+
+def test_numbered_batches_are_said(tmp_path: Path) -> None:
+    async def work() -> tuple[str, ...]:
+        worker = Worker(lambda: Engine(write_config(tmp_path, CONFIG.format(stream="", durability="batch"))))
+        worker.run()
+        await worker.stop()
+        return tuple(worker.engine.plans[0].claim.public)
+
+    public = asyncio.run(work())
+    assert any("the number of batches of each producer that numbers them" in fact for fact in public)
+    assert not any("rows" in fact or "times of batches" in fact for fact in public)
