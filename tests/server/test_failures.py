@@ -37,7 +37,12 @@ def stream(table: Any) -> bytes:
     return sink.getvalue()
 
 
-def together(server: Live, bodies: list[tuple[bytes, str]], ids: list[str] | None = None) -> list[Any]:
+def together(
+    server: Live,
+    bodies: list[tuple[bytes, str]],
+    ids: list[str] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> list[Any]:
     """Send bodies so that they wait together: a call holds the engine's thread until all of them are parsed."""
     held, go_on = threading.Event(), threading.Event()
     queue = server.running.worker._jobs
@@ -50,6 +55,7 @@ def together(server: Live, bodies: list[tuple[bytes, str]], ids: list[str] | Non
     job = worker.Job(hold, lambda result, refusal: None)
     queue.put(job)
     assert held.wait(30)
+    meanwhile()
     answers: list[Any] = [None] * len(bodies)
 
     def send(at: int) -> None:
@@ -231,11 +237,14 @@ def test_a_commit_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, er
         def fail(store: SnapshotStore, parts: Any, **options: Any) -> None:
             raise error
 
-        monkeypatch.setattr(SnapshotStore, "commit", fail)
-        answers = together(server, [(lines(3), LINES), (lines(4), LINES)], ids)
+        def plant() -> None:
+            monkeypatch.setattr(SnapshotStore, "commit", fail)
+
+        answers = together(server, [(lines(3), LINES), (lines(4), LINES)], ids, plant)
         assert [answer.code for answer in answers] == ["unavailable"] * 2
         assert server.get("/healthz").status == 503
         monkeypatch.undo()
+        until(lambda: server.get("/healthz").status == 200)
         answers = together(server, [(lines(3), LINES), (lines(4), LINES)])
         assert [answer.status for answer in answers] == [200, 200]
         assert server.get("/healthz").json["status"] == "ok"
