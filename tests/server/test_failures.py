@@ -24,7 +24,7 @@ from panstream.server.limits import Limits
 from panstream.server.refusals import Refusal
 from panstream.server.serve import Settings, make_server
 from panstream.store.snapshot import SnapshotStore
-from server.server_live import ARROW, CONFIG, EVENTS, LINES, Live, lines, served, write_config
+from server.server_live import ARROW, AS_THEY_COME, CONFIG, EVENTS, LINES, Live, lines, served, write_config
 from server.test_durable import until
 
 MARK = "x" * 50  # a region that makes a body fail where a test says so
@@ -219,7 +219,7 @@ def test_bodies_beyond_what_is_kept_are_sent_again(tmp_path: Path, monkeypatch: 
     """Their rows are overwritten once applied; should the engine break later in the step, nothing of them counts."""
     monkeypatch.setattr(worker, "_KEPT", 1)
     monkeypatch.setattr(worker, "_JOINED", 1)
-    with served(write_config(tmp_path)) as server:
+    with served(write_config(tmp_path, AS_THEY_COME)) as server:
         in_apply(monkeypatch, RuntimeError)
         answers = together(server, [(lines(3), LINES), (lines(4, region=MARK), LINES)])
         assert [answer.code for answer in answers] == ["unavailable", "internal"]
