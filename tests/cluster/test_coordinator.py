@@ -306,6 +306,8 @@ def test_rows_do_not_wait_where_nothing_is_stored(tmp_path: Path) -> None:
         engine.apply(replace(rows, sequence=10**6), commit=False)
         engine.advance()
         assert link.open_shards[0].step == before + 7
+        engine.step()
+        assert link.open_shards[0].step == before + 8
 
 
 def one_hour(rows: Rows) -> Rows:
