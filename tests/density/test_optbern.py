@@ -82,7 +82,7 @@ def test_two_looks_have_no_finite_loss() -> None:
         first: dict[Any, Fraction] = {}
         start = enumerator.view_law((), 0)
         for (key,), weight in start.items():
-            for chance, after, _ in enumerator._move(key, world[0]):
+            for chance, after, _ in enumerator.moves(key, world[0]):
                 first[key, after] = first.get((key, after), Fraction(0)) + weight * chance
         laws.append(first)
     assert set(laws[0]) - set(laws[1])  # a bit that changed proves an arrival

@@ -100,7 +100,7 @@ def test_two_looks_have_no_finite_loss() -> None:
     views = []
     for step in (update([user]), update([])):
         start = enumerator.view_law((), 0)
-        views.append({(key, after) for (key,) in start for _, after, _ in enumerator._move(key, step)})
+        views.append({(key, after) for (key,) in start for _, after, _ in enumerator.moves(key, step)})
     assert views[0] - views[1]  # a bit that changed proves an arrival
 
 

@@ -30,6 +30,13 @@ def test_claim_is_json_and_text() -> None:
         assert words in text
 
 
+def test_a_claim_says_whether_inputs_may_depend_on_answers() -> None:
+    fixed = Claim(epsilon=1.0, unit="user")
+    assert fixed.to_json()["inputs"] == "fixed"
+    assert dict(fixed.rows())["inputs"] == "do not depend on earlier answers"
+    assert "may depend on earlier answers" in str(replace(fixed, inputs="adaptive"))
+
+
 def test_no_privacy_is_said_in_words() -> None:
     claim = Claim(epsilon=1.0, unit="user").without_privacy("drawn from a test source")
     assert not claim.is_private
@@ -46,6 +53,7 @@ def test_no_privacy_is_said_in_words() -> None:
         ({"delta": 1.0}, "delta must be in"),
         ({"unit": "person"}, "unit must be one of"),
         ({"adjacency": "swap"}, "adjacency must be"),
+        ({"inputs": "any"}, "inputs must be"),
         ({"window": 60.0}, "window must be a length in seconds of unit user-window"),
         ({"unit": "user-window", "window": 0.0}, "window must be"),
         ({"unit": "user-window", "window": math.inf}, "window must be"),

@@ -43,6 +43,7 @@ STRONG = Claim(
     epsilon=1.0,
     unit="event",
     intrusions=Intrusions(unannounced=1, announced=-1, per_phase=True),
+    inputs="adaptive",
     places=("memory", "disk"),
     horizon=None,
     note="strong",
@@ -66,6 +67,8 @@ def test_the_weaker_of_each_thing_is_promised_in_any_order(compose: Any, order: 
     """A counter that is not pan-private composes into nothing that claims to be."""
     found = compose(order)
     assert found.intrusions == Intrusions(unannounced=0, announced=3, per_phase=False)
+    assert found.inputs == "fixed"
+    assert compose([STRONG, STRONG]).inputs == "adaptive"
     assert found.places == ("memory",)
     assert found.horizon == 24
     assert set(found.note.split("; ")) == {"strong", WEAK.note}

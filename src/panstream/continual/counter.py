@@ -174,6 +174,7 @@ class SlotCounter(Algorithm[CounterState]):
             adjacency="add-remove" if self.unit == "event" else "replace",
             parts=self.loss_parts(),
             intrusions=Intrusions(unannounced=1, announced=-1),
+            inputs="adaptive",
             releases=-1 if self.horizon is None else self.horizon,
             horizon=self.horizon,
             public=("how many slots were closed, and in how many steps",),

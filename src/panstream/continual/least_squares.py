@@ -122,6 +122,7 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
             epsilon=self.epsilon,
             unit="event",
             intrusions=Intrusions(unannounced=0, announced=0),
+            inputs="adaptive",
             releases=self.horizon,
             horizon=self.horizon,
             public=("how many slots were closed",),

@@ -188,6 +188,7 @@ class Tree(Algorithm[TreeState]):
             unit=unit,
             adjacency=adjacency,
             intrusions=Intrusions(unannounced=1, announced=-1),
+            inputs="adaptive",
             releases=-1 if self.horizon is None else self.horizon,
             horizon=self.horizon,
             public=tuple(facts),

@@ -127,6 +127,7 @@ class Presence(Algorithm[PresenceState]):
             unit="user",
             parts=state_and_output(law.epsilon, *[law.epsilon_state] * (self.announced + 1)),
             intrusions=Intrusions(unannounced=1, announced=self.announced, per_phase=False),
+            inputs="adaptive",
             releases=self.releases,
             public=("the universe, the sample and its key",),
             note="" if math.isfinite(law.epsilon) else "no noise: for tests only",

@@ -114,6 +114,7 @@ class Bitmap(CellCounter):
             unit="user",
             parts=state_and_output(self.epsilon, *[state] * (self.announced + 1)),
             intrusions=Intrusions(unannounced=1, announced=self.announced),
+            inputs="adaptive",
             releases=self.releases,
             public=("the hash function and its key",),
             note="" if private else "no noise: for tests only",

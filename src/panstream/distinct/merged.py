@@ -89,6 +89,7 @@ class MergedBitmap(CellCounter):
             unit="user",
             parts=state_and_output(epsilon, *self.sites),
             intrusions=Intrusions(unannounced=len(self.sites)),
+            inputs="adaptive",
             releases=self.releases,
             public=("the hash function and its key",),
             note="one look at each site, or at all but one and the merged state"

@@ -10,11 +10,18 @@ from typing import Any, Literal, Self, get_args
 from panstream.durations import say_duration
 from panstream.errors import InvalidParameter
 
-__all__ = ["Adjacency", "Claim", "Intrusions", "Place", "Unit"]
+__all__ = ["Adjacency", "Claim", "Inputs", "Intrusions", "Place", "Unit", "say_unit"]
 
 Unit = Literal["event", "slot", "record", "edge", "user", "user-window"]
 Adjacency = Literal["add-remove", "replace"]
 Place = Literal["memory", "disk"]
+Inputs = Literal["adaptive", "fixed"]
+
+
+_SAID = {
+    "adaptive": "may depend on earlier answers and on what a look showed",
+    "fixed": "do not depend on earlier answers",
+}
 
 
 def say_unit(unit: Unit, window: float | None = None) -> str:
@@ -59,6 +66,8 @@ class Claim:
     streams are neighbours when they differ in any occurrences of one ``unit`` (``add-remove``) or when one unit's
     occurrences are exchanged for another's (``replace``).
 
+    ``inputs`` says whether rows, and the moment of a look, may be chosen after seeing earlier answers and what a look
+    showed ("adaptive"), or whether the promise is for data that do not depend on them ("fixed"); docs/proofs/adaptive.md.
     ``window`` is the length in seconds of the windows that a claim per user-window is about. ``event_epsilon`` is what one
     event of the unit loses, where that is less than ``epsilon``.
     """
@@ -69,6 +78,7 @@ class Claim:
     adjacency: Adjacency = "add-remove"
     parts: Mapping[str, float] = field(default_factory=dict, hash=False)
     intrusions: Intrusions = Intrusions()
+    inputs: Inputs = "fixed"
     places: tuple[Place, ...] = ("memory",)
     releases: int = 1
     horizon: int | None = None
@@ -86,6 +96,8 @@ class Claim:
             raise InvalidParameter(f"unit must be one of {', '.join(get_args(Unit))}, got unit={self.unit!r}")
         if self.adjacency not in get_args(Adjacency):
             raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
+        if self.inputs not in get_args(Inputs):
+            raise InvalidParameter(f"inputs must be adaptive or fixed, got inputs={self.inputs!r}")
         if self.window is not None and not (self.unit == "user-window" and 0 < self.window < math.inf):
             raise InvalidParameter(f"window must be a length in seconds of unit user-window, got window={self.window}")
         if self.event_epsilon is not None and not 0 <= self.event_epsilon <= self.epsilon:
@@ -123,6 +135,7 @@ class Claim:
                 "announced": "any" if self.intrusions.announced < 0 else self.intrusions.announced,
                 "per_phase": self.intrusions.per_phase,
             },
+            "inputs": self.inputs,
             "places": list(self.places),
             "releases": self.releases if self.releases >= 0 else "any",
             "horizon": self.horizon,
@@ -144,6 +157,7 @@ class Claim:
         if self.event_epsilon is not None and self.is_private:
             rows.append(("one event", f"loses {self.event_epsilon:.6g}"))
         rows.append(("intrusions", f"{self.intrusions} ({' and '.join(self.places) or 'nowhere'})"))
+        rows.append(("inputs", _SAID[self.inputs]))
         rows.append(("releases", str(self.releases) if self.releases >= 0 else "any number"))
         if self.horizon is not None:
             rows.append(("horizon", f"{self.horizon:,} ticks"))

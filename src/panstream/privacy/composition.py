@@ -203,6 +203,7 @@ def _composed(
         window=first.window,
         parts=parts,
         intrusions=intrusions,
+        inputs="adaptive" if all(claim.inputs == "adaptive" for claim in claims) else "fixed",
         places=places,
         releases=-1 if any(claim.releases < 0 for claim in claims) else sum(claim.releases for claim in claims),
         horizon=min(horizons, default=None),

@@ -69,6 +69,7 @@ _CLAIM = {
     "adjacency": _TEXT,
     "parts": {"type": "object", "additionalProperties": _EPSILON},
     "intrusions": _object({"unannounced": _WHOLE, "announced": _MANY, "per_phase": _FLAG}),
+    "inputs": {"enum": ["adaptive", "fixed"], "description": "Whether rows may depend on earlier answers."},
     "places": _list(_TEXT, "Which copies are covered: memory, disk."),
     "releases": _MANY,
     "horizon": _maybe("integer"),

@@ -131,6 +131,24 @@ def check_bytes_round_trip(specimen: Specimen) -> None:
         _must_refuse_release(reread, "bytes forgot the count of releases")
 
 
+def check_a_step_depends_on_state_and_input_only(specimen: Specimen) -> None:
+    """Nothing is carried on outside the state, which is what lets inputs depend on earlier answers (docs/proofs/adaptive.md)."""
+    monitor = Monitor(specimen.algorithm, source=SeededSource(5))
+    for batch in (*specimen.batches, *specimen.batches):
+        restored = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(6))
+        monitor._given = SeededSource(6)
+        for each in (monitor, restored):
+            _update(each, batch)
+        assert snapshot(monitor.state) == snapshot(restored.state), "an update depends on something outside the state"
+    restored = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(7))
+    monitor._given = SeededSource(7)
+    answers = [_conclude(each) for each in (monitor, restored)]
+    assert answers[0].released == answers[1].released, "an answer depends on something outside the state"
+    assert snapshot(monitor.state) == snapshot(restored.state), "an answer depends on something outside the state"
+    claim = specimen.algorithm.claim()
+    assert claim.inputs == "fixed" or claim.delta == 0.0, "adaptive inputs and a delta: there is no proof for both"
+
+
 def check_copies_share_their_releases(specimen: Specimen) -> None:
     """What was published is not published again from a copy, and only bytes can be copied at all."""
     monitor = Monitor(specimen.algorithm)
@@ -275,6 +293,7 @@ CHECKS: tuple[Callable[[Specimen], None], ...] = (
     check_errors_are_free_of_data,
     check_bad_batch_changes_nothing,
     check_bytes_round_trip,
+    check_a_step_depends_on_state_and_input_only,
     check_copies_share_their_releases,
     check_damaged_bytes_are_refused,
     check_seeded_runs_are_identical,

@@ -107,7 +107,7 @@ class Enumerator:
         """Return the exact law of the view: all outputs, all announced snapshots, and the state after ``look`` steps."""
         law: dict[tuple[Key, Key], Fraction] = {}
         for weight, state in outcomes(self.algorithm.begin, self.window):
-            _add(law, ((), self._remember(state)), weight)
+            _add(law, ((), self.remember(state)), weight)
         if look == 0:
             law = _seen(law)
         for position, step in enumerate(world, start=1):
@@ -115,7 +115,7 @@ class Enumerator:
                 law = _seen(law)
             following: dict[tuple[Key, Key], Fraction] = {}
             for (view, key), weight in law.items():
-                for chance, after, output in self._move(key, step):
+                for chance, after, output in self.moves(key, step):
                     _add(following, (view + output, after), weight * chance)
             law = _seen(following) if position == look else following
         views: dict[Key, Fraction] = {}
@@ -153,11 +153,12 @@ class Enumerator:
             raise InvalidParameter("neighbouring streams must have the same number of steps")
         return [None, *range(lengths.pop() + 1)] if looks is None else list(looks)
 
-    def _move(self, key: Key, step: Step) -> list[tuple[Fraction, Key, Key]]:
+    def moves(self, key: Key, step: Step) -> list[tuple[Fraction, Key, Key]]:
+        """Return the exact law of one step from a remembered state: (chance, the state after it, what it published)."""
         if (key, step) not in self._moves:
             merged: dict[tuple[Key, Key], Fraction] = {}
             for weight, (state, output) in outcomes(lambda source: self._run(key, step, source), self.window):
-                _add(merged, (self._remember(state), output), weight)
+                _add(merged, (self.remember(state), output), weight)
             self._moves[key, step] = [(weight, after, output) for (after, output), weight in merged.items()]
         return self._moves[key, step]
 
@@ -171,7 +172,8 @@ class Enumerator:
         result = getattr(self.algorithm, step.verb)(state, source)
         return state, (_published(result),) if isinstance(result, Estimate) else ()
 
-    def _remember(self, state: Any) -> Key:
+    def remember(self, state: Any) -> Key:
+        """Return the key under which a state is kept for :meth:`moves`."""
         key = snapshot(state)
         self._states.setdefault(key, state)
         return key

@@ -198,6 +198,7 @@ class ModularCounter(Algorithm[CounterState]):
             epsilon=total,
             unit="user",
             adjacency=asked,
+            inputs="adaptive",
             parts=state_and_output(total, *[law.epsilon_state] * users),
             releases=self.releases,
             public=(place, *self._public()),
