@@ -214,6 +214,8 @@ def decode_runs(page: NDArray[np.uint8], at: int, width: int, out: NDArray[Any])
             for j in range(bytes_wide):
                 value |= np.uint64(page[at + j]) << np.uint64(8 * j)
             at += bytes_wide
+            if value > mask:
+                return -1
             for _ in range(min(run, count - done)):
                 out[done] = value
                 done += 1
