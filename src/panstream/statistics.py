@@ -96,6 +96,10 @@ class UserBits(Algorithm[PresenceState]):
         """Return the error of the count that is exceeded with probability at most ``beta``."""
         return self.bits.error(beta=beta) * self.users
 
+    def foreseen(self, users: float) -> Estimate:
+        """Return what a release gives where the bits are as expected when ``users`` came."""
+        return self.bits.foreseen(min(users / self.users, 1.0)).scaled(self.users, "distinct users")
+
     def standard_error(self, users: float) -> float:
         """Return the standard error of the count when ``users`` came.
 

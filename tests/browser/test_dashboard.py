@@ -46,19 +46,50 @@ def test_rows_that_come_in_show_without_reloading(server: Serving, visit: Open) 
 
 
 def test_release_until_the_budget_is_exhausted(server: Serving, visit: Open) -> None:
+    """Each answer is asked for, with what it costs and what is left; the last one differently; all by keyboard."""
     page = visit(server)
     live(page)
     asked = card(page, "waiting time")
     expect(asked).to_contain_text("No answer yet")
     asked.get_by_role("button", name="Answer now").click()
+    dialog = page.get_by_role("dialog", name="Answer “waiting time” now?")
+    expect(dialog).to_contain_text("one of the 2 answers that ε = 1 per event pays for")
+    expect(dialog).to_contain_text("1 answer will be left")
+    photograph(page, "asking")
+    dialog.get_by_role("button", name="Use one answer").click()
+    expect(dialog).to_be_hidden()
     expect(asked).to_contain_text("1 of 2 answers given")
     assert 0 <= figure(page, "waiting time") <= 120
     expect(asked).to_contain_text("95%:")
     asked.get_by_role("button", name="Answer now").press("Enter")
+    expect(dialog).to_contain_text("This is the last one: nothing more can be asked of this data afterwards")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    photograph(page, "asking-last")
+    page.keyboard.press("Shift+Tab")
+    expect(dialog.get_by_role("button", name="Use the last answer")).to_be_focused()
+    page.keyboard.press("Enter")
     expect(asked).to_contain_text("All 2 paid answers were given")
     expect(asked.get_by_role("button", name="Answer now")).to_be_hidden()
     expect(asked.locator(".left")).to_be_focused()
     photograph(page, "exhausted")
+
+
+@pytest.mark.parametrize("way", ["Escape", "Enter twice", "Cancel"])
+def test_an_answer_is_not_used_up_by_one_click(server: Serving, visit: Open, way: str) -> None:
+    page = visit(server)
+    live(page)
+    before = server.ask("GET", "/v1/queries")["queries"][0]["releases"]
+    opener = card(page, "visitors").get_by_role("button", name="Answer now")
+    opener.press("Enter")
+    dialog = page.get_by_role("dialog", name="Answer “visitors” now?")
+    expect(dialog).to_be_visible()
+    if way == "Cancel":
+        dialog.get_by_role("button", name="Cancel").click()
+    else:
+        page.keyboard.press(way.split()[0])
+    expect(dialog).to_be_hidden()
+    expect(opener).to_be_focused()
+    assert server.ask("GET", "/v1/queries")["queries"][0]["releases"] == before
 
 
 def test_a_refusal_is_shown_in_the_server_s_words(server: Serving, visit: Open) -> None:
@@ -68,7 +99,58 @@ def test_a_refusal_is_shown_in_the_server_s_words(server: Serving, visit: Open) 
     refusal = '{"error": {"code": "budget_exhausted", "message": "all 3 release(s) were made"}}'
     page.route("**/v1/queries/visitors/release", lambda route: route.fulfill(status=409, body=refusal))
     card(page, "visitors").get_by_role("button", name="Answer now").click()
+    page.get_by_role("dialog").get_by_role("button", name="Use one answer").click()
     expect(card(page, "visitors").get_by_role("alert")).to_have_text("all 3 release(s) were made")
+
+
+UNSURE = """
+[stream]
+name = "clinic"
+columns = { user = "string", page = "string", region = "string", wait = "double" }
+user = "user"
+
+[[query]]
+name = "visitors"
+sql = "SELECT COUNT(DISTINCT user) FROM clinic"
+epsilon = 0.05
+expected = 500
+releases = 20
+
+[[query]]
+name = "longest wait"
+sql = "SELECT MAX(wait) FROM clinic"
+epsilon = 1.0
+lower = 0
+upper = 120
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_answers_that_are_no_plain_numbers(tmp_path: Path, visit: Open, width: int) -> None:
+    """A range that says nothing is called too uncertain, the number in the table; an extreme is told in ranks."""
+    with serving(tmp_path, config=UNSURE) as own:
+        own.send(3_000)
+        for name in ("visitors", "longest wait"):
+            own.ask("POST", f"/v1/queries/{name.replace(' ', '%20')}/release")
+        page = visit(own)
+        page.set_viewport_size({"width": width, "height": 900})
+        live(page)
+        expect(card(page, "visitors").locator(".figure")).to_have_text("Too uncertain")
+        expect(card(page, "visitors")).to_contain_text("What would help: a larger epsilon, fewer releases.")
+        card(page, "visitors").get_by_text("History as a table").click()
+        shown = card(page, "visitors").locator("tbody td").nth(2)
+        expect(shown).to_have_text(re.compile(r"^[\d,.]+$"))
+        expect(card(page, "longest wait").locator(".figure")).to_have_text(re.compile(r"^At least [\d.]+$"))
+        expect(card(page, "longest wait").locator(".range")).to_have_text(
+            re.compile(r"^95%: at most [\d,]+ of about [\d,]+ values lie above [\d.]+$")
+        )
+        expect(card(page, "longest wait")).to_contain_text("The one paid answer was given. It stays published")
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        photograph(page, f"unsure-{width}")
+        card(page, "visitors").get_by_role("button", name="Answer now").click()
+        expect(page.get_by_role("dialog")).to_contain_text("18 answers will be left")
+        photograph(page, f"asking-{width}")
+        page.close()  # before the server is gone
 
 
 def test_budget_gauge_per_unit(server: Serving, visit: Open) -> None:

@@ -129,16 +129,16 @@ def test_aggregates(
     assert answer["value"] == pytest.approx(float(truth), abs=tolerance)
 
 
-@pytest.mark.parametrize("epsilon", [math.inf, 2.0])
+@pytest.mark.parametrize("epsilon", [math.inf, 20.0])
 def test_what_is_said_of_an_extreme_and_of_a_bracket(table: pa.Table, tmp_path: Path, epsilon: float) -> None:
     """Both are public records with words, and every way out has them."""
     queries = [
-        {"name": "highest", "sql": "SELECT MAX(value) FROM s", "epsilon": 2.0, **BOUNDS},
+        {"name": "highest", "sql": "SELECT MAX(value) FROM s", "epsilon": 20.0, **BOUNDS},
         {
             "name": "heavy",
-            "sql": "SELECT HEAVY_HITTERS(user, age, 300) FROM s WHERE age IS NOT NULL",
+            "sql": "SELECT HEAVY_HITTERS(user, age, 150) FROM s WHERE age IS NOT NULL",
             "universe": USERS,
-            "epsilon": 2.0,
+            "epsilon": 20.0,
         },
     ]
     pyarrow.csv.write_csv(table, tmp_path / "rows.csv")
@@ -159,7 +159,7 @@ def test_what_is_said_of_an_extreme_and_of_a_bracket(table: pa.Table, tmp_path: 
     low, high = heavy["interval"]
     assert heavy["statement"].startswith("between ")
     if math.isinf(epsilon):
-        net = ask(table, 'SELECT count(*) FROM (SELECT sum(age) AS n FROM s GROUP BY "user") WHERE n >= 300')[0][0]
+        net = ask(table, 'SELECT count(*) FROM (SELECT sum(age) AS n FROM s GROUP BY "user") WHERE n >= 150')[0][0]
         assert low <= net <= high
         assert 63.5 <= highest["value"] <= 64.0
     assert "between" in table_text

@@ -41,11 +41,15 @@ def answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         for answer in answers:
             if "beyond" in answer:
                 console.print(escape(f"{answer['name']}: {answer['statement']}"))
+            if "help" in answer:
+                console.print(escape(f"{answer['name']}: too uncertain to use; what would help: {answer['help']}"))
     return captured.get()
 
 
 def _estimate(answer: dict[str, Any]) -> str:
     """Return the value; of what has none or is an end, the first words of what is said of it."""
+    if answer.get("too_uncertain"):
+        return "too uncertain"
     if "statement" not in answer:
         return _figure(answer["value"])
     first: str = answer["statement"].partition(";")[0].removesuffix(" (95%)")

@@ -67,6 +67,7 @@ def check(
         harden()
     with outcome():
         from panstream.engine.config import load_config
+        from panstream.engine.explain import uncertain
         from panstream.engine.plan import plan_all
         from panstream.engine.select import Selector
 
@@ -77,6 +78,8 @@ def check(
         names = ", ".join(plan.config.name for plan in plans)
         count = "1 query" if len(plans) == 1 else f"{len(plans)} queries"
         typer.echo(f"{config.name} is sound: stream {loaded.stream.name}, {count} ({names})")
+        for text in uncertain(plans):
+            typer.echo(f"warning: {text}", err=True)
         if rows and _report(loaded, rows, format):
             raise typer.Exit(1)
 

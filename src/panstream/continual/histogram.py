@@ -145,7 +145,16 @@ class RangeHistogram(Tree):
         """Return any quantile after the last tick, from numbers that are public already: it costs nothing."""
         if not 0 <= quantile <= 1:
             raise InvalidParameter(f"quantile must be in [0, 1], got quantile={quantile}")
-        total = self.engine.totals(state)
+        return self._from_totals(self.engine.totals(state), quantile)
+
+    def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
+        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise moved it."""
+        sizes = [
+            rows / self.branching**level for level in range(1, self.depth + 1) for _ in range(self.branching**level)
+        ]
+        return self._from_totals(np.array([*sizes, self.engine.variance_at(ticks)]), self.quantile)
+
+    def _from_totals(self, total: NDArray[np.float64], quantile: float) -> Estimate:
         value, error = self._read_off(total[:-1], quantile, total[-1])
         known = math.isfinite(value)
         extreme = (

@@ -73,6 +73,13 @@ class Parts:
                 first *= first
             np.power(rows, self.degree, out=last)
 
+    def evenly(self) -> NDArray[np.float64]:
+        """Return the parts of an average row, for values that lie evenly over the range."""
+        size = float(self.steps) ** self.degree
+        if self.replaces:
+            return np.array([size / 2] if self.degree == 1 else [0.0, size / 3])
+        return np.full(self.width, size / self.width)
+
     def count(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
         """Return the number of events, NaN where it does not suffice, and its standard error.
 
@@ -190,6 +197,10 @@ class ContinualMean(Tree):
         """Write what each row adds to a leaf."""
         self.parts.spread(rows, leaves)
 
+    def evenly(self) -> NDArray[np.float64]:
+        """Return what an average row adds to a leaf."""
+        return self.parts.evenly()
+
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
         """Return the ratio of the sums with its error by the delta method."""
         count, _ = self.parts.count(sums, variances, events)
@@ -301,6 +312,10 @@ class ContinualVariance(Tree):
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Write what each row adds to a leaf."""
         self.parts.spread(rows, leaves)
+
+    def evenly(self) -> NDArray[np.float64]:
+        """Return what an average row adds to a leaf."""
+        return self.parts.evenly()
 
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
         """Return the variance with its error by the delta method."""

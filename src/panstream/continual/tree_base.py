@@ -288,6 +288,17 @@ class Tree(Algorithm[TreeState]):
         value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([state.events]))
         return self.describe(float(value[0]), float(error[0]), self.engine.law(state.epoch), released)
 
+    def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
+        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise moved it."""
+        value, error = self.decode(
+            rows * self.evenly()[np.newaxis], np.array([self.engine.variance_at(ticks)]), np.array([round(rows)])
+        )
+        return self.describe(float(value[0]), float(error[0]), self.engine.law(), ())
+
+    def evenly(self) -> NDArray[np.float64]:
+        """Return what an average row adds to a leaf, where values lie evenly over the range."""
+        return np.zeros(self.width)
+
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
         """Return values and standard errors, slot by slot, from the estimated sums of all parts."""
         return sums[:, 0] * self.scale, np.sqrt(variances) * self.scale

@@ -168,6 +168,15 @@ class TreeEngine:
             found.append((*before, (epoch_noise(number, within, kind).worst, self.law(number))))
         return found
 
+    def variance_at(self, ticks: int) -> float:
+        """Return the variance of a part's sum in the answer after ``ticks`` slots."""
+        if self.bounded is not None:
+            return self.bounded.noise(ticks).last * self.law().variance
+        kind = self.one_step_ticks
+        epoch, slots = epoch_of(ticks, kind)
+        before = sum(epoch_noise(e, epoch_shape(e, kind).slots, kind).last * self.law(e).variance for e in range(epoch))
+        return before + epoch_noise(epoch, slots, kind).last * self.law(epoch).variance
+
     def _noisy(self, epoch: int) -> slice:
         """Return the rows whose accumulators are noised between steps."""
         return slice(1 if self.one_step_ticks else 0, self.shape(epoch).rows)

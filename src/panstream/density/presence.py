@@ -233,6 +233,11 @@ class Presence(Algorithm[PresenceState]):
             rule=rule,
         )
 
+    def foreseen(self, density: float) -> Estimate:
+        """Return what a release gives where the number of ones is as expected at ``density``, nothing being announced."""
+        law = self.law
+        return self._decode((round(self.cells * (law.p0 + (law.p1 - law.p0) * density)),), np.array([self.cells]), 0)
+
     def _variance(self, density: float, phases: int = 0) -> float:
         """Return the variance of the estimate at ``density``, without the release noise."""
         law = self.law

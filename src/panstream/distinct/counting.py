@@ -176,7 +176,14 @@ class CellCounter(Algorithm[BitmapState]):
     def _decode(self, ones: NDArray[np.int64], sizes: NDArray[np.int64]) -> Estimate:
         decoder, phases = self.law.decoder, len(ones).bit_length() - 1
         empty = decoder.pattern_weights(phases) @ (sizes * decoder.zero + ones * (decoder.one - decoder.zero))
-        likelihood = Likelihood(self.moments(phases), empty)
+        return self._read(Likelihood(self.moments(phases), empty), tuple(int(count) for count in ones.ravel()))
+
+    def foreseen(self, users: float) -> Estimate:
+        """Return what a release gives where every level is as full as expected when ``users`` came."""
+        moments = self.moments()
+        return self._read(Likelihood(moments, moments.at(users)[0]), ())
+
+    def _read(self, likelihood: Likelihood, released: tuple[int, ...]) -> Estimate:
         fit = likelihood.fit()
         return Estimate.clipped(
             fit.unbiased,
@@ -184,7 +191,7 @@ class CellCounter(Algorithm[BitmapState]):
             standard_error=fit.standard_error,
             claim=self.claim(),
             name="distinct users",
-            released=tuple(int(count) for count in ones.ravel()),
+            released=released,
             rule=lambda level: likelihood.interval(fit, level),
         )
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from panstream.continual.histogram import RangeHistogram
-from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.tree_base import Tree
-from panstream.density.optbern import OptBern
-from panstream.distinct.bitmap import Bitmap
 from panstream.durations import say_duration
+from panstream.engine.certainty import doubt
 from panstream.engine.config import Config, StreamConfig
+from panstream.engine.foresee import foresee
 from panstream.engine.intake import INTAKES, revealing, step_length, with_facts
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
-from panstream.statistics import UserBits
 
-__all__ = ["Explained", "expected_errors", "explain"]
-
-_BETA = 0.05
-_EVENTS = (1_000, 10_000, 100_000, 1_000_000)
+__all__ = ["Explained", "expected_errors", "explain", "uncertain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +79,10 @@ class Explained:
                     "state_bytes": plan.state_bytes,
                     "groups": len(plan.groups),
                     "answers": when(plan),
-                    "error_95": [{"at": at, "error": error} for at, error in expected_errors(plan)],
+                    "error_95": [
+                        {"at": at, "error": error if math.isfinite(error) else None}
+                        for at, error in expected_errors(plan)
+                    ],
                     "claim": plan.claim.to_json(),
                 }
                 for plan in self.plans
@@ -93,7 +90,7 @@ class Explained:
             "totals": self.totals(),
             "step": self.step,
             "intakes": self.intakes(),
-            "warnings": self.warnings(),
+            "warnings": [*self.warnings(), *uncertain(self.plans)],
         }
 
     def text(self) -> str:
@@ -107,6 +104,7 @@ class Explained:
                 ("answers", when(plan) + _counted(plan, self.config.stream)),
                 ("state", f"{plan.state_bytes:,} bytes" + _groups(plan)),
                 *[("error, 95%", f"{_figure(error)} {at}") for at, error in expected_errors(plan)],
+                *[("warning", text) for text in [doubt(plan)] if text],
                 *[("announced", text) for text in [self._announced(plan)] if text],
                 *plan.claim.rows(),
             ]
@@ -153,24 +151,14 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
 
 
 def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
-    """Return (at what size, error that is exceeded in 5% of cases), from public parameters only."""
-    algorithm = plan.algorithm
-    if isinstance(algorithm, UserBits):
-        sizes = dict.fromkeys(max(1, round(algorithm.users * share)) for share in (0.01, 0.1, 0.5, 1.0))
-        return [(f"users, if {users:,} come", 1.96 * algorithm.standard_error(users)) for users in sizes]
-    if isinstance(algorithm, Bitmap):
-        about = int(plan.config.expected or 100_000)
-        sizes = dict.fromkeys(max(100, about * factor // 100) for factor in (1, 10, 100, 1000))
-        return [(f"users, if {n:,} come", 1.96 * n * algorithm.relative_error(n)) for n in sizes]
-    if isinstance(algorithm, ContinualMean | ContinualVariance):
-        what = "of the variance, " if isinstance(algorithm, ContinualVariance) else ""
-        return [(f"{what}with {events:,} rows", algorithm.error(beta=_BETA, events=events)) for events in _EVENTS]
-    if isinstance(algorithm, RangeHistogram):
-        return [("rows in rank, and one cell of the range", algorithm.error(beta=_BETA))]
-    if isinstance(algorithm, Tree):
-        ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
-        return [(f"at release {tick:,}", algorithm.error(beta=_BETA, ticks=tick)) for tick in ticks]
-    return [("of the density" if isinstance(algorithm, OptBern) else "whatever comes", algorithm.error(beta=_BETA))]
+    """Return (at what size, how far the 95% interval will reach from the answer), from public parameters only."""
+    return [(foreseen.at, foreseen.error) for foreseen in foresee(plan)]
+
+
+def uncertain(plans: tuple[QueryPlan, ...]) -> list[str]:
+    """Return which queries will answer with too little certainty at the sizes that are expected, and what would help."""
+    found = [(plan.config.name, doubt(plan)) for plan in plans]
+    return [f"[[query]] {name}: {text}" for name, text in found if text is not None]
 
 
 def _say_step(step: float) -> str:
@@ -187,4 +175,6 @@ def _row(name: str, text: str) -> str:
 
 
 def _figure(number: float) -> str:
+    if math.isinf(number):
+        return "without bound"
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"

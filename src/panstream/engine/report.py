@@ -28,6 +28,7 @@ COLUMNS = (
     "unit",
     "beyond",
     "statement",
+    "too_uncertain",
 )
 
 
@@ -77,7 +78,8 @@ def write(engine: Engine, path: Path) -> int:
         from panstream.engine.arrow import pa
 
         texts, whole = ("query", "time", "window", "until", "unit", "statement"), ("number", "beyond")
-        types = [pa.string() if name in texts else pa.int64() if name in whole else pa.float64() for name in COLUMNS]
+        kinds = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(whole, pa.int64()), "too_uncertain": pa.bool_()}
+        types = [kinds.get(name, pa.float64()) for name in COLUMNS]
         columns = [pa.array([row[at] for row in rows], type) for at, type in enumerate(types)]
         import pyarrow.parquet as parquet
 
@@ -93,7 +95,7 @@ def _row(release: Release) -> list[Any]:
     window = record.get("window", [None])[0]
     epsilon = float(record["epsilon"])
     figures = [record["value"], record["standard_error"], low, high, epsilon]
-    more = [record["claim"]["unit"], record.get("beyond"), record.get("statement")]
+    more = [record["claim"]["unit"], record.get("beyond"), record.get("statement"), record.get("too_uncertain", False)]
     return [release.query, release.number, release.time, window, record.get("until"), *figures, *more]
 
 

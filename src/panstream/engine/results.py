@@ -6,13 +6,14 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from panstream.engine.certainty import help_for, too_uncertain
 from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
 from panstream.store.releases import Release
 
 __all__ = ["EXTRA", "iso", "record", "series_name"]
 
-EXTRA = ("group", "window", "until", "beyond", "statement")
+EXTRA = ("group", "window", "until", "beyond", "statement", "too_uncertain", "help")
 """Fields of a record that only some answers have."""
 
 
@@ -28,6 +29,8 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
         fields["window"] = [iso(drawn.window * length), iso((drawn.window + 1) * length)]
     if drawn.until is not None:
         fields["until"] = iso(drawn.until)
+    if too_uncertain(plan, drawn.estimate):
+        fields |= {"too_uncertain": True, "help": help_for(plan)}
     return Release(query=series_name(plan, drawn.group), number=drawn.number, time=stamp, record=_finite(fields))
 
 

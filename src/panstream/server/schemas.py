@@ -153,7 +153,7 @@ SCHEMAS: dict[str, Any] = {
             "queries": _list(_ref("Query")),
         }
     ),
-    "Release": _object(_RELEASE, optional=("group", "window", "until", "beyond", "statement")),
+    "Release": _object(_RELEASE, optional=("group", "window", "until", "beyond", "statement", "too_uncertain", "help")),
     "Releases": _object({"releases": _list(_ref("Release"))}),
     "LedgerState": _object(
         {

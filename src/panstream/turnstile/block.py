@@ -131,6 +131,15 @@ class BlockCounter(ModularCounter):
             rule=rule,
         )
 
+    def foreseen(self, total: float) -> Estimate:
+        """Return what a release gives where the counts are as expected at a sum of ``total``, from users at the crop."""
+        law, row = self.law, self.cells // self.levels
+        shares = self._shares if self.placement.open else np.array([self.cells / self.placement.population])
+        load = total * shares / (row * self.crop)
+        fill = -np.expm1(-load) if self.placement.open else np.minimum(load, 1.0)
+        plus = row * (law.elsewhere + law.gap * (1 - fill)) * self.crop / self._unit
+        return self._decode(tuple(round(float(count)) for count in plus))
+
     def collision_factor(self, read: float) -> float:
         """Return by how much the sum of one level may be larger than ``read`` because users share buckets.
 

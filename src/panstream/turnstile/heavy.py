@@ -216,6 +216,14 @@ class HeavyHitterCount(ModularCounter):
             rule=lambda level: (below.interval(lower, level)[0], linear.interval(upper, level)[1]),
         )
 
+    def foreseen(self, heavy: float) -> Estimate:
+        """Return what a release gives where the counts are as expected with ``heavy`` users far above, and nobody near."""
+        law, cells = self.law, self.cells
+        users = cells if self.placement.open else self.placement.population
+        below = self.readings * law.elsewhere + law.gap * (1 - min(heavy / users, 1.0))
+        read = [cells * below, cells * law.elsewhere][: self._outputs]
+        return self._decode(tuple(round(count / self._unit) for count in read))
+
     def _unbiased(self, read: int, readings: int) -> float:
         """Return the number of users beyond ``readings`` blocks, of which ``read`` were plus."""
         law, cells = self.law, self.cells

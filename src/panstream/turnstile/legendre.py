@@ -92,6 +92,14 @@ class LegendreCounter(ModularCounter):
         unbiased = (sampled - zero) * users / sampled
         return self._linear().estimate(unbiased, claim=self.claim(), name="distinct users", released=released)
 
+    def foreseen(self, users: float) -> Estimate:
+        """Return what a release gives where the counts are as expected when ``users`` have a net weight."""
+        law, sampled = self.law, self.cells
+        if self.placement.open:
+            return self._decode(tuple(round(float(mean)) for mean in self.occupancy.mean(users)))
+        zero = 1 - min(users / self.placement.population, 1.0)
+        return self._decode((round(sampled * (law.elsewhere + law.gap * zero)),))
+
     def _linear(self) -> Linear:
         law, sampled, users = self.law, self.cells, self.placement.population
         scale = users / sampled / law.gap

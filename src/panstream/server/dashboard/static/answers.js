@@ -1,6 +1,7 @@
 // The page "Answers": every question with its latest answer, its history, and what is left to ask.
 
 import * as api from "./api.js";
+import { Asking } from "./asking.js";
 import { History, drawable, interval } from "./chart.js";
 import { h, say, show } from "./dom.js";
 import { answer, loss, many, moment } from "./format.js";
@@ -41,8 +42,10 @@ class Card {
     this.range = h("p", { class: "range" });
     this.when = h("p", { class: "when" });
     this.left = h("p", { class: "left" });
+    this.unsure = h("p", { class: "unsure" });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
-    this.button = h("button", { class: "main", type: "button", onclick: () => this.release() }, "Answer now");
+    this.button = h("button", { class: "main", type: "button", "aria-haspopup": "dialog", onclick: () => this.ask() }, "Answer now");
+    this.asking = new Asking(`${id}-asking`, this.button, () => this.release());
     this.groups = h("div", { class: "groups" });
     this.history = new History(`History of ${query.name}`);
     this.table = h("tbody");
@@ -52,9 +55,9 @@ class Card {
     this.node = h("section", { class: "card", "aria-labelledby": id },
       h("header", null, h("h2", { id }, query.name), h("p", { class: "chip" }, rhythm(query))),
       h("div", { class: "split" },
-        h("div", { class: "latest" }, this.value, this.range, this.when, this.left, this.button, this.problem),
+        h("div", { class: "latest" }, this.value, this.range, this.unsure, this.when, this.left, this.button, this.problem),
         this.side = h("div", { class: "side" }, this.groups, this.history.node)),
-      h("div", { class: "under" }, promise(query), this.more));
+      h("div", { class: "under" }, promise(query), this.more), this.asking.node);
     this.query = query;
   }
 
@@ -64,14 +67,15 @@ class Card {
     const last = known.at(-1);
     this.node.dataset.empty = String(!last);
     const said = last && answer(last);
-    say(this.value, last ? said.value : "No answer yet");
+    say(this.value, last ? said.shown : "No answer yet");
     this.value.classList.toggle("none", !last);
-    this.value.classList.toggle("words", Boolean(last?.statement));
-    say(this.range, last ? (last.statement ? `with 95%${said.more ? `: ${said.more}` : ""}` : `95%: ${said.low} to ${said.high}`) : "");
+    this.value.classList.toggle("words", Boolean(last?.statement || last?.too_uncertain));
+    say(this.unsure, last?.too_uncertain ? `The range reaches further than the answer itself. What would help: ${last.help}.` : "");
+    say(this.range, last ? (last.statement ? `95%${said.more ? `: ${said.more}` : ""}` : `95%: ${said.low} to ${said.high}`) : "");
     say(this.when, last ? `${about(last)}answer ${last.number}, ${moment(last.time)}` : "");
     const { planned } = query.releases;
     const made = Math.max(query.releases.made, last?.number ?? 0); // an answer may be here before its count
-    say(this.left, planned === null ? `${many(made, "answer")} so far` : query.finished ? `All ${many(planned, "paid answer")} were given. They stay published; nothing more can be asked of this data.` : `${made.toLocaleString("en")} of ${many(planned, "answer")} given`);
+    say(this.left, planned === null ? `${many(made, "answer")} so far` : query.finished ? `${planned === 1 ? "The one paid answer was given. It stays" : `All ${many(planned, "paid answer")} were given. They stay`} published; nothing more can be asked of this data.` : `${made.toLocaleString("en")} of ${many(planned, "answer")} given`);
     this.left.classList.toggle("spent", query.finished);
     this.button.hidden = !query.on_demand || query.finished;
     this.#groups(query);
@@ -91,7 +95,7 @@ class Card {
     if (!this.more.open || wanted === this.tabled) return;
     this.tabled = wanted;
     show(this.table, known.slice(-500).reverse().map((release) => {
-      const { value, low, high } = answer(release);
+      const { value, low, high } = answer(release); // the number stays readable here
       return h("tr", null, [String(release.number), moment(release.time), value, low, high].map((text) => h("td", null, text)));
     }));
   }
@@ -106,13 +110,18 @@ class Card {
       h("button", { type: "button", class: "group", "data-series": name, "aria-pressed": String(name === this.chosen), onclick: () => this.choose(name) },
         h("span", { class: "key" }, release?.group ? Object.values(release.group).join(", ") : name.replace(/^.*\[(.*)\]$/, "$1")),
         release && drawable(release) ? interval(release, scale) : h("span", { class: "interval" }),
-        h("span", { class: "number" }, release ? answer(release).value : "–"))))));
+        h("span", { class: "number" }, release ? answer(release).shown : "–"))))));
     if (focused) [...this.groups.querySelectorAll("button")].find((button) => button.dataset.series === focused)?.focus();
   }
 
   choose(name) {
     this.chosen = name;
     this.update(this.query);
+  }
+
+  ask() {
+    const last = (this.store.series.get(this.chosen) ?? []).at(-1);
+    this.asking.open(this.query, Math.max(this.query.releases.made, last?.number ?? 0));
   }
 
   async release() {

@@ -131,7 +131,8 @@ store.addEventListener("change", ({ detail: { kind, detail } }) => {
   else update();
   if (kind === "release") {
     const { value, low, high } = answer(detail);
-    speak(`New answer: ${detail.series}, ${detail.statement ?? `${value}, between ${low} and ${high}`}.`);
+    const words = detail.too_uncertain ? "too uncertain" : detail.statement ?? `${value}, between ${low} and ${high}`;
+    speak(`New answer: ${detail.series}, ${words}.`);
   }
   if (kind === "status" && store.status === "denied") openToken();
 });

@@ -93,7 +93,7 @@ export class History {
   #read(at) {
     const release = this.#releases[at ?? -1];
     const said = release && answer(release);
-    this.readout.textContent = release ? `${moment(release.until ?? release.time)}   ${said.value}   ${release.statement ? `with 95%${said.more ? `: ${said.more}` : ""}` : `95%: ${said.low} to ${said.high}`}` : "";
+    this.readout.textContent = release ? `${moment(release.until ?? release.time)}   ${said.value}   ${release.statement ? `95%${said.more ? `: ${said.more}` : ""}` : `95%: ${said.low} to ${said.high}`}` : "";
   }
 }
 

@@ -11,12 +11,12 @@ export function number(value, width = 0) {
 }
 
 /** An answer and the ends of its range, all with the same digits; an answer that is no number says what it is. */
-export function answer({ value, interval: [low, high], statement }) {
+export function answer({ value, interval: [low, high], statement, too_uncertain: unsure }) {
   const width = low === null || high === null ? 0 : Math.min(high - low, 10);
   const ends = { low: low === null ? "−∞" : number(low, width), high: high === null ? "∞" : number(high, width) };
-  const words = statement?.replace(/ \(95%\)$/, "").split("; ") ?? [];
-  const shown = value === null && statement ? `${ends.low} to ${ends.high}` : words[0] ?? number(value, width);
-  return { value: shown, ...ends, more: words.slice(1).join("; ") };
+  const words = statement?.replace(/ \(95%\)$/, "").replace(/^./, (first) => first.toUpperCase()).split("; ") ?? [];
+  const said = value === null && statement ? `${ends.low} to ${ends.high}` : words[0] ?? number(value, width);
+  return { value: said, shown: unsure ? "Too uncertain" : said, ...ends, more: words.slice(1).join("; ") };
 }
 
 /** A privacy loss: short, and honest about infinity. */
