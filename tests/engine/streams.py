@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from panstream.engine.arrow import arrow_mask
 from panstream.engine.config import Config, read_config
 from panstream.engine.selection import Chosen, Rows
 
@@ -47,3 +48,8 @@ def rows(names: list[str], ids: Any = None, *, count: int | None = None, times: 
         times=None if times is None else np.asarray(times, float),
         **more,
     )
+
+
+def good(batch: Any) -> Any:
+    """Return the columns of a micro-batch or piece without the rows that cannot be used."""
+    return batch.columns if batch.faults is None else batch.columns.filter(arrow_mask(~batch.faults.bad))

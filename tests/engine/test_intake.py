@@ -41,7 +41,7 @@ class Scripted:
         for second in self._seconds:
             for rows in second:
                 columns = pa.RecordBatch.from_pydict({"user": pa.array(range(rows), pa.int64())})
-                yield MicroBatch(columns=columns, rows_read=rows, token=rows)
+                yield MicroBatch(columns=columns, token=rows)
             self._clock[0] += 1.0
             yield None
 

@@ -52,7 +52,7 @@ class Listed:
 
 def batch(number: int, size: int = 10) -> MicroBatch:
     columns = pa.RecordBatch.from_pydict({"user": list(range(number * size, (number + 1) * size))})
-    return MicroBatch(columns=columns, rows_read=size, producer="p", sequence=number + 1, token=number)
+    return MicroBatch(columns=columns, producer="p", sequence=number + 1, token=number)
 
 
 def run(settings: Config, source: Listed) -> tuple[Any, list[float]]:

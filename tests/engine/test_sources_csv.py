@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from engine.streams import good
 from panstream.engine.rows import BadRowError, MicroBatch, RowSchema, SourceError
 from panstream.engine.sources.coalesce import Coalescer
 from panstream.engine.sources.csv import CsvParser
@@ -62,10 +63,10 @@ def read(
     """Return the good rows as tuples, and the reasons of the bad ones by number."""
     found, bad, total = [], {}, 0
     for batch in batches(text, columns, **settings):  # type: ignore[arg-type]
-        found += list(zip(*(column.to_pylist() for column in batch.columns.columns), strict=True))
+        found += list(zip(*(column.to_pylist() for column in good(batch).columns), strict=True))
         bad |= {fault.row: fault.reason for fault in batch.bad_rows}
-        assert len(batch) + len(batch.bad_rows) == batch.rows_read
-        total += batch.rows_read
+        assert good(batch).num_rows + len(batch.bad_rows) == len(batch)
+        total += len(batch)
     assert total == len(found) + len(bad)
     return found, bad
 
@@ -190,7 +191,7 @@ def test_types() -> None:
         (",5,.5,true,2024-03-01,2024-03-01,r", "column s, the user, is missing"),
         ("x,5", "the row has too few or too many fields"),
         ("x,5,.5,true,2024-03-01,2024-03-01,r,secret", "the row has too few or too many fields"),
-        (b"\xff,5,.5,true,2024-03-01,2024-03-01,r", "column s is not valid UTF-8"),
+        (b"\xff,5,.5,true,2024-03-01,2024-03-01,r", "column s is not a string of valid UTF-8"),
         (b"\xff,5", "the row has too few or too many fields"),
         (b"x,5,.5,true,2024-03-01,2024-03-01,r,\xff", "the row has too few or too many fields"),
     ],

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from engine.streams import good
 from panstream.engine.rows import MicroBatch, RowSchema, SourceError
 from panstream.engine.sources import FileSource, FollowSource, RedisSource, TextOptions, open_source
 from panstream.engine.sources.files import _tell
@@ -33,7 +34,7 @@ def csv_of(numbers: range) -> bytes:
 
 
 def numbers(batches: list[MicroBatch | None]) -> list[int]:
-    return [n for batch in batches if batch is not None for n in batch.columns.column("n").to_pylist()]
+    return [n for batch in batches if batch is not None for n in good(batch).column("n").to_pylist()]
 
 
 # --- which files ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.streams import good
 from panstream.engine.rows import MicroBatch, RowSchema, SourceError
 from panstream.engine.sources import FollowSource
 
@@ -49,7 +50,7 @@ def append(path: Path, text: str) -> Callable[[], object]:
 
 
 def numbers(batches: list[MicroBatch]) -> list[int]:
-    return [n for batch in batches for n in batch.columns.column("n").to_pylist()]
+    return [n for batch in batches for n in good(batch).column("n").to_pylist()]
 
 
 def applied_by(batches: list[MicroBatch]) -> dict[str, int]:

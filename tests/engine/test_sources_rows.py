@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.streams import good
 from panstream.engine.config import StreamConfig
 from panstream.engine.memory import Lent, wipe_array
-from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema, SourceError, arrow_type
+from panstream.engine.rows import BadRow, BadRowError, Faults, MicroBatch, RowSchema, SourceError, arrow_type
 from panstream.engine.sources import TableSource
 from panstream.engine.sources.ahead import read_ahead
 from panstream.engine.sources.coalesce import Coalescer
@@ -26,9 +27,8 @@ SCHEMA = RowSchema(columns={"n": "int"})
 
 def piece_of(numbers: list[int | None]) -> Piece:
     """A piece in which ``None`` stands for a bad row."""
-    good = [number for number in numbers if number is not None]
-    bad = [(position, "bad") for position, number in enumerate(numbers) if number is None]
-    return Piece(pa.record_batch({"n": pa.array(good, pa.int64())}), len(numbers), bad)
+    codes = np.array([SCHEMA.misfit("n") if number is None else 0 for number in numbers], np.uint16)
+    return Piece(pa.record_batch({"n": pa.array(numbers, pa.int64())}), Faults(codes, SCHEMA) if codes.any() else None)
 
 
 # --- coalescing -------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def test_batches_depend_on_row_numbers_only(pieces: list[list[bool]], size: int,
         row += len(piece)
     batches += list(coalescer.flush())
     expected = [list(range(start, min(start + size, len(rows)))) for start in range(skip, len(rows), size)]
-    assert [batch.columns.column("n").to_pylist() for batch in batches] == [
+    assert [good(batch).column("n").to_pylist() for batch in batches] == [
         [row for row in span if rows[row]] for span in expected
     ]
     assert [[bad.row for bad in batch.bad_rows] for batch in batches] == [
@@ -59,7 +59,9 @@ def test_batches_depend_on_row_numbers_only(pieces: list[list[bool]], size: int,
     assert [batch.sequence for batch in batches] == [span[-1] + 1 for span in expected]
     assert [batch.first_row for batch in batches] == [span[0] for span in expected]
     for batch in batches:
-        assert batch.row_numbers().tolist() == [number + 1 for number in batch.columns.column("n").to_pylist()]
+        fine = np.ones(len(batch), bool) if batch.faults is None else ~batch.faults.bad
+        numbers = batch.row_numbers()[fine].tolist()
+        assert numbers == [number + 1 for number in good(batch).column("n").to_pylist()]
 
 
 def test_time_lets_a_batch_go() -> None:
@@ -81,7 +83,7 @@ def test_stop_at_a_bad_row() -> None:
     schema = RowSchema(columns={"n": "int"}, on_bad_row="stop")
     coalescer = Coalescer(schema, rows=3, producer="p", place="visits.csv", skip=2)
     assert list(coalescer.add(piece_of([0, None]))) == []  # passed over, applied by an earlier run
-    with pytest.raises(BadRowError, match=r"visits.csv, row 4: bad") as caught:
+    with pytest.raises(BadRowError, match=r"visits.csv, row 4: column n is not") as caught:
         list(coalescer.add(piece_of([2, None])))
     assert caught.value.row == 4
 
@@ -90,12 +92,12 @@ def test_pieces_of_different_encoding() -> None:
     schema = RowSchema(columns={"s": "string"})
     coalescer = Coalescer(schema, rows=100, producer="p", place="p")
     for words in (pa.array(["a", None]), pa.array(["b"]).dictionary_encode(), pa.array(["c"]).dictionary_encode()):
-        list(coalescer.add(Piece(pa.record_batch({"s": words}), len(words), [])))
+        list(coalescer.add(Piece(pa.record_batch({"s": words}))))
     (batch,) = coalescer.flush()
     assert batch.columns.column("s").to_pylist() == ["a", None, "b", "c"]
     for words in (["a", "b"], ["c", None, "a"]):
         coded = pa.array(words).dictionary_encode()
-        list(coalescer.add(Piece(pa.record_batch({"s": coded}), len(words), [])))
+        list(coalescer.add(Piece(pa.record_batch({"s": coded}))))
     (batch,) = coalescer.flush()
     assert batch.columns.column("s").to_pylist() == ["a", "b", "c", None, "a"]
 
@@ -104,7 +106,7 @@ def test_pieces_of_different_encoding() -> None:
 
 
 def batch_of(number: int) -> MicroBatch:
-    return MicroBatch(columns=pa.record_batch({"n": pa.array([number], pa.int64())}), rows_read=1)
+    return MicroBatch(columns=pa.record_batch({"n": pa.array([number], pa.int64())}))
 
 
 def value_of(batch: MicroBatch | None) -> object:
@@ -192,9 +194,9 @@ def test_wiping_a_batch() -> None:
         [pa.record_batch({kind: pa.array(v, arrow_type(kind)) for kind, v in ROWS.items()})] * 2
     )
     views = [np.frombuffer(column.buffers()[-1], np.uint8) for column in columns.columns]
-    MicroBatch(columns=columns, rows_read=20, lent=Lent.of(columns.columns)).wipe()
+    MicroBatch(columns=columns, lent=Lent.of(columns.columns)).wipe()
     assert all(view.any() for view in views)
-    batch = MicroBatch(columns=columns, rows_read=20)
+    batch = MicroBatch(columns=columns)
     batch.wipe()
     assert not any(view[:-2].any() for view in views)
     wipe_array(pa.chunked_array([pa.array([1, 2])]))
@@ -206,7 +208,7 @@ def test_wiping_a_batch() -> None:
 
 
 def test_a_batch_shows_no_values() -> None:
-    batch = MicroBatch(columns=pa.record_batch({"n": [12345]}), rows_read=1, producer="p", sequence=1)
+    batch = MicroBatch(columns=pa.record_batch({"n": [12345]}), producer="p", sequence=1)
     assert "12345" not in repr(batch)
     assert batch.report(np.array([True]), "key is not declared") == (BadRow(row=1, reason="key is not declared"),)
 
@@ -219,8 +221,8 @@ def converted(kind: str, array: pa.Array, *, user: bool = False) -> tuple[list[o
     check_types(pa.schema([("x", array.type)]), schema, "input")
     piece = from_arrow(pa.record_batch({"x": array}), schema, owned=False)
     assert piece.rows == len(array)
-    assert piece.columns.num_rows + len(piece.bad) == len(array)
-    return piece.columns.column("x").to_pylist(), [position for position, _ in piece.bad]
+    bad = [] if piece.faults is None else np.flatnonzero(piece.faults.bad).tolist()
+    return good(piece).column("x").to_pylist(), bad
 
 
 NOON = datetime.datetime(2024, 3, 1, 12)
@@ -324,9 +326,9 @@ def test_missing_columns() -> None:
     ],
 )
 def test_text(kind: str, text: str, value: object) -> None:
-    piece = from_text({"x": pa.array([text.encode(), None], pa.binary())}, 2, RowSchema(columns={"x": kind}))
+    piece = from_text({"x": pa.array([text.encode(), None], pa.binary())}, RowSchema(columns={"x": kind}))
     assert piece.columns.column("x").to_pylist() == [value, None]
-    assert piece.bad == []
+    assert piece.faults is None
 
 
 @pytest.mark.parametrize(
@@ -342,15 +344,16 @@ def test_text(kind: str, text: str, value: object) -> None:
 )
 def test_text_that_does_not_fit(kind: str, texts: list[str | bytes]) -> None:
     encoded = [text if isinstance(text, bytes) else text.encode() for text in texts]
-    good = {"int": b"1", "double": b"1", "bool": b"1", "timestamp": b"2024-03-01", "date": b"2024-03-01"}.get(
+    fine = {"int": b"1", "double": b"1", "bool": b"1", "timestamp": b"2024-03-01", "date": b"2024-03-01"}.get(
         kind, b"a"
     )
-    mixed = [cell for text in encoded for cell in (good, text)]
-    piece = from_text({"x": pa.array(mixed, pa.binary())}, len(mixed), RowSchema(columns={"x": kind}))
-    assert [position for position, _ in piece.bad] == list(range(1, len(mixed), 2))
-    assert piece.columns.num_rows == len(texts)
-    for _, reason in piece.bad:
-        assert reason.startswith("column x is not")
+    mixed = [cell for text in encoded for cell in (fine, text)]
+    piece = from_text({"x": pa.array(mixed, pa.binary())}, RowSchema(columns={"x": kind}))
+    assert piece.faults is not None
+    assert np.flatnonzero(piece.faults.bad).tolist() == list(range(1, len(mixed), 2))
+    assert good(piece).num_rows == len(texts)
+    assert piece.columns.column("x").null_count == len(texts)
+    assert piece.faults.first() == (1, piece.faults.schema.reason(piece.faults.schema.misfit("x")))
 
 
 def test_schema_of_a_stream() -> None:
@@ -374,7 +377,7 @@ def test_tables_are_left_alone() -> None:
     batches = []
     for batch in source.batches():
         assert batch is not None
-        batches.append(batch.columns.to_pydict())
+        batches.append(good(batch).to_pydict())
         batch.wipe()
     assert batches == [{"n": [1]}, {"n": [3, 4]}]
     assert table.column("n").to_pylist() == [1, None, 3, 4]

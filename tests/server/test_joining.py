@@ -51,7 +51,7 @@ def outcome(result: Any, refusal: BaseException | None) -> tuple[Any, ...]:
     if refusal is not None:
         assert isinstance(refusal, Refusal)
         return refusal.code, refusal.row
-    return result.applied, result.rows, result.bad
+    return result.applied, result.rows
 
 
 def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> tuple[list[Any], list[float], list[int]]:
@@ -136,16 +136,14 @@ def test_together_or_one_by_one(tmp_path: Path, seed: int) -> None:
 def test_only_alike_batches_are_joined() -> None:
     words = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["x"]})
     codes = pa.RecordBatch.from_arrays([words.column(0), words.column(1).dictionary_encode()], ["user", "region"])
-    kinds = [MicroBatch(columns=each, rows_read=1) for each in (words, words, codes)]
+    kinds = [MicroBatch(columns=each) for each in (words, words, codes)]
     assert joinable(kinds) == 2
     assert joinable(kinds[2:]) == 1
-    long = MicroBatch(columns=pa.RecordBatch.from_pydict({"user": range(200_000)}), rows_read=200_000)
+    long = MicroBatch(columns=pa.RecordBatch.from_pydict({"user": range(200_000)}))
     assert joinable([long, long]) == 1
 
 
 def test_dictionaries_are_joined_by_their_words() -> None:
     one, two = (pa.array(words).dictionary_encode() for words in (["x", "y"], ["z", "x", None]))
-    batches = [
-        MicroBatch(columns=pa.RecordBatch.from_arrays([each], ["a"]), rows_read=len(each)) for each in (one, two)
-    ]
+    batches = [MicroBatch(columns=pa.RecordBatch.from_arrays([each], ["a"])) for each in (one, two)]
     assert join(batches).columns.column(0).to_pylist() == ["x", "y", "z", "x", None]

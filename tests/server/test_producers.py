@@ -86,7 +86,7 @@ def test_unused_producers_are_retired_by_the_clock(tmp_path: Path) -> None:
         def take(sender: Sender, number: int) -> bool:
             place = engine.place(sender, number)
             rows = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["north"], "amount": [1.0]})
-            selected = select(MicroBatch(columns=rows, rows_read=1))
+            selected = select(MicroBatch(columns=rows))
             return engine.apply(replace(selected, producer=place, sequence=number)).new
 
         assert [take(each, 1) for each in (idle, busy)] == [True, True]

@@ -169,8 +169,7 @@ class ClusterEngine(Engine):
                         query.reach(over, self._drawer(query), now)
                 if self._drawn:
                     self.commit()
-        # Of a batch that is cut, every piece has the size of the batch: where its unreadable rows stood is not known.
-        self._divided.expect(piece.count if piece.read is None else piece.read, origins)
+        self._divided.expect(piece.count, origins)
         if time is not None:
             piece, self._kept.begun = replace(piece, producer=None), origins[0] if origins else None
         elif begun is not None and piece.producer == begun[0]:
@@ -358,6 +357,7 @@ def _slice(rows: Rows, start: int, stop: int, sequence: int) -> Rows:
         queries={name: chosen(each) for name, each in rows.queries.items()},
         ids=None if rows.ids is None else rows.ids[start:stop],
         times=cut(rows.times),
+        bad=cut(rows.bad),
         sequence=sequence,
         numbers=numbers,
     )

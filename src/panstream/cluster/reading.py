@@ -19,7 +19,6 @@ from panstream.cluster.messages import Message, Outgoing, wipe_messages
 from panstream.cluster.partitions import Partition
 from panstream.continual.tree_base import TreeBatch
 from panstream.engine.config import Config
-from panstream.engine.memory import wipe_array
 from panstream.engine.plan import QueryPlan, needed_columns, plan_all
 from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
 from panstream.engine.running import RunningQuery
@@ -152,14 +151,16 @@ class Reader:
 
     def _cut(self, batch: MicroBatch, found: Cut) -> None:
         rows = self.select(batch)
-        known = None if rows.times is None else np.isfinite(rows.times)
-        skipped = None if known is None or known.all() else ~known
+        useless = np.zeros(rows.count, bool) if rows.bad is None else rows.bad.copy()
+        if rows.times is not None:
+            useless |= ~np.isfinite(rows.times)
+        skipped = useless.copy()
         for name, query in self.queries.items():
             bad = query.unusable(rows, rows.queries[name])
-            usable = None if skipped is None else ~skipped
+            usable = ~useless
             if bad is not None:
-                usable = ~bad if usable is None else usable & ~bad
-                skipped = bad if skipped is None else skipped | bad
+                usable &= ~bad
+                skipped |= bad
             for prepared in query.prepare(rows, rows.queries[name], usable, None):
                 for slot, checked in prepared.batches:
                     if name in self.whole:
@@ -167,12 +168,10 @@ class Reader:
                     else:
                         self._outgoing.add(name, slot, checked)
                 prepared.wipe()
-        numbers = [bad.row for bad in batch.bad_rows]
-        if skipped is not None and skipped.any():
-            numbers += batch.row_numbers()[skipped].tolist()
+        numbers = batch.row_numbers()[skipped].tolist()
         if numbers and self.config.stream.on_bad_row == "stop":
             raise BadRowError(f'row {numbers[0]} cannot be used, and on_bad_row is "stop"', row=numbers[0])
-        found.rows += batch.rows_read
+        found.rows += len(batch)
         found.skipped_count += len(numbers)
         found.skipped += numbers[: max(0, MOST_NUMBERS - len(found.skipped))]
 
@@ -181,11 +180,9 @@ def _first(piece: typed.Piece, rows: int) -> typed.Piece:
     """Return at most the first rows of a piece, and overwrite the rest."""
     if piece.rows <= rows:
         return piece
-    bad = [each for each in piece.bad if each[0] < rows]
-    kept = rows - len(bad)
-    for column in piece.columns.slice(kept).columns:
-        wipe_array(column, piece.lent)
-    return typed.Piece(piece.columns.slice(0, kept), rows, bad, lent=piece.lent)
+    first, rest = piece.split(rows)
+    rest.wipe()
+    return first
 
 
 def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

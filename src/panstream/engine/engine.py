@@ -241,6 +241,8 @@ class Engine:
     def _prepare(
         self, rows: Rows, known: Mask | None, times: NDArray[np.float64] | None, marks: NDArray[np.float64] | None
     ) -> tuple[list[tuple[RunningQuery, Prepared]], Mask | None, Mask | None]:
+        if rows.bad is not None:  # from here on: their times have moved the clock like anybody's
+            known = ~rows.bad if known is None else known & ~rows.bad
         skipped, late = None if known is None else ~known, None
         work: list[tuple[RunningQuery, Prepared]] = []
         try:

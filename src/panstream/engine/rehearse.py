@@ -43,15 +43,15 @@ def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None
 def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: MicroBatch) -> list[BadRow]:
     found = list(batch.bad_rows)
     rows = select(batch)
+    fine = np.ones(rows.count, bool) if rows.bad is None else ~rows.bad
     if rows.times is not None:
-        known = np.isfinite(rows.times)
-        found += batch.report(~known, _NO_TIME) if not known.all() else ()
+        found += batch.report(~np.isfinite(rows.times) & fine, _NO_TIME)
         ahead = config.stream.ahead
         late = rows.times > (np.inf if ahead is None else time.time() + ahead)
-        found += batch.report(late, "the time is in the future") if late.any() else ()
+        found += batch.report(late & fine, "the time is in the future")
     for query in queries:
         name = query.plan.config.name
         bad = query.unusable(rows, rows.queries[name])
         if bad is not None and bad.any():
-            found += batch.report(bad, f"query {name!r} cannot use its user, value or weight as declared")
+            found += batch.report(bad & fine, f"query {name!r} cannot use its user, value or weight as declared")
     return sorted(found, key=lambda bad: bad.row)

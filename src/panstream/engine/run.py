@@ -97,7 +97,7 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
             guard.check()
             for batch in source.batches():
                 if batch is not None:
-                    pending += batch.rows_read
+                    pending += len(batch)
                     with guard.step():
                         _take(engine, select, batch, fed, commit=clock is None and pending >= share)
                     pending = 0 if pending >= share else pending
@@ -132,8 +132,8 @@ def _take(engine: Engine, select: Selector, batch: MicroBatch, fed: Fed, *, comm
     try:
         applied = engine.apply(select(batch), commit=commit)
         if applied.new:
-            fed.note([*(bad.row for bad in batch.bad_rows), *applied.skipped], applied.late)
-        fed.rows += batch.rows_read
+            fed.note(applied.skipped, applied.late)
+        fed.rows += len(batch)
         fed.batches += 1
     finally:
         select.wipe()

@@ -71,10 +71,10 @@ class Selector:
         results = dict(zip(self._expressions, self._evaluator.evaluate(batch.columns), strict=True))
         return Rows(
             count=len(batch),
-            read=batch.rows_read,
             queries={query.name: self._chosen(query, batch, results) for query in self._queries},
             ids=self._ids(batch),
             times=self._times(batch),
+            bad=None if batch.faults is None else batch.faults.bad,
             producer=None if batch.producer == _PIPE else batch.producer,
             sequence=batch.sequence or 0,
             numbers=batch.row_numbers,

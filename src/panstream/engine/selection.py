@@ -35,17 +35,16 @@ class Chosen:
 class Rows:
     """One micro-batch. A batch with a ``producer`` is applied once, however often it is sent.
 
-    ``ids`` is a NumPy or Arrow array, or ids that are still in a file's pages; ``times`` are seconds of event time (NaN where unknown), or None where the time of
+    ``bad`` rows count for nothing but their times. ``ids`` is a NumPy or Arrow array, or ids that are still in a file's pages; ``times`` are seconds of event time (NaN where unknown), or None where the time of
     arrival counts. ``numbers`` returns the rows' numbers for the sender, 0, 1, ... by default. Batches of several producers that were
-    joined are named by ``origins``, and are known to be new. ``read`` is how many rows there were before those that could not be
-    read were left out; None if there were none such.
+    joined are named by ``origins``, and are known to be new.
     """
 
     count: int
     queries: Mapping[str, Chosen]
-    read: int | None = None
     ids: Any = None
     times: NDArray[np.float64] | None = None
+    bad: NDArray[np.bool_] | None = None
     producer: str | None = None
     sequence: int = 0
     numbers: Callable[[], NDArray[np.int64]] | None = None
@@ -56,7 +55,7 @@ class Rows:
         if chosen is None or not chosen.any():
             return ()
         places = np.flatnonzero(chosen)
-        return tuple(int(n) for n in (places if self.numbers is None else self.numbers()[places]))
+        return tuple((places if self.numbers is None else self.numbers()[places]).tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ class Applier:
             if job.refusal is not None:
                 continue
             if place is not None and (self.engine.seen(place, sequence) or new.get(place, -1) >= sequence):
-                job.result = Taken(applied=Applied(new=False), rows=batch.rows_read, bad=())
+                job.result = Taken(applied=Applied(new=False), rows=len(batch))
             else:
                 fresh.append((job, batch))
                 new |= {} if place is None else {place: sequence}
@@ -145,4 +145,4 @@ def _work(jobs: Sequence[Job]) -> Work:
 
 
 def _taken(batch: MicroBatch, applied: Applied) -> Taken:
-    return Taken(applied=applied, rows=batch.rows_read, bad=tuple(bad.row for bad in batch.bad_rows))
+    return Taken(applied=applied, rows=len(batch))

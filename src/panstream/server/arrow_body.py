@@ -9,7 +9,7 @@ from panstream.engine.rows import RowSchema
 from panstream.engine.sources.guard import guarded
 from panstream.engine.sources.ipc_checks import check_body
 from panstream.engine.sources.layouts import check_types
-from panstream.engine.sources.typed import Piece, from_arrow, joined
+from panstream.engine.sources.typed import Piece, empty, from_arrow, joined
 from panstream.server.refusals import Refusal
 
 __all__ = ["read_arrow"]
@@ -34,7 +34,7 @@ def read_arrow(data: memoryview, schema: RowSchema, *, rows: int) -> Piece:
         if batch.num_rows:
             pieces.append(from_arrow(batch, schema, place=_PLACE))
     if not total:
-        return Piece(pa.RecordBatch.from_pylist([], schema.arrow()), 0, [])
+        return empty(schema)
     return joined(pieces)
 
 

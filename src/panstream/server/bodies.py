@@ -11,11 +11,11 @@ import numpy as np
 from starlette.requests import Request
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import BadRow, MicroBatch, RowSchema, SourceError
+from panstream.engine.rows import MicroBatch, RowSchema, SourceError
 from panstream.engine.sources.csv import CsvParser
 from panstream.engine.sources.json_lines import JsonParser
 from panstream.engine.sources.text import SPARE_BYTES
-from panstream.engine.sources.typed import Piece
+from panstream.engine.sources.typed import Piece, empty
 from panstream.scratch import clear_registers, wipe
 from panstream.server.arrow_body import read_arrow
 from panstream.server.buffers import BUFFERS
@@ -162,8 +162,7 @@ def parse(body: Body, schema: RowSchema) -> MicroBatch:
 
 
 def _batch(piece: Piece) -> MicroBatch:
-    bad = tuple(BadRow(row=position + 1, reason=reason) for position, reason in piece.bad)
-    return MicroBatch(columns=piece.columns, rows_read=piece.rows, bad_rows=bad)
+    return MicroBatch(columns=piece.columns, faults=piece.faults)
 
 
 def _held(body: Body, batch: MicroBatch) -> MicroBatch:
@@ -188,7 +187,7 @@ def _rows(body: Body, schema: RowSchema) -> Piece:
     parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_PLACE)
     begin = parser.start(data, body.size, final=True)
     if begin is None or begin >= body.size:
-        return Piece(pa.RecordBatch.from_pylist([], schema.arrow()), 0, [])
+        return empty(schema)
     if begin:
         with memoryview(data) as view:
             view[: body.size - begin] = view[begin : body.size]

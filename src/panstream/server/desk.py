@@ -96,7 +96,7 @@ class Desk:
 def _taken(taken: Taken) -> bytes:
     """Return the answer to a good body; nearly all of them are new and have no row to tell of."""
     applied = taken.applied
-    if applied.new and not (taken.bad or applied.skipped or applied.late):
+    if applied.new and not (applied.skipped or applied.late):
         return _framed(200, b"", _ALL % taken.rows)
     return _framed(200, b"", _ENCODE(outcome(taken)).encode())
 

@@ -34,11 +34,10 @@ def origin(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:
 def outcome(taken: Taken) -> dict[str, Any]:
     """Return what became of a body, for its sender."""
     applied = taken.applied
-    skipped = sorted({*taken.bad, *applied.skipped}) if applied.new else []
-    late = list(applied.late)
+    skipped, late = applied.skipped, applied.late
     return {
         "new": applied.new,
         "rows": taken.rows,
-        "skipped": {"count": len(skipped), "rows": skipped[:_SHOWN]},
-        "late": {"count": len(late), "rows": late[:_SHOWN]},
+        "skipped": {"count": len(skipped), "rows": list(skipped[:_SHOWN])},
+        "late": {"count": len(late), "rows": list(late[:_SHOWN])},
     }

@@ -21,7 +21,6 @@ class Taken:
 
     applied: Applied
     rows: int
-    bad: tuple[int, ...]
 
 
 Tell: TypeAlias = Callable[[Any, BaseException | None], None]  # the result, or why there is none

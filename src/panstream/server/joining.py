@@ -9,7 +9,7 @@ import numpy as np
 
 from panstream.engine.arrow import pa
 from panstream.engine.engine import Applied
-from panstream.engine.rows import MicroBatch
+from panstream.engine.rows import Faults, MicroBatch
 
 __all__ = ["join", "joinable", "split"]
 
@@ -35,14 +35,14 @@ def join(batches: Sequence[MicroBatch]) -> MicroBatch:
         for place in range(batches[0].columns.num_columns)
     ]
     joined = pa.RecordBatch.from_arrays(columns, schema=batches[0].columns.schema)
-    return MicroBatch(columns=joined, rows_read=sum(batch.rows_read for batch in batches))
+    return MicroBatch(columns=joined, faults=Faults.joined([(batch.faults, len(batch)) for batch in batches]))
 
 
 def split(applied: Applied, batches: Sequence[MicroBatch]) -> Iterator[Applied]:
     """Yield what became of each of the batches, in the row numbers of their senders.
 
     >>> rows = pa.RecordBatch.from_pydict({"user": [1, 2, 3]})
-    >>> two = [MicroBatch(columns=rows, rows_read=3), MicroBatch(columns=rows, rows_read=3)]
+    >>> two = [MicroBatch(columns=rows), MicroBatch(columns=rows)]
     >>> [part.skipped for part in split(Applied(new=True, skipped=(0, 2, 4)), two)]
     [(1, 3), (2,)]
     """

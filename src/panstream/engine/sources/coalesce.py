@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from panstream.engine.arrow import pa
-from panstream.engine.rows import BadRow, BadRowError, MicroBatch, RowSchema
-from panstream.engine.sources.typed import Piece, joined
+from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
+from panstream.engine.sources.typed import Piece, joined, unread
 
 __all__ = ["Coalescer"]
 
@@ -47,11 +46,11 @@ class Coalescer:
         """Take a piece and yield the batches that are full."""
         if self._done < self._skip and piece.rows:
             gone = min(self._skip - self._done, piece.rows)
-            passed, piece = _split(piece, gone)
+            passed, piece = piece.split(gone)
             passed.wipe()
             self._done += gone
-        if piece.bad and self._schema.on_bad_row == "stop":
-            position, reason = piece.bad[0]
+        if piece.faults is not None and self._schema.on_bad_row == "stop":
+            position, reason = piece.faults.first()
             row = self.rows_seen + position + 1
             raise BadRowError(f"{self._place}, row {row}: {reason}; nothing of its batch was taken", row=row)
         if piece.rows:
@@ -62,10 +61,9 @@ class Coalescer:
         while self._waiting >= self._rows:
             yield self._batch(self._rows)
 
-    def add_bad(self, reason: str) -> Iterator[MicroBatch]:
+    def add_bad(self, code: int) -> Iterator[MicroBatch]:
         """Take a row of which nothing could be read."""
-        empty = pa.RecordBatch.from_pylist([], self._schema.arrow())
-        yield from self.add(Piece(empty, 1, [(0, reason)]))
+        yield from self.add(unread(self._schema, code))
 
     def remaining(self) -> float | None:
         """Return the seconds until the waiting rows must go, or ``None`` if nothing presses."""
@@ -90,7 +88,7 @@ class Coalescer:
         while short:
             piece = self._pieces.pop(0)
             if piece.rows > short:
-                piece, rest = _split(piece, short)
+                piece, rest = piece.split(short)
                 self._pieces.insert(0, rest)
             parts.append(piece)
             short -= piece.rows
@@ -102,23 +100,10 @@ class Coalescer:
         self._since = self._clock()
         return MicroBatch(
             columns=whole.columns,
-            rows_read=rows,
             first_row=first,
-            bad_rows=tuple(BadRow(row=first + position + 1, reason=reason) for position, reason in whole.bad),
+            faults=whole.faults,
             producer=self._producer,
             sequence=self._done,
             lent=whole.lent,
             ids=whole.ids,
         )
-
-
-def _split(piece: Piece, rows: int) -> tuple[Piece, Piece]:
-    """Split a piece after ``rows`` rows read."""
-    early = [bad for bad in piece.bad if bad[0] < rows]
-    late = [(position - rows, reason) for position, reason in piece.bad[len(early) :]]
-    kept = rows - len(early)
-    ids = (None, None) if piece.ids is None else piece.ids.split(kept)
-    return (
-        Piece(piece.columns.slice(0, kept), rows, early, ids[0], piece.lent),
-        Piece(piece.columns.slice(kept), piece.rows - rows, late, ids[1], piece.lent),
-    )

@@ -1,9 +1,10 @@
 """CSV with a header line: declared columns by name, RFC 4180 quoting.
 
-A block is read straight into the declared types. Only if something in it does not convert is it read again as text and
-converted row by row, so one bad row costs its block some time and the other rows nothing else.
+A block is read straight into the declared types. Only if something in it does not convert, or a row has too few or too many fields, is
+it read again field by field, so one bad row costs its block some time and the other rows nothing else.
 
-An empty field is NULL, an empty field in quotes is an empty string. Blank lines are not rows.
+An empty field is NULL, an empty field in quotes is an empty string. Blank lines are not rows. A row with too few or too many fields
+is bad, but its fields count by their places as far as they go: so it has its time if that field is there and is one.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from panstream.engine.arrow import pa
-from panstream.engine.rows import RowSchema, SourceError, arrow_type
+from panstream.engine.arrow import arrow_mask, pa
+from panstream.engine.rows import RAGGED, RowSchema, SourceError, arrow_type
 from panstream.engine.sources.csv_records import Dialect
-from panstream.engine.sources.typed import FALSE_WORDS, TRUE_WORDS, Faults, Piece, from_text, settle, with_unread
+from panstream.engine.sources.text_columns import FALSE_WORDS, TRUE_WORDS
+from panstream.engine.sources.typed import Piece, empty, from_text, settle
 
 __all__ = ["CsvParser"]
 
 _BOM = b"\xef\xbb\xbf"
-_RAGGED = "the row has too few or too many fields"
 
 
 class CsvParser:
@@ -54,67 +55,49 @@ class CsvParser:
 
     def parse(self, data: bytearray, end: int) -> tuple[Piece, int]:
         """Return the rows of complete records."""
-        if not _is_utf8(data, end):
-            end = self._dialect.last_end(data, end)
-            return self._parse_foreign(data, end), end
-        piece = self._parse(data, end, check_utf8=False)
-        if piece is None:
-            end = self._dialect.last_end(data, end)
-            piece = self._parse(data, end, check_utf8=False)
-        if piece is None:
-            raise SourceError(f"{self._place} could not be read as CSV")
-        return piece, end
-
-    def _parse(self, data: bytearray, end: int, *, check_utf8: bool) -> Piece | None:
-        """Return the rows, or ``None`` if ``end`` lies within a quoted field."""
         if not end:
-            return Piece(pa.RecordBatch.from_pylist([], self._schema.arrow()), 0, [])
-        kinds = self._schema.columns
-        for zone in (self._zone, "UTC" if self._zone is None else None):
-            types = {spot: self._type(name, zone) for name, spot in self._chosen.items()}
-            read = self._read(data, end, types, check_utf8=check_utf8)
-            if read is not None:
-                self._zone = zone
-                table, ragged = read
-                columns = {name: _whole(table, spot, kinds[name]) for name, spot in self._chosen.items()}
-                return with_unread(settle(columns, table.num_rows, self._schema, Faults()), ragged, _RAGGED)
-            if "timestamp" not in kinds.values():
-                break
-        read = self._read(data, end, dict.fromkeys(self._chosen.values(), pa.binary()), check_utf8=False)
-        if read is None:
-            return None
-        table, ragged = read
-        texts = {name: _whole(table, spot, "binary") for name, spot in self._chosen.items()}
-        return with_unread(from_text(texts, table.num_rows, self._schema), ragged, _RAGGED)
+            return empty(self._schema), 0
+        if _is_utf8(data, end):
+            for zone in (self._zone, "UTC" if self._zone is None else None):
+                columns = self._read(data, end, {spot: self._type(name, zone) for name, spot in self._chosen.items()})
+                if columns is not None:
+                    self._zone = zone
+                    codes = np.zeros(len(next(iter(columns.values()))), np.uint16)
+                    return settle(columns, self._schema, codes), end
+                if "timestamp" not in self._schema.columns.values():
+                    break
+        return self._by_field(data, end)
 
-    def _parse_foreign(self, data: bytearray, end: int) -> Piece:
-        """Parse a block that is not all UTF-8.
+    def _by_field(self, data: bytearray, end: int) -> tuple[Piece, int]:
+        """Return the rows of complete records, and where the last of them ends: ``data[:end]`` may end within quotes."""
+        from panstream._kernels.csv_fields import gather_fields, split_records
 
-        Ragged records are taken out before: pyarrow would try to report them as text, and fail.
-        """
-        kept = bytearray(end + len(self._sentinel))
-        size = number = begin = 0
-        ragged = []
-        while begin < end and (stop := self._dialect.first_end(data, begin, end)) is not None:
-            fields = self._dialect.fields(data, begin, stop)
-            if fields == len(self._names):
-                kept[size : size + stop - begin] = data[begin:stop]
-                size += stop - begin
-            elif fields:
-                ragged.append(number)
-            number, begin = number + (fields > 0), stop
-        piece = self._parse(kept, size, check_utf8=True)
-        kept[:] = bytes(len(kept))
-        if piece is None:
-            raise SourceError(f"{self._place} could not be read as CSV")
-        return with_unread(piece, ragged, _RAGGED)
+        view = np.frombuffer(data, np.uint8)
+        quote = -1 if self._dialect.quote is None else ord(self._dialect.quote)
+        most = 1 + int(np.count_nonzero((view[:end] == 0x0A) | (view[:end] == 0x0D)))
+        wanted = list(self._chosen.values())
+        spots = np.array([wanted.index(name) if name in wanted else -1 for name in self._names], np.int64)
+        starts, stops = np.empty((2, len(wanted), most), np.int64)
+        forms, ragged = np.empty((len(wanted), most), np.uint8), np.empty(most, np.uint8)
+        delimiter = ord(self._dialect.delimiter)
+        rows, end = split_records(view, end, delimiter, quote, spots, starts, stops, forms, ragged)
+        texts = {}
+        for column, name in enumerate(self._chosen):
+            first, last = starts[column, :rows], stops[column, :rows]
+            offsets, present = np.empty(rows + 1, np.int32), np.empty(rows, bool)
+            out = np.empty(int((last - first).sum()), np.uint8)
+            gather_fields(view, first, last, forms[column, :rows], quote, offsets, out, present)
+            bits = None if present.all() else arrow_mask(present).buffers()[1]
+            texts[name] = pa.Array.from_buffers(pa.binary(), rows, [bits, pa.py_buffer(offsets), pa.py_buffer(out)])
+        codes = np.where(ragged[:rows] != 0, np.uint16(RAGGED), np.uint16(0))
+        return (from_text(texts, self._schema, codes) if rows else empty(self._schema)), int(end)
 
     def _type(self, name: str, zone: str | None) -> Any:
         kind = self._schema.columns[name]
         return pa.timestamp("us", zone) if kind == "timestamp" else arrow_type(kind)
 
     def _head(self, line: bytes) -> None:
-        head = self._table(line, {}, None, lambda row: "skip", False) if _is_utf8(line, len(line)) else None
+        head = self._table(line, {}, None, lambda row: "skip") if _is_utf8(line, len(line)) else None
         found = [] if head is None else head.column_names
         for name in self._schema.columns:
             if found.count(name) != 1:
@@ -124,33 +107,31 @@ class CsvParser:
         self._chosen = {name: str(found.index(name)) for name in self._schema.columns}
         self._sentinel = self._dialect.delimiter.encode() * len(found) + b"\n"
 
-    def _read(
-        self, data: bytearray, end: int, types: dict[str, Any], *, check_utf8: bool
-    ) -> tuple[Any, list[int]] | None:
-        """Return the table and the ragged rows; ``None`` if something does not convert or ``end`` is within quotes.
+    def _read(self, data: bytearray, end: int, types: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the columns; ``None`` if something does not convert, a row is ragged, or ``end`` is within quotes.
 
-        A line of one field too many is put behind the block. pyarrow must report it as the last one, as it is: behind a
-        quote that is still open it would have become part of the last record.
+        A line of one field too many is put behind the block. pyarrow must report it, as the last one: behind a quote that is
+        still open it would have become part of the last record.
         """
-        ragged: list[int] = []
-        sentinels: list[int] = []
+        last: list[int] = []
 
-        def skip(row: Any) -> str:
-            ragged.append(row.number - 1)
-            if len(row.text) + 1 == len(self._sentinel) and row.text == self._sentinel[:-1].decode():
-                sentinels.append(row.number - 1)
+        def stop_at(row: Any) -> str:
+            is_sentinel = len(row.text) + 1 == len(self._sentinel) and row.text == self._sentinel[:-1].decode()
+            if last or not is_sentinel:
+                return "error"
+            last.append(row.number - 1)
             return "skip"
 
         stop = end + len(self._sentinel)
         saved = data[end:stop]
         data[end:stop] = self._sentinel
         with memoryview(data) as view, view[:stop] as block:
-            table = self._table(block, types, self._names, skip, check_utf8)
+            table = self._table(block, types, self._names, stop_at)
         data[end:stop] = saved
         saved[:] = bytes(len(saved))
-        if table is None or not sentinels or sentinels[-1] != table.num_rows + len(ragged) - 1:
+        if table is None or last != [table.num_rows]:
             return None
-        return table, ragged[:-1]
+        return {name: _whole(table, spot, self._schema.columns[name]) for name, spot in self._chosen.items()}
 
     def _table(
         self,
@@ -158,7 +139,6 @@ class CsvParser:
         types: dict[str, Any],
         names: list[str] | None,
         skip: Callable[[Any], str],
-        check_utf8: bool,
     ) -> Any:
         """Read a block of text; ``None`` if something in it does not convert."""
         from pyarrow import csv
@@ -177,7 +157,7 @@ class CsvParser:
             false_values=FALSE_WORDS,
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
-            check_utf8=check_utf8,
+            check_utf8=False,
         )
         read_options = csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
         try:

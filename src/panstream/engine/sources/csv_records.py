@@ -30,7 +30,7 @@ class Dialect:
             field = rb"(?:" + quoted + rb"|(?!" + mark + rb")" + plain + rb")"
         # A carriage return at the very end may be half of a line end.
         record = field + rb"(?:" + edge + field + rb")*+(?:\r\n|\n|\r(?=[^\n]))"
-        self._field, self._record = re.compile(field), re.compile(record)
+        self._record = re.compile(record)
 
     def first_end(self, data: bytearray, begin: int, end: int) -> int | None:
         """Return where the record that begins at ``begin`` ends, with its line end, or ``None`` if it does not."""
@@ -57,17 +57,6 @@ class Dialect:
         while last and (before := int(np.searchsorted(quotes, last))) % 2:
             last = data.rfind(b"\n", 0, int(quotes[before - 1])) + 1
         return last
-
-    def fields(self, data: bytearray, begin: int, end: int) -> int:
-        """Return how many fields the record in ``data[begin:end]`` has; a blank line has none."""
-        if not data[begin:end].strip(b"\r\n"):
-            return 0
-        count, edge = 1, ord(self.delimiter)
-        match = self._field.match(data, begin, end)
-        while match is not None and match.end() < end and data[match.end()] == edge:
-            count += 1
-            match = self._field.match(data, match.end() + 1, end)
-        return count
 
     def _orderly(self, view: NDArray[np.uint8], quotes: NDArray[np.int64]) -> bool:
         """Tell whether every quote opens a field, closes it, or is doubled inside it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,11 +116,9 @@ class ParquetFile:
         ids = columns[user] if user is not None and isinstance(columns[user], StoredIds) else None
         kinds = {name: kind for name, kind in self._schema.columns.items() if ids is None or name != user}
         if not kinds:
-            return Piece(_rows_only(rows), rows, [], ids)
+            return Piece(_rows_only(rows), ids=ids)
         batch = pa.RecordBatch.from_arrays([columns[name] for name in kinds], names=list(kinds))
-        piece = from_arrow(batch, replace(self._schema, columns=kinds, user=None if ids is not None else user))
-        piece.ids = ids
-        return piece.with_ids(self._schema) if piece.bad else piece
+        return from_arrow(batch, self._schema, ids=ids, place=self._place)
 
     def close(self) -> None:
         """Close the file."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, pa
-from panstream.engine.rows import BadRow, MicroBatch, RowSchema, SourceError
+from panstream.engine.rows import MicroBatch, RowSchema, SourceError
 from panstream.engine.sources.coalesce import Coalescer
 from panstream.engine.sources.resp import Connection, ConnectionLost, RedisRefused, Reply
 from panstream.engine.sources.typed import from_text
@@ -89,7 +89,7 @@ class RedisSource:
                 wait = self._poll if remaining is None else min(self._poll, remaining)
                 entries, texts = self._read(room, wait)
                 waiting += entries
-                ready = list(coalescer.add(from_text(texts, len(entries), self._schema))) if entries else []
+                ready = list(coalescer.add(from_text(texts, self._schema))) if entries else []
                 if not ready and coalescer.remaining() == 0.0:
                     ready = list(coalescer.flush())
                 for batch in ready:
@@ -120,11 +120,7 @@ class RedisSource:
 
     def _labelled(self, batch: MicroBatch, entries: list[bytes]) -> MicroBatch:
         """Say in what the sender knows, entry ids, where the batch ends and which rows were bad."""
-        first = batch.first_row
-        batch.bad_rows = tuple(
-            BadRow(row=bad.row, reason=f"entry {entries[bad.row - first - 1].decode()}: {bad.reason}")
-            for bad in batch.bad_rows
-        )
+        batch.labels = tuple(f"entry {entry.decode()}" for entry in entries) if batch.faults is not None else ()
         batch.sequence, batch.token = entry_number(entries[-1]), tuple(entries)
         return batch
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from panstream.engine.rows import MicroBatch
+from panstream.engine.rows import ENDLESS, MicroBatch
 from panstream.engine.sources.coalesce import Coalescer
 from panstream.engine.sources.typed import Piece
 
@@ -135,7 +135,7 @@ class TextReader:
             if not self._end or (not final and self._end < self._limit):
                 return
             # One bad row; what follows its first line may be good.
-            yield from self._coalescer.add_bad("the record does not end: a quote is not closed, or it is too long")
+            yield from self._coalescer.add_bad(ENDLESS)
             self._lost = True
 
     def _skip_line(self) -> bool:

@@ -1,0 +1,114 @@
+"""Columns of text to columns as declared: every row is read by itself, and those that do not fit are marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of, words_of
+from panstream.engine.rows import arrow_type
+
+__all__ = ["FALSE_WORDS", "TRUE_WORDS", "checked_letters", "parse"]
+
+TRUE_WORDS = ["true", "True", "TRUE", "1"]
+FALSE_WORDS = ["false", "False", "FALSE", "0"]
+_LARGE = {pa.large_string(): pa.large_binary(), pa.large_binary(): pa.large_binary()}
+
+Mask = NDArray[np.bool_]
+
+
+def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
+    """Return an array of strings or bytes as a column of a kind, null where it does not fit, and where that is (None: nowhere)."""
+    array = _plain(array)
+    if kind == "binary":
+        return _as(array, pa.binary()), None
+    if kind == "string":
+        return checked_letters(_as(array, pa.string()))
+    if kind == "bool":
+        return _truths(array)
+    return _numbers(array, kind)
+
+
+def checked_letters(array: Any) -> tuple[Any, Mask | None]:
+    """Return an array of strings with null where one is not UTF-8, and where that is."""
+    from panstream._kernels.text_values import find_bad_utf8
+
+    try:
+        array.validate(full=True)
+        return array, None
+    except (pa.ArrowException, UnicodeDecodeError):
+        pass
+    data, offsets, present = _memory(array)
+    bad = np.empty(len(array), bool)
+    find_bad_utf8(data, offsets, present, bad)
+    return _without(_as(array, pa.binary()), bad).view(pa.string()), bad
+
+
+def _numbers(array: Any, kind: str) -> tuple[Any, Mask | None]:
+    from panstream._kernels import text_values
+
+    data, offsets, present = _memory(array)
+    target = arrow_type(kind)
+    values = np.empty(len(array), {"double": np.float64, "date": np.int32}.get(kind, np.int64))
+    bad = np.empty(len(array), bool)
+    if kind == "double":
+        _doubles(array, data, offsets, present, values, bad)
+    else:
+        parsers: dict[str, Callable[..., None]] = {
+            "int": text_values.parse_ints,
+            "timestamp": text_values.parse_moments,
+            "date": text_values.parse_dates,
+        }
+        parsers[kind](data, offsets, present, values, bad)
+    valid = present & ~bad
+    bits = None if valid.all() else arrow_mask(valid).buffers()[1]
+    column = pa.Array.from_buffers(target, len(array), [bits, pa.py_buffer(values)])
+    return column, bad if bad.any() else None
+
+
+def _doubles(array: Any, data: Any, offsets: Any, present: Mask, values: NDArray[np.float64], bad: Mask) -> None:
+    from panstream._kernels.text_values import parse_doubles
+
+    rest = np.empty(values.size, bool)
+    parse_doubles(data, offsets, present, values, bad, rest)
+    if rest.any():
+        texts = compute.ascii_trim(_as(array.filter(arrow_mask(rest)), pa.string()), " \t")  # digits, signs and points
+        values[rest] = np.frombuffer(compute.cast(texts, pa.float64()).buffers()[1], np.float64, len(texts))
+    bad |= ~np.isfinite(values)
+
+
+def _truths(array: Any) -> tuple[Any, Mask | None]:
+    array = _as(array, pa.binary())
+    yes, no = (compute.is_in(array, words_of(words).view(pa.binary())) for words in (TRUE_WORDS, FALSE_WORDS))
+    known = compute.or_(yes, no)
+    bad = truth_of(compute.and_not(array.is_valid(), known))
+    return compute.if_else(known, yes, missing(pa.bool_())), bad if bad.any() else None
+
+
+def _plain(array: Any) -> Any:
+    """Return the array without views and with small offsets."""
+    if array.type in (pa.string_view(), pa.large_string()):
+        return compute.cast(_as(array, _LARGE.get(array.type, pa.binary_view())), pa.binary())
+    return compute.cast(array, pa.binary()) if array.type in (pa.binary_view(), pa.large_binary()) else array
+
+
+def _as(array: Any, kind: Any) -> Any:
+    """Return the same memory as strings or bytes."""
+    if array.type == kind:
+        return array
+    return pa.Array.from_buffers(kind, len(array), array.buffers(), offset=array.offset)
+
+
+def _without(array: Any, bad: Mask) -> Any:
+    return compute.if_else(arrow_mask(bad), missing(array.type), array)
+
+
+def _memory(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32], Mask]:
+    """Return data, offsets and which rows are there, of an array that was checked."""
+    _, offsets, data = array.buffers()
+    present = truth_of(array.is_valid()) if array.null_count else np.ones(len(array), bool)
+    places = np.frombuffer(offsets or bytes(4), np.int32)[array.offset : array.offset + len(array) + 1]
+    return np.frombuffer(data or b"", np.uint8), places, present
