@@ -11,6 +11,7 @@
     ├── InvalidBytes          serialised bytes are foreign, damaged or too new (also a ValueError)
     ├── MergeRefused          the two states must not be merged
     ├── InsecureSource        a test source was used where real privacy is promised
+    ├── ClockJumped           the system's clock cannot be believed, so nothing is drawn
     ├── StoreError            the state could not be read or written; the old state is intact
     │   ├── StoreLocked       another process has the store open
     │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
@@ -29,6 +30,7 @@ from __future__ import annotations
 __all__ = [
     "BatchUncertain",
     "BudgetExhausted",
+    "ClockJumped",
     "FederationStopped",
     "InsecureSource",
     "InvalidBatch",
@@ -118,6 +120,10 @@ class ProducerRefused(PanstreamError):
 
 class ServerUnreachable(PanstreamError):
     """A server did not answer, or was busy, however often it was asked."""
+
+
+class ClockJumped(PanstreamError):
+    """The system's clock jumped ahead further than was declared: nothing was drawn."""
 
 
 class StoreError(PanstreamError):

@@ -60,6 +60,10 @@ class Interrupts:
             self._asked = False
             raise KeyboardInterrupt
 
+    def forget(self) -> None:
+        """Take note of what was asked for: it is not raised again."""
+        self._asked = False
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._asked = True
         if not self._busy:

@@ -14,13 +14,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from panstream.errors import BudgetExhausted, InvalidParameter, MissingExtra, PanstreamError
 
-__all__ = ["EXIT_CODES", "fail", "operator_key", "outcome"]
+__all__ = ["EXIT_CODES", "AcceptTime", "fail", "operator_key", "outcome"]
 
+AcceptTime = Annotated[
+    bool,
+    typer.Option(
+        "--accept-time",
+        help="Believe the system's clock, however far it is ahead of where an earlier process left off.",
+    ),
+]
 EXIT_CODES = {
     0: "done",
     1: "stopped: the input, the store or a row was at fault; what was committed is kept",

@@ -13,7 +13,7 @@ import typer
 from panstream.cli.explain import ConfigFile
 from panstream.cli.hardening import harden
 from panstream.cli.inspect import KeyFile
-from panstream.cli.outcome import operator_key, outcome
+from panstream.cli.outcome import AcceptTime, operator_key, outcome
 from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run(
         int | None, typer.Option(help="Run on so many processes of this machine; with --cluster, wait for as many.")
     ] = None,
     key_file: KeyFile = None,
+    accept_time: AcceptTime = False,
     no_hardening: Annotated[
         bool,
         typer.Option(
@@ -86,7 +87,7 @@ def run(
             guard.check()
             if cluster is None and workers is None:
                 select = stack.enter_context(Selector(loaded))
-                engine = stack.enter_context(Engine(loaded, operator_key=key))
+                engine = stack.enter_context(Engine(loaded, operator_key=key, accept_time=accept_time))
                 before, made = engine.positions(), _made(engine)
                 engine.declare(*intakes_of(given, follow=follow))
                 fed = _watched(engine, lambda tick: feed_source(engine, source, select, tick=tick))
@@ -100,6 +101,7 @@ def run(
                         address=cluster,
                         workers=workers,
                         operator_key=key,
+                        accept_time=accept_time,
                         tell=lambda text: typer.echo(text, err=True),
                     )
                 )

@@ -10,7 +10,7 @@ import typer
 from panstream.cli.explain import ConfigFile
 from panstream.cli.hardening import harden, lock_memory
 from panstream.cli.inspect import KeyFile
-from panstream.cli.outcome import operator_key, outcome
+from panstream.cli.outcome import AcceptTime, operator_key, outcome
 
 __all__ = ["serve", "token"]
 
@@ -35,6 +35,7 @@ def serve(
         typer.Option(help="Hold the states in so many processes of this machine; with --cluster, wait for as many."),
     ] = None,
     key_file: KeyFile = None,
+    accept_time: AcceptTime = False,
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of one request's body.")] = 16 << 20,
     rate: Annotated[float, typer.Option(min=0.001, help="Requests a second of one token.")] = 2000.0,
     at_once: Annotated[int, typer.Option(min=1, help="Requests of one token at a time.")] = 64,
@@ -89,7 +90,7 @@ def serve(
 
         key = operator_key(key_file)
         if cluster is None and workers is None:
-            run(loaded, settings, operator_key=key, started=started)
+            run(loaded, settings, operator_key=key, started=started, accept_time=accept_time)
             return
         from panstream.cluster.session import engines
 
@@ -98,6 +99,7 @@ def serve(
             address=cluster,
             workers=workers,
             operator_key=key,
+            accept_time=accept_time,
             tell=lambda text: typer.echo(text, err=True),
         ) as engine:
             run(loaded, settings, started=started, engine=engine)

@@ -50,6 +50,8 @@ class StreamConfig:
     time: str | None = None  # column of event time; arrival time if absent
     lateness: float = 0.0  # seconds that a row may be late
     ahead: float | None = 3600.0  # seconds that a row's time may be ahead of the clock; None: any, for simulated data
+    max_jump: float = 3600.0  # seconds that the system's clock may jump ahead
+    max_gap: float = 7 * 86400.0  # seconds from one process to the next after which the clock is believed
     on_bad_row: Literal["skip", "stop"] = "skip"
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
 
@@ -125,7 +127,19 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
         _Section(
             "[stream]",
             top.table("stream"),
-            {"name", "columns", "user", "weight", "time", "lateness", "ahead", "on_bad_row", "budget"},
+            {
+                "name",
+                "columns",
+                "user",
+                "weight",
+                "time",
+                "lateness",
+                "ahead",
+                "max_jump",
+                "max_gap",
+                "on_bad_row",
+                "budget",
+            },
         )
     )
     tables = top.optional("query", list) or []
@@ -184,6 +198,8 @@ def _stream(section: _Section) -> StreamConfig:
         time=time,
         lateness=section.duration("lateness") or 0.0,
         ahead=_ahead(section),
+        max_jump=section.duration("max_jump") or 3600.0,
+        max_gap=section.duration("max_gap") or 7 * 86400.0,
         on_bad_row=section.choice("on_bad_row", ("skip", "stop"), "skip"),
         budget={unit: float(limit) for unit, limit in budget.items()},
     )

@@ -6,7 +6,6 @@ releases in one go, then publish. After a crash the committed releases are publi
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -19,14 +18,15 @@ from panstream.engine.config import Config
 from panstream.engine.fate import Refreshed, refreshed
 from panstream.engine.holding import Holder, InThisProcess, Slot
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
-from panstream.engine.kept import Kept, open_log, open_store
+from panstream.engine.kept import Kept, append_to, open_log, open_store
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.producers import Producers, Sender, check_order
-from panstream.engine.results import record
+from panstream.engine.results import record, stamp_of
 from panstream.engine.rows import BadRowError
 from panstream.engine.running import Drawn, Prepared, RunningQuery
 from panstream.engine.schedule import StreamClock
 from panstream.engine.selection import Applied, Rows, either
+from panstream.engine.wall import watched
 from panstream.engine.whole import Whole
 from panstream.errors import BudgetExhausted, NotSupported, StoreError
 from panstream.privacy.ledger import Ledger
@@ -43,7 +43,8 @@ _DAY = 86_400
 class Engine:
     """Runs the queries of a configuration. Not thread-safe: one owner, as the state has one copy.
 
-    ``clock`` tells the time of arrival in seconds; ``publish`` is called with every answer when it is durable and in the
+    ``clock`` tells the time of arrival in seconds; if it is further ahead of ``elapsed`` than ``[stream] max_jump``, nothing is
+    drawn by it until it comes back, or the engine is opened with ``accept_time``. ``publish`` is called with every answer when it is durable and in the
     log. Rows whose event time is further ahead of the clock than ``[stream] ahead`` are bad rows, and move nothing: a row
     from the future would close everybody's windows. ``source`` and ``zero_noise`` are
     for tests, and every claim then says that there is no privacy. ``holder`` puts states elsewhere than in this process.
@@ -54,6 +55,8 @@ class Engine:
         config: Config,
         *,
         clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] | None = None,
+        accept_time: bool = False,
         operator_key: bytes | None = None,
         publish: Callable[[Release], None] = lambda release: None,
         source: Source | None = None,
@@ -66,9 +69,7 @@ class Engine:
             self.plans = tuple(
                 replace(plan, claim=plan.claim.without_privacy("drawn from a test source")) for plan in self.plans
             )
-        self._wall, self._publish = clock, publish
-        self._clock: Callable[[], float] = clock  # stands still during a step of a live stream
-        self._declared = False
+        self._publish, self._declared = publish, False
         self.by_clock = False  # whether rows are to be applied without committing, and ``step`` called on the clock
         self.step_length = step_length(config, self.plans)
         self.committed = object()  # another one after every commit
@@ -87,12 +88,14 @@ class Engine:
             raise
         try:
             self._kept = Kept.restore(config, self._store, self._queries, self.log)
+            self._wall = watched(clock, elapsed, config.stream, self._queries.values(), accept=accept_time)
+            self._clock: Callable[[], float] = self._wall  # stands still during a step of a live stream
             self._restored()
             self._publish_facts()
             self._stream_clock.newest = self._kept.newest
             self._drawn = self._kept.drawn
             self._start_clocks()
-            self._committed, self._slots = clock(), self._held()
+            self._committed, self._slots = self._clock(), self._held()
             self.commit()
         except BaseException:
             self.close()
@@ -152,6 +155,11 @@ class Engine:
         """Return how many releases a query has made, over all windows and restarts."""
         query = self._queries[self.config.query(name).name]
         return query.before + query.made
+
+    @property
+    def jumped(self) -> bool:
+        """Return whether the system's clock jumped ahead: then rows are taken in, and nothing is drawn by the clock."""
+        return self._wall.jumped
 
     @property
     def broken(self) -> bool:
@@ -282,10 +290,7 @@ class Engine:
         with self._all_or_nothing():
             self._draw_due()
             self._kept.dirty = True
-            lagging = self.config.durability == "none" or (
-                self.config.durability == "interval" and self._clock() - self._committed < self.config.interval
-            )
-            if self._drawn or not lagging:
+            if self._drawn or (self.config.durability != "none" and self._late):
                 self.commit(durable=durable)
 
     def _draw_due(self) -> None:
@@ -328,7 +333,7 @@ class Engine:
         self._check_whole()
         with self._all_or_nothing():
             done = [each for query in self._queries.values() for each in refreshed(query.plan, query.refresh())]
-            self._kept.intrusions.append(_stamp(self._clock()))
+            self._kept.intrusions.append(stamp_of(self._clock()))
             self.commit()
         return done
 
@@ -349,26 +354,24 @@ class Engine:
         self._committed, self._uncommitted, self.committed = self._clock(), False, object()
         drawn, self._drawn = self._drawn, []
         for release in drawn:
-            if self._append(release):
+            if append_to(self.log, release):
                 self._publish(release)
 
     def _held(self) -> set[tuple[str, Slot]]:
         return {(name, slot) for name, query in self._queries.items() for slot in query.monitors}
 
-    def _append(self, release: Release) -> bool:
-        try:
-            return self.log.publish(release)
-        except sqlite3.Error as error:
-            failed = f"the release log cannot be written: {error}; the answer is stored and will be published at the next start"
-        raise StoreError(failed)
-
     def _commit_as_configured(self) -> None:
-        mode, late = self.config.durability, self._clock() - self._committed >= self.config.interval
-        if self._drawn or (self._uncommitted and (mode == "batch" or (mode == "interval" and late))):
+        if self._drawn or (self._uncommitted and self.config.durability != "none" and self._late):
             self.commit()
 
+    @property
+    def _late(self) -> bool:
+        """Return whether a commit is due; while time stands still, at every step."""
+        at_once = self.config.durability == "batch" or self.jumped
+        return at_once or self._clock() - self._committed >= self.config.interval
+
     def _drawer(self, query: RunningQuery) -> Callable[[Drawn], None]:
-        stamp = _stamp(self._clock())
+        stamp = stamp_of(self._clock())
         return lambda drawn: self._drawn.append(record(query.plan, drawn, stamp))
 
     def _start_clocks(self) -> None:
@@ -390,7 +393,3 @@ class Engine:
     def give_up(self) -> None:
         """Refuse every further step: what is on disk is the last whole state."""
         self._broken = True
-
-
-def _stamp(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

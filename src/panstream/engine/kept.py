@@ -20,7 +20,7 @@ from panstream.privacy.ledger import Entry, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Kept", "open_log", "open_store", "read_meta"]
+__all__ = ["Kept", "append_to", "open_log", "open_store", "read_meta"]
 
 _FORMAT = 1
 
@@ -40,6 +40,17 @@ def open_log(config: Config) -> ReleaseLog:
         return ReleaseLog(config.directory / "releases.sqlite" if config.directory else ":memory:")
     except sqlite3.Error as error:
         failed = f"the release log cannot be opened: {error}"
+    raise StoreError(failed)
+
+
+def append_to(log: ReleaseLog, release: Release) -> bool:
+    """Publish an answer that is stored; False if it was there already."""
+    try:
+        return log.publish(release)
+    except sqlite3.Error as error:
+        failed = (
+            f"the release log cannot be written: {error}; the answer is stored and will be published at the next start"
+        )
     raise StoreError(failed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
 from panstream.store.releases import Release
 
-__all__ = ["EXTRA", "iso", "record", "series_name"]
+__all__ = ["EXTRA", "iso", "record", "series_name", "stamp_of"]
 
 EXTRA = ("group", "window", "until", "beyond", "statement", "too_uncertain", "help")
 """Fields of a record that only some answers have."""
@@ -43,6 +44,11 @@ def series_name(plan: QueryPlan, group: int) -> str:
 def iso(seconds: float) -> str:
     """Return seconds since 1970 as a date and time in UTC."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+def stamp_of(seconds: float) -> str:
+    """Return seconds since 1970 as an answer's time, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _plain(value: Any) -> Any:

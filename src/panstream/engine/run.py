@@ -14,6 +14,8 @@ from panstream.engine.plan import needed_columns
 from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.select import Selector
 from panstream.engine.sources import Source, open_source
+from panstream.engine.wall import JUMPED
+from panstream.errors import ClockJumped
 from panstream.interrupts import INTERRUPTS
 
 __all__ = ["Fed", "Tick", "feed", "feed_source", "source_of"]
@@ -87,14 +89,15 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
     fed = Fed()
     source.resume(engine.positions())
     share = engine.config.commit_rows if source.progress() is not None else 1
-    if engine.by_clock:
-        engine.step()
     clock = Pace(engine.step_length) if engine.by_clock else None
     waiting: list[object] = []
     looked, pending = time.monotonic(), 0
     try:
         with INTERRUPTS.caught() as guard:
-            guard.check()
+            with guard.step():
+                if clock is not None:
+                    engine.step()
+            _check_clock(engine)
             for batch in source.batches():
                 if batch is not None:
                     pending += len(batch)
@@ -107,10 +110,12 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
                         with guard.step():
                             engine.step()
                         clock.next()
+                        _check_clock(engine)
                 elif batch is None or time.monotonic() - looked > _PULSE:
                     looked, pending = time.monotonic(), 0
                     with guard.step():
                         engine.advance()
+                    _check_clock(engine)
                 if engine.durable:
                     for token in waiting:
                         source.acknowledge(token)
@@ -119,13 +124,18 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
                     tick(fed.rows, source.progress())
     except KeyboardInterrupt:
         fed.interrupted = True
+        INTERRUPTS.forget()
     finally:
         source.close()
-        if clock is not None and not engine.broken:
-            engine.step()
-        elif pending and not engine.broken:
-            engine.advance()
+        if not engine.broken and (clock is not None or pending):
+            with INTERRUPTS.step():
+                engine.step() if clock is not None else engine.advance()
     return fed
+
+
+def _check_clock(engine: Engine) -> None:
+    if engine.jumped:
+        raise ClockJumped(JUMPED)
 
 
 def _take(engine: Engine, select: Selector, batch: MicroBatch, fed: Fed, *, commit: bool) -> None:

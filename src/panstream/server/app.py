@@ -168,8 +168,9 @@ class _Calls:
         return views.intrusions(engine, states), views.ledger(engine)
 
     async def health(self, request: Request) -> Response:
-        status = views.health(failed=self._worker.failed, stopping=self._service.stopping)
-        return json_response(status, 200 if status["status"] == "ok" else 503)
+        worker = self._worker
+        status = views.health(failed=worker.failed, stopping=self._service.stopping, waiting=worker.engine.jumped)
+        return json_response(status, 200 if status["status"] in ("ok", "waiting") else 503)
 
     async def metrics(self, request: Request) -> Response:
         text = await self._worker.call(lambda engine: metrics.exposition(engine, self._worker))

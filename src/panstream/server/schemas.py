@@ -209,5 +209,13 @@ SCHEMAS: dict[str, Any] = {
             ),
         }
     ),
-    "Health": _object({"status": {"enum": ["ok", "failed", "stopping"]}, "version": _TEXT}),
+    "Health": _object(
+        {
+            "status": {
+                "enum": ["ok", "waiting", "failed", "stopping"],
+                "description": "Waiting: the system's clock jumped ahead; rows are taken, no answers drawn.",
+            },
+            "version": _TEXT,
+        }
+    ),
 }

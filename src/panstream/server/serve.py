@@ -63,11 +63,14 @@ def serve(
     settings: Settings,
     *,
     operator_key: bytes | None = None,
+    accept_time: bool = False,
     started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. ``started`` is told the address; ``engine`` opens another engine than that of one process."""
-    make_server(config, settings, operator_key=operator_key, started=started, engine=engine).run_until_stopped()
+    make_server(
+        config, settings, operator_key=operator_key, accept_time=accept_time, started=started, engine=engine
+    ).run_until_stopped()
 
 
 def make_server(
@@ -75,6 +78,7 @@ def make_server(
     settings: Settings,
     *,
     operator_key: bytes | None = None,
+    accept_time: bool = False,
     started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
 ) -> Running:
@@ -109,7 +113,8 @@ def make_server(
     try:
         service = Service(
             config,
-            engine or (lambda publish: Engine(config, operator_key=operator_key, publish=publish)),
+            engine
+            or (lambda publish: Engine(config, operator_key=operator_key, accept_time=accept_time, publish=publish)),
             ended=lambda: server.stop(),
         )
     except BaseException:

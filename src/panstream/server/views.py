@@ -119,9 +119,10 @@ def intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> dic
     }
 
 
-def health(*, failed: bool, stopping: bool) -> dict[str, Any]:
-    """Return whether events are taken."""
-    return {"status": "failed" if failed else "stopping" if stopping else "ok", "version": __version__}
+def health(*, failed: bool, stopping: bool, waiting: bool = False) -> dict[str, Any]:
+    """Return whether events are taken, and whether answers wait for the operator to set the clock right."""
+    status = "failed" if failed else "stopping" if stopping else "waiting" if waiting else "ok"
+    return {"status": status, "version": __version__}
 
 
 def _epsilon(value: float) -> float | str:

@@ -135,7 +135,7 @@ def _in_a_label() -> None:
 def _in_a_time() -> None:
     from panstream.engine import engine
 
-    _wrap(engine, "_stamp", lambda stamp, seconds: f"2026-01-01T00:00:{_hits:02}Z")
+    _wrap(engine, "stamp_of", lambda stamp, seconds: f"2026-01-01T00:00:{_hits:02}Z")
 
 
 def _in_the_exit_code() -> None:
