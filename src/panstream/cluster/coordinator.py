@@ -284,9 +284,12 @@ class ClusterEngine(Engine):
             super().advance()
 
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
-        """End a step of a live stream."""
+        """End a step of a live stream: one message to every shard, whether or not rows came and something is stored."""
         with self._lock:
+            before = self._divided.step
             super().step(durable=durable)
+            if self._divided.step == before:
+                self._divided.flush()
 
     def finish(self) -> None:
         """Close open slots and windows and answer what is asked at the end."""
