@@ -27,6 +27,7 @@ __all__ = ["Product", "Road"]
 _PATIENCE = 120.0
 _PATHS = ("/healthz", "/metrics", "/v1/queries", "/v1/releases", "/v1/ledger", "/v1/intrusions")
 _ENDINGS = {"json": "jsonl"}
+_BY_CLOCK = (": commits", "meta: step", "field step")
 _UNSTABLE = ("date",)  # header of a response that holds the time
 
 
@@ -149,7 +150,7 @@ class Product:
             **found,
             **observe_text("stdout", output),
             **observe_text("log", _read(place / "stderr")),
-            **observe_directory(place / "state"),
+            **_beside(observe_directory(place / "state"), int(_read(place / "steps") or 0)),
         }
 
     def _start(self, place: Path, argv: list[str]) -> int:
@@ -200,6 +201,18 @@ def _response(name: str, response: tuple[int, list[tuple[str, str]], bytes]) -> 
     fields = {f"{name}: status": str(status), f"{name}: size": str(len(body))}
     fields |= {f"{name}: header {key}": value for key, value in headers if key.lower() not in _UNSTABLE}
     return {**fields, **observe_text(name, body.decode(errors="replace"))}
+
+
+def _beside(fields: Fields, steps: int) -> Fields:
+    """Return numbers that follow the clock as what they are beyond the steps that have passed, which depend on the machine.
+
+    So does the room that the store's file has for two states in turn; the size of everything in it is compared.
+    """
+    return {
+        name: f"{int(value) - steps} beyond the steps of the clock" if name.endswith(_BY_CLOCK) else value
+        for name, value in fields.items()
+        if not name.endswith("state.sealed: size")
+    }
 
 
 def _read(path: Path) -> str:

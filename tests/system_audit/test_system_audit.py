@@ -1,0 +1,95 @@
+"""Nothing that can be seen of the product depends on one person's rows, and a leak in any compared place would be caught."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from panstream.engine.config import load_config
+from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled
+from panstream.system_audit.controls import try_controls
+from panstream.system_audit.drive import Road
+from panstream.system_audit.formats import encode, fits
+from panstream.system_audit.neighbours import Neighbour, neighbours
+from panstream.system_audit.plants import PLANTS
+from panstream.system_audit.table import generated
+
+NOW = 1_800_000_000.0
+CONFIGURATIONS = {path.stem: path for path in bundled()}
+
+
+def said(report: SystemReport) -> str:
+    return "\n".join(f"{d.road}, {d.neighbour}: {d.field}: {d.before} / {d.after}" for d in report.undeclared[:10])
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_rows_are_made_for_every_configuration(name: str) -> None:
+    config = load_config(CONFIGURATIONS[name])
+    table = generated(config, NOW)
+    tried = list(neighbours(config, table, NOW))
+    assert len(tried) == len({each.name for each in tried}) >= 15
+    original = Neighbour(name="the original", rows=table.rows)
+    for format in ("csv", "json", "parquet", "arrow"):
+        data = encode(table, original, format)
+        assert all(encode(table, each, format) != data for each in tried if fits(each, format))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("road", ROADS[:3], ids=str)
+def test_runs_on_files_show_nothing_of_one_row(road: Road) -> None:
+    report = audit_system(CONFIGURATIONS["windows"], roads=[road])
+    assert report.ok, said(report)
+    assert report.fields > 1_000
+
+
+@pytest.mark.slow
+def test_a_server_shows_nothing_of_one_row() -> None:
+    some = ("event removed", "event of a newcomer added", "power: NaN", "power: no number", "time: from the future")
+    report = audit_system(CONFIGURATIONS["continual"], roads=ROADS[3:4], choose=lambda each: each.name in some)
+    assert report.ok, said(report)
+    assert report.neighbours == len(some)
+
+
+@pytest.mark.slow
+def test_a_cluster_shows_nothing_of_one_row() -> None:
+    report = audit_system(
+        CONFIGURATIONS["visitors"], roads=ROADS[7:], workers=lambda each: each.name in ("section: unknown",)
+    )
+    assert report.ok, said(report)
+    assert report.runs == 2
+
+
+@pytest.mark.slow
+def test_leaks_are_caught() -> None:
+    some = ("store metadata", "public field of a state", "number of commits", "standard error", "exit code")
+    found = try_controls(full=False, only=some)
+    assert {one.name for one in found} == set(some) <= set(PLANTS)
+    assert all(one.caught for one in found), found
+
+
+@pytest.mark.slow
+def test_stopping_at_a_bad_row_is_caught(tmp_path: Path) -> None:
+    text = CONFIGURATIONS["visitors"].read_text().replace('name = "site"', 'name = "site"\non_bad_row = "stop"', 1)
+    config = tmp_path / "stop.toml"
+    config.write_text(text)
+    report = audit_system(config, roads=ROADS[:1], choose=lambda each: each.name == "visitor: no number")
+    assert "exit code" in {each.field for each in report.undeclared}
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("time,visitor,section\n" + "".join(f"2026-03-01T00:00:{n:02},{n},account\n" for n in range(20)))
+    command = [sys.executable, "-P", "-m", "panstream.cli", "audit", "system"]
+    missing = subprocess.run([*command, "none.toml"], capture_output=True, text=True, cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "none.toml" in missing.stderr
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    given = [*command, str(CONFIGURATIONS["visitors"]), "--json", "--rows"]
+    refused = subprocess.run([*given, str(other)], capture_output=True, text=True, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "no column" in refused.stderr
+    assert json.dumps("undeclared")  # the shape of --json is checked by the long form in make soak
