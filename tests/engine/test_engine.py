@@ -300,6 +300,16 @@ def test_a_row_from_the_future_spends_no_answers() -> None:
         assert answers(engine, "w") == [3]
 
 
+def test_a_row_from_the_future_opens_no_window() -> None:
+    """The end of the input closed the window of a year ahead, and every row after that was late."""
+    daily = question("w", "SELECT COUNT(*) FROM s", window=20)
+    with exact(daily, time="at", clock=Clock(50.0)) as engine:
+        engine.apply(rows(["w"], count=3, times=[1, 30 * 86400, 2]))
+        engine.finish()
+        assert answers(engine, "w") == [2]
+        assert engine.apply(rows(["w"], count=1, times=[25])).late == ()
+
+
 def test_rows_before_the_first_known_time_do_not_start_the_clock() -> None:
     ticking = question("t", "SELECT COUNT(*) FROM s", every=10, horizon=100)
     with exact(ticking, time="at") as engine:

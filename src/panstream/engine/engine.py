@@ -220,6 +220,8 @@ class Engine:
         if self.seen(rows.producer, rows.sequence):
             return Applied(new=False)
         known, times = self._times(rows)
+        if known is not None:  # a time that cannot be used opens no window either
+            rows = replace(rows, times=times)
         marks = None if times is None else self._stream_clock.marks(times)
         work, skipped, late = self._prepare(rows, known, times, marks)
         with self._all_or_nothing():
