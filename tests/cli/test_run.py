@@ -205,7 +205,12 @@ def test_bad_rows_are_told_by_number_to_the_sender_only(here: Path, monkeypatch:
 
 def test_a_log_is_told_the_same_whatever_rows_hold(here: Path) -> None:
     """Under cron or systemd nobody knows who reads what is printed."""
-    good = run("run", "panstream.toml", "visits.csv", "--json").stderr
+    run("run", "panstream.toml", "visits.csv")
+    with open("fine.csv", "w") as file:
+        file.write(
+            "at,visitor,page,seconds\n2026-03-01 05:00:00,secret-one,/news,1\n2026-03-01 05:00:00,secret-two,/,1\n"
+        )
+    good = run("run", "panstream.toml", "fine.csv", "--json").stderr
     with open("more.csv", "w") as file:
         file.write("at,visitor,page,seconds\n2026-03-01 05:00:00,secret-one,/news,long\nyesterday,secret-two,/,1\n")
     assert run("run", "panstream.toml", "more.csv", "--json").stderr == good
