@@ -138,17 +138,17 @@ def test_a_graded_count_is_unbiased_on_streams_with_deletes(steps: int) -> None:
 
 def test_what_an_answer_is_called_and_how_it_is_shown() -> None:
     exact = HeavyHitterCount(universe=50, epsilon=2.0, threshold=7)._decode((25,))
-    assert exact.name == "users with at least 7"
+    assert exact.name == "heavy users (at least 7)"
     bracket = HeavyHitterCount(universe=50, epsilon=2.0, threshold=70)._decode((90, 20))
     low, high = bracket.interval()
-    assert str(bracket) == f"users with at least 70: between {low:.4g} and {high:.4g} (95%; epsilon 2)"
+    assert str(bracket) == f"heavy users (at least 70): between {low:.4g} and {high:.4g} (95%; epsilon 2)"
     assert bracket.to_json()["value"] is None is bracket.to_json()["standard_error"]
     assert bracket.to_json()["interval"] == [low, high]
     assert f"<b>between {low:.4g} and {high:.4g} (95%)</b>" in bracket._repr_html_()
     graded = HeavyHitterCount(universe=50, epsilon=2.0, threshold=70, least=0, graded=True, steps=2)._decode((40,))
     assert graded.name == "users, in proportion from 35 to 70"
     hashed = HeavyHitterCount(buckets=50, epsilon=2.0, threshold=7)._decode((25,))
-    assert hashed.name == "buckets with at least 7"
+    assert hashed.name == "heavy buckets (at least 7)"
 
 
 @pytest.mark.parametrize(("prime", "steps"), [(7, 2), (31, 2), (43, 3), (127, 2)])

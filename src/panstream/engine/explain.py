@@ -176,5 +176,5 @@ def _row(name: str, text: str) -> str:
 
 def _figure(number: float) -> str:
     if math.isinf(number):
-        return "without bound"
+        return "no bound on"
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"

@@ -203,14 +203,14 @@ class HeavyHitterCount(ModularCounter):
         who = "buckets" if self.placement.open else "users"
         if not self.bracketed:
             graded = f"{who}, in proportion from {self.light} to {self.heavy}"
-            name = graded if self.width > 1 else f"{who} with at least {self.threshold}"
+            name = graded if self.width > 1 else f"heavy {who} (at least {self.threshold})"
             return linear.estimate(upper, claim=self.claim(), name=name, released=released)
         lower, below = self._unbiased(released[0] + released[1], self.readings + 1), self._linear(both=True)
         return Estimate(
             value=math.nan,
             standard_error=math.nan,
             claim=self.claim(),
-            name=f"{who} with at least {self.threshold}",
+            name=f"heavy {who} (at least {self.threshold})",
             support=linear.support,
             released=released,
             rule=lambda level: (below.interval(lower, level)[0], linear.interval(upper, level)[1]),
