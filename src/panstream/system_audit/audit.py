@@ -7,7 +7,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from panstream.engine.config import load_config
@@ -15,7 +15,7 @@ from panstream.system_audit.drive import Product, Road
 from panstream.system_audit.formats import encode, fits
 from panstream.system_audit.neighbours import Neighbour, neighbours
 from panstream.system_audit.observe import Fields
-from panstream.system_audit.table import generated, read_rows
+from panstream.system_audit.table import Table, generated, read_rows
 
 __all__ = ["FACTS", "QUICK", "ROADS", "Difference", "SystemReport", "audit_system", "bundled"]
 
@@ -111,12 +111,20 @@ def audit_system(
                     # Where a file has a row more, rows fall into other steps: the number of its rows is public.
                     step = None if neighbour.length else _STEP
                     for each in [neighbour] if step in originals else [original, neighbour]:
-                        after = product.observe(road, encode(table, each, road.format), batch_rows=step)
+                        after = product.observe(road, _bodies(table, each, road), batch_rows=step)
                         before = originals.setdefault(step, after)
                         report.runs += 1
                     _compare(report, road, neighbour, before, after)
                     done(road, neighbour)
     return report
+
+
+def _bodies(table: Table, neighbour: Neighbour, road: Road) -> list[bytes]:
+    """Return the rows as a file; or as two posts, of which the second has the last row alone, so that it has a step of its own."""
+    if road.command == "run":
+        return [encode(table, neighbour, road.format)]
+    parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))
+    return [encode(table, part, road.format) for part in parts]
 
 
 def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fields, after: Fields) -> None:

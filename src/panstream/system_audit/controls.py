@@ -9,7 +9,7 @@ from panstream.system_audit.plants import CLUSTER_PLANTS, PLANTS, SERVER_PLANTS
 
 __all__ = ["Caught", "try_controls"]
 
-_TELLING = ("section: unknown", "event removed", "event of a newcomer added")
+_TELLING = ("section: unknown", "event removed", "visitor: no number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

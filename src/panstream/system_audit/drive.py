@@ -92,8 +92,11 @@ class Product:
         with open(self.directory / "clock", "r+b") as file:  # in place: others have it mapped
             file.write(struct.pack("<d", self.now + seconds))
 
-    def observe(self, road: Road, data: bytes, *, batch_rows: int | None = None) -> Fields:
-        """Send an input down a road and return all that can be seen. ``batch_rows`` cuts files into small steps."""
+    def observe(self, road: Road, bodies: Sequence[bytes], *, batch_rows: int | None = None) -> Fields:
+        """Send an input down a road, as one file or as several posts, and return all that can be seen.
+
+        ``batch_rows`` cuts files into small steps.
+        """
         self._runs += 1
         place = self.directory / f"{self._runs:04}"
         place.mkdir()
@@ -101,7 +104,7 @@ class Product:
         if batch_rows is not None:
             store["batch_rows"] = batch_rows
         (place / "audit.toml").write_text(dump_toml({**self.config, "store": store}))
-        return self._run(place, road, data) if road.command == "run" else self._serve(place, road, data)
+        return self._run(place, road, bodies[0]) if road.command == "run" else self._serve(place, road, bodies)
 
     def _run(self, place: Path, road: Road, data: bytes) -> Fields:
         ending = _ENDINGS.get(road.format, road.format)
@@ -118,7 +121,7 @@ class Product:
             **observe_directory(place / "state"),
         }
 
-    def _serve(self, place: Path, road: Road, data: bytes) -> Fields:
+    def _serve(self, place: Path, road: Road, bodies: Sequence[bytes]) -> Fields:
         tokens = {
             name: create_token(place / "tokens", name, [scope])
             for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
@@ -130,10 +133,11 @@ class Product:
             port = self._port(place, pid)
             path = f"/v1/streams/{self.stream}/events"
             media = MEDIA_TYPES[road.format]
-            empty = data.split(b"\n", 1)[0] + b"\n" if road.format == "csv" else b""
+            empty = bodies[0].split(b"\n", 1)[0] + b"\n" if road.format == "csv" else b""
             other = {"Content-Type": "text/csv" if empty else "application/x-ndjson"}
             found |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
-            _ask(port, "POST", path, tokens["owner"], data, {"Content-Type": media})  # the owner's own channel
+            for body in bodies:  # what the owner is told is the owner's own channel
+                _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
             found |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
             for step in (0, 1):
                 self.move_clock(step * 86_400.0)

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["CLUSTER_PLANTS", "PLANTS", "SERVER_PLANTS", "exit_code", "plant"]
 
-_hits = 0
+_hits = _rows = 0
 _ending: list[Callable[[int], int]] = []
 
 
@@ -41,9 +41,10 @@ def _count_hits() -> None:
     from panstream.engine.engine import Engine
 
     def counting(apply: Any, engine: Any, rows: Any, **options: Any) -> Any:
-        global _hits
+        global _hits, _rows
         chosen = next(iter(rows.queries.values())).rows
         _hits += rows.count if chosen is None else int(chosen.sum())
+        _rows += rows.count
         return apply(engine, rows, **options)
 
     _wrap(Engine, "apply", counting)
@@ -57,6 +58,43 @@ def _in_metadata() -> None:
         return {**found, "meta": json.dumps({**json.loads(found["meta"]), "hits": _hits}).encode()}
 
     _wrap(Kept, "parts", leaking)
+
+
+def _rows_in_metadata() -> None:
+    from panstream.engine.kept import Kept
+
+    def leaking(parts: Any, *given: Any) -> dict[str, bytes]:
+        found = parts(*given)
+        return {**found, "meta": json.dumps({**json.loads(found["meta"]), "rows": _rows}).encode()}
+
+    _wrap(Kept, "parts", leaking)
+
+
+def _times_of_bad_rows_lost() -> None:
+    import numpy as np
+
+    from panstream.engine.engine import Engine
+
+    def leaking(times: Any, engine: Any, rows: Any) -> Any:
+        known, found = times(engine, rows)
+        return known, found if found is None or rows.bad is None else np.where(rows.bad, np.nan, found)
+
+    _wrap(Engine, "_times", leaking)
+
+
+def _steps_of_shards() -> None:
+    from panstream.cluster.holder import ClusterHolder
+
+    before = 0
+
+    def leaking(everywhere: Any, holder: Any, method: str, *given: Any) -> Any:
+        nonlocal before
+        if method == "apply" and _hits == before:
+            return None
+        before = _hits
+        return everywhere(holder, method, *given)
+
+    _wrap(ClusterHolder, "_everywhere", leaking)
 
 
 def _in_a_part() -> None:
@@ -171,6 +209,8 @@ def _in_pages() -> None:
 
 PLANTS: dict[str, Callable[[], None]] = {
     "store metadata": _in_metadata,
+    "number of rows in the store": _rows_in_metadata,
+    "times of bad rows are lost": _times_of_bad_rows_lost,
     "a further part of the store": _in_a_part,
     "header of a state": _in_a_state_header,
     "public field of a state": _in_a_state_field,
@@ -187,4 +227,6 @@ SERVER_PLANTS: dict[str, Callable[[], None]] = {
     "headers of responses": _in_headers,
     "size of responses": _in_pages,
 }
-CLUSTER_PLANTS: dict[str, Callable[[], None]] = {}
+CLUSTER_PLANTS: dict[str, Callable[[], None]] = {
+    "shards take part only where a row was selected": _steps_of_shards,
+}
