@@ -180,3 +180,11 @@ def test_every_code_is_described() -> None:
         for status in operation["responses"]
     }
     assert {str(status) for status, _ in CODES.values()} - described == {"405"}  # no operation answers it
+
+
+def test_a_clock_that_jumped_shows_in_the_health() -> None:
+    from panstream.server.views import health
+
+    asked = [(False, False, False), (False, False, True), (False, True, True), (True, True, True)]
+    told = [health(failed=f, stopping=s, waiting=w)["status"] for f, s, w in asked]
+    assert told == ["ok", "waiting", "stopping", "failed"]
