@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import itertools
 import socket
 import ssl
 import threading
@@ -46,8 +47,26 @@ def test_the_crowd_makes_room_and_others_stay() -> None:
     assert not any(guest.socket.ended for name in ("10.0.0.1", "10.0.0.3") for guest in guests[name])
 
 
+def test_those_that_never_spoke_go_first_and_a_handshake_is_worth_something() -> None:
+    now = [0.0]
+    door = Door(Limits(address_connections=4), clock=lambda: now[0])
+    guests = admitted(door, "10.0.0.1", 4)
+    for guest in guests[:2] + guests[3:]:
+        guest.begin()
+        guest.end()
+    (new,) = admitted(door, "10.0.0.1")
+    assert [guest.socket.ended for guest in guests] == [False, False, True, False]
+    new.begin()
+    new.end()
+    assert admitted(door, "10.0.0.1") == [None], "all are young"
+    now[0] = 1.0
+    assert all(admitted(door, "10.0.0.1"))
+    assert [guest.socket.ended for guest in guests] == [True, False, True, False]
+
+
 def test_busy_connections_stay_and_tokens_are_crowds_too() -> None:
-    door = Door(Limits(connections=6))
+    now = itertools.count(0.0, 2.0)
+    door = Door(Limits(connections=6), clock=lambda: next(now))
     hoarder, sender = admitted(door, "10.0.0.1", 4), admitted(door, "10.0.0.1", 2)
     for guest in [*hoarder, *sender]:
         guest.begin("hoarder" if guest in hoarder else "sender")
@@ -87,6 +106,7 @@ def test_nothing_is_kept_of_connections_that_are_closed() -> None:
     assert not door._open.any()
     assert not door._guests
     assert not door._idle
+    assert not door._silent
     assert not door._held
     assert not any(guest.place for guest in guests)
 
@@ -184,7 +204,12 @@ def test_turned_away_when_all_are_busy(tmp_path: Path) -> None:
             for _ in range(2):
                 busy = held.enter_context(socket.create_connection((server.host, server.port), timeout=30))
                 busy.sendall(head.encode() + b"x")
-            until(lambda: not server.running.door._idle and len(server.running.door._guests) == 2)
+            until(
+                lambda: (
+                    not (server.running.door._idle or server.running.door._silent)
+                    and len(server.running.door._guests) == 2
+                )
+            )
             answer = server.raw(b"")
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"connection: close" in answer

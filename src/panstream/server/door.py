@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
-import ipaddress
+import math
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -26,9 +28,14 @@ from panstream.server.refusals import Refusal
 __all__ = ["Door", "Guest"]
 
 Key: TypeAlias = str | int  # a token's name, or the place of an address
+Crowds: TypeAlias = "dict[Key, dict[Guest, None]]"
+Make: TypeAlias = "Callable[[Guest], asyncio.BaseProtocol]"
 
 _BACKLOG = 2048
 _PLACES = 1 << 16  # of the table of addresses
+_MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
+_YOUNG = 1.0  # seconds that a handshake is worth
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE = 0.1  # seconds before the next try when the system has no room for a connection
 _FULL = refusal_bytes(Refusal("unavailable", "all connections are busy; try again", retry_after=1), last=True)
 _CLOSING = 5.0  # seconds for the end of a TLS connection
@@ -42,6 +49,9 @@ class Guest:
     socket: socket.socket
     place: int  # of its address
     token: str | None = None  # who sent on it, once somebody was let in
+    spoke: bool = False  # whether it costs more than its place
+    since: float = 0.0  # when it came, or was last answered
+    deadline: asyncio.TimerHandle | None = None  # for its first word, in TLS
 
     def begin(self, token: str | None = None) -> None:
         """Note that a request is under way: it is not sent away now."""
@@ -60,23 +70,24 @@ class Door:
     """Lets connections in, up to the limits of all together and of one address.
 
     If they are full, whoever has the most connections loses the one that is idle longest: a token, or an address from
-    which nobody was let in on them. Only if all are busy is a new one turned away.
+    which nobody was let in on them. Those that never said a word go first, and no handshake is wasted on one that goes at
+    once: so whoever comes again and again costs little. If all others are busy, or that young, a new one is turned away.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._key = np.empty(16, np.uint8)
-        system_entropy(self._key)
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock = limits, clock
+        key = np.empty(16, np.uint8)
+        system_entropy(key)
+        self._key = key.tobytes()
         self._open = np.zeros(_PLACES, np.uint16)  # connections by place
         self._held: dict[Key, int] = {}  # connections by token or place
-        self._idle: dict[Key, dict[Guest, None]] = {}  # the idle ones among them, those that are idle longest first
+        self._silent: Crowds = {}  # the idle ones among them, those that are idle longest first
+        self._idle: Crowds = {}
         self._guests: set[Guest] = set()
         self._welcoming: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
 
-    def open(
-        self, listening: socket.socket, make: Callable[[Guest], asyncio.BaseProtocol], tls: ssl.SSLContext | None
-    ) -> None:
+    def open(self, listening: socket.socket, make: Make, tls: ssl.SSLContext | None) -> None:
         """Begin to accept; ``make`` returns the protocol of a connection. Call it from the event loop."""
         listening.setblocking(False)
         listening.listen(_BACKLOG)
@@ -88,6 +99,8 @@ class Door:
             self._accepting.cancel()
         for task in self._welcoming:
             task.cancel()
+        for guest in [guest for guest in self._guests if guest.deadline is not None]:
+            self._send_away(guest)
 
     def admit(self, connection: socket.socket, address: Any) -> Guest | None:
         """Let a connection in, if need be in the place of an idle one; None if there is no room."""
@@ -106,11 +119,13 @@ class Door:
     def wake(self, guest: Guest, token: str | None = None) -> None:
         """Take a connection from the idle ones; from now on it is the token's, if one is given."""
         key = _key_of(guest)
-        idle = self._idle.get(key)
-        if idle is not None and guest in idle:
-            del idle[guest]
-            if not idle:
-                del self._idle[key]
+        crowds = self._idle if guest.spoke else self._silent
+        crowd = crowds.get(key)
+        if crowd is not None and guest in crowd:
+            del crowd[guest]
+            if not crowd:
+                del crowds[key]
+        guest.spoke = True
         if token is not None and token != guest.token and guest in self._guests:
             self._count(guest, -1)
             guest.token = token
@@ -119,8 +134,9 @@ class Door:
     def rest(self, guest: Guest) -> None:
         """Put a connection behind the idle ones of its kind."""
         if guest in self._guests:
-            self.wake(guest)
-            self._idle.setdefault(_key_of(guest), {})[guest] = None
+            guest.since = self._clock()
+            crowds = self._idle if guest.spoke else self._silent
+            crowds.setdefault(_key_of(guest), {})[guest] = None
 
     def left(self, guest: Guest) -> None:
         """Forget a connection; nothing the second time."""
@@ -133,18 +149,24 @@ class Door:
 
     def _make_room(self, place: int | None) -> bool:
         """End an idle connection, of an address if one is given."""
-        if place is None:
-            crowd = max(self._idle, key=self._held.__getitem__, default=None)
-            found = None if crowd is None else next(iter(self._idle[crowd]))
-        else:
-            crowds = sorted(self._idle, key=self._held.__getitem__, reverse=True)
-            found = next((guest for key in crowds for guest in self._idle[key] if guest.place == place), None)
-        if found is None:
-            return False
+        young = self._clock() - _YOUNG
+        for crowds, latest in ((self._silent, math.inf), (self._idle, young)):
+            for key in sorted(crowds, key=self._held.__getitem__, reverse=True):
+                for guest in crowds[key]:
+                    if place in (None, guest.place) and guest.since <= latest:
+                        self._send_away(guest)
+                        return True
+        return False
+
+    def _send_away(self, guest: Guest) -> None:
+        waiting = guest.deadline is not None
+        self._stop_waiting(guest)
+        self.left(guest)
         with contextlib.suppress(OSError):
-            found.socket.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, in a handshake too
-        self.left(found)
-        return True
+            if waiting:
+                guest.socket.close()
+            else:
+                guest.socket.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees its end, in a handshake too
 
     def _count(self, guest: Guest, change: int) -> None:
         key = _key_of(guest)
@@ -154,25 +176,23 @@ class Door:
 
     def _place_of(self, address: Any) -> int:
         """Return where an address is counted: an IPv6 network of 64 bits is one, since its owner has them all."""
+        text = str(address[0]).partition("%")[0]
         try:
-            parsed = ipaddress.ip_address(str(address[0]).partition("%")[0])
-        except (ValueError, IndexError):
+            packed = socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+        except OSError:
             return 0
-        mapped = getattr(parsed, "ipv4_mapped", None)
-        packed = (mapped or parsed).packed
-        digest = hashlib.blake2b(packed[: 8 if len(packed) == 16 else 4], digest_size=2, key=self._key.tobytes())
-        return int.from_bytes(digest.digest())
+        own = packed[12:] if packed.startswith(_MAPPED) else packed[:8]
+        return int.from_bytes(hashlib.blake2b(own, digest_size=2, key=self._key).digest())
 
-    async def _accept(
-        self, listening: socket.socket, make: Callable[[Guest], asyncio.BaseProtocol], tls: ssl.SSLContext | None
-    ) -> None:
+    async def _accept(self, listening: socket.socket, make: Make, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
                 connection, address = await loop.sock_accept(listening)
-            except OSError:  # gone again, or the system has no room for it
-                self._make_room(None)
-                await asyncio.sleep(_PAUSE)
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self._make_room(None)
+                await asyncio.sleep(_PAUSE if error.errno in _NO_ROOM else 0.0)
                 continue
             guest = self.admit(connection, address)
             del address
@@ -181,23 +201,49 @@ class Door:
                     with contextlib.suppress(OSError):
                         connection.send(_FULL)
                 connection.close()
+            elif tls is None:
+                self._welcome(guest, make, None)
             else:
-                task = loop.create_task(self._welcome(guest, make, tls))
-                self._welcoming.add(task)
-                task.add_done_callback(self._welcoming.discard)
+                self._wait_for(guest, make, tls)
             await asyncio.sleep(0)  # others have their turn, however many come
 
-    async def _welcome(
-        self, guest: Guest, make: Callable[[Guest], asyncio.BaseProtocol], tls: ssl.SSLContext | None
-    ) -> None:
-        patience = {} if tls is None else {"ssl_handshake_timeout": self._limits.handshake_time}
-        patience |= {} if tls is None else {"ssl_shutdown_timeout": _CLOSING}
+    def _wait_for(self, guest: Guest, make: Make, tls: ssl.SSLContext) -> None:
+        """Begin a handshake when the other side does: many never will."""
+        loop = asyncio.get_running_loop()
+
+        def came() -> None:
+            self._stop_waiting(guest)
+            self.wake(guest)
+            self.rest(guest)
+            self._welcome(guest, make, tls)
+
+        try:
+            loop.add_reader(guest.socket.fileno(), came)
+        except NotImplementedError:  # on Windows
+            self._welcome(guest, make, tls)
+        else:
+            guest.deadline = loop.call_later(self._limits.handshake_time, self._send_away, guest)
+
+    @staticmethod
+    def _stop_waiting(guest: Guest) -> None:
+        if guest.deadline is not None:
+            guest.deadline.cancel()
+            guest.deadline = None
+            asyncio.get_running_loop().remove_reader(guest.socket.fileno())
+
+    def _welcome(self, guest: Guest, make: Make, tls: ssl.SSLContext | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(guest, make, tls))
+        self._welcoming.add(task)
+        task.add_done_callback(self._welcoming.discard)
+
+    async def _connect(self, guest: Guest, make: Make, tls: ssl.SSLContext | None) -> None:
+        loop, patience = asyncio.get_running_loop(), {}
+        if tls is not None:
+            patience = {"ssl_handshake_timeout": self._limits.handshake_time, "ssl_shutdown_timeout": _CLOSING}
         try:
             with contextlib.suppress(OSError):
                 guest.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: make(guest), guest.socket, ssl=tls, **patience
-            )
+            await loop.connect_accepted_socket(lambda: make(guest), guest.socket, ssl=tls, **patience)
         except (OSError, asyncio.CancelledError):
             self.left(guest)
             guest.socket.close()
