@@ -85,7 +85,7 @@ def _times_of_bad_rows_lost() -> None:
 def _steps_of_shards() -> None:
     from panstream.cluster.holder import ClusterHolder
 
-    before = 0
+    before = -1  # the first step starts the states
 
     def leaking(everywhere: Any, holder: Any, method: str, *given: Any) -> Any:
         nonlocal before
