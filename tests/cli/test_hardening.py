@@ -17,7 +17,10 @@ from panstream.cli.hardening import harden
 {before}
 harden()
 dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
-print(dumpable, resource.getrlimit(resource.RLIMIT_CORE)[0], os.environ.get("LD_BIND_NOW"), os.environ.get("PANSTREAM_HARDENED"))
+from panstream.hardened import ENVIRONMENT, MARK
+# glibc ends the text at each of the tunables that it has read.
+environment = all(value.startswith(os.environ.get(name, "no")) for name, value in {{**ENVIRONMENT, MARK: "1"}}.items())
+print(dumpable, resource.getrlimit(resource.RLIMIT_CORE)[0], os.environ.get("LD_BIND_NOW"), environment)
 """
 PERMITTED = "from panstream.testing.memory import permit_scan; permit_scan()"
 
@@ -36,10 +39,11 @@ def tell(directory: Path, before: str = "", name: str = "panstream.py") -> list[
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can be hardened so")
 class TestOnLinux:
     def test_a_command_keeps_its_memory_to_itself(self, tmp_path: Path) -> None:
-        assert tell(tmp_path) == ["0", "0", "1", "1"]
+        assert tell(tmp_path) == ["0", "0", "1", "True"]
 
     def test_a_program_that_is_not_the_command_is_left_alone(self, tmp_path: Path) -> None:
-        assert tell(tmp_path, name="other.py")[0] == "1"
+        told = tell(tmp_path, name="other.py")
+        assert (told[0], told[2:]) == ("1", ["None", "False"])
 
     def test_only_a_process_that_asks_for_it_can_be_scanned(self, tmp_path: Path) -> None:
         """The drill's server asks before it starts; the limit on core dumps stays."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,23 +24,31 @@ from panstream.errors import InvalidParameter
 from panstream.server.drill_certificate import write_certificate
 
 
-def listening(process: int | str = "self") -> set[str]:
-    """Return the addresses that a process listens on."""
-    own = set()
-    for entry in os.listdir(f"/proc/{process}/fd"):
-        try:
-            own.add(os.readlink(f"/proc/{process}/fd/{entry}"))
-        except OSError:
-            continue
-    found = set()
-    for family, table in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
-                words = bytes.fromhex(fields[1].split(":")[0])
-                turned = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
-                found.add(f"{socket.inet_ntop(family, turned)} {int(fields[1].split(':')[1], 16)}")
-    return found
+def _listening() -> Callable[[], set[str]]:
+    """Return the function below such that it travels to a worker, whose files nobody else of the same user may look at."""
+
+    def listening() -> set[str]:
+        """Return the addresses that this process listens on."""
+        own = set()
+        for entry in os.listdir("/proc/self/fd"):
+            try:
+                own.add(os.readlink(f"/proc/self/fd/{entry}"))
+            except OSError:
+                continue
+        found = set()
+        for family, table in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+                    words = bytes.fromhex(fields[1].split(":")[0])
+                    turned = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
+                    found.add(f"{socket.inet_ntop(family, turned)} {int(fields[1].split(':')[1], 16)}")
+        return found
+
+    return listening
+
+
+listening = _listening()
 
 
 def certificates(directory: Path) -> dict[str, str]:
@@ -98,10 +106,10 @@ def test_a_worker_listens_on_one_port_of_one_address(protocol: str, tmp_path: Pa
 
 def test_processes_of_this_machine_listen_on_loopback_only() -> None:
     before = listening()
-    with local_cluster(1) as cluster:
+    with local_cluster(1) as cluster, cluster.get_client() as client:
         assert cluster.scheduler_address.startswith("tls://")
-        process = cluster.workers[0].pid
-        found = {*listening(process), *listening() - before}
+        (worker,) = client.run(listening).values()
+        found = {*worker, *listening() - before}
         assert len(found) >= 3
         assert {address.split()[0] for address in found} == {"127.0.0.1"}
 
