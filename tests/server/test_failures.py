@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -113,12 +114,32 @@ def test_bodies_that_unpack_beyond_the_gate_are_refused_alone(tmp_path: Path) ->
         until(lambda: not server.running.worker._open)
 
 
-def test_rows_that_take_more_memory_than_their_body_are_counted(tmp_path: Path) -> None:
-    """A word of 1 kB in a dictionary, 30,000 times the user: 30 MB of rows from 0.1 MB of body."""
-    users = pa.DictionaryArray.from_arrays(pa.array([0] * 30_000, pa.int16()), pa.array(["u" * 1000]))
+@pytest.mark.parametrize("form", ["dictionary", "dictionary of views", "views"])
+def test_words_that_stand_once_and_are_used_often_are_not_written_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """A word of 1 kB that is the user of 30,000 rows: 30 MB from 0.1 MB. It is refused before anything is converted."""
+    if form == "views":
+        view = np.array([1000, int.from_bytes(b"uuuu", "little"), 0, 0], np.int32)
+        views = pa.py_buffer(np.tile(view, 30_000))
+        users = pa.Array.from_buffers(pa.string_view(), 30_000, [None, views, pa.py_buffer(b"u" * 1000)])
+    else:
+        word = pa.array(["u" * 1000], pa.string_view() if form.endswith("views") else pa.string())
+        users = pa.DictionaryArray.from_arrays(pa.array([0] * 30_000, pa.int16()), word)
     table = pa.table({"user": users, "region": ["north"] * 30_000, "amount": [1.0] * 30_000})
-    with served(write_config(tmp_path), Limits(memory=8 << 20)) as server:
-        assert server.post(stream(table), ARROW).code == "too_large"
+    few = table.slice(0, 100)
+    with served(write_config(tmp_path), Limits(unpacked=8 << 20)) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr("panstream.server.arrow_body.from_arrow", None)  # not reached
+            assert server.post(stream(table), ARROW).code == "too_large"
+        assert server.post(stream(few), ARROW).status == 200
+        assert server.rows() == 100
+
+
+def test_rows_that_take_more_memory_than_their_body_are_counted(tmp_path: Path) -> None:
+    """Of 25,000 rows of text numbers and words, 1.6 MB of memory: more than half of what all bodies may take."""
+    with served(write_config(tmp_path), Limits(memory=2 << 20)) as server:
+        assert server.post(lines(25_000), LINES).status in (413, 503)
         assert server.post(lines(5)).status == 200
         assert server.rows() == 5
 

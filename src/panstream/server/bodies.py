@@ -178,7 +178,7 @@ def _held(body: Body, batch: MicroBatch) -> MicroBatch:
 def _rows(body: Body, schema: RowSchema) -> Piece:
     limits, data = body.gate.limits, body.data
     if body.kind == "arrow":
-        return read_arrow(memoryview(data)[: body.size], schema, rows=limits.rows)
+        return read_arrow(memoryview(data)[: body.size], schema, rows=limits.rows, unpacked=limits.unpacked)
     if body.size and data[body.size - 1] != 0x0A:
         data[body.size] = 0x0A
         body.size += 1
