@@ -129,9 +129,8 @@ name = "{stream}"
 [stream.columns]         # types: int, double, string, binary, bool, timestamp, date
 {columns}
 
-# [stream.budget]        # refuse queries that together cost more than this, per unit
-# user = 3.0
-# event = 3.0
+# [stream.budget]        # refuse queries if one event could lose more than this to all of them together
+# event = 3.0            # a limit for user needs queries that bound what one user adds
 
 [[query]]
 {question}
