@@ -14,6 +14,9 @@ __all__ = ["ABSENT", "ESCAPED", "FALSE", "NESTED", "NUMBER", "STRING", "TRUE", "
 ABSENT, STRING, ESCAPED, NUMBER, TRUE, FALSE, NESTED, TWICE = 0, 1, 2, 3, 4, 5, 6, 7
 DEPTH = 1 << 12  # of values within values; deeper ones are not read
 _BAD = -1
+_TRUE, _FALSE, _NULL, _NAN, _INFINITY, _INF = 0, 1, 2, 3, 4, 5
+_WORDS = np.array([list(word.ljust(8)) for word in (b"true", b"false", b"null", b"NaN", b"Infinity", b"Inf")], np.uint8)
+_SIZES = np.array([4, 5, 4, 3, 8, 3])
 
 Bytes = NDArray[np.uint8]
 
@@ -88,27 +91,29 @@ def _digits(data: Bytes, at: int, end: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _word(data: Bytes, at: int, end: int, word: Bytes) -> Any:
+def _word(data: Bytes, at: int, end: int, word: int) -> Any:
     """Return where a word ends that stands at ``at``, or -1."""
-    if at + word.size > end:
+    size = _SIZES[word]
+    if at + size > end:
         return _BAD
-    for i in range(word.size):
-        if data[at + i] != word[i]:
+    for i in range(size):
+        if data[at + i] != _WORDS[word, i]:
             return _BAD
-    return at + word.size
+    return at + size
 
 
 @njit(cache=True, nogil=True)
-def _number(data: Bytes, at: int, end: int, words: Any) -> Any:
+def _number(data: Bytes, at: int, end: int) -> Any:
     """Return where a number ends, or -1; infinity and NaN are among them, as pyarrow has it."""
     if at < end and data[at] == 0x2D:
         at += 1
     if at >= end:
         return _BAD
-    for i in range(3, 6):
-        named = _word(data, at, end, words[i])
-        if named >= 0:
-            return named
+    if data[at] == 0x49 or data[at] == 0x4E:
+        for word in (_NAN, _INFINITY, _INF):
+            named = _word(data, at, end, word)
+            if named >= 0:
+                return named
     stop = _digits(data, at, end)
     if stop == at or (data[at] == 0x30 and stop > at + 1):
         return _BAD
@@ -130,19 +135,19 @@ def _number(data: Bytes, at: int, end: int, words: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _scalar(data: Bytes, at: int, end: int, words: Any) -> tuple[Any, Any]:
+def _scalar(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
     """Return where the simple value at ``at`` ends (a string behind its quote), or -1; and what it is."""
     c = data[at]
     if c == 0x22:
         close, escaped = _string(data, at + 1, end)
         return (_BAD if close < 0 else close + 1), (ESCAPED if escaped else STRING)
     if c == 0x74:
-        return _word(data, at, end, words[0]), TRUE
+        return _word(data, at, end, _TRUE), TRUE
     if c == 0x66:
-        return _word(data, at, end, words[1]), FALSE
+        return _word(data, at, end, _FALSE), FALSE
     if c == 0x6E:
-        return _word(data, at, end, words[2]), ABSENT
-    return _number(data, at, end, words), NUMBER
+        return _word(data, at, end, _NULL), ABSENT
+    return _number(data, at, end), NUMBER
 
 
 @njit(cache=True, nogil=True)
@@ -161,7 +166,7 @@ def _key(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def _nested(data: Bytes, at: int, end: int, words: Any, stack: Bytes) -> Any:
+def _nested(data: Bytes, at: int, end: int, stack: Bytes) -> Any:
     """Return where the object or array that begins at ``at`` ends, or -1."""
     depth = 0
     while True:
@@ -184,7 +189,7 @@ def _nested(data: Bytes, at: int, end: int, words: Any, stack: Bytes) -> Any:
             at += 1
             depth -= 1
         else:
-            at, _ = _scalar(data, at, end, words)
+            at, _ = _scalar(data, at, end)
             if at < 0:
                 return _BAD
         # Behind a value: close what ends here.
@@ -259,31 +264,31 @@ def _write(data: Bytes, at: int, stop: int, out: Bytes, to: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _column(data: Bytes, at: int, stop: int, names: Bytes, edges: NDArray[np.int64], room: Bytes) -> Any:
-    """Return which declared name the key ``data[at:stop]`` is, or -1."""
-    size, found = stop - at, data[at:stop]
-    for i in range(at, stop):
-        if data[i] == 0x5C:
-            if size > room.size:
-                return _BAD  # six bytes a letter at most: too long for any name
-            size = _write(data, at, stop, room, 0)
-            found = room[:size]
-            break
+def _named(data: Bytes, at: int, size: int, names: Bytes, edges: NDArray[np.int64]) -> Any:
+    """Return which name stands at ``at``, or -1."""
     for name in range(edges.size - 1):
         if edges[name + 1] - edges[name] == size:
-            same = True
-            for i in range(size):
-                if names[edges[name] + i] != found[i]:
-                    same = False
-                    break
-            if same:
+            i = 0
+            while i < size and names[edges[name] + i] == data[at + i]:
+                i += 1
+            if i == size:
                 return name
     return _BAD
 
 
 @njit(cache=True, nogil=True)
+def _column(data: Bytes, at: int, stop: int, names: Bytes, edges: NDArray[np.int64], room: Bytes) -> Any:
+    """Return which declared name the key ``data[at:stop]`` is, or -1."""
+    for i in range(at, stop):
+        if data[i] == 0x5C:
+            # Six bytes a letter at most: a longer one is no name.
+            return _BAD if stop - at > room.size else _named(room, 0, _write(data, at, stop, room, 0), names, edges)
+    return _named(data, at, stop - at, names, edges)
+
+
+@njit(cache=True, nogil=True)
 def _line(
-    data: Bytes, at: int, end: int, row: int, names: Bytes, edges: NDArray[np.int64], words: Any, stack: Bytes, room: Bytes,
+    data: Bytes, at: int, end: int, row: int, names: Bytes, edges: NDArray[np.int64], stack: Bytes, room: Bytes,
     starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes, seen: Bytes,
 ) -> Any:  # fmt: skip
     """Note the values of the object at ``at``; return whether the line is one object and nothing else."""
@@ -300,9 +305,9 @@ def _line(
         column = _column(data, quote + 1, close, names, edges, room)
         begin = at
         if data[at] == 0x7B or data[at] == 0x5B:
-            at, kind = _nested(data, at, end, words, stack), NESTED
+            at, kind = _nested(data, at, end, stack), NESTED
         else:
-            at, kind = _scalar(data, at, end, words)
+            at, kind = _scalar(data, at, end)
         if at < 0:
             return False
         if column >= 0:
@@ -322,12 +327,12 @@ def _line(
 
 @njit(cache=True, nogil=True)
 def scan_lines(
-    data: Bytes, end: int, names: Bytes, edges: NDArray[np.int64], words: Any,
+    data: Bytes, end: int, names: Bytes, edges: NDArray[np.int64],
     starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes, broken: Bytes,
 ) -> Any:  # fmt: skip
     """Find the values of declared keys in ``data[:end]``, whose lines are complete; return how many rows there are.
 
-    ``names[edges[i]:edges[i + 1]]`` is a name; ``words`` are true, false, null, NaN, Infinity and Inf. ``starts``, ``stops`` and
+    ``names[edges[i]:edges[i + 1]]`` is a name. ``starts``, ``stops`` and
     ``kinds`` have a row for each name. Blank lines are no rows; of a line that is ``broken`` nothing is noted.
     """
     stack = np.empty(DEPTH, np.uint8)
@@ -340,9 +345,9 @@ def scan_lines(
             stop += 1
         begin = _blank(data, at, stop)
         if begin < stop:
-            seen[:] = 0
-            kinds[:, row] = ABSENT
-            good = _line(data, begin, stop, row, names, edges, words, stack, room, starts, stops, kinds, seen)
+            for name in range(seen.size):
+                seen[name] = 0
+            good = _line(data, begin, stop, row, names, edges, stack, room, starts, stops, kinds, seen)
             broken[row] = not good
             for name in range(seen.size):
                 if not good or not seen[name]:

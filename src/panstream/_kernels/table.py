@@ -39,3 +39,16 @@ def look_up(
             return i
         out[i] = numbers[place]
     return -1
+
+
+@njit(cache=True, nogil=True)
+def find_strangers(
+    hashes: NDArray[np.uint64], slots: NDArray[np.uint64], numbers: NDArray[np.int64], out: NDArray[np.bool_]
+) -> None:
+    """Mark the hashes that are not in the table."""
+    mask = np.uint64(slots.size - 1)
+    for i in range(hashes.size):
+        place = hashes[i] & mask
+        while numbers[place] >= 0 and slots[place] != hashes[i]:
+            place = (place + np.uint64(1)) & mask
+        out[i] = numbers[place] < 0

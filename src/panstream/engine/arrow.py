@@ -49,7 +49,9 @@ def numbers_of(array: Any) -> NDArray[Any]:
     kind = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name)
     if kind not in _NUMBERS:
         return np.asarray((array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False))
-    return np.frombuffer(array.buffers()[1] or b"", kind)[array.offset : array.offset + len(array)]
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * np.dtype(kind).itemsize)
 
 
 _NUMBERS = frozenset(

@@ -80,24 +80,18 @@ class IdCheck:
             bad[np.flatnonzero(~bad)[self._strangers(known)]] = True
         return bad if bad.any() else None
 
-    def _strangers(self, ids: Any) -> list[int]:
-        from panstream._kernels.table import look_up
+    def _strangers(self, ids: Any) -> Mask:
+        from panstream._kernels.table import find_strangers
 
         assert self.slots is not None
         assert self.numbers is not None
-        found: list[int] = []
         batch = items(ids)
+        found = np.empty(len(batch), bool)
         try:
             with Scratch() as scratch:
-                hashes, places = scratch.array(len(batch), np.uint64), scratch.array(len(batch), np.int64)
+                hashes = scratch.array(len(batch), np.uint64)
                 hash_items(batch, _KEY, hashes)
-                start = 0
-                while start < hashes.size:
-                    row = int(look_up(hashes[start:], self.slots, self.numbers, places[start:]))
-                    if row < 0:
-                        break
-                    found.append(start + row)
-                    start += row + 1
+                find_strangers(hashes, self.slots, self.numbers, found)
         finally:
             batch.wipe()
         return found

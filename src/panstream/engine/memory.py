@@ -90,7 +90,8 @@ def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
     _wipe_bits(buffers[0], start, stop)
     width = _OFFSETS.get(array.type)
     if width is not None:
-        offsets = np.frombuffer(array.buffers()[1], np.int32 if width == 4 else np.int64)[start : stop + 1]
+        kind = np.int32 if width == 4 else np.int64
+        offsets = np.frombuffer(array.buffers()[1], kind, stop + 1 - start, start * width)
         first, last = int(offsets[0]), int(offsets[-1])
         _wipe_bytes(buffers[2], first, last)
         _wipe_bytes(buffers[1], (start + 1) * width, stop * width)

@@ -231,7 +231,9 @@ def _known(yes: Bits, *arrays: Any) -> Truth:
 def _memory(array: Any, kind: str) -> NDArray[Any]:
     """Return the memory of a column of numbers, with anything at all in place of nulls."""
     dtype = np.uint64 if array.type == pa.uint64() else _MEMORY[kind]
-    return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+    if not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * np.dtype(dtype).itemsize)
 
 
 def _of_words(array: Any, test: Callable[[Any], Any]) -> Truth:

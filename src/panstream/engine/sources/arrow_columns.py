@@ -69,7 +69,9 @@ def _whole(array: Any) -> Converted:
         array, bad = _only(array, numbers_of(array) <= np.uint64(_MOST))
     elif pa.types.is_floating(found):
         numbers = numbers_of(array)
-        array, bad = _only(array, (np.trunc(numbers) == numbers) & (np.abs(numbers) < 2.0**63))
+        with np.errstate(invalid="ignore"):  # of NaNs that signal
+            whole = (np.trunc(numbers) == numbers) & (np.abs(numbers) < 2.0**63)
+        array, bad = _only(array, whole)
     elif pa.types.is_decimal(found):
         good = compute.equal(compute.trunc(array), array)
         if found.precision - found.scale > 18:

@@ -14,7 +14,6 @@ from panstream.engine.sources.typed import Piece, empty, from_text
 __all__ = ["JsonParser"]
 
 _BOM = b"\xef\xbb\xbf"
-_WORDS = tuple(np.frombuffer(word, np.uint8) for word in (b"true", b"false", b"null", b"NaN", b"Infinity", b"Inf"))
 
 
 class JsonParser:
@@ -50,7 +49,7 @@ class JsonParser:
         most, columns = data.count(b"\n", 0, end), len(self._fitting)
         starts, stops = np.empty((2, columns, most), np.int64)
         kinds, broken = np.empty((columns, most), np.uint8), np.empty(most, np.uint8)
-        rows = int(scan_lines(view, end, self._names, self._edges, _WORDS, starts, stops, kinds, broken))
+        rows = int(scan_lines(view, end, self._names, self._edges, starts, stops, kinds, broken))
         if not rows:
             return empty(self._schema), end
         texts = {}

@@ -110,5 +110,5 @@ def _memory(array: Any) -> tuple[NDArray[np.uint8], NDArray[np.int32], Mask]:
     """Return data, offsets and which rows are there, of an array that was checked."""
     _, offsets, data = array.buffers()
     present = truth_of(array.is_valid()) if array.null_count else np.ones(len(array), bool)
-    places = np.frombuffer(offsets or bytes(4), np.int32)[array.offset : array.offset + len(array) + 1]
+    places = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset) if len(array) else np.zeros(1, np.int32)
     return np.frombuffer(data or b"", np.uint8), places, present
