@@ -145,5 +145,5 @@ def test_durations_in_words() -> None:
         "1 hour",
         "90 minutes",
         "1 second",
-        "0.5 seconds",
+        "500 ms",
     ]

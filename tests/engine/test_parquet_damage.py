@@ -58,8 +58,10 @@ def ours(path: Path, stored: bool) -> Table | None:
         return None
     try:
         for piece in file.pieces():
+            bad = [False] * piece.rows if piece.faults is None else piece.faults.bad.tolist()
             columns = piece.with_ids(SCHEMA).columns
-            rows += zip(*(columns.column(name).cast(pa.binary()).to_pylist() for name in ("id", "kind")), strict=True)
+            pairs = zip(*(columns.column(name).cast(pa.binary()).to_pylist() for name in ("id", "kind")), strict=True)
+            rows += [pair for pair, skipped in zip(pairs, bad, strict=True) if not skipped]
     except SourceError:
         return None
     finally:

@@ -280,7 +280,7 @@ user = "u"
 u = "string"
 at = "timestamp"
 [stream.budget]
-user = 500.0
+event = 500.0
 [[query]]
 name = "rows"
 sql = "SELECT COUNT(*) FROM visits WHERE u <> 'nobody' AND at >= TIMESTAMP '2024-03-02 00:00:00'"

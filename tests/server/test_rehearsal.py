@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from panstream.engine.engine import Engine
+from panstream.engine import engine
 from panstream.engine.running import RunningQuery
 from panstream.server import rehearsal
 from panstream.server.rehearsal import rehearse
@@ -42,15 +42,15 @@ def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.
     taken: list[str] = []
     drawn: list[str] = []
     parsed: list[int] = []
-    apply, publish, parse = RunningQuery.apply, Engine._append, rehearsal.parse
+    apply, publish, parse = RunningQuery.apply, engine.append_to, rehearsal.parse
 
     def watched_apply(self: RunningQuery, prepared: object, draw: object) -> None:
         taken.extend(self.plan.config.name for _ in prepared.batches)  # type: ignore[attr-defined]
         apply(self, prepared, draw)  # type: ignore[arg-type]
 
-    def watched_publish(self: Engine, release: object) -> bool:
+    def watched_publish(log: object, release: object) -> bool:
         drawn.append(release.query.partition(" [")[0])  # type: ignore[attr-defined]
-        return publish(self, release)  # type: ignore[arg-type]
+        return publish(log, release)  # type: ignore[arg-type]
 
     def watched_parse(*given: object) -> object:
         batch = parse(*given)  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.
         return batch
 
     monkeypatch.setattr(RunningQuery, "apply", watched_apply)
-    monkeypatch.setattr(Engine, "_append", watched_publish)
+    monkeypatch.setattr(engine, "append_to", watched_publish)
     monkeypatch.setattr(rehearsal, "parse", watched_parse)
     rehearse(config)
     names = {query.name for query in config.queries}

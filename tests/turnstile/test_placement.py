@@ -160,7 +160,8 @@ def test_a_state_from_before_mixing_goes_on_with_the_cells_it_has(independence: 
     monitor.update(range(40))
     parameters = monitor.algorithm.parameters()
     del parameters["mixed"]
-    data = encode("LegendreCounter", parameters, monitor.state, monitor.algorithm.layout())
+    identity = (bytes(range(16)), independence or 0)  # another state for each of the tests
+    data = encode("LegendreCounter", parameters, monitor.state, monitor.algorithm.layout(), identity=identity)
     again = Monitor[Any].from_bytes(data)
     assert again.algorithm == monitor.algorithm
     again.update(range(40), weight=-1)
