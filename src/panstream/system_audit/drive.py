@@ -110,7 +110,7 @@ class Product:
         ending = _ENDINGS.get(road.format, road.format)
         (place / f"rows.{ending}").write_bytes(data)
         argv = ["run", "audit.toml", f"rows.{ending}", "--no-hardening", "--out", "answers.csv"]
-        pid = self._start(place, argv + (["--workers", str(road.workers)] if road.workers else []))
+        pid = self._start(place, road, argv)
         code = self._ask({"wait": pid})["code"]
         answers = place / "answers.csv"
         return {
@@ -127,7 +127,7 @@ class Product:
             for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
         }
         argv = ["serve", "audit.toml", "--port", "0", "--tokens", "tokens", "--no-hardening"]
-        pid = self._start(place, argv + (["--workers", str(road.workers)] if road.workers else []))
+        pid = self._start(place, road, argv)
         found: Fields = {}
         try:
             port = self._port(place, pid)
@@ -157,9 +157,10 @@ class Product:
             **_beside(observe_directory(place / "state"), int(_read(place / "steps") or 0)),
         }
 
-    def _start(self, place: Path, argv: list[str]) -> int:
+    def _start(self, place: Path, road: Road, argv: list[str]) -> int:
         job = {
-            "argv": argv,
+            "argv": argv + (["--workers", str(road.workers)] if road.workers else []),
+            "real_clock": road.workers > 0,
             "directory": str(place),
             "stdout": str(place / "stdout"),
             "stderr": str(place / "stderr"),

@@ -22,6 +22,7 @@ from typing import Any
 
 __all__ = ["main"]
 
+_REAL = (time.time, time.time_ns)
 _COMMANDS = (
     "panstream.cli.app",
     "panstream.cluster.session",
@@ -33,8 +34,6 @@ _COMMANDS = (
 
 def main() -> None:
     """Serve jobs until standard input ends. The argument is a file of eight bytes: the time."""
-    with contextlib.suppress(ImportError):
-        importlib.import_module("distributed")  # keeps the real clock, by which it waits
     with open(sys.argv[1], "r+b") as file:
         shown = mmap.mmap(file.fileno(), 8)
     time.time = lambda: struct.unpack("<d", shown[:8])[0]
@@ -119,6 +118,8 @@ def _run(job: dict[str, Any], plants: Any) -> int:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        if job["real_clock"]:  # Dask waits by it; engines were given the other one when they were imported
+            time.time, time.time_ns = _REAL
         _count_steps()
         for name in job.get("plants", ()):
             plants.plant(name)
