@@ -131,3 +131,29 @@ def test_a_checked_stream_is_the_stream() -> None:
     while part := copy.read(7):
         found += part
     assert pa.ipc.open_stream(found).read_all().equals(pa.ipc.open_stream(data).read_all())
+
+
+def test_a_view_behind_a_null_is_not_followed() -> None:
+    """pyarrow's full check passes over it, and its cast does not."""
+    long, far = b"a word of more than twelve letters", struct.pack("<i4sii", 100, b"none", 7, 2**30)
+    near = struct.pack("<i4sii", len(long), long[:4], 0, 0)
+    buffers = [pa.py_buffer(b"\x02"), pa.py_buffer(far + near), pa.py_buffer(long)]
+    views = pa.Array.from_buffers(pa.string_view(), 2, buffers)
+    views.validate(full=True)
+    coded = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int8()), views)
+    for array in (views, coded):
+        for schema in (WORDS, RowSchema(columns={"w": "string"}, user="w"), RowSchema(columns={"w": "binary"})):
+            data = written(pa.table({"w": array}), file=False)
+            piece = read_arrow(memoryview(bytearray(data)), schema, rows=10)
+            found = [None if each is None else str(each, "utf-8") if isinstance(each, bytes) else each
+                     for each in piece.columns["w"].to_pylist()]  # fmt: skip
+            words = [None, long.decode()]
+            assert found == (words if array is views else [words[1], None, words[1]])
+
+
+@pytest.mark.parametrize("scale", [-1, 41, 14_417_921])
+def test_a_decimal_of_impossible_scale_is_refused(scale: int) -> None:
+    table = pa.table({"n": pa.nulls(3, pa.decimal256(40, scale))})
+    for kind in ("int", "double"):
+        with pytest.raises(SourceError, match="'n' is declared"):
+            read_arrow(memoryview(bytearray(written(table, file=False))), RowSchema(columns={"n": kind}), rows=10)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
 from panstream.engine.sources.layouts import is_text
-from panstream.engine.sources.text_columns import checked_letters, parse
+from panstream.engine.sources.text_columns import checked_letters, parse, plain_bytes
 
 __all__ = ["convert"]
 
@@ -135,10 +135,8 @@ def _only(array: Any, good: Mask) -> Converted:
 
 def _decoded(array: Any) -> Any:
     words = getattr(array.dictionary, "storage", array.dictionary)
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(
-        words.type
-    )  # pyarrow cannot take from views
-    return (words if plain is None else compute.cast(words, plain)).take(array.indices)
+    views = words.type in (pa.string_view(), pa.binary_view())  # from which pyarrow cannot take
+    return (plain_bytes(words) if views else words).take(array.indices)
 
 
 def _dictionary(array: Any) -> Converted:

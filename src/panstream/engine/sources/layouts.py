@@ -52,7 +52,10 @@ def check_types(found: Any, schema: RowSchema, place: str) -> None:
         if found.get_field_index(name) < 0:
             raise SourceError(f"{place} has no column {name!r}, or has it twice")
         stored = storage_of(found.field(name).type)
-        if stored.id not in _READ[kind] and not pa.types.is_null(stored):
+        fits = stored.id in _READ[kind] or pa.types.is_null(stored)
+        if stored.id in _DECIMAL and not 0 <= stored.scale <= stored.precision:
+            fits = False  # pyarrow goes astray with such a scale
+        if not fits:
             raise SourceError(f"{place}: column {name!r} is declared {kind}, but its type there is another kind")
 
 

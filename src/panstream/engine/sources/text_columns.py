@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
 
-__all__ = ["FALSE_WORDS", "TRUE_WORDS", "checked_letters", "parse"]
+__all__ = ["FALSE_WORDS", "TRUE_WORDS", "checked_letters", "parse", "plain_bytes"]
 
 TRUE_WORDS = ["true", "True", "TRUE", "1"]
 FALSE_WORDS = ["false", "False", "FALSE", "0"]
-_LARGE = {pa.large_string(): pa.large_binary(), pa.large_binary(): pa.large_binary()}
 
 Mask = NDArray[np.bool_]
 
 
 def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
     """Return an array of strings or bytes as a column of a kind, null where it does not fit, and where that is (None: nowhere)."""
-    array = _plain(array)
+    array = plain_bytes(array)
     if kind == "binary":
         return _as(array, pa.binary()), None
     if kind == "string":
@@ -88,11 +87,33 @@ def _truths(array: Any) -> tuple[Any, Mask | None]:
     return compute.if_else(known, yes, missing(pa.bool_())), bad if bad.any() else None
 
 
-def _plain(array: Any) -> Any:
-    """Return the array without views and with small offsets."""
-    if array.type in (pa.string_view(), pa.large_string()):
-        return compute.cast(_as(array, _LARGE.get(array.type, pa.binary_view())), pa.binary())
-    return compute.cast(array, pa.binary()) if array.type in (pa.binary_view(), pa.large_binary()) else array
+def plain_bytes(array: Any) -> Any:
+    """Return an array of strings or bytes without views and with small offsets."""
+    if array.type in (pa.string_view(), pa.binary_view()):
+        return _gathered(array)
+    large = array.type in (pa.large_string(), pa.large_binary())
+    return compute.cast(_as(array, pa.large_binary()), pa.binary()) if large else _as(array, pa.binary())
+
+
+def _gathered(array: Any) -> Any:
+    """Return the bytes of views. pyarrow checks no view behind a null, but follows it."""
+    from panstream._kernels.gather import gather_views, view_offsets
+
+    if not len(array):
+        return pa.nulls(0, pa.binary())
+    _, table, *buffers = array.buffers()
+    views = np.frombuffer(table, np.int32, 4 * len(array), 16 * array.offset).reshape(-1, 4)
+    bits, offsets = None, np.empty(len(array) + 1, np.int64)
+    if array.null_count:
+        present = truth_of(array.is_valid())
+        views, bits = np.where(present[:, None], views, np.int32(0)), arrow_mask(present).buffers()[1]
+    outside = view_offsets(views, np.array([buffer.size for buffer in buffers], np.int64), offsets) >= 0
+    if outside or offsets[-1] >= 1 << 31:
+        raise pa.ArrowInvalid("views point outside their data, or to too much of it")
+    data = np.empty(int(offsets[-1]), np.uint8)
+    gather_views(views, np.array([buffer.address for buffer in buffers], np.uint64), offsets, data)
+    places = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(array), [bits, places, pa.py_buffer(data)])
 
 
 def _as(array: Any, kind: Any) -> Any:
