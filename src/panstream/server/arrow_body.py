@@ -74,7 +74,8 @@ def _written_out(batch: Any, schema: RowSchema) -> int:
 def _lengths(words: Any) -> Any:
     if words.type not in _VIEWS:
         return compute.binary_length(words)
-    views = np.frombuffer(words.buffers()[1], np.int32).reshape(-1, 4)[words.offset : words.offset + len(words), 0]
+    stop = words.offset + len(words)
+    views = np.frombuffer(words.buffers()[1] or b"", np.int32, 4 * stop).reshape(-1, 4)[words.offset :, 0]
     known = np.where(truth_of(words.is_valid()), views, 0)  # of a word that is missing, the view may say anything
     return pa.Array.from_buffers(pa.int32(), len(known), [None, pa.py_buffer(known.astype(np.int32))])
 
