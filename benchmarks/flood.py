@@ -44,7 +44,7 @@ amount = "double"
 day = "timestamp"
 [[query]]
 name = "north"
-sql = "SELECT COUNT(DISTINCT user) FROM visits WHERE region = 'north'"
+sql = "SELECT COUNT(DISTINCT user) FROM visits WHERE region = 'north' AND amount < 10 AND day > TIMESTAMP '2020-01-01'"
 epsilon = 1.0
 expected = 1000000
 [store]
@@ -170,7 +170,8 @@ class Sender:
         self._port, self._tls = port, unverified()
         self._headers = {"Content-Type": LINES, "Authorization": f"Bearer {token}"}
         rng = np.random.default_rng(7)
-        rows = [f'{{"user":"{u}","region":"north","amount":1}}\n' for u in rng.integers(0, 10**12, 100)]
+        more = '"region":"north","amount":1,"day":"2024-05-06 07:08:09"'
+        rows = [f'{{"user":"{user}",{more}}}\n' for user in rng.integers(0, 10**12, 100)]
         self._body = "".join(rows).encode()
         self.refused: list[str] = []
 

@@ -64,6 +64,19 @@ def test_those_that_never_spoke_go_first_and_a_handshake_is_worth_something() ->
     assert [guest.socket.ended for guest in guests] == [True, False, True, False]
 
 
+def test_nobody_makes_room_for_somebody_who_has_more() -> None:
+    now = [0.0]
+    door = Door(Limits(connections=8), clock=lambda: now[0])
+    few, many = admitted(door, "10.0.0.1", 2), admitted(door, "10.0.0.2", 6)
+    for guest in [*few, *many]:
+        guest.begin()
+    now[0] = 5.0
+    for guest in few:
+        guest.end()
+    assert admitted(door, "10.0.0.2") == [None]
+    assert not any(guest.socket.ended for guest in few)
+
+
 def test_busy_connections_stay_and_tokens_are_crowds_too() -> None:
     now = itertools.count(0.0, 2.0)
     door = Door(Limits(connections=6), clock=lambda: next(now))

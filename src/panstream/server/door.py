@@ -71,7 +71,8 @@ class Door:
 
     If they are full, whoever has the most connections loses the one that is idle longest: a token, or an address from
     which nobody was let in on them. Those that never said a word go first, and no handshake is wasted on one that goes at
-    once: so whoever comes again and again costs little. If all others are busy, or that young, a new one is turned away.
+    once: so whoever comes again and again costs little. If all others are busy, that young, or of somebody who has fewer, a
+    new one is turned away.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -107,7 +108,7 @@ class Door:
         place = self._place_of(address)
         crowded = self._open[place] >= self._limits.address_connections
         full = crowded or len(self._guests) >= self._limits.connections
-        if full and not self._make_room(place if crowded else None):
+        if full and not self._make_room(place, within=crowded):
             return None
         guest = Guest(self, connection, place)
         self._guests.add(guest)
@@ -147,13 +148,15 @@ class Door:
             self._open[guest.place] -= 1
             guest.place = 0
 
-    def _make_room(self, place: int | None) -> bool:
-        """End an idle connection, of an address if one is given."""
-        young = self._clock() - _YOUNG
+    def _make_room(self, place: int, *, within: bool) -> bool:
+        """End an idle connection for one from an address; ``within`` the address, or of somebody who has no fewer."""
+        young, least = self._clock() - _YOUNG, self._held.get(place, 0)
         for crowds, latest in ((self._silent, math.inf), (self._idle, young)):
             for key in sorted(crowds, key=self._held.__getitem__, reverse=True):
+                if not within and self._held[key] < least:
+                    break
                 for guest in crowds[key]:
-                    if place in (None, guest.place) and guest.since <= latest:
+                    if guest.since <= latest and (guest.place == place or not within):
                         self._send_away(guest)
                         return True
         return False
@@ -191,7 +194,7 @@ class Door:
                 connection, address = await loop.sock_accept(listening)
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    self._make_room(None)
+                    self._make_room(-1, within=False)
                 await asyncio.sleep(_PAUSE if error.errno in _NO_ROOM else 0.0)
                 continue
             guest = self.admit(connection, address)
