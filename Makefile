@@ -16,7 +16,7 @@ help:
 	@echo "make docs     build the documentation into build/site"
 	@echo "make release  build wheel and sdist, install and use them in empty environments"
 	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
-	@echo "make soak     30 minutes of load on a server that is killed every 20 seconds"
+	@echo "make soak     long forms of the tests, then 30 minutes of load on a server that is killed every 20 seconds"
 	@echo "make spark    count distinct users of a Spark DataFrame and compare with one process"
 	@echo "make flower   run three hospitals as Flower nodes, with TLS and node keys"
 	@echo "make clean    remove what make created"
@@ -88,6 +88,9 @@ mutants: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q tests/store/soak_large_state.py
+	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/test_parquet_damage.py tests/randomness/test_wiping.py
+	$(BIN)/python benchmarks/fuzz_bodies.py
+	$(BIN)/panstream audit system --full
 	$(BIN)/python benchmarks/soak.py
 
 # Flower caps the versions of packages that we use too, so it has an environment of its own; about a minute to install.

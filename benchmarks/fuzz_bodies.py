@@ -288,7 +288,10 @@ def work(first: int, stop: int, seed: int, progress: Any, counts: Any) -> None:
         chance = random.Random(f"{seed} {number}")
         kind, data = chance.choice(good)
         body = bent(data, good, chance) if number % 50 else data
-        counts[("accepted", "refused", "WRONG").index(check(memory.hold(body), kind))] += 1
+        outcome = check(memory.hold(body), kind)
+        if outcome == "WRONG":
+            print(f"wrong: --seed {seed}, body {number}, kind {kind}", flush=True)
+        counts[("accepted", "refused", "WRONG").index(outcome)] += 1
 
 
 def main() -> int:

@@ -157,3 +157,21 @@ def test_a_decimal_of_impossible_scale_is_refused(scale: int) -> None:
     for kind in ("int", "double"):
         with pytest.raises(SourceError, match="'n' is declared"):
             read_arrow(memoryview(bytearray(written(table, file=False))), RowSchema(columns={"n": kind}), rows=10)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal64(10, 1), pa.decimal128(20, 1), pa.decimal256(40, 1)], ids=str)
+def test_the_least_decimal_is_refused_since_its_sign_would_turn(kind: Any) -> None:
+    size = kind.bit_width // 8
+    good, least = (7).to_bytes(size, "little"), bytes(size - 1) + b"\x80"
+    for data, nulls, refused in ((good + good, None, False), (good + least, None, True), (good + least, b"\1", False)):
+        validity = None if nulls is None else pa.py_buffer(nulls)
+        x = pa.Array.from_buffers(kind, 2, [validity, pa.py_buffer(data)])
+        out = io.BytesIO()
+        with pa.ipc.new_stream(out, pa.schema([("x", kind)])) as writer:
+            writer.write_batch(pa.record_batch([x], names=["x"]))
+        schema = RowSchema(columns={"x": "double"})
+        if refused:
+            with pytest.raises(SourceError):
+                read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10)
+        else:
+            assert read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10).rows == 2

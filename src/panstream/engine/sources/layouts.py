@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from panstream.engine.arrow import compute, numbers_of, pa
+import numpy as np
+
+from panstream.engine.arrow import compute, numbers_of, pa, truth_of
 from panstream.engine.rows import RowSchema, SourceError
 
 __all__ = ["check_layout", "check_types", "is_text", "storage_of"]
@@ -77,6 +79,19 @@ def check_layout(array: Any) -> None:
         array = pa.Array.from_buffers(plain, len(array), array.buffers(), offset=array.offset)
     if array.type.id not in _DATE:  # there a time of day is found, which is left out like anybody's
         array.validate(full=True)
+    if pa.types.is_decimal(array.type) and _has_least_decimal(array):
+        raise pa.ArrowInvalid("a decimal has more digits than its type")
+
+
+def _has_least_decimal(array: Any) -> bool:
+    """Return whether a decimal is the least that fits its bits: it has no opposite, so pyarrow lets it pass and turns its sign."""
+    words = array.type.bit_width // 64
+    if array.type.bit_width % 64 or array.null_count == len(array):
+        return False
+    stop = array.offset + len(array)
+    parts = np.frombuffer(array.buffers()[1], np.int64, words * stop).reshape(-1, words)[array.offset :]
+    least = (parts[:, -1] == np.iinfo(np.int64).min) & (parts[:, :-1] == 0).all(axis=1)
+    return bool((least & truth_of(array.is_valid())).any())
 
 
 def _within(codes: Any, size: int) -> bool:
