@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from panstream.engine.config import load_config
+from panstream.errors import PanstreamError
 from panstream.system_audit.drive import Product, Road
 from panstream.system_audit.formats import encode, fits
 from panstream.system_audit.neighbours import Neighbour, neighbours
@@ -113,10 +114,18 @@ def audit_system(
                     for each in [neighbour] if step in originals else [original, neighbour]:
                         after = product.observe(road, _bodies(table, each, road), batch_rows=step)
                         before = originals.setdefault(step, after)
+                        if before["exit code"] != "0":
+                            raise PanstreamError(f"{road} does not work on the rows to audit with: {_last(before)}")
                         report.runs += 1
                     _compare(report, road, neighbour, before, after)
                     done(road, neighbour)
     return report
+
+
+def _last(fields: Fields) -> str:
+    return next(
+        (text for name, text in reversed(fields.items()) if name.startswith(("stderr: line ", "log: line "))), ""
+    )
 
 
 def _bodies(table: Table, neighbour: Neighbour, road: Road) -> list[bytes]:
