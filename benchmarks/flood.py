@@ -32,6 +32,7 @@ from verdicts import verdict
 
 from panstream.server.drill_certificate import write_certificate
 from panstream.server.tokens import create_token
+from server import witness
 
 CONFIG = """
 [stream]
@@ -217,17 +218,20 @@ def p99(times: list[float]) -> float:
 def main() -> int:
     seconds, windows = (5.0, 2) if QUICK else (12.0, 4)
     where = next((given for given in sys.argv[1:] if not given.startswith("-")), None)
-    quiet, flooded = [], []
+    quiet, flooded, stalls = [], [], []
     with tempfile.TemporaryDirectory(dir=where) as folder:
         tokens = [create_token(Path(folder) / "tokens", name, ["ingest"]) for name in ("sender", "flood")]
         with server(Path(folder)) as port:
             sender = Sender(port, tokens[0])
             sender.times(2.0)
             for _ in range(windows):
-                quiet.append(sender.times(seconds))
-                with flooding(port, tokens[1]):
+                with witness() as late:
+                    quiet.append(sender.times(seconds))
+                stalls.append(sum(late))
+                with flooding(port, tokens[1]), witness() as late:
                     time.sleep(3.0)  # until all of its connections are there
                     flooded.append(sender.times(seconds))
+                stalls.append(sum(late))
     before, after = (statistics.median(map(p99, found)) for found in (quiet, flooded))
     posts = sum(map(len, quiet + flooded))
     good = verdict(
@@ -241,6 +245,7 @@ def main() -> int:
     print(
         f"medians {middles[0]:.1f} and {middles[1]:.1f} ms; refused: {', '.join(sorted(set(sender.refused))) or 'nothing'}"
     )
+    print(f"stalls of the machine, quiet and flood in turn: {', '.join(f'{one * 1e3:.0f}' for one in stalls)} ms")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     return 0 if good else 1
 
