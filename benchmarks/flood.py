@@ -224,7 +224,8 @@ def main() -> int:
         with server(Path(folder)) as port:
             sender = Sender(port, tokens[0])
             sender.times(2.0)
-            for _ in range(windows):
+            for number in range(windows):
+                time.sleep(8.0 * (number > 0))  # until nothing is left of the last flood: quiet means quiet
                 with witness() as late:
                     quiet.append(sender.times(seconds))
                 stalls.append(sum(late))

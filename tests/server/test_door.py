@@ -230,6 +230,35 @@ def test_turned_away_when_all_are_busy(tmp_path: Path) -> None:
         assert server.get("/healthz").status == 200
 
 
+def test_whoever_finds_no_room_is_let_in_when_somebody_leaves(tmp_path: Path) -> None:
+    with served(write_config(tmp_path), Limits(address_connections=2, body_time=60.0, body_rate=1)) as server:
+        door = server.running.door
+        head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {LINES}\r\nContent-Length: 9999\r\n\r\n"
+        where = (server.host, server.port)
+        with contextlib.ExitStack() as held:
+            busy = [held.enter_context(socket.create_connection(where, timeout=30)) for _ in range(2)]
+            for connection in busy:
+                connection.sendall(head.encode() + b"x")
+            until(lambda: not (door._idle or door._silent) and len(door._guests) == 2)
+            waiting = held.enter_context(socket.create_connection(where, timeout=30))
+            waiting.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until(lambda: bool(door._waiting))
+            busy[0].close()
+            assert waiting.recv(15) == b"HTTP/1.1 200 OK"
+            assert len(door._guests) <= 2
+        until(lambda: not (door._guests or door._waiting or door._replaced))
+
+
+def test_an_address_that_comes_again_and_again_replaces_few_of_its_own() -> None:
+    now = [0.0]
+    door = Door(Limits(address_connections=4), clock=lambda: now[0])
+    admitted(door, "10.0.0.1", 4)
+    assert sum(map(bool, admitted(door, "10.0.0.1", 100))) == 32
+    now[0] = 1.0
+    assert sum(map(bool, admitted(door, "10.0.0.1", 100))) == 32
+    assert all(admitted(door, "10.0.0.2", 4))
+
+
 def until(enough: Callable[[], bool]) -> None:
     patience = threading.Event()
     for _ in range(3000):

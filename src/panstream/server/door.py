@@ -32,6 +32,9 @@ Crowds: TypeAlias = "dict[Key, dict[Guest, None]]"
 Make: TypeAlias = "Callable[[Guest], asyncio.BaseProtocol]"
 
 _BACKLOG = 2048
+_OUTSIDE = 2048  # connections that wait for a place; no byte of theirs is read, and none is written
+_REPLACED = 32  # connections of a full address that may take another one's place in a second
+_AT_ONCE = 64  # connections accepted before others have their turn
 _PLACES = 1 << 16  # of the table of addresses
 _MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
 _YOUNG = 1.0  # seconds that a handshake is worth
@@ -85,14 +88,23 @@ class Door:
         self._silent: Crowds = {}  # the idle ones among them, those that are idle longest first
         self._idle: Crowds = {}
         self._guests: set[Guest] = set()
+        self._secured = False
+        self._waiting: dict[int, dict[socket.socket, asyncio.TimerHandle]] = {}  # outside, by place
+        self._replaced: dict[int, list[float]] = {}  # by place: in which second, and how often since
         self._welcoming: set[asyncio.Task[None]] = set()
+        self._let_in: Callable[[Guest], None] = lambda guest: None
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self, listening: socket.socket, make: Make, tls: ssl.SSLContext | None) -> None:
         """Begin to accept; ``make`` returns the protocol of a connection. Call it from the event loop."""
         listening.setblocking(False)
         listening.listen(_BACKLOG)
-        self._accepting = asyncio.get_running_loop().create_task(self._accept(listening, make, tls))
+        if tls is None:
+            self._let_in = lambda guest: self._welcome(guest, make, None)
+        else:
+            self._let_in = lambda guest: self._wait_for(guest, make, tls)
+        self._secured = tls is not None
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
 
     def close(self) -> None:
         """Accept nothing more, and end handshakes."""
@@ -100,6 +112,9 @@ class Door:
             self._accepting.cancel()
         for task in self._welcoming:
             task.cancel()
+        for place, outside in list(self._waiting.items()):
+            for connection in list(outside):
+                self._turn_away(connection, place)
         for guest in [guest for guest in self._guests if guest.deadline is not None]:
             self._send_away(guest)
 
@@ -108,8 +123,13 @@ class Door:
         place = self._place_of(address)
         crowded = self._open[place] >= self._limits.address_connections
         full = crowded or len(self._guests) >= self._limits.connections
+        if crowded and not self._may_replace(place):
+            return None
         if full and not self._make_room(place, within=crowded):
             return None
+        return self._enter(connection, place)
+
+    def _enter(self, connection: socket.socket, place: int) -> Guest:
         guest = Guest(self, connection, place)
         self._guests.add(guest)
         self._open[place] += 1
@@ -140,13 +160,21 @@ class Door:
             crowds.setdefault(_key_of(guest), {})[guest] = None
 
     def left(self, guest: Guest) -> None:
-        """Forget a connection; nothing the second time."""
-        if guest in self._guests:
+        """Forget a connection, and let another one in; nothing the second time."""
+        place = guest.place
+        if self._forget(guest):
+            self._next_from_outside(place)
+
+    def _forget(self, guest: Guest) -> bool:
+        if known := guest in self._guests:
             self.wake(guest)
             self._count(guest, -1)
             self._guests.discard(guest)
             self._open[guest.place] -= 1
-            guest.place = 0
+            place, guest.place = guest.place, 0
+            if not self._open[place]:
+                self._replaced.pop(place, None)
+        return known
 
     def _make_room(self, place: int, *, within: bool) -> bool:
         """End an idle connection for one from an address; ``within`` the address, or of somebody who has no fewer."""
@@ -164,7 +192,7 @@ class Door:
     def _send_away(self, guest: Guest) -> None:
         waiting = guest.deadline is not None
         self._stop_waiting(guest)
-        self.left(guest)
+        self._forget(guest)
         with contextlib.suppress(OSError):
             if waiting:
                 guest.socket.close()
@@ -187,28 +215,65 @@ class Door:
         own = packed[12:] if packed.startswith(_MAPPED) else packed[:8]
         return int.from_bytes(hashlib.blake2b(own, digest_size=2, key=self._key).digest())
 
-    async def _accept(self, listening: socket.socket, make: Make, tls: ssl.SSLContext | None) -> None:
+    async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, address = await loop.sock_accept(listening)
+                self._receive(*await loop.sock_accept(listening))
+                for _ in range(_AT_ONCE):  # whoever floods may have hundreds in the queue before an honest one
+                    self._receive(*listening.accept())
+            except BlockingIOError:
+                pass
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     self._make_room(-1, within=False)
-                await asyncio.sleep(_PAUSE if error.errno in _NO_ROOM else 0.0)
-                continue
-            guest = self.admit(connection, address)
-            del address
-            if guest is None:
-                if tls is None:
-                    with contextlib.suppress(OSError):
-                        connection.send(_FULL)
-                connection.close()
-            elif tls is None:
-                self._welcome(guest, make, None)
-            else:
-                self._wait_for(guest, make, tls)
+                    await asyncio.sleep(_PAUSE)
             await asyncio.sleep(0)  # others have their turn, however many come
+
+    def _receive(self, connection: socket.socket, address: Any) -> None:
+        connection.setblocking(False)
+        guest = self.admit(connection, address)
+        if guest is not None:
+            self._let_in(guest)
+            return
+        place = self._place_of(address)
+        if sum(map(len, self._waiting.values())) >= _OUTSIDE:
+            crowd = max(self._waiting, key=lambda each: len(self._waiting[each]))
+            self._turn_away(next(iter(self._waiting[crowd])), crowd)
+        patience = asyncio.get_running_loop().call_later(
+            self._limits.handshake_time, self._turn_away, connection, place
+        )
+        self._waiting.setdefault(place, {})[connection] = patience
+
+    def _turn_away(self, connection: socket.socket, place: int) -> None:
+        self._take_from_outside(connection, place)
+        if not self._secured:
+            with contextlib.suppress(OSError):
+                connection.send(_FULL)
+        connection.close()
+
+    def _take_from_outside(self, connection: socket.socket, place: int) -> None:
+        self._waiting[place].pop(connection).cancel()
+        if not self._waiting[place]:
+            del self._waiting[place]
+
+    def _next_from_outside(self, place: int) -> None:
+        """Let in whoever waits longest for the place that somebody left."""
+        if place not in self._waiting:
+            place = next(iter(self._waiting), -1)
+        if place in self._waiting and self._open[place] < self._limits.address_connections:
+            connection = next(iter(self._waiting[place]))
+            self._take_from_outside(connection, place)
+            self._let_in(self._enter(connection, place))
+
+    def _may_replace(self, place: int) -> bool:
+        """Return whether an address may have another of its connections replaced in this second."""
+        now = self._clock()
+        since = self._replaced.setdefault(place, [now, 0])
+        if now >= since[0] + 1.0:
+            since[:] = [now, 0]
+        since[1] += 1
+        return since[1] <= _REPLACED
 
     def _wait_for(self, guest: Guest, make: Make, tls: ssl.SSLContext) -> None:
         """Begin a handshake when the other side does: many never will."""
@@ -225,7 +290,12 @@ class Door:
         except NotImplementedError:  # on Windows
             self._welcome(guest, make, tls)
         else:
-            guest.deadline = loop.call_later(self._limits.handshake_time, self._send_away, guest)
+            guest.deadline = loop.call_later(self._limits.handshake_time, self._give_up, guest)
+
+    def _give_up(self, guest: Guest) -> None:
+        place = guest.place
+        self._send_away(guest)
+        self._next_from_outside(place)
 
     @staticmethod
     def _stop_waiting(guest: Guest) -> None:
