@@ -26,9 +26,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from verdicts import verdict
 
+from panstream.engine.feeds import FileFeed
 from panstream.engine.predicates import Expression, compile_masks
 from panstream.engine.rows import RowSchema
-from panstream.engine.sources import FileSource
 
 KINDS = {"ip": "string", "visitor": "int", "symptom": "string", "age": "int", "amount": "double"}
 REPEATS = 3
@@ -94,7 +94,7 @@ def read(path: Path, columns: list[str], where: bool) -> int:
     schema = RowSchema(columns={name: KINDS[name] for name in columns}, user=columns[0])
     evaluator = compile_masks([Expression(sql=WHERE)], KINDS, user=columns[0]) if where else None
     rows = 0
-    for batch in FileSource([str(path)], schema).batches():
+    for batch in FileFeed([str(path)], schema).batches():
         if batch is None:
             continue
         if evaluator is not None:

@@ -247,7 +247,7 @@ def evaluator(kind: str) -> Any:
 def check(body: memoryview, kind: str) -> str:
     """Read a body as the server does; return what became of it."""
     from panstream.batch import items
-    from panstream.engine.rows import RowSchema, SourceError
+    from panstream.engine.rows import FeedError, RowSchema
     from panstream.hashing import derive
     from panstream.hashing.items import hash_items
     from panstream.server.arrow_body import read_arrow
@@ -257,7 +257,7 @@ def check(body: memoryview, kind: str) -> str:
     copy = bytes(body)
     try:
         piece = read_arrow(body, schema, rows=100_000)
-    except (SourceError, Refusal):
+    except (FeedError, Refusal):
         return "refused"
     except Exception as error:  # a server would answer 500
         print(f"{type(error).__name__} for a body of kind {kind}")

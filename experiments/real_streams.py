@@ -24,12 +24,12 @@ import pyarrow as pa
 
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
+from panstream.engine.feeds import TableFeed
 from panstream.engine.plan import needed_columns
 from panstream.engine.report import history
 from panstream.engine.rows import RowSchema
-from panstream.engine.run import feed_source
+from panstream.engine.run import drain
 from panstream.engine.select import Selector
-from panstream.engine.sources import TableSource
 
 PROMISED = 0.95
 Truths = Mapping[str, Sequence[float]]
@@ -50,9 +50,9 @@ class Case:
         """Answer all questions once, and note how many intervals hold the truth."""
         config = read_config(self.config)
         schema = RowSchema.of(config.stream, needed_columns(config))
-        source = TableSource(self.table.combine_chunks(), schema)
+        source = TableFeed(self.table.combine_chunks(), schema)
         with Selector(config) as select, Engine(config) as engine:
-            feed_source(engine, source, select)
+            drain(engine, source, select)
             engine.finish()
             found = history(engine)
         for name, truths in self.truths.items():

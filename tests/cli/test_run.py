@@ -123,11 +123,11 @@ def test_rows_taken_in_after_the_last_answer_are_told_of(here: Path) -> None:
 
 MOMENTS = [
     "panstream.engine.config.load_config",
-    "panstream.engine.run.source_of",
+    "panstream.engine.run.feed_of",
     "panstream.engine.select.Selector.__init__",
     "panstream.engine.engine.Engine.__init__",
     "panstream.engine.engine.Engine.positions",
-    "panstream.engine.run.feed_source",
+    "panstream.engine.run.drain",
 ]
 
 

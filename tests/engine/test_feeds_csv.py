@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.streams import good
-from panstream.engine.rows import BadRowError, MicroBatch, RowSchema, SourceError
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.csv import CsvParser
-from panstream.engine.sources.csv_records import Dialect
-from panstream.engine.sources.text import TextReader
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.csv import CsvParser
+from panstream.engine.feeds.csv_records import Dialect
+from panstream.engine.feeds.text import TextReader
+from panstream.engine.rows import BadRowError, FeedError, MicroBatch, RowSchema
 from panstream.errors import InvalidParameter
 
 
@@ -152,13 +152,13 @@ def test_columns_by_name() -> None:
     ],
 )
 def test_headers_that_do_not_fit(text: str | bytes, words: str) -> None:
-    with pytest.raises(SourceError, match=f"visits.csv: column 'a' is declared, but the first line {words}") as caught:
+    with pytest.raises(FeedError, match=f"visits.csv: column 'a' is declared, but the first line {words}") as caught:
         read(text, {"a": "int"})
     assert "secret" not in str(caught.value)
 
 
 def test_a_header_that_never_ends() -> None:
-    with pytest.raises(SourceError, match="does not name it"):
+    with pytest.raises(FeedError, match="does not name it"):
         read('"' + "x" * 5000, {"a": "int"}, block=64, record=256)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.streams import good
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.sources import FollowSource
+from panstream.engine.feeds import FollowFeed
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
 
@@ -18,7 +18,7 @@ class Player:
 
     def __init__(self, *actions: Callable[[], object]) -> None:
         self.actions, self.now, self.slept = list(actions), 0.0, []
-        self.source: FollowSource | None = None
+        self.source: FollowFeed | None = None
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -30,7 +30,7 @@ class Player:
             self.source.close()
 
     def play(self, *inputs: str, applied: dict[str, int] | None = None, **settings: object) -> list[MicroBatch]:
-        self.source = FollowSource(
+        self.source = FollowFeed(
             inputs,
             SCHEMA,
             clock=lambda: self.now,
@@ -172,18 +172,18 @@ def test_an_inode_that_is_used_again(tmp_path: Path) -> None:
 def test_what_cannot_be_followed(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").touch()
     (tmp_path / "y.csv").write_bytes(gzip.compress(b"ip,n\n"))
-    with pytest.raises(SourceError, match="only CSV and JSON lines can be followed, got parquet"):
+    with pytest.raises(FeedError, match="only CSV and JSON lines can be followed, got parquet"):
         Player().play(str(tmp_path / "x.parquet"))
-    with pytest.raises(SourceError, match=r"y.csv: a compressed file cannot be followed"):
+    with pytest.raises(FeedError, match=r"y.csv: a compressed file cannot be followed"):
         Player().play(str(tmp_path / "y.csv"))
-    with pytest.raises(SourceError, match="standard input is followed anyway"):
-        FollowSource(["-"], SCHEMA)
+    with pytest.raises(FeedError, match="standard input is followed anyway"):
+        FollowFeed(["-"], SCHEMA)
 
 
 def test_the_iterator_can_be_left(tmp_path: Path) -> None:
     path = tmp_path / "v.csv"
     path.write_text("ip,n\na,1\n")
-    source = FollowSource([str(path)], SCHEMA, sleep=lambda seconds: None)
+    source = FollowFeed([str(path)], SCHEMA, sleep=lambda seconds: None)
     stream: Iterator[MicroBatch | None] = source.batches()
     assert next(stream) is None
     stream.close()  # type: ignore[attr-defined]

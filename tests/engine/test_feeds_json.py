@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.streams import good
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.json_lines import JsonParser
+from panstream.engine.feeds.text import TextReader
 from panstream.engine.rows import BadRowError, RowSchema
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.json_lines import JsonParser
-from panstream.engine.sources.text import TextReader
 
 ALL = {"s": "string", "i": "int", "d": "double", "b": "bool", "t": "timestamp", "day": "date", "raw": "binary"}
 NOON = datetime.datetime(2024, 3, 1, 12)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from engine.streams import good
 from panstream.engine.config import StreamConfig
+from panstream.engine.feeds import TableFeed
+from panstream.engine.feeds.ahead import read_ahead
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.layouts import check_types
+from panstream.engine.feeds.typed import Piece, from_arrow, from_text
 from panstream.engine.memory import Lent, wipe_array
-from panstream.engine.rows import BadRow, BadRowError, Faults, MicroBatch, RowSchema, SourceError, arrow_type
-from panstream.engine.sources import TableSource
-from panstream.engine.sources.ahead import read_ahead
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.layouts import check_types
-from panstream.engine.sources.typed import Piece, from_arrow, from_text
+from panstream.engine.rows import BadRow, BadRowError, Faults, FeedError, MicroBatch, RowSchema, arrow_type
 from panstream.errors import InvalidParameter, MissingExtra
 
 SCHEMA = RowSchema(columns={"n": "int"})
@@ -125,11 +125,11 @@ def test_reading_ahead() -> None:
 def test_reading_ahead_of_an_error() -> None:
     def failing() -> Generator[MicroBatch | None, None, None]:
         yield batch_of(1)
-        raise SourceError("damaged")
+        raise FeedError("damaged")
 
     ahead = read_ahead(failing())
     assert value_of(next(ahead)) == 1
-    with pytest.raises(SourceError, match="damaged"):
+    with pytest.raises(FeedError, match="damaged"):
         next(ahead)
 
 
@@ -295,12 +295,12 @@ def test_broken_letters() -> None:
     ],
 )
 def test_types_that_do_not_convert(kind: str, array: pa.Array) -> None:
-    with pytest.raises(SourceError, match="'x' is declared"):
+    with pytest.raises(FeedError, match="'x' is declared"):
         converted(kind, array)
 
 
 def test_missing_columns() -> None:
-    with pytest.raises(SourceError, match="input has no column 'y'"):
+    with pytest.raises(FeedError, match="input has no column 'y'"):
         check_types(pa.schema([("x", pa.int64())]), RowSchema(columns={"y": "int"}), "input")
 
 
@@ -373,7 +373,7 @@ def test_schema_of_a_stream() -> None:
 
 def test_tables_are_left_alone() -> None:
     table = pa.table({"n": [1, None, 3, 4], "other": ["a", "b", "c", "d"]})
-    source = TableSource(table, RowSchema(columns={"n": "int"}, user="n"), batch_rows=2)
+    source = TableFeed(table, RowSchema(columns={"n": "int"}, user="n"), batch_rows=2)
     batches = []
     for batch in source.batches():
         assert batch is not None
@@ -387,7 +387,7 @@ def test_tables_are_left_alone() -> None:
     assert source.progress() is None
     source.close()
     reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
-    assert sum(len(batch) for batch in TableSource(reader, SCHEMA).batches() if batch) == 4
+    assert sum(len(batch) for batch in TableFeed(reader, SCHEMA).batches() if batch) == 4
 
 
 def test_missing_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:

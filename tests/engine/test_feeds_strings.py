@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from panstream.engine.rows import RowSchema, SourceError
-from panstream.engine.sources.parquet import ParquetFile
-from panstream.engine.sources.parquet_pages import cursor
-from panstream.engine.sources.parquet_pages.cursor import Cursor
-from panstream.engine.sources.parquet_pages.headers import CutOff, Damaged, read_header
-from panstream.engine.sources.parquet_pages.pages import chunks_of, pages_of
-from panstream.engine.sources.parquet_pages.strings import StringColumn
+from panstream.engine.feeds.parquet import ParquetFile
+from panstream.engine.feeds.parquet_pages import cursor
+from panstream.engine.feeds.parquet_pages.cursor import Cursor
+from panstream.engine.feeds.parquet_pages.headers import CutOff, Damaged, read_header
+from panstream.engine.feeds.parquet_pages.pages import chunks_of, pages_of
+from panstream.engine.feeds.parquet_pages.strings import StringColumn
+from panstream.engine.rows import FeedError, RowSchema
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]
 SCHEMA = RowSchema(columns={"word": "string", "number": "int"}, user=None)
@@ -161,7 +161,7 @@ def test_a_file_that_is_cut_off_is_refused_by_name_alone(tmp_path: Path) -> None
     schema = RowSchema(columns={"word": "string"}, user="word")
     file = ParquetFile(path, schema, rows=10_000)
     path.write_bytes(path.read_bytes()[:2000])  # the end, which says where everything is, was read before
-    with pytest.raises(SourceError, match="cut off, damaged") as refused:
+    with pytest.raises(FeedError, match="cut off, damaged") as refused:
         list(file.pieces())
     file.close()
     assert "secret" not in str(refused.value) and refused.value.__cause__ is None

@@ -70,7 +70,7 @@ def seen_after(directory: Path, seconds: list[list[int]], patch: pytest.MonkeyPa
     with Engine(loaded, clock=lambda: clock[0]) as engine, Selector(loaded) as select:
         engine.declare("pipe")
         source = Scripted(clock, seconds)
-        run.feed_source(engine, source, select)
+        run.drain(engine, source, select)
         engine.finish()
         assert len(source.acknowledged) == sum(map(len, seconds))
     return commits

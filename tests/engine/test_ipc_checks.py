@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from panstream.engine.rows import RowSchema, SourceError
-from panstream.engine.sources import FileSource
-from panstream.engine.sources.ipc_checks import MOST_UNPACKED, CheckedStream, check_file
+from panstream.engine.feeds import FileFeed
+from panstream.engine.feeds.ipc_checks import MOST_UNPACKED, CheckedStream, check_file
+from panstream.engine.rows import FeedError, RowSchema
 from panstream.server.arrow_body import read_arrow
 
 SCHEMA = RowSchema(columns={"n": "int"})
@@ -28,7 +28,7 @@ def written(table: pa.Table, *, file: bool, chunk: int = 1000, **options: Any) -
 
 
 def read(path: Path, schema: RowSchema = SCHEMA) -> int:
-    return sum(len(batch) for batch in FileSource([str(path)], schema).batches() if batch is not None)
+    return sum(len(batch) for batch in FileFeed([str(path)], schema).batches() if batch is not None)
 
 
 @pytest.mark.parametrize("file", [False, True])
@@ -43,7 +43,7 @@ def test_declared_sizes_are_added_up_first(tmp_path: Path, file: bool, codec: st
     assert data.count(true) >= 6
     for lie in (MOST_UNPACKED + 1, 1 << 45, 2**63 - 1):
         path.write_bytes(data.replace(true, struct.pack("<q", lie), 5))
-        with pytest.raises(SourceError, match="when unpacked"):
+        with pytest.raises(FeedError, match="when unpacked"):
             read(path)
 
 
@@ -63,11 +63,11 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, file: bool) -> None:
     script = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
-from panstream.engine.rows import RowSchema, SourceError
-from panstream.engine.sources import FileSource
+from panstream.engine.rows import RowSchema, FeedError
+from panstream.engine.feeds import FileFeed
 try:
-    list(FileSource([{str(path)!r}], RowSchema(columns={{"n": "int"}})).batches())
-except SourceError as error:
+    list(FileFeed([{str(path)!r}], RowSchema(columns={{"n": "int"}})).batches())
+except FeedError as error:
     print("when unpacked" in str(error))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -88,9 +88,9 @@ def delta_stream() -> bytes:
 def test_dictionaries_in_parts_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.arrows"
     path.write_bytes(delta_stream())
-    with pytest.raises(SourceError, match="dictionaries in parts"):
+    with pytest.raises(FeedError, match="dictionaries in parts"):
         read(path, WORDS)
-    with pytest.raises(SourceError, match="dictionaries in parts"):
+    with pytest.raises(FeedError, match="dictionaries in parts"):
         read_arrow(memoryview(bytearray(delta_stream())), WORDS, rows=100)
 
 
@@ -120,7 +120,7 @@ def test_every_cut_of_a_file_is_refused() -> None:
     data = written(pa.table({"n": list(range(50))}), file=True, chunk=20, compression="zstd")
     check_file(pa.BufferReader(data), "x")
     for size in range(len(data)):
-        with pytest.raises(SourceError, match="not Arrow IPC"):
+        with pytest.raises(FeedError, match="not Arrow IPC"):
             check_file(pa.BufferReader(data[:size]), "x")
 
 
@@ -155,7 +155,7 @@ def test_a_view_behind_a_null_is_not_followed() -> None:
 def test_a_decimal_of_impossible_scale_is_refused(scale: int) -> None:
     table = pa.table({"n": pa.nulls(3, pa.decimal256(40, scale))})
     for kind in ("int", "double"):
-        with pytest.raises(SourceError, match="'n' is declared"):
+        with pytest.raises(FeedError, match="'n' is declared"):
             read_arrow(memoryview(bytearray(written(table, file=False))), RowSchema(columns={"n": kind}), rows=10)
 
 
@@ -171,7 +171,7 @@ def test_the_least_decimal_is_refused_since_its_sign_would_turn(kind: Any) -> No
             writer.write_batch(pa.record_batch([x], names=["x"]))
         schema = RowSchema(columns={"x": "double"})
         if refused:
-            with pytest.raises(SourceError):
+            with pytest.raises(FeedError):
                 read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10)
         else:
             assert read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10).rows == 2

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from panstream.engine.rows import RowSchema, SourceError
-from panstream.engine.sources.parquet import ParquetFile
-from panstream.engine.sources.parquet_pages.headers import CutOff, Damaged, read_header
-from panstream.engine.sources.parquet_pages.pages import _unpacked
+from panstream.engine.feeds.parquet import ParquetFile
+from panstream.engine.feeds.parquet_pages.headers import CutOff, Damaged, read_header
+from panstream.engine.feeds.parquet_pages.pages import _unpacked
+from panstream.engine.rows import FeedError, RowSchema
 
 SCHEMA = RowSchema(columns={"id": "string", "kind": "string"}, user="id")
 ROWS = 300
@@ -54,7 +54,7 @@ def ours(path: Path, stored: bool) -> Table | None:
     rows: Table = []
     try:
         file = ParquetFile(path, SCHEMA, rows=100, ahead=False, stored_ids=stored)
-    except SourceError:
+    except FeedError:
         return None
     try:
         for piece in file.pieces():
@@ -62,7 +62,7 @@ def ours(path: Path, stored: bool) -> Table | None:
             columns = piece.with_ids(SCHEMA).columns
             pairs = zip(*(columns.column(name).cast(pa.binary()).to_pylist() for name in ("id", "kind")), strict=True)
             rows += [pair for pair, skipped in zip(pairs, bad, strict=True) if not skipped]
-    except SourceError:
+    except FeedError:
         return None
     finally:
         file.close()

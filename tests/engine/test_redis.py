@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from engine.streams import good
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.sources import RedisSource
-from panstream.engine.sources.redis_streams import entry_number
-from panstream.engine.sources.resp import Connection, ConnectionLost, RedisRefused
+from panstream.engine.feeds import RedisFeed
+from panstream.engine.feeds.redis_streams import entry_number
+from panstream.engine.feeds.resp import Connection, ConnectionLost, RedisRefused
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
 from panstream.errors import InvalidParameter
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
@@ -71,8 +71,8 @@ def peer(server: Server) -> Iterator[redis.Redis]:
         yield client
 
 
-def source(server: Server, **settings: object) -> RedisSource:
-    return RedisSource(server.url, STREAM, SCHEMA, **{"poll": 0.001, "batch_time": 0.0, **settings})  # type: ignore[arg-type]
+def source(server: Server, **settings: object) -> RedisFeed:
+    return RedisFeed(server.url, STREAM, SCHEMA, **{"poll": 0.001, "batch_time": 0.0, **settings})  # type: ignore[arg-type]
 
 
 def add(peer: redis.Redis, numbers: range) -> list[bytes]:
@@ -237,7 +237,7 @@ def test_large_values_and_names(server: Server, peer: redis.Redis) -> None:
     schema = RowSchema(columns={"ü ber": "binary"})
     peer.xadd("st réam", {"ü ber": big, "n": 1})
     peer.xadd("st réam", {"ü ber": b"", "ü berx": b"no"})
-    reading = RedisSource(server.url, "st réam", schema, group="g 1", consumer="c 1", batch_time=0.0, poll=0.001)
+    reading = RedisFeed(server.url, "st réam", schema, group="g 1", consumer="c 1", batch_time=0.0, poll=0.001)
     stream = reading.batches()
     (batch,) = take(stream, 2)
     assert batch.columns.column(0).to_pylist() == [big, b""]
@@ -250,7 +250,7 @@ def test_large_values_and_names(server: Server, peer: redis.Redis) -> None:
 def test_another_consumer(server: Server, peer: redis.Redis) -> None:
     add(peer, range(2))
     take(source(server, consumer="one").batches(), 2)
-    with pytest.raises(SourceError, match="pending for another consumer"):
+    with pytest.raises(FeedError, match="pending for another consumer"):
         next(source(server, consumer="two").batches())
     assert numbers(take(source(server, consumer="two", group="second").batches(), 2)) == [0, 1]
 
@@ -286,12 +286,12 @@ def test_passwords_and_databases(tmp_path: Path) -> None:
     own = Server(tmp_path, "--requirepass", "pass word")
     for url, words in ((own.url, "NOAUTH"), (f"unix://:wrong@{own.path}", "WRONGPASS|invalid")):
         with pytest.raises(RedisRefused, match=words) as caught:
-            next(RedisSource(url, STREAM, SCHEMA).batches())
+            next(RedisFeed(url, STREAM, SCHEMA).batches())
         assert "pass word" not in str(caught.value)
         assert "wrong" not in str(caught.value).lower().replace("wrongpass", "")
     with redis.Redis(unix_socket_path=str(own.path), password="pass word", db=3) as client:
         add(client, range(2))
-        reading = RedisSource(f"unix://:pass%20word@{own.path}?db=3", STREAM, SCHEMA, batch_time=0.0, poll=0.001)
+        reading = RedisFeed(f"unix://:pass%20word@{own.path}?db=3", STREAM, SCHEMA, batch_time=0.0, poll=0.001)
         stream = reading.batches()
         assert numbers(take(stream, 2)) == [0, 1]
         stream.close()  # type: ignore[attr-defined]

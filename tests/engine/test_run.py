@@ -13,8 +13,8 @@ import pytest
 from engine.streams import COUNT, DISTINCT, config, question
 from panstream.engine.config import Config, ConfigError
 from panstream.engine.engine import Engine
-from panstream.engine.rows import MicroBatch, SourceError
-from panstream.engine.run import feed_source
+from panstream.engine.rows import FeedError, MicroBatch
+from panstream.engine.run import drain
 from panstream.engine.select import Selector
 from panstream.interrupts import Interrupts
 
@@ -57,7 +57,7 @@ def batch(number: int, size: int = 10) -> MicroBatch:
 
 def run(settings: Config, source: Listed) -> tuple[Any, list[float]]:
     with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
-        fed = feed_source(engine, source, select)
+        fed = drain(engine, source, select)
         engine.finish()
         return fed, [release.record["value"] for release in engine.log.history("count")]
 
@@ -77,8 +77,8 @@ def test_all_batches_in_order(tmp_path: Path) -> None:
 
 def test_an_error_of_the_source_ends_the_run_and_keeps_what_was_applied(tmp_path: Path) -> None:
     settings = config(COUNT, directory=tmp_path)
-    source = Listed([batch(0), SourceError("cut off")])
-    with pytest.raises(SourceError, match="cut off"):
+    source = Listed([batch(0), FeedError("cut off")])
+    with pytest.raises(FeedError, match="cut off"):
         run(settings, source)
     assert source.closed
     with Engine(settings, zero_noise=True) as engine:
@@ -90,7 +90,7 @@ def test_an_interruption_stops_between_two_steps(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     source = Listed([batch(0), batch(1), lambda: os.kill(os.getpid(), signal.SIGTERM), *map(batch, range(2, 50))])
     with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
-        fed = feed_source(engine, source, select)
+        fed = drain(engine, source, select)
         assert fed.interrupted
         done = engine.last_sequence("p")
         assert done < 50
@@ -106,7 +106,7 @@ def test_only_what_is_durable_is_acknowledged(tmp_path: Path) -> None:
     source = Listed([batch(0), batch(1)])
     settings = config(COUNT, directory=tmp_path, durability="interval", interval="1 hour")
     with Selector(settings) as select, Engine(settings, clock=lambda: 0.0) as engine:
-        feed_source(engine, source, select)
+        drain(engine, source, select)
         assert source.acknowledged == []
         assert not engine.durable
 

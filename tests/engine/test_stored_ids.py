@@ -20,15 +20,15 @@ from pyarrow import parquet
 
 from engine.streams import config, question
 from panstream.engine.engine import Engine
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.run import feed_source
+from panstream.engine.feeds import FileFeed
+from panstream.engine.feeds.ahead import read_ahead
+from panstream.engine.feeds.parquet import ParquetFile
+from panstream.engine.feeds.parquet_pages.pages import Page
+from panstream.engine.feeds.typed import Piece
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.run import drain
 from panstream.engine.select import Selector
 from panstream.engine.selection import take_ids
-from panstream.engine.sources import FileSource
-from panstream.engine.sources.ahead import read_ahead
-from panstream.engine.sources.parquet import ParquetFile
-from panstream.engine.sources.parquet_pages.pages import Page
-from panstream.engine.sources.typed import Piece
 from panstream.engine.stored_ids import StoredIds, StoredPage
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]
@@ -147,7 +147,7 @@ def test_batches_are_the_same_as_those_with_decoded_ids(tmp_path: Path, nulls: f
             continue
         found = []
         for stay in (True, False):
-            source = FileSource([str(path)], schema, batch_rows=rows, stored_ids=stay)
+            source = FileFeed([str(path)], schema, batch_rows=rows, stored_ids=stay)
             source.resume({"f.parquet": applied})
             batches = list(source.batches())
             stored += sum(batch is not None and batch.ids is not None for batch in batches)
@@ -160,7 +160,7 @@ def test_batches_are_the_same_as_those_with_decoded_ids(tmp_path: Path, nulls: f
 def test_bad_rows_of_other_columns_keep_their_place(tmp_path: Path) -> None:
     table = pa.table({"word": [f"id-{i}" for i in range(900)], "number": [i / 2 for i in range(900)]})
     parquet.write_table(table, tmp_path / "f.parquet", data_page_size=500, write_batch_size=20)
-    source = FileSource([str(tmp_path / "f.parquet")], SCHEMA, batch_rows=250, stored_ids=True)
+    source = FileFeed([str(tmp_path / "f.parquet")], SCHEMA, batch_rows=250, stored_ids=True)
     rows, said = whole(list(source.batches()))
     assert rows == [(None if i % 2 else i // 2, f"id-{i}") for i in range(900)]
     assert [len(bad) for *_, bad, _ in said] == [125, 125, 125, 75]
@@ -220,13 +220,13 @@ def test_a_missing_value_where_the_file_says_there_is_none_is_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "f.parquet", pa.array(["id-1", None, "id-2"] * 30), use_dictionary=False)
-    monkeypatch.setattr("panstream.engine.sources.parquet_pages.pages._complete", lambda part: True)
+    monkeypatch.setattr("panstream.engine.feeds.parquet_pages.pages._complete", lambda part: True)
     ids = pieces(path, 90, packed=True)[0]
     decompressed: list[Page] = []
     unpack = Page.unpack
     monkeypatch.setattr(Page, "unpack", lambda self: (unpack(self), decompressed.append(self)))
     for _ in range(2):
-        with pytest.raises(SourceError, match=r"f\.parquet could not be read: it is cut off, damaged"):
+        with pytest.raises(FeedError, match=r"f\.parquet could not be read: it is cut off, damaged"):
             ids.all()
     ids.wipe()
     assert decompressed and not any(page.body.any() for page in decompressed)
@@ -265,7 +265,7 @@ def test_a_reader_closed_early_overwrites_what_it_holds(tmp_path: Path) -> None:
     words = pa.array([f"{i:020d}" for i in range(3000)])
     path = written(tmp_path / "f.parquet", words, use_dictionary=False, compression="none")  # never left compressed
     before = threading.active_count()
-    batches = FileSource([str(path)], ALONE, batch_rows=10, stored_ids=True).batches()
+    batches = FileFeed([str(path)], ALONE, batch_rows=10, stored_ids=True).batches()
     first = next(batches)
     assert first is not None and first.ids is not None
     page = first.ids._parts[0].page
@@ -305,7 +305,7 @@ def test_damage_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> None:
                         offsets = np.frombuffer(kept.buffers()[1], np.int32)
                         assert (np.diff(offsets) >= 0).all() and offsets[-1] <= kept.buffers()[2].size
                 outcomes["read"] += 1
-            except SourceError as refused:
+            except FeedError as refused:
                 said.add(str(refused))
                 outcomes["refused"] += 1
             finally:
@@ -323,11 +323,11 @@ def test_a_page_that_is_damaged_is_refused_again_after_it_was_overwritten() -> N
     first, rest = StoredIds.of(page, 0, 3).split(1)
     middle, last = rest.split(1)
     assert first.all().to_pylist() == ["a"]
-    with pytest.raises(SourceError, match="visits.parquet could not be read"):
+    with pytest.raises(FeedError, match="visits.parquet could not be read"):
         last.all()
     last.wipe()
     for ids in (middle, StoredIds.of(page, 0, 1)):
-        with pytest.raises(SourceError, match="damaged"):
+        with pytest.raises(FeedError, match="damaged"):
             ids.chosen(np.array([True]))
 
 
@@ -416,9 +416,9 @@ def test_the_engine_answers_alike_whether_ids_stay_in_their_pages(tmp_path: Path
         answers = []
         for stay in (True, False):
             schema = RowSchema(columns={"name": "string", "region": "string", "w": "int"}, user="name")
-            source = FileSource([str(tmp_path / "f.parquet")], schema, batch_rows=640, stored_ids=stay)
+            source = FileFeed([str(tmp_path / "f.parquet")], schema, batch_rows=640, stored_ids=stay)
             with Selector(each) as select, Engine(each, zero_noise=True) as engine:
-                fed = feed_source(engine, source, select)
+                fed = drain(engine, source, select)
                 engine.finish()
                 values = [(release.query, release.number, release.record["value"]) for release in engine.log.history()]
                 answers.append((sorted(values, key=str), fed.rows, fed.skipped, fed.skipped_count))

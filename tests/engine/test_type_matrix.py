@@ -23,12 +23,12 @@ from panstream.client import Client
 from panstream.client_bodies import as_batches, encode
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
+from panstream.engine.feeds import TableFeed, open_feed
 from panstream.engine.plan import needed_columns
 from panstream.engine.report import answers
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.run import feed_source
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.run import drain
 from panstream.engine.select import Selector
-from panstream.engine.sources import TableSource, open_source
 from panstream.server.arrow_body import read_arrow
 from server.server_live import served, write_config
 
@@ -67,7 +67,7 @@ class Bodies:
 def outcome(config: Config, select: Selector, source: Any) -> dict[str, float]:
     """Return the answers of all queries without noise."""
     with Engine(config, zero_noise=True) as engine:
-        fed = feed_source(engine, source, select)
+        fed = drain(engine, source, select)
         assert (fed.rows, fed.skipped_count) == (ROWS, 0)
         engine.finish()
         return {each["name"]: each["value"] for each in answers(engine)}
@@ -77,11 +77,11 @@ def outcome(config: Config, select: Selector, source: Any) -> dict[str, float]:
 
 
 def as_table(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
-    return TableSource(rows, schema, batch_rows=29)
+    return TableFeed(rows, schema, batch_rows=29)
 
 
 def as_reader(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
-    return TableSource(pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()), schema)
+    return TableFeed(pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()), schema)
 
 
 def as_body(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
@@ -114,7 +114,7 @@ def in_file(ending: str, write: Callable[[pa.Table, Path], None]) -> Callable[[p
     def way(rows: pa.Table, schema: RowSchema, folder: Path) -> Any:
         path = folder / f"rows.{ending}"
         write(rows, path)
-        return open_source([str(path)], schema, batch_rows=29, stored_ids=True)
+        return open_feed([str(path)], schema, batch_rows=29, stored_ids=True)
 
     return way
 
@@ -265,7 +265,7 @@ def test_ids_are_counted(name: str, tmp_path: Path) -> None:
 def test_other_types_are_refused_by_name(name: str, way: str, tmp_path: Path) -> None:
     kind, array = REFUSED[name]
     schema = RowSchema(columns={"x": kind})
-    with pytest.raises(SourceError, match="'x' is declared"):
+    with pytest.raises(FeedError, match="'x' is declared"):
         list(WAYS[way](pa.table({"x": array}), schema, tmp_path).batches())
     TRIED.add((f"refused {name}", way, "plain"))
 

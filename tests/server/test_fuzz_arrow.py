@@ -18,7 +18,7 @@ READ = """
 import json, sys
 import numpy as np
 from panstream.batch import items
-from panstream.engine.rows import RowSchema, SourceError
+from panstream.engine.rows import RowSchema, FeedError
 from panstream.hashing import derive
 from panstream.hashing.items import hash_items
 from panstream.server.arrow_body import read_arrow
@@ -28,7 +28,7 @@ for name, body in json.load(sys.stdin).items():
         try:
             schema = RowSchema(columns={"x": "string"}, user=user)
             piece = read_arrow(memoryview(bytearray.fromhex(body)), schema, rows=1000)
-        except SourceError as error:
+        except FeedError as error:
             print("refused", flush=True)
             continue
         ids = items(piece.columns.column("x"))

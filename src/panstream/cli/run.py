@@ -75,13 +75,13 @@ def run(
         from panstream.engine.config import load_config
         from panstream.engine.engine import Engine
         from panstream.engine.intake import intakes_of
-        from panstream.engine.run import feed_source, source_of
+        from panstream.engine.run import drain, feed_of
         from panstream.engine.select import Selector
 
         loaded = load_config(config)
         given = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
-        source = source_of(loaded, given, follow=follow, format=format)
+        source = feed_of(loaded, given, follow=follow, format=format)
         key = operator_key(key_file)
         with contextlib.ExitStack() as stack:
             guard.check()
@@ -90,7 +90,7 @@ def run(
                 engine = stack.enter_context(Engine(loaded, operator_key=key, accept_time=accept_time))
                 before, made = engine.positions(), _made(engine)
                 engine.declare(*intakes_of(given, follow=follow))
-                fed = _watched(engine, lambda tick: feed_source(engine, source, select, tick=tick))
+                fed = _watched(engine, lambda tick: drain(engine, source, select, tick=tick))
             else:
                 from panstream.cluster.session import opened
 

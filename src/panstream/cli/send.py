@@ -95,7 +95,7 @@ def _line_blocks(source: IO[bytes]) -> Iterator[bytes]:
 
 def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
     """Yield whole records, each time under the header."""
-    from panstream.engine.sources.csv_records import Dialect
+    from panstream.engine.feeds.csv_records import Dialect
 
     dialect, data, head = Dialect(), bytearray(), b""
     while piece := _some(source):

@@ -205,7 +205,7 @@ def _result(future: Any) -> Ingested | None:
 def _error(name: str, message: str, row: int | None) -> Exception:
     if name == "BadRowError" and row is not None:
         return row_errors.BadRowError(message, row=row)
-    return row_errors.SourceError(message)
+    return row_errors.FeedError(message)
 
 
 def _client(client: Any) -> Any:

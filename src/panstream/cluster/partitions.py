@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream.engine.config import Config
-from panstream.engine.sources.inputs import InputFile, expand
+from panstream.engine.feeds.inputs import InputFile, expand
 
 __all__ = ["Partition", "can_read_apart", "files_of", "partitions_of", "stretches", "tasks_of"]
 

@@ -19,14 +19,14 @@ from panstream.cluster.messages import Message, Outgoing, wipe_messages
 from panstream.cluster.partitions import Partition
 from panstream.continual.tree_base import TreeBatch
 from panstream.engine.config import Config
+from panstream.engine.feeds import typed
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.layouts import check_types
+from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.plan import QueryPlan, needed_columns, plan_all
 from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
-from panstream.engine.sources import typed
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.layouts import check_types
-from panstream.engine.sources.parquet import ParquetFile
 from panstream.scratch import wipe
 
 __all__ = ["MOST_NUMBERS", "Cut", "Job", "Reader", "Totals", "reader_of"]
@@ -105,10 +105,10 @@ class Reader:
 
     def _read(self, partition: Partition, table: Any) -> Iterator[MicroBatch]:
         if table is None and partition.format != "parquet":
-            from panstream.engine.run import source_of
+            from panstream.engine.run import feed_of
 
             assert partition.path is not None
-            source = source_of(self.config, [partition.path], format=partition.format)
+            source = feed_of(self.config, [partition.path], format=partition.format)
             yield from (batch for batch in source.batches() if batch is not None)
             source.close()
             return

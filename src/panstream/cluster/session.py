@@ -17,7 +17,7 @@ from panstream.cluster.partitions import can_read_apart, partitions_of
 from panstream.cluster.reading import Job
 from panstream.engine.config import Config
 from panstream.engine.intake import intakes_of
-from panstream.engine.run import Fed, Tick, feed_source, source_of
+from panstream.engine.run import Fed, Tick, drain, feed_of
 from panstream.engine.select import Selector
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.store.releases import Release
@@ -43,7 +43,7 @@ class Session:
             raise NotSupported(
                 "a cluster reads files and standard input; run Redis streams on one machine, or serve them"
             )
-        source = source_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
+        source = feed_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
         self.engine.declare(*intakes_of(inputs, follow=follow))
         apart = [] if follow or not can_read_apart(config) else partitions_of(inputs, format=format)
         if apart:
@@ -51,7 +51,7 @@ class Session:
             job = Job(name=uuid.uuid4().hex, config=config, shards=self.link.shards)
             return feed_files(self.engine, self.link, job, apart, tick)
         with Selector(config) as select:
-            return feed_source(self.engine, source, select, tick=tick)
+            return drain(self.engine, source, select, tick=tick)
 
 
 @contextlib.contextmanager

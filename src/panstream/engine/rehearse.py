@@ -11,7 +11,7 @@ import numpy as np
 from panstream.engine.config import Config
 from panstream.engine.plan import plan_all
 from panstream.engine.rows import BadRow, MicroBatch
-from panstream.engine.run import source_of
+from panstream.engine.run import feed_of
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
 
@@ -24,7 +24,7 @@ def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None
     """Yield the rows that would be left out, in the order of the input; for whoever owns them, and nobody else."""
     config = replace(config, stream=replace(config.stream, on_bad_row="skip"))
     queries = [RunningQuery(plan) for plan in plan_all(config)]  # never started, so there is no state
-    source = source_of(config, inputs, format=format)
+    source = feed_of(config, inputs, format=format)
     try:
         with Selector(config) as select:
             for batch in source.batches():

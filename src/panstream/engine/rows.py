@@ -29,18 +29,18 @@ __all__ = [
     "BadRow",
     "BadRowError",
     "Faults",
+    "FeedError",
     "MicroBatch",
     "RowSchema",
-    "SourceError",
     "arrow_type",
 ]
 
 
-class SourceError(PanstreamError):
+class FeedError(PanstreamError):
     """The input cannot be read as it was declared."""
 
 
-class BadRowError(SourceError):
+class BadRowError(FeedError):
     """A malformed row was met and ``on_bad_row`` is "stop". ``row`` counts from 1, without the header."""
 
     def __init__(self, message: str, *, row: int) -> None:
@@ -187,7 +187,7 @@ class MicroBatch:
 
     ``sequence`` is the producer's position after this batch (rows read so far for files, the last entry's id for Redis): it
     grows from batch to batch, and a source told the last one applied goes on behind it. ``token`` goes to
-    ``Source.acknowledge`` once the state is durable. ``faults`` is for the sender alone, and ``labels`` is what the sender calls the
+    ``Feed.acknowledge`` once the state is durable. ``faults`` is for the sender alone, and ``labels`` is what the sender calls the
     rows, where those are not numbers. ``ids`` is the user column, where that is still in the pages of a file and not in ``columns``.
     ``lent`` is memory of the columns that belongs to the caller.
     """

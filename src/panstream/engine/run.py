@@ -1,4 +1,4 @@
-"""From a source to an engine, micro-batch by micro-batch."""
+"""From a feed to an engine, micro-batch by micro-batch."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
+from panstream.engine.feeds import Feed, open_feed
 from panstream.engine.intake import Pace, intakes_of
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.select import Selector
-from panstream.engine.sources import Source, open_source
 from panstream.engine.wall import JUMPED
 from panstream.errors import ClockJumped
 from panstream.interrupts import INTERRUPTS
 
-__all__ = ["Fed", "Tick", "feed", "feed_source", "source_of"]
+__all__ = ["Fed", "Tick", "drain", "feed", "feed_of"]
 
 _REMEMBERED = 1000  # row numbers kept for the report to the sender
 _ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
 _PULSE = 1.0  # seconds between looks at the clock while nothing comes
-_POLL = 0.050  # seconds that a live source waits for rows at most before it lets the clock be looked at
+_POLL = 0.050  # seconds that a live feed waits for rows at most before it lets the clock be looked at
 
 Tick = Callable[[int, float | None], None]
 
 
 @dataclass(slots=True)
 class Fed:
-    """What a source delivered. Row numbers are for whoever sent the rows, and nobody else."""
+    """What a feed delivered. Row numbers are for whoever sent the rows, and nobody else."""
 
     rows: int = 0
     batches: int = 0
@@ -48,8 +48,8 @@ class Fed:
         self.late_count += len(late)
 
 
-def source_of(config: Config, inputs: Sequence[str], *, follow: bool = False, format: str | None = None) -> Source:
-    """Return the source for files, globs, directories, "-" for standard input, or one ``redis://host/db#stream``."""
+def feed_of(config: Config, inputs: Sequence[str], *, follow: bool = False, format: str | None = None) -> Feed:
+    """Return the feed for files, globs, directories, "-" for standard input, or one ``redis://host/db#stream``."""
     schema = RowSchema.of(config.stream, needed_columns(config))
     settings: dict[str, Any] = {"batch_time": config.batch_time}
     whole = not follow and all(given != "-" and "://" not in given for given in inputs)
@@ -62,7 +62,7 @@ def source_of(config: Config, inputs: Sequence[str], *, follow: bool = False, fo
         settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
     if format is not None:
         settings["format"] = format
-    return open_source(inputs, schema, follow=follow, **settings)
+    return open_feed(inputs, schema, follow=follow, **settings)
 
 
 def feed(
@@ -74,21 +74,21 @@ def feed(
     tick: Tick | None = None,
 ) -> Fed:
     """Feed files to an engine until they end, or until Ctrl-C or SIGTERM: then ``interrupted`` is set."""
-    source = source_of(engine.config, inputs, follow=follow, format=format)
+    feed = feed_of(engine.config, inputs, follow=follow, format=format)
     engine.declare(*intakes_of(inputs, follow=follow))
     with Selector(engine.config) as select:
-        return feed_source(engine, source, select, tick=tick)
+        return drain(engine, feed, select, tick=tick)
 
 
-def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick | None = None) -> Fed:
-    """Feed a source to an engine; what was applied before is passed over, and batches are acknowledged when durable.
+def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = None) -> Fed:
+    """Drain a feed into an engine; what was applied before is passed over, and batches are acknowledged when durable.
 
-    Files can be read again, so that many of their micro-batches share a commit; rows of live sources wait for the end of
+    Files can be read again, so that many of their micro-batches share a commit; rows of live feeds wait for the end of
     their step.
     """
     fed = Fed()
-    source.resume(engine.positions())
-    share = engine.config.commit_rows if source.progress() is not None else 1
+    feed.resume(engine.positions())
+    share = engine.config.commit_rows if feed.progress() is not None else 1
     clock = Pace(engine.step_length) if engine.by_clock else None
     waiting: list[object] = []
     looked, pending = time.monotonic(), 0
@@ -98,7 +98,7 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
                 if clock is not None:
                     engine.step()
             _check_clock(engine)
-            for batch in source.batches():
+            for batch in feed.batches():
                 if batch is not None:
                     pending += len(batch)
                     with guard.step():
@@ -118,15 +118,15 @@ def feed_source(engine: Engine, source: Source, select: Selector, *, tick: Tick 
                     _check_clock(engine)
                 if engine.durable:
                     for token in waiting:
-                        source.acknowledge(token)
+                        feed.acknowledge(token)
                     waiting.clear()
                 if tick is not None:
-                    tick(fed.rows, source.progress())
+                    tick(fed.rows, feed.progress())
     except KeyboardInterrupt:
         fed.interrupted = True
         INTERRUPTS.forget()
     finally:
-        source.close()
+        feed.close()
         if not engine.broken and (clock is not None or pending):
             with INTERRUPTS.step():
                 engine.step() if clock is not None else engine.advance()

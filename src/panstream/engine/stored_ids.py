@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.memory import wipe_array
-from panstream.engine.rows import SourceError
+from panstream.engine.rows import FeedError
 from panstream.scratch import wipe
 
 __all__ = ["StoredIds", "StoredPage"]
@@ -75,7 +75,7 @@ class StoredPage:
                 self._ready()
                 start = 0 if first == 0 else self._start(first)
                 end = self.body.size if stop >= self.rows else self._start(stop)
-            except SourceError:  # is raised again for whoever needs rows of this page
+            except FeedError:  # is raised again for whoever needs rows of this page
                 wipe(self.body)
                 self.body = self.body[:0]
                 return
@@ -100,7 +100,7 @@ class StoredPage:
 
     def _sound(self, end: int) -> int:
         if end < 0:
-            raise SourceError(f"{self._place} could not be read: it is cut off, damaged or not a Parquet file")
+            raise FeedError(f"{self._place} could not be read: it is cut off, damaged or not a Parquet file")
         return end
 
 
@@ -118,7 +118,7 @@ class _Copy:
 
         used = int(self.offsets[self.items])
         if used + more > _LARGEST:
-            raise SourceError(f"{place} has too much text in one micro-batch")
+            raise FeedError(f"{place} has too much text in one micro-batch")
         larger = np.empty(used + more + SLACK, np.uint8)
         larger[:used] = self.data[:used]
         wipe(self.data)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import compute, pa, truth_of
+from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.ipc_checks import check_body
+from panstream.engine.feeds.layouts import check_layout, check_types
+from panstream.engine.feeds.typed import Piece, empty, from_arrow, joined
 from panstream.engine.rows import RowSchema
-from panstream.engine.sources.guard import guarded
-from panstream.engine.sources.ipc_checks import check_body
-from panstream.engine.sources.layouts import check_layout, check_types
-from panstream.engine.sources.typed import Piece, empty, from_arrow, joined
 from panstream.server.refusals import Refusal
 
 __all__ = ["read_arrow"]

@@ -11,11 +11,11 @@ import numpy as np
 from starlette.requests import Request
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.sources.csv import CsvParser
-from panstream.engine.sources.json_lines import JsonParser
-from panstream.engine.sources.text import SPARE_BYTES
-from panstream.engine.sources.typed import Piece, empty
+from panstream.engine.feeds.csv import CsvParser
+from panstream.engine.feeds.json_lines import JsonParser
+from panstream.engine.feeds.text import SPARE_BYTES
+from panstream.engine.feeds.typed import Piece, empty
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
 from panstream.scratch import clear_registers, wipe
 from panstream.server.arrow_body import read_arrow
 from panstream.server.buffers import BUFFERS
@@ -154,7 +154,7 @@ def parse(body: Body, schema: RowSchema) -> MicroBatch:
         if body.encoding != "identity":
             _unpack(body)
         return _held(body, _batch(_rows(body, schema)))
-    except SourceError as error:
+    except FeedError as error:
         refusal = Refusal("bad_body", str(error))
     finally:
         clear_registers()  # the thread that parses is not the one that overwrites
@@ -195,7 +195,7 @@ def _rows(body: Body, schema: RowSchema) -> Piece:
     piece: Piece
     piece, end = parser.parse(data, body.size)
     if end < body.size:
-        raise SourceError(f"{_PLACE} ends within a quoted field")
+        raise FeedError(f"{_PLACE} ends within a quoted field")
     return piece
 
 
@@ -224,7 +224,7 @@ def _unpack(body: Body) -> None:
         packed.overwrite()
         body.reserved += packed.reserved
     if failed:
-        raise SourceError(f"{_PLACE} is not compressed as Content-Encoding says")
+        raise FeedError(f"{_PLACE} is not compressed as Content-Encoding says")
 
 
 def _memory(size: int) -> bytearray:

@@ -2,11 +2,11 @@
 
 ::
 
-    source = open_source(["visits/"], schema)
-    source.resume(applied)                  # how far earlier runs came: {producer: sequence}
-    for batch in source.batches():          # None while there is nothing to read
+    feed = open_feed(["visits/"], schema)
+    feed.resume(applied)                  # how far earlier runs came: {producer: sequence}
+    for batch in feed.batches():          # None while there is nothing to read
         ...                                 # update, make the state durable together with batch.producer and batch.sequence
-        source.acknowledge(batch.token)
+        feed.acknowledge(batch.token)
         batch.wipe()
 """
 
@@ -15,27 +15,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.sources.files import FileSource, TextOptions
-from panstream.engine.sources.follow import FollowSource
-from panstream.engine.sources.inputs import Format
-from panstream.engine.sources.redis_streams import RedisSource
-from panstream.engine.sources.tables import TableSource
+from panstream.engine.feeds.files import FileFeed, TextOptions
+from panstream.engine.feeds.follow import FollowFeed
+from panstream.engine.feeds.inputs import Format
+from panstream.engine.feeds.redis_streams import RedisFeed
+from panstream.engine.feeds.tables import TableFeed
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
 
 __all__ = [
-    "FileSource",
-    "FollowSource",
+    "Feed",
+    "FileFeed",
+    "FollowFeed",
     "Format",
-    "RedisSource",
-    "Source",
-    "TableSource",
+    "RedisFeed",
+    "TableFeed",
     "TextOptions",
-    "open_source",
+    "open_feed",
 ]
 
 
-class Source(Protocol):
-    """What the engine asks of a source."""
+class Feed(Protocol):
+    """What the engine asks of a feed."""
 
     def resume(self, applied: Mapping[str, int]) -> None:
         """Tell the last sequence applied of every producer; what lies up to it will not be yielded again."""
@@ -58,18 +58,18 @@ class Source(Protocol):
         ...
 
 
-def open_source(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> Source:
-    """Return the source for inputs as given on a command line.
+def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> Feed:
+    """Return the feed for inputs as given on a command line.
 
-    Paths, globs, directories and "-" go to ``FileSource`` or, with ``follow``, to ``FollowSource``; a single
-    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisSource``.
+    Paths, globs, directories and "-" go to ``FileFeed`` or, with ``follow``, to ``FollowFeed``; a single
+    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisFeed``.
     """
     addresses = [given for given in inputs if given.startswith(("redis://", "rediss://", "unix://"))]
     if not addresses:
-        return (FollowSource if follow else FileSource)(inputs, schema, **settings)
+        return (FollowFeed if follow else FileFeed)(inputs, schema, **settings)
     url, _, stream = addresses[0].partition("#")
     if len(inputs) > 1 or not stream:
-        raise SourceError("a Redis stream is given alone, as redis://host:port/db#stream")
+        raise FeedError("a Redis stream is given alone, as redis://host:port/db#stream")
     if settings.keys() & {"format", "options"}:
-        raise SourceError("the entries of a Redis stream have fields, and no format")
-    return RedisSource(url, stream, schema, **settings)
+        raise FeedError("the entries of a Redis stream have fields, and no format")
+    return RedisFeed(url, stream, schema, **settings)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of, words_of
+from panstream.engine.feeds.layouts import is_text
+from panstream.engine.feeds.text_columns import checked_letters, parse, plain_bytes
 from panstream.engine.rows import arrow_type
-from panstream.engine.sources.layouts import is_text
-from panstream.engine.sources.text_columns import checked_letters, parse, plain_bytes
 
 __all__ = ["convert"]
 

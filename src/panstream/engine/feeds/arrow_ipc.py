@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import RowSchema, SourceError
-from panstream.engine.sources.guard import guarded
-from panstream.engine.sources.ipc_checks import CheckedStream, check_file
-from panstream.engine.sources.layouts import check_types
-from panstream.engine.sources.typed import Piece, from_arrow
+from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.ipc_checks import CheckedStream, check_file
+from panstream.engine.feeds.layouts import check_types
+from panstream.engine.feeds.typed import Piece, from_arrow
+from panstream.engine.rows import FeedError, RowSchema
 
 __all__ = ["ArrowInput"]
 
@@ -33,7 +33,7 @@ class ArrowInput:
         try:
             self._reader = self._guarded(lambda: self._open())
             check_types(self._reader.schema, schema, place)
-        except SourceError:
+        except FeedError:
             handle.close()
             raise
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from panstream.engine.feeds.typed import Piece, joined, unread
 from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
-from panstream.engine.sources.typed import Piece, joined, unread
 
 __all__ = ["Coalescer"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import arrow_mask, pa
-from panstream.engine.rows import RAGGED, RowSchema, SourceError, arrow_type
-from panstream.engine.sources.csv_records import Dialect
-from panstream.engine.sources.text_columns import FALSE_WORDS, TRUE_WORDS
-from panstream.engine.sources.typed import Piece, empty, from_text, settle
+from panstream.engine.feeds.csv_records import Dialect
+from panstream.engine.feeds.text_columns import FALSE_WORDS, TRUE_WORDS
+from panstream.engine.feeds.typed import Piece, empty, from_text, settle
+from panstream.engine.rows import RAGGED, FeedError, RowSchema, arrow_type
 
 __all__ = ["CsvParser"]
 
@@ -102,7 +102,7 @@ class CsvParser:
         for name in self._schema.columns:
             if found.count(name) != 1:
                 fault = "names it twice" if name in found else "does not name it"
-                raise SourceError(f"{self._place}: column {name!r} is declared, but the first line {fault}")
+                raise FeedError(f"{self._place}: column {name!r} is declared, but the first line {fault}")
         self._names = [str(position) for position in range(len(found))]
         self._chosen = {name: str(found.index(name)) for name in self._schema.columns}
         self._sentinel = self._dialect.delimiter.encode() * len(found) + b"\n"

@@ -1,7 +1,7 @@
 """Files, globs, directories and standard input, one after the other, as micro-batches.
 
 Every file is a producer of its own, known by its name. Batches of files end after every ``batch_rows`` rows, whatever the
-machine does, and carry the number of rows read so far: told how far an earlier run came, the source goes on behind it. Batches from a
+machine does, and carry the number of rows read so far: told how far an earlier run came, the feed goes on behind it. Batches from a
 pipe also end when ``batch_time`` has passed, so that rows do not wait in memory.
 """
 
@@ -15,20 +15,20 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.sources.ahead import read_ahead
-from panstream.engine.sources.arrow_ipc import ArrowInput
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.csv import CsvParser
-from panstream.engine.sources.csv_records import Dialect
-from panstream.engine.sources.inputs import Format, InputFile, expand
-from panstream.engine.sources.json_lines import JsonParser
-from panstream.engine.sources.parquet import ParquetFile
-from panstream.engine.sources.streams import PipeBytes, open_file, text_bytes, unpacked
-from panstream.engine.sources.text import BLOCK_BYTES, RecordParser, TextReader
-from panstream.engine.sources.typed import Piece
+from panstream.engine.feeds.ahead import read_ahead
+from panstream.engine.feeds.arrow_ipc import ArrowInput
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.csv import CsvParser
+from panstream.engine.feeds.csv_records import Dialect
+from panstream.engine.feeds.inputs import Format, InputFile, expand
+from panstream.engine.feeds.json_lines import JsonParser
+from panstream.engine.feeds.parquet import ParquetFile
+from panstream.engine.feeds.streams import PipeBytes, open_file, text_bytes, unpacked
+from panstream.engine.feeds.text import BLOCK_BYTES, RecordParser, TextReader
+from panstream.engine.feeds.typed import Piece
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
 
-__all__ = ["FileSource", "TextOptions"]
+__all__ = ["FileFeed", "TextOptions"]
 
 _ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks, so that few rows are in memory
 _LEAST_BLOCK_BYTES = 1 << 15
@@ -49,7 +49,7 @@ class TextOptions:
         return CsvParser(schema, place=file.name, dialect=Dialect(delimiter=delimiter, quote=self.quote))
 
 
-class FileSource:
+class FileFeed:
     """Files that are there as a whole, and standard input.
 
     With ``stored_ids`` the user column of a Parquet file may come as ``MicroBatch.ids`` and not among its columns.
@@ -129,9 +129,7 @@ class FileSource:
 
     def _parquet(self, file: InputFile, size: int) -> Iterator[MicroBatch | None]:
         if file.path is None:
-            raise SourceError(
-                "Parquet cannot be read from standard input, since its index is at the end; give the file"
-            )
+            raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
         hurry = self._waiting.is_set
         reader = ParquetFile(file.path, self._schema, rows=self._rows, stored_ids=self._stored_ids, hurry=hurry)
         total = max(1, reader.total_rows)

@@ -1,6 +1,6 @@
 """Text files that grow, as ``tail -F`` reads them.
 
-A file is known by its name, its inode, and how many files bore the name before it: after a restart the source goes on
+A file is known by its name, its inode, and how many files bore the name before it: after a restart the feed goes on
 where it was, and starts over when the file under the name is another one or became shorter. Rows are known only by
 their number, so a file that was cut while nobody watched, and then grew longer than before, is taken for the old one.
 """
@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.files import TextOptions
-from panstream.engine.sources.inputs import Format, InputFile, expand
-from panstream.engine.sources.streams import TailBytes
-from panstream.engine.sources.text import TextReader
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.files import TextOptions
+from panstream.engine.feeds.inputs import Format, InputFile, expand
+from panstream.engine.feeds.streams import TailBytes
+from panstream.engine.feeds.text import TextReader
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
 
-__all__ = ["FollowSource"]
+__all__ = ["FollowFeed"]
 
 
-class FollowSource:
+class FollowFeed:
     """CSV and JSON lines in files that are appended to, replaced or cut; new files of a glob or directory are found.
 
     A file that does not exist yet is waited for. ``sleep`` and ``clock`` can be given, so that time is the caller's.
@@ -43,7 +43,7 @@ class FollowSource:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if "-" in inputs:
-            raise SourceError("standard input is followed anyway; leave follow out")
+            raise FeedError("standard input is followed anyway; leave follow out")
         self._inputs, self._format, self._name = list(inputs), format, name
         self._schema, self._options = schema, options or TextOptions()
         self._rows, self._seconds, self._poll = batch_rows, batch_time, poll
@@ -96,7 +96,7 @@ class FollowSource:
             if file.name in self._tails:
                 continue
             if file.format not in ("csv", "tsv", "json"):
-                raise SourceError(f"{file.name}: only CSV and JSON lines can be followed, got {file.format}")
+                raise FeedError(f"{file.name}: only CSV and JSON lines can be followed, got {file.format}")
             self._open(file, fresh=file.name in self._met)
             self._met.add(file.name)
 
@@ -112,7 +112,7 @@ class FollowSource:
             return
         if stream.is_compressed():
             stream.close()
-            raise SourceError(f"{file.name}: a compressed file cannot be followed")
+            raise FeedError(f"{file.name}: a compressed file cannot be followed")
         past = [match for key in self._applied if (match := re.fullmatch(rf"{re.escape(file.name)}@(\d+)-(\w+)", key))]
         last = max(past, key=lambda match: int(match[1]), default=None)
         generation = 0 if last is None else int(last[1])

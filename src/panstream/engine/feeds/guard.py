@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import SourceError
-from panstream.engine.sources.parquet_pages.headers import Damaged
+from panstream.engine.feeds.parquet_pages.headers import Damaged
+from panstream.engine.rows import FeedError
 
 __all__ = ["guarded"]
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
-    """Return ``call()``; if it cannot read its input, raise a ``SourceError`` that names the place and nothing else.
+    """Return ``call()``; if it cannot read its input, raise a ``FeedError`` that names the place and nothing else.
 
     The error is raised outside the ``except`` block, so that the reader's error is not even chained to it.
     """
@@ -30,4 +30,4 @@ def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
         reason = "is a directory"
     except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, Damaged):
         reason = f"could not be read: it is cut off, damaged or not {what}"
-    raise SourceError(f"{place} {reason}")
+    raise FeedError(f"{place} {reason}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from panstream.engine.rows import SourceError
+from panstream.engine.rows import FeedError
 from panstream.errors import InvalidParameter
 
 __all__ = ["Format", "InputFile", "expand", "format_of"]
@@ -71,14 +71,14 @@ def expand(
             if kind is None:
                 if Path(given).is_dir():
                     continue  # a README among the data
-                raise SourceError(
+                raise FeedError(
                     f"{below}: the name does not tell the format; say which of {', '.join(get_args(Format))}"
                 )
             found.append(InputFile(path=path, format=kind, name=below if name is None else f"{name}/{below}"))
     names = [file.name for file in found]
     twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
     if twice is not None:
-        raise SourceError(f"two inputs would be known as {twice!r}; give the directory above them, or rename one")
+        raise FeedError(f"two inputs would be known as {twice!r}; give the directory above them, or rename one")
     return found
 
 
@@ -94,10 +94,10 @@ def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         files = sorted(Path(match) for match in glob.glob(given, recursive=True))
         files = [file for file in files if file.is_file()]
         if not files and must_exist:
-            raise SourceError(f"no file fits {path.name!r}")
+            raise FeedError(f"no file fits {path.name!r}")
         return [(file, file.relative_to(base).as_posix()) for file in files]
     if must_exist and not path.exists():
-        raise SourceError(f"{path.name} does not exist")
+        raise FeedError(f"{path.name} does not exist")
     return [(path, path.name)] if path.exists() or must_exist else []
 
 

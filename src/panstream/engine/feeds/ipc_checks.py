@@ -14,7 +14,7 @@ import numpy as np
 
 from panstream._kernels.ipc import COMPRESSED, DAMAGED, DELTA, block_places, buffer_places, look_at, walk_messages
 from panstream.engine.arrow import pa
-from panstream.engine.rows import SourceError
+from panstream.engine.rows import FeedError
 
 __all__ = ["MOST_UNPACKED", "CheckedStream", "check_body", "check_file"]
 
@@ -28,7 +28,7 @@ def check_body(data: memoryview, place: str) -> None:
     """Refuse a stream in memory that is not whole, or has compressed buffers: those are for the whole body."""
     found = walk_messages(np.frombuffer(data, np.uint8))
     if found == COMPRESSED:
-        raise SourceError(f"{place} has compressed buffers; compress the whole body instead, by Content-Encoding")
+        raise FeedError(f"{place} has compressed buffers; compress the whole body instead, by Content-Encoding")
     _check(found, place)
 
 
@@ -101,13 +101,13 @@ def _check_message(metadata: Any, body: Callable[[int, int], Any], place: str) -
         declared = int.from_bytes(body(at, min(size, 8)), "little", signed=True)
         total += size if declared == -1 else max(0, declared)  # -1: this one is not compressed
     if total > MOST_UNPACKED:
-        raise SourceError(
+        raise FeedError(
             f"{place} has a batch of more than {MOST_UNPACKED >> 20:,} MiB when unpacked; write smaller ones"
         )
 
 
 def _check(found: int, place: str) -> None:
     if found == DELTA:
-        raise SourceError(f"{place} has dictionaries in parts; write each as a whole")
+        raise FeedError(f"{place} has dictionaries in parts; write each as a whole")
     if found == DAMAGED:
-        raise SourceError(f"{place} could not be read: it is cut off, damaged or not Arrow IPC")
+        raise FeedError(f"{place} could not be read: it is cut off, damaged or not Arrow IPC")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from panstream.engine.arrow import arrow_mask, pa
+from panstream.engine.feeds.typed import Piece, empty, from_text
 from panstream.engine.rows import NOT_JSON, RowSchema
-from panstream.engine.sources.typed import Piece, empty, from_text
 
 __all__ = ["JsonParser"]
 

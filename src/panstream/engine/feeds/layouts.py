@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of
-from panstream.engine.rows import RowSchema, SourceError
+from panstream.engine.rows import FeedError, RowSchema
 
 __all__ = ["check_layout", "check_types", "is_text", "storage_of"]
 
@@ -52,13 +52,13 @@ def check_types(found: Any, schema: RowSchema, place: str) -> None:
     """Refuse an input whose Arrow schema lacks a declared column or has it in a type that is not read as declared."""
     for name, kind in schema.columns.items():
         if found.get_field_index(name) < 0:
-            raise SourceError(f"{place} has no column {name!r}, or has it twice")
+            raise FeedError(f"{place} has no column {name!r}, or has it twice")
         stored = storage_of(found.field(name).type)
         fits = stored.id in _READ[kind] or pa.types.is_null(stored)
         if stored.id in _DECIMAL and not 0 <= stored.scale <= stored.precision:
             fits = False  # pyarrow goes astray with such a scale
         if not fits:
-            raise SourceError(f"{place}: column {name!r} is declared {kind}, but its type there is another kind")
+            raise FeedError(f"{place}: column {name!r} is declared {kind}, but its type there is another kind")
 
 
 def check_layout(array: Any) -> None:

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from panstream.engine.arrow import pa
+from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.layouts import check_types
+from panstream.engine.feeds.parquet_pages.cursor import Cursor
+from panstream.engine.feeds.parquet_pages.pages import Chunk, chunks_of, schema_of
+from panstream.engine.feeds.parquet_pages.stored import StoredColumn
+from panstream.engine.feeds.parquet_pages.strings import StringColumn
+from panstream.engine.feeds.typed import Piece, from_arrow
 from panstream.engine.memory import wipe_array
 from panstream.engine.rows import RowSchema
-from panstream.engine.sources.guard import guarded
-from panstream.engine.sources.layouts import check_types
-from panstream.engine.sources.parquet_pages.cursor import Cursor
-from panstream.engine.sources.parquet_pages.pages import Chunk, chunks_of, schema_of
-from panstream.engine.sources.parquet_pages.stored import StoredColumn
-from panstream.engine.sources.parquet_pages.strings import StringColumn
-from panstream.engine.sources.typed import Piece, from_arrow
 from panstream.engine.stored_ids import StoredIds
 
 __all__ = ["ParquetFile"]

@@ -1,7 +1,7 @@
 """Redis Streams: entries are read through a consumer group, and acknowledged and deleted once the state is durable.
 
 One entry is one row, its fields are columns. Entries that were delivered but not acknowledged come again after a crash; the engine
-tells the source the last one it applied, and those up to it are acknowledged without being applied again. That works
+tells the feed the last one it applied, and those up to it are acknowledged without being applied again. That works
 because one engine reads a group in the order of the entries; a group that another consumer reads too is refused.
 """
 
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, pa
-from panstream.engine.rows import MicroBatch, RowSchema, SourceError
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.resp import Connection, ConnectionLost, RedisRefused, Reply
-from panstream.engine.sources.typed import from_text
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.resp import Connection, ConnectionLost, RedisRefused, Reply
+from panstream.engine.feeds.typed import from_text
+from panstream.engine.rows import FeedError, MicroBatch, RowSchema
 
-__all__ = ["RedisSource", "entry_number"]
+__all__ = ["RedisFeed", "entry_number"]
 
 _CALL_ROWS = 5_000  # entries asked for at a time
 _CALL_IDS = 1_000  # entries acknowledged at a time
@@ -36,7 +36,7 @@ def entry_number(entry: bytes) -> int:
     return (int(moment) << 64) + int(counter or 0)
 
 
-class RedisSource:
+class RedisFeed:
     """Entries of one Redis stream."""
 
     def __init__(
@@ -134,7 +134,7 @@ class RedisSource:
         holders = summary[3] if isinstance(summary, list) else None
         for holder in holders if isinstance(holders, list) else []:
             if isinstance(holder, list) and holder[0] != self._consumer.encode():
-                raise SourceError(
+                raise FeedError(
                     f"group {self._group!r} has entries pending for another consumer; give every engine its own group"
                 )
 

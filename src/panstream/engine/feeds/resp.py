@@ -11,7 +11,7 @@ import ssl
 from typing import TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from panstream.engine.rows import SourceError
+from panstream.engine.rows import FeedError
 from panstream.errors import InvalidParameter
 
 __all__ = ["Connection", "ConnectionLost", "RedisRefused", "Reply"]
@@ -21,11 +21,11 @@ _START_BYTES = 1 << 16
 _REPLY_BYTES = 1 << 28  # a larger reply is refused
 
 
-class ConnectionLost(SourceError):
+class ConnectionLost(FeedError):
     """The connection to Redis broke or could not be made."""
 
 
-class RedisRefused(SourceError):
+class RedisRefused(FeedError):
     """Redis answered a command with an error."""
 
 
@@ -160,7 +160,7 @@ class Connection:
     def _grow(self) -> None:
         if len(self._data) >= _REPLY_BYTES:
             self.close()
-            raise SourceError(f"a reply of Redis is longer than {_REPLY_BYTES} bytes; lower batch_rows")
+            raise FeedError(f"a reply of Redis is longer than {_REPLY_BYTES} bytes; lower batch_rows")
         larger = bytearray(2 * len(self._data))
         larger[: self._end] = memoryview(self._data)[: self._end]
         self._data[:] = bytes(len(self._data))

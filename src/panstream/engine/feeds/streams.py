@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from panstream.engine.arrow import pa
-from panstream.engine.rows import SourceError
-from panstream.engine.sources.guard import guarded
-from panstream.engine.sources.text import ByteStream
+from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.text import ByteStream
+from panstream.engine.rows import FeedError
 
 __all__ = ["FileBytes", "PipeBytes", "TailBytes", "compression_of", "open_file", "text_bytes", "unpacked"]
 
@@ -186,7 +186,7 @@ class TailBytes:
             return None
         except OSError:
             refused = f"{path.name} may not be read"
-        raise SourceError(refused)
+        raise FeedError(refused)
 
     def is_compressed(self) -> bool:
         """Tell whether the file begins as a compressed one does."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.layouts import check_types
+from panstream.engine.feeds.typed import from_arrow
 from panstream.engine.rows import MicroBatch, RowSchema
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.layouts import check_types
-from panstream.engine.sources.typed import from_arrow
 
-__all__ = ["TableSource"]
+__all__ = ["TableFeed"]
 
 
-class TableSource:
+class TableFeed:
     """A ``pyarrow.Table`` or ``RecordBatchReader``; its memory is the caller's and is never overwritten."""
 
     def __init__(self, table: Any, schema: RowSchema, *, name: str = "table", batch_rows: int = 50_000) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.typed import Piece
 from panstream.engine.rows import ENDLESS, MicroBatch
-from panstream.engine.sources.coalesce import Coalescer
-from panstream.engine.sources.typed import Piece
 
 __all__ = ["BLOCK_BYTES", "RECORD_BYTES", "SPARE_BYTES", "ByteStream", "RecordParser", "TextReader"]
 

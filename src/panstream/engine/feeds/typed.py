@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
+from panstream.engine.feeds.arrow_columns import convert
+from panstream.engine.feeds.layouts import check_layout
+from panstream.engine.feeds.text_columns import parse
 from panstream.engine.memory import NONE_LENT, Lent, wipe_array, wipe_unused
-from panstream.engine.rows import Faults, RowSchema, SourceError, arrow_type
-from panstream.engine.sources.arrow_columns import convert
-from panstream.engine.sources.layouts import check_layout
-from panstream.engine.sources.text_columns import parse
+from panstream.engine.rows import Faults, FeedError, RowSchema, arrow_type
 from panstream.engine.stored_ids import StoredIds
 
 __all__ = ["Piece", "empty", "from_arrow", "from_text", "joined", "settle", "unread"]
@@ -111,7 +111,7 @@ def _converted(
         return columns
     except pa.ArrowException:  # whose message may quote a value
         pass
-    raise SourceError(f"{place} could not be read: column {name!r} points outside its data")
+    raise FeedError(f"{place} could not be read: column {name!r} points outside its data")
 
 
 def from_text(texts: Mapping[str, Any], schema: RowSchema, codes: Codes | None = None) -> Piece:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.sources.ahead import read_ahead
-from panstream.engine.sources.parquet_pages.headers import DATA, DATA_2, DICTIONARY, PLAIN, Damaged
-from panstream.engine.sources.parquet_pages.pages import Chunk, Page, pages_of
+from panstream.engine.feeds.ahead import read_ahead
+from panstream.engine.feeds.parquet_pages.headers import DATA, DATA_2, DICTIONARY, PLAIN, Damaged
+from panstream.engine.feeds.parquet_pages.pages import Chunk, Page, pages_of
 from panstream.engine.stored_ids import StoredPage
 from panstream.scratch import wipe
 

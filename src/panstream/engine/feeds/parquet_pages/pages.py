@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
-from panstream.engine.sources.parquet_pages.headers import DATA, DATA_2, PLAIN, CutOff, Damaged, PageHeader, read_header
+from panstream.engine.feeds.parquet_pages.headers import DATA, DATA_2, PLAIN, CutOff, Damaged, PageHeader, read_header
 from panstream.scratch import wipe
 
 __all__ = ["Chunk", "Page", "chunks_of", "pages_of", "schema_of"]

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
+from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.parquet_pages.cursor import SLACK, Cursor
+from panstream.engine.feeds.parquet_pages.headers import Damaged
+from panstream.engine.feeds.parquet_pages.strings import StringColumn
 from panstream.engine.memory import wipe_array
-from panstream.engine.sources.guard import guarded
-from panstream.engine.sources.parquet_pages.cursor import SLACK, Cursor
-from panstream.engine.sources.parquet_pages.headers import Damaged
-from panstream.engine.sources.parquet_pages.strings import StringColumn
 from panstream.engine.stored_ids import StoredIds, StoredPage
 
 __all__ = ["StoredColumn"]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
-from panstream.engine.sources.parquet_pages.cursor import SLACK, Cursor, sound
-from panstream.engine.sources.parquet_pages.headers import Damaged
+from panstream.engine.feeds.parquet_pages.cursor import SLACK, Cursor, sound
+from panstream.engine.feeds.parquet_pages.headers import Damaged
 from panstream.scratch import wipe
 
 __all__ = ["StringColumn"]
