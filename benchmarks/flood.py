@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from verdicts import verdict
 
-from panstream.server.drill_certificate import write_certificate
+from panstream.drill.certificate import write_certificate
 from panstream.server.tokens import create_token
 from server import witness
 

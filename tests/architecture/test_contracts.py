@@ -76,7 +76,7 @@ def test_only_randomness_draws() -> None:
 
 def test_no_clock_is_read_in_the_core() -> None:
     """``datetime`` may be recognised as a type of input, but nobody asks it for the time."""
-    outside = {"cli", "cluster", "engine", "server", "store", "system_audit", "testing"}
+    outside = {"cli", "cluster", "drill", "engine", "server", "store", "system_audit", "testing"}
     transports = {"federated/certificates.py", "federated/flower.py"}  # validity of certificates; waiting for replies
     transports |= {"client.py"}  # batches by the clock
     core = [

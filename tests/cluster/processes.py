@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from panstream.drill.certificate import write_certificate
 from panstream.hardened import ENVIRONMENT, MARK
-from panstream.server.drill_certificate import write_certificate
 
 TESTS = Path(__file__).parents[1]
 QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}

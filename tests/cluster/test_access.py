@@ -19,9 +19,9 @@ from panstream.cli.app import app
 from panstream.cluster.access import check_client, security_of
 from panstream.cluster.hygiene import local_cluster, serve_worker
 from panstream.cluster.session import opened
+from panstream.drill.certificate import write_certificate
 from panstream.engine.config import read_config
 from panstream.errors import InvalidParameter
-from panstream.server.drill_certificate import write_certificate
 
 
 def _listening() -> Callable[[], set[str]]:

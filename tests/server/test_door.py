@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from panstream.drill.certificate import write_certificate
 from panstream.server.bodies import Body
 from panstream.server.door import Door
-from panstream.server.drill_certificate import write_certificate
 from panstream.server.jobs import Job
 from panstream.server.limits import Gate, Limits
 from panstream.server.refusals import Refusal

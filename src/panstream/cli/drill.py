@@ -13,7 +13,7 @@ __all__ = ["memory_drill"]
 
 def memory_drill(rest: list[str], *, full: bool, as_json: bool) -> None:
     """Run the drill and print its table; end with 1 if an id was found, or the scan proves nothing."""
-    from panstream.server.drill import drill
+    from panstream.drill.memory import drill
 
     if rest not in ([], ["unhardened"]):
         raise InvalidParameter("usage: panstream audit memory [unhardened]")

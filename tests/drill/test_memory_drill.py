@@ -2,7 +2,7 @@
 
 import pytest
 
-from panstream.server.drill import drill
+from panstream.drill.memory import drill
 
 IDS = 11_500
 

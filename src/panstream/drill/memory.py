@@ -28,10 +28,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.drill.certificate import write_certificate
+from panstream.drill.traffic import ACCEPTED, Peer, body, ways
 from panstream.errors import PanstreamError
 from panstream.hashing import cells_of_strings, hash_strings
-from panstream.server.drill_certificate import write_certificate
-from panstream.server.drill_traffic import ACCEPTED, Peer, body, ways
 from panstream.server.tokens import create_token
 from panstream.testing.memory import Report, make_needles, scan
 
