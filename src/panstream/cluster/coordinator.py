@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.cluster import division
-from panstream.cluster.holder import ClusterHolder
+from panstream.cluster.backend import ClusterBackend
 from panstream.cluster.links import Link, Opening
 from panstream.cluster.moving import deal_out_anew, note_shards
 from panstream.cluster.reading import Totals
@@ -76,10 +76,15 @@ class ClusterEngine(Engine):
             if directory is not None:
                 deal_out_anew(opening, directory)
             link.open(opening)
-            self._divided = ClusterHolder(link, groups, source=source)
+            self._divided = ClusterBackend(link, groups, source=source)
             held = {name for _, _, _, names in self._divided.join() for name in names}
             super().__init__(
-                config, operator_key=operator_key, source=source, zero_noise=zero_noise, holder=self._divided, **options
+                config,
+                operator_key=operator_key,
+                source=source,
+                zero_noise=zero_noise,
+                backend=self._divided,
+                **options,
             )
         except BaseException:
             link.close()

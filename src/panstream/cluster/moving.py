@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from panstream.cluster import division
-from panstream.cluster.holder import ClusterHolder
+from panstream.cluster.backend import ClusterBackend
 from panstream.cluster.links import Call, LocalLink, Opening
 from panstream.cluster.shard import destroy, query_of
 from panstream.engine.config import ConfigError
@@ -63,8 +63,8 @@ def deal_out_anew(opening: Opening, directory: Path) -> None:
 
 
 def _move(old: LocalLink, new: LocalLink, opening: Opening) -> None:
-    holder, target = ClusterHolder(old), ClusterHolder(new)
-    found = holder.join()
+    backend, target = ClusterBackend(old), ClusterBackend(new)
+    found = backend.join()
     _, recent, absorbed, names = found[0]
     if any((sorted(other[1]), sorted(other[2])) != (sorted(recent), sorted(absorbed)) for other in found):
         raise ConfigError(
@@ -76,10 +76,12 @@ def _move(old: LocalLink, new: LocalLink, opening: Opening) -> None:
         algorithm = opening.algorithms.get(query_of(name))
         if algorithm is None:
             raise ConfigError(f"query {query_of(name)!r} is stored but not asked: name it while the shards are moved")
-        state, ownership = holder.whole(name, algorithm, 0), target.ownership(algorithm)
+        state, ownership = backend.whole(name, algorithm, 0), target.ownership(algorithm)
         for shard, own in enumerate(parts):
             part = division.cut(algorithm, state, ownership, shard)
             own[name] = division.encode_part(algorithm, part, ownership.count(shard))
             division.wipe_state(part)
         division.wipe_state(state)
-    new.send([Call(shard, "replace", (holder.step + 1, parts[shard], recent, absorbed)) for shard in range(new.shards)])
+    new.send(
+        [Call(shard, "replace", (backend.step + 1, parts[shard], recent, absorbed)) for shard in range(new.shards)]
+    )

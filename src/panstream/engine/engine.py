@@ -14,9 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine.backend import Backend, LocalBackend, Slot
 from panstream.engine.config import Config
 from panstream.engine.fate import Refreshed, refreshed
-from panstream.engine.holding import Holder, InThisProcess, Slot
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
 from panstream.engine.kept import Kept, append_to, open_log, open_store
 from panstream.engine.plan import QueryPlan, plan_all
@@ -47,7 +47,7 @@ class Engine:
     drawn by it until it comes back, or the engine is opened with ``accept_time``. ``publish`` is called with every answer when it is durable and in the
     log. Rows whose event time is further ahead of the clock than ``[stream] ahead`` are bad rows, and move nothing: a row
     from the future would close everybody's windows. ``source`` and ``zero_noise`` are
-    for tests, and every claim then says that there is no privacy. ``holder`` puts states elsewhere than in this process.
+    for tests, and every claim then says that there is no privacy. ``backend`` puts states elsewhere than in this process.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Engine:
         publish: Callable[[Release], None] = lambda release: None,
         source: Source | None = None,
         zero_noise: bool = False,
-        holder: Holder | None = None,
+        backend: Backend | None = None,
     ) -> None:
         self.config = config
         self.plans: tuple[QueryPlan, ...] = plan_all(config, zero_noise=zero_noise)
@@ -73,9 +73,9 @@ class Engine:
         self.by_clock = False  # whether rows are to be applied without committing, and ``step`` called on the clock
         self.step_length = step_length(config, self.plans)
         self.committed = object()  # another one after every commit
-        self._holder: Holder = InThisProcess(source) if holder is None else holder
+        self._backend: Backend = LocalBackend(source) if backend is None else backend
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
-        self._queries = {plan.config.name: RunningQuery(plan, self._holder, lateness=lateness) for plan in self.plans}
+        self._queries = {plan.config.name: RunningQuery(plan, self._backend, lateness=lateness) for plan in self.plans}
         self._stream_clock = StreamClock()
         self._drawn: list[Release] = []
         self._broken = False
@@ -173,7 +173,7 @@ class Engine:
     @property
     def joins(self) -> bool:
         """Return whether batches of several producers may be joined: not if others keep count of who sent what."""
-        return isinstance(self._holder, InThisProcess)
+        return isinstance(self._backend, LocalBackend)
 
     @property
     def durable(self) -> bool:
@@ -225,10 +225,10 @@ class Engine:
         marks = None if times is None else self._stream_clock.marks(times)
         work, skipped, late = self._prepare(rows, known, times, marks)
         with self._all_or_nothing():
-            self._holder.begin(rows.producer, rows.sequence)
+            self._backend.begin(rows.producer, rows.sequence)
             for query, prepared in work:
                 query.apply(prepared, self._drawer(query))
-            self._holder.settle()
+            self._backend.settle()
             if times is not None:
                 self._stream_clock.reach(times)
             for producer, sequence in rows.origins if rows.producer is None else ((rows.producer, rows.sequence),):
@@ -345,14 +345,14 @@ class Engine:
         ``durable`` is called as soon as they are, before the old state is made unreadable.
         """
         self._kept.newest = self._stream_clock.newest
-        self._holder.flush()
+        self._backend.flush()
         if self._store is not None:
             told = {} if durable is None else {"durable": durable}
             self._store.commit(self._kept.parts(self._queries, self._drawn), **told)
         elif durable is not None:
             durable()
         before, self._slots = self._slots, self._held()
-        self._holder.drop(before - self._slots)
+        self._backend.drop(before - self._slots)
         self._committed, self._uncommitted, self.committed = self._clock(), False, object()
         drawn, self._drawn = self._drawn, []
         for release in drawn:

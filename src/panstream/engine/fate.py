@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from panstream.engine.holding import Slot
+from panstream.engine.backend import Slot
 from panstream.engine.plan import QueryPlan
 from panstream.engine.results import iso
 

@@ -217,7 +217,7 @@ def _restore_query(
     for label, data in parts.items():
         if label.startswith("state/") and label.split("/", 3)[3] == name:
             window, group = map(int, label.split("/", 3)[1:3])
-            monitor = query.holder.restore(name, (window, group), data)
+            monitor = query.backend.restore(name, (window, group), data)
             if monitor.algorithm != query.plan.algorithm:
                 raise _changed(name, "its algorithm")
             query.monitors[window, group] = monitor

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine.backend import Backend, Held, LocalBackend, Slot
 from panstream.engine.badrows import IdCheck, unusable_values, unusable_weights
-from panstream.engine.holding import Held, Holder, InThisProcess, Slot
 from panstream.engine.plan import QueryPlan
 from panstream.engine.schedule import UNKNOWN, Schedule
 from panstream.engine.selection import Chosen, Rows, Taken, take_ids
@@ -71,7 +71,7 @@ class RunningQuery:
     """
 
     plan: QueryPlan
-    holder: Holder = field(default_factory=InThisProcess)
+    backend: Backend = field(default_factory=LocalBackend)
     lateness: float = 0.0  # seconds that windows wait for rows after their end
     monitors: dict[Slot, Held] = field(default_factory=dict)
     schedule: Schedule | None = None
@@ -106,7 +106,7 @@ class RunningQuery:
     def _open(self, window: int) -> None:
         for group in range(len(self.plan.groups)):
             if (window, group) not in self.monitors:
-                started = self.holder.start(self.plan.config.name, (window, group), self.plan.algorithm)
+                started = self.backend.start(self.plan.config.name, (window, group), self.plan.algorithm)
                 self.monitors[window, group] = started
 
     # Checking: nothing is touched yet.

@@ -83,18 +83,18 @@ def _times_of_bad_rows_lost() -> None:
 
 
 def _steps_of_shards() -> None:
-    from panstream.cluster.holder import ClusterHolder
+    from panstream.cluster.backend import ClusterBackend
 
     before = -1  # the first step starts the states
 
-    def leaking(everywhere: Any, holder: Any, method: str, *given: Any) -> Any:
+    def leaking(everywhere: Any, backend: Any, method: str, *given: Any) -> Any:
         nonlocal before
         if method == "apply" and _hits == before:
             return None
         before = _hits
-        return everywhere(holder, method, *given)
+        return everywhere(backend, method, *given)
 
-    _wrap(ClusterHolder, "_everywhere", leaking)
+    _wrap(ClusterBackend, "_everywhere", leaking)
 
 
 def _in_a_part() -> None:

@@ -19,12 +19,12 @@ from panstream.cluster.messages import Message, Outgoing, wipe_messages
 from panstream.cluster.ownership import Ownership
 from panstream.cluster.shard import Origin, Part, Status, label, reached
 from panstream.codec import FieldLayout, public
-from panstream.engine.holding import Held, InThisProcess, Slot
+from panstream.engine.backend import Held, LocalBackend, Slot
 from panstream.errors import NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 
-__all__ = ["ClusterHolder", "DividedState"]
+__all__ = ["ClusterBackend", "DividedState"]
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Part:
     again: bool = False
 
 
-class ClusterHolder:
+class ClusterBackend:
     """Holds the divided states of an engine on the shards of a link.
 
     ``queries`` gives the algorithm and the number of groups of every query whose state is divided. ``source`` is for tests.
@@ -58,7 +58,7 @@ class ClusterHolder:
         self, link: Link, queries: Mapping[str, tuple[Any, int]] | None = None, *, source: Source | None = None
     ) -> None:
         self._link, self.source = link, source
-        self._home = InThisProcess(source)
+        self._home = LocalBackend(source)
         self._outgoing = Outgoing(queries or {}, link.shards)
         self._open: dict[str, list[Slot]] = {}  # the divided states of every query
         self._parts: list[_Part] = []  # closed, and waiting to be sent
@@ -88,7 +88,7 @@ class ClusterHolder:
                 f"a shard is at step {self.lowest} but had come to step {self.least}: its directory is missing or was rolled back"
             )
 
-    # What the engine asks of a holder.
+    # What the engine asks of a backend.
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
         """Return a fresh state; the shards start their parts with the next step."""
@@ -228,19 +228,19 @@ class ClusterHolder:
 class DividedState:
     """A state whose cells are with the shards."""
 
-    __slots__ = ("_holder", "_place", "_released", "algorithm")
+    __slots__ = ("_backend", "_place", "_released", "algorithm")
 
-    def __init__(self, holder: ClusterHolder, query: str, slot: Slot, algorithm: Any, released: int) -> None:
+    def __init__(self, backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> None:
         self.algorithm = algorithm
-        self._holder, self._place, self._released = holder, (query, slot), released
+        self._backend, self._place, self._released = backend, (query, slot), released
 
     def apply(self, batch: Any) -> None:
         """Take a checked batch, and wipe it; it is with the shards when the step is over."""
-        self._holder.send_rows(*self._place, batch)
+        self._backend.send_rows(*self._place, batch)
 
     def release(self) -> Estimate:
         """Bring the noisy cells together and let the algorithm release them, as on one machine."""
-        state = self._holder.gather(*self._place, self.algorithm, self._released)
+        state = self._backend.gather(*self._place, self.algorithm, self._released)
         try:
             with self._random() as source:
                 estimate: Estimate = self.algorithm.release(state, source)
@@ -255,20 +255,20 @@ class DividedState:
 
     def refresh(self) -> None:
         """Freeze and start afresh on every shard, if the algorithm was built for it."""
-        state = self._holder.gather(*self._place, self.algorithm, self._released)
+        state = self._backend.gather(*self._place, self.algorithm, self._released)
         try:
             with self._random() as source:
                 self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
         finally:
             division.wipe_state(state)
-        self._holder.refresh(*self._place)
+        self._backend.refresh(*self._place)
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return the record that the coordinator stores; the cells are not in it."""
-        record = _Record(released=self._released, step=self._holder.step)
+        record = _Record(released=self._released, step=self._backend.step)
         return codec.encode(
             type(self.algorithm).__name__, self.algorithm.parameters(), record, _LAYOUT, checked=checked
         )
 
     def _random(self) -> Source:
-        return Source() if self._holder.source is None else self._holder.source
+        return Source() if self._backend.source is None else self._backend.source

@@ -1,4 +1,4 @@
-"""Where the states of running queries are held: in this process, or wherever a holder puts them."""
+"""Where the states of running queries are held: in this process, or wherever a backend puts them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from panstream.algorithm import Monitor
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 
-__all__ = ["Held", "Holder", "InThisProcess", "Slot"]
+__all__ = ["Backend", "Held", "LocalBackend", "Slot"]
 
 Slot = tuple[int, int]  # window, group
 
@@ -43,7 +43,7 @@ class Held(Protocol):
         ...
 
 
-class Holder(Protocol):
+class Backend(Protocol):
     """Starts and restores states, and is told what the engine is about to do with them."""
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
@@ -84,7 +84,7 @@ class _Stored(Monitor[Any]):
         return False
 
 
-class InThisProcess:
+class LocalBackend:
     """The usual place: a monitor each, in this process, stored with everything else."""
 
     def __init__(self, source: Source | None = None) -> None:
