@@ -18,8 +18,8 @@ import numpy as np
 from panstream import Monitor, OptBern
 from panstream.density.fixed_level import FixedLevel
 from panstream.density.presence import BitLaw, Presence
+from panstream.papers.figures.beyond import level_for_ids
 from panstream.privacy.joint import symmetric_loss
-from panstream.published.figures.beyond import level_for_ids
 from panstream.randomness import DiscreteLaplace, SeededSource, symmetric_pair
 
 USERS, EPSILON, DENSITY = 100_000, 1.0, 0.25

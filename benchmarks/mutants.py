@@ -51,7 +51,7 @@ SHARED = ("packed.py", "refresh.py")  # drawn from by several rooms
 TESTS = (
     *(f"tests/{room}" for room in ROOMS),
     *(f"tests/federated/test_{name}.py" for name in ("privacy", "holder", "questions", "methods")),
-    "tests/published",
+    "tests/papers",
     "tests/planning",
     "tests/test_packed.py",
     "tests/test_statistics.py",

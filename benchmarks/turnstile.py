@@ -17,8 +17,8 @@ import numpy as np
 from verdicts import verdict
 
 from panstream.algorithm import Monitor
+from panstream.papers.mir import corrected_sd
 from panstream.privacy.turnstile import counter_variance
-from panstream.published.mir import corrected_sd
 from panstream.randomness import SeededSource
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount

@@ -13,8 +13,8 @@ from peers.rows import Row
 import density
 from panstream import Bitmap, EventCounter, FixedLevel, KaryTree, LeastSquaresTree, OptBern
 from panstream.algorithm import Monitor
+from panstream.papers.figures.beyond import level_for_ids
 from panstream.privacy.bitmap import level_rates
-from panstream.published.figures.beyond import level_for_ids
 from panstream.randomness import SeededSource
 
 GROUP = "accuracy"

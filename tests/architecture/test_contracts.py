@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "panstream"
 
 RANDOM_CALLS = {"urandom", "getrandom", "default_rng", "RandomState", "SystemRandom", "token_bytes"}
-MAY_DRAW = {"randomness", "published"}
+MAY_DRAW = {"randomness", "papers"}
 
 
 def lint(directory: Path) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from panstream.audit.montecarlo import Trial, lower_bound
 from panstream.audit.report import figure
 from panstream.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
-from panstream.published.density_bernoulli import PublishedDwork
+from panstream.papers.density_bernoulli import PublishedDwork
 from panstream.randomness import SeededSource
 
 ALL = cases()

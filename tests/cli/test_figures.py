@@ -14,7 +14,7 @@ from panstream import __version__
 from panstream.cli import figures_run
 from panstream.cli.figures import figures, make_figures
 from panstream.cli.figures_run import FigureFiles, Results, read_data
-from panstream.published.figures import Settings, figure
+from panstream.papers.figures import Settings, figure
 
 app = typer.Typer()
 app.command()(figures)

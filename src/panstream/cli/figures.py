@@ -54,7 +54,7 @@ def make_figures(
 
     from panstream.cli.figures_plot import check_plots, draw
     from panstream.cli.figures_run import FigureFiles, Results, run_figures
-    from panstream.published.figures import FIGURES, Settings, figure
+    from panstream.papers.figures import FIGURES, Settings, figure
 
     plans = [figure(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
     if not data_only:

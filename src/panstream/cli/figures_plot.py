@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream.errors import MissingExtra
-from panstream.published.figures import FigurePlan, Panel, Row
+from panstream.papers.figures import FigurePlan, Panel, Row
 
 __all__ = ["check_plots", "draw"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream import __version__
-from panstream.published.figures import FigurePlan, Row, Settings, evaluate_point
+from panstream.papers.figures import FigurePlan, Row, Settings, evaluate_point
 
 __all__ = ["FigureFiles", "Results", "run_figures"]
 

@@ -8,10 +8,10 @@ from typing import Any
 from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Trial
 from panstream.audit.exact import Enumeration, Scenario
-from panstream.published.density_bernoulli import PublishedDwork, PublishedOptBern
-from panstream.published.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
-from panstream.published.density_literal import LiteralDensity
-from panstream.published.density_ppds import PublishedPPDS
+from panstream.papers.density_bernoulli import PublishedDwork, PublishedOptBern
+from panstream.papers.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
+from panstream.papers.density_literal import LiteralDensity
+from panstream.papers.density_ppds import PublishedPPDS
 from panstream.randomness import Source
 from panstream.testing.enumerate import release, update, worlds
 

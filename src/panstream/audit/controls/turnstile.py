@@ -7,8 +7,8 @@ from functools import partial
 
 from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Measured, Trial
-from panstream.published.mir import PublishedCroppedSum
-from panstream.published.mir_distinct import PublishedDistinct
+from panstream.papers.mir import PublishedCroppedSum
+from panstream.papers.mir_distinct import PublishedDistinct
 
 __all__ = ["turnstile_controls"]
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.published.figures.plan import Settings, generator
+from panstream.papers.figures.plan import Settings, generator
 
 __all__ = ["StreamKind", "distinct_counts", "draw_stream"]
 

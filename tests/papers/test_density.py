@@ -17,16 +17,16 @@ import panstream
 from panstream.catalogue import ALGORITHMS
 from panstream.density.optbern import OptBern
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
+from panstream.papers.density_bernoulli import PublishedDwork, PublishedOptBern
+from panstream.papers.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
+from panstream.papers.density_laws import LevelLaw, laplace_quantile
+from panstream.papers.density_literal import LiteralDensity
+from panstream.papers.density_ppds import PublishedPPDS, levels_of, walk
+from panstream.papers.density_truncated import PublishedTruncatedGaussian, PublishedTruncatedLaplace
+from panstream.papers.figures.simulate import literal_estimates, presence_estimates
+from panstream.papers.figures.simulate_ppds import ppds_estimate, previous_events, settle
 from panstream.planning.density_published import DWORK, OPTBERN, ppds_failure, roth_sample_size
 from panstream.privacy.joint import pair_loss
-from panstream.published.density_bernoulli import PublishedDwork, PublishedOptBern
-from panstream.published.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
-from panstream.published.density_laws import LevelLaw, laplace_quantile
-from panstream.published.density_literal import LiteralDensity
-from panstream.published.density_ppds import PublishedPPDS, levels_of, walk
-from panstream.published.density_truncated import PublishedTruncatedGaussian, PublishedTruncatedLaplace
-from panstream.published.figures.simulate import literal_estimates, presence_estimates
-from panstream.published.figures.simulate_ppds import ppds_estimate, previous_events, settle
 from panstream.randomness import SeededSource
 from panstream.testing.enumerate import Enumerator, release, update, worlds
 from statistical import ALPHA, assert_mean, assert_same_law

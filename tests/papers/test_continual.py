@@ -9,12 +9,12 @@ from continual.view_matrix import slots_in_one_step, slots_of_steps, tick, updat
 from panstream.algorithm import Monitor
 from panstream.codec import role_of
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
+from panstream.papers.continual_binary import PublishedBinary, PublishedInitialNoise
+from panstream.papers.continual_hybrid import PublishedHybrid
+from panstream.papers.continual_literal import LiteralState
+from panstream.papers.continual_moments import PublishedAverage, PublishedVariance
+from panstream.papers.continual_simple import PublishedPointNoise, PublishedSimpleCounterI
 from panstream.privacy.psums import published_binary_loss
-from panstream.published.continual_binary import PublishedBinary, PublishedInitialNoise
-from panstream.published.continual_hybrid import PublishedHybrid
-from panstream.published.continual_literal import LiteralState
-from panstream.published.continual_moments import PublishedAverage, PublishedVariance
-from panstream.published.continual_simple import PublishedPointNoise, PublishedSimpleCounterI
 from panstream.randomness import SeededSource
 from panstream.testing.sources import ZeroNoiseSource
 

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.density.optbern import OptBern
-from panstream.planning.density_published import OPTBERN
-from panstream.published.density_bernoulli import PublishedDwork, PublishedOptBern
-from panstream.published.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
-from panstream.published.density_literal import LiteralDensity
-from panstream.published.density_ppds import PublishedPPDS
-from panstream.published.density_truncated import PublishedTruncatedGaussian
-from panstream.published.figures.plan import (
+from panstream.papers.density_bernoulli import PublishedDwork, PublishedOptBern
+from panstream.papers.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
+from panstream.papers.density_literal import LiteralDensity
+from panstream.papers.density_ppds import PublishedPPDS
+from panstream.papers.density_truncated import PublishedTruncatedGaussian
+from panstream.papers.figures.plan import (
     CLAIMED,
     EPSILON,
     SAME_LOSS,
@@ -29,9 +28,10 @@ from panstream.published.figures.plan import (
     mean_row,
     share_row,
 )
-from panstream.published.figures.simulate import literal_estimates, presence_estimates
-from panstream.published.figures.simulate_ppds import ppds_estimate, previous_events
-from panstream.published.figures.streams import StreamKind, distinct_counts, draw_stream
+from panstream.papers.figures.simulate import literal_estimates, presence_estimates
+from panstream.papers.figures.simulate_ppds import ppds_estimate, previous_events
+from panstream.papers.figures.streams import StreamKind, distinct_counts, draw_stream
+from panstream.planning.density_published import OPTBERN
 
 __all__ = ["FIGURES", "LITERAL", "estimate_errors"]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from panstream.planning.density import sample_size
-from panstream.planning.density_published import DWORK, OPTBERN, roth_sample_size
-from panstream.published.figures.plan import (
+from panstream.papers.figures.plan import (
     CLAIMED,
     EPSILON,
     SAME_LOSS,
@@ -17,6 +15,8 @@ from panstream.published.figures.plan import (
     Settings,
     epsilon_grid,
 )
+from panstream.planning.density import sample_size
+from panstream.planning.density_published import DWORK, OPTBERN, roth_sample_size
 
 __all__ = ["FIGURES"]
 

@@ -8,6 +8,9 @@ import numpy as np
 
 from panstream.density.fixed_level import FixedLevel
 from panstream.density.optbern import OptBern
+from panstream.papers.figures.plan import CLAIMED, FigurePlan, Panel, Point, Row, Settings, generator, mean_row
+from panstream.papers.figures.simulate import presence_estimates
+from panstream.papers.figures.streams import StreamKind, distinct_counts
 from panstream.planning.density_published import (
     DWORK,
     GAUSSIAN,
@@ -16,9 +19,6 @@ from panstream.planning.density_published import (
     TRUNCATED_LAPLACE,
     PublishedEstimator,
 )
-from panstream.published.figures.plan import CLAIMED, FigurePlan, Panel, Point, Row, Settings, generator, mean_row
-from panstream.published.figures.simulate import presence_estimates
-from panstream.published.figures.streams import StreamKind, distinct_counts
 
 __all__ = ["FIGURES", "bits_for", "level_for_ids"]
 

@@ -7,8 +7,8 @@ docs/reference/figures.md and the figure's number in it.
 from __future__ import annotations
 
 from panstream.errors import InvalidParameter
-from panstream.published.figures import beyond, errors, sample_sizes, state_privacy
-from panstream.published.figures.plan import FigurePlan, Panel, Point, Row, Settings
+from panstream.papers.figures import beyond, errors, sample_sizes, state_privacy
+from panstream.papers.figures.plan import FigurePlan, Panel, Point, Row, Settings
 
 __all__ = ["FIGURES", "FigurePlan", "Panel", "Point", "Row", "Settings", "evaluate_point", "figure"]
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.published.density_ppds import PublishedPPDS, levels_of
+from panstream.papers.density_ppds import PublishedPPDS, levels_of
 
 __all__ = ["ppds_estimate", "previous_events", "settle"]
 

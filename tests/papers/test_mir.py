@@ -8,8 +8,7 @@ import pytest
 
 from panstream.algorithm import Algorithm
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.privacy.turnstile import calibrated_loss, published_cropped_loss, published_heavy_loss
-from panstream.published.mir import (
+from panstream.papers.mir import (
     PublishedCroppedSum,
     PublishedHeavyHitters,
     corrected_mean,
@@ -18,7 +17,8 @@ from panstream.published.mir import (
     heavy_mean,
     literal_offset,
 )
-from panstream.published.mir_distinct import PublishedDistinct, modular_distinct, stable_matrix, stable_median
+from panstream.papers.mir_distinct import PublishedDistinct, modular_distinct, stable_matrix, stable_median
+from panstream.privacy.turnstile import calibrated_loss, published_cropped_loss, published_heavy_loss
 from panstream.randomness import SeededSource
 from statistical import assert_mean
 

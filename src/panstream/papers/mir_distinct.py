@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
-from panstream.published.calibration import CalibratedSketch
+from panstream.papers.calibration import CalibratedSketch
 from panstream.randomness import Source
 
 __all__ = ["PublishedDistinct", "modular_distinct", "stable_matrix", "stable_median"]

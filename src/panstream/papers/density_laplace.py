@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 from panstream.errors import InvalidParameter
+from panstream.papers.density_laws import LaplaceLaw, LevelLaw
+from panstream.papers.density_literal import LiteralDensity
 from panstream.planning._stored_values import quantised_values
 from panstream.planning.density_published import (
     LAPLACE,
@@ -13,8 +15,6 @@ from panstream.planning.density_published import (
     PublishedEstimator,
     quantised_laplace,
 )
-from panstream.published.density_laws import LaplaceLaw, LevelLaw
-from panstream.published.density_literal import LiteralDensity
 
 __all__ = ["PublishedLaplace", "PublishedQuantisedLaplace"]
 

@@ -9,14 +9,14 @@ from scipy import stats
 
 from panstream.density.optbern import OptBern
 from panstream.errors import InvalidParameter
+from panstream.papers.density_ppds import PublishedPPDS
+from panstream.papers.figures import FIGURES, Settings, evaluate_point, figure
+from panstream.papers.figures.beyond import bits_for, level_for_ids
+from panstream.papers.figures.errors import LITERAL, estimate_errors
+from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, generator, mean_row, share_row
+from panstream.papers.figures.streams import _zipf_alias, distinct_counts, draw_stream
 from panstream.planning.density_published import DWORK, OPTBERN
 from panstream.privacy.split import density_split, laplace_variance
-from panstream.published.density_ppds import PublishedPPDS
-from panstream.published.figures import FIGURES, Settings, evaluate_point, figure
-from panstream.published.figures.beyond import bits_for, level_for_ids
-from panstream.published.figures.errors import LITERAL, estimate_errors
-from panstream.published.figures.plan import CLAIMED, SAME_LOSS, generator, mean_row, share_row
-from panstream.published.figures.streams import _zipf_alias, distinct_counts, draw_stream
 from panstream.randomness import SeededSource
 from statistical import ALPHA, assert_mean
 

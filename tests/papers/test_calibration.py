@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from panstream.algorithm import Monitor
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
+from panstream.papers.calibration import L0, L1, L2, CalibratedSketch, NoiseTable, Quality
 from panstream.privacy.turnstile import calibrated_loss
-from panstream.published.calibration import L0, L1, L2, CalibratedSketch, NoiseTable, Quality
 from panstream.randomness import SeededSource, Source
 from statistical import assert_fits
 

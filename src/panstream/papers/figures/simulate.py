@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.density.presence import BitLaw, Presence
-from panstream.published.density_laws import LaplaceLaw, LevelLaw, StoredLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
-from panstream.published.density_literal import LiteralDensity
+from panstream.papers.density_laws import LaplaceLaw, LevelLaw, StoredLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
+from panstream.papers.density_literal import LiteralDensity
 
 __all__ = ["literal_estimates", "noisy_counts", "presence_estimates", "sampled_present"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from panstream.papers.continual_literal import LiteralCounter, LiteralState
 from panstream.privacy.psums import published_point_loss, published_simple_loss
-from panstream.published.continual_literal import LiteralCounter, LiteralState
 from panstream.randomness import DiscreteLaplace, Source
 
 __all__ = ["PublishedPointNoise", "PublishedSimpleCounterI"]

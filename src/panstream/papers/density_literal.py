@@ -22,9 +22,9 @@ from panstream.batch import integers
 from panstream.codec import FieldLayout, noised, public
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
+from panstream.papers.density_laws import LevelLaw, StoredLaw, laplace_quantile, uniforms
 from panstream.planning.density_published import PublishedEstimator
 from panstream.privacy.claim import Claim
-from panstream.published.density_laws import LevelLaw, StoredLaw, laplace_quantile, uniforms
 from panstream.randomness import DiscreteLaplace, Source
 
 __all__ = ["LiteralBatch", "LiteralDensity", "LiteralState", "smallest_error"]

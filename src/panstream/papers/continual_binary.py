@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from panstream.papers.continual_literal import LiteralCounter, LiteralState, binary_step
 from panstream.privacy.psums import binary_levels, published_binary_loss
-from panstream.published.continual_literal import LiteralCounter, LiteralState, binary_step
 from panstream.randomness import DiscreteLaplace, Source
 
 __all__ = ["PublishedBinary", "PublishedInitialNoise"]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from panstream.density.optbern import OptBern
+from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, FigurePlan, Panel, Point, Row, Settings
 from panstream.planning.density_published import OPTBERN
 from panstream.privacy.joint import pair_state_loss
-from panstream.published.figures.plan import CLAIMED, SAME_LOSS, FigurePlan, Panel, Point, Row, Settings
 
 __all__ = ["FIGURES"]
 
