@@ -14,7 +14,7 @@ from panstream import __version__
 from panstream.cli import figures_run
 from panstream.cli.figures import figures, make_figures
 from panstream.cli.figures_run import FigureFiles, Results, read_data
-from panstream.papers.figures import Settings, figure
+from panstream.papers.figures import FigureOptions, figure
 
 app = typer.Typer()
 app.command()(figures)
@@ -66,14 +66,14 @@ def test_finished_points_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     computed.clear()
     make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True)
     assert computed == []
-    make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True, seed=2)  # other settings: all anew
+    make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True, seed=2)  # other options: all anew
     assert len(computed) == 50
 
 
 def test_damaged_manifests_are_not_believed(tmp_path: Path) -> None:
     make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True)
     (tmp_path / "000-3.json").write_text("{")
-    result = Results(figure("000-3"), Settings(), FigureFiles(tmp_path, "000-3"), "now")
+    result = Results(figure("000-3"), FigureOptions(), FigureFiles(tmp_path, "000-3"), "now")
     result.open()
     assert result.reused == 0
     assert read_data(tmp_path / "nowhere.csv") == {}

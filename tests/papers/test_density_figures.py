@@ -10,7 +10,7 @@ from scipy import stats
 from panstream.density.optbern import OptBern
 from panstream.errors import InvalidParameter
 from panstream.papers.density_ppds import PublishedPPDS
-from panstream.papers.figures import FIGURES, Settings, evaluate_point, figure
+from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, figure
 from panstream.papers.figures.beyond import bits_for, level_for_ids
 from panstream.papers.figures.errors import LITERAL, estimate_errors
 from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, generator, mean_row, share_row
@@ -20,7 +20,7 @@ from panstream.privacy.split import density_split, laplace_variance
 from panstream.randomness import SeededSource
 from statistical import ALPHA, assert_mean
 
-SMALL = Settings(universe=400, length=300, repetitions=60, quick=True)
+SMALL = FigureOptions(universe=400, length=300, repetitions=60, quick=True)
 
 
 def test_every_figure_of_the_papers_is_there() -> None:
@@ -34,15 +34,15 @@ def test_every_figure_of_the_papers_is_there() -> None:
 @pytest.mark.parametrize("key", list(FIGURES))
 def test_every_figure_can_be_computed(key: str) -> None:
     """First and last point: every panel and series that a point promises, with the paper's estimators and ours."""
-    plan, settings = figure(key), replace(SMALL, repetitions=5)
-    points = plan.points(settings)
+    plan, options = figure(key), replace(SMALL, repetitions=5)
+    points = plan.points(options)
     panels = {panel.key for panel in plan.panels}
     series = set()
     for index in (0, len(points) - 1):
-        rows = evaluate_point(key, index, settings)
+        rows = evaluate_point(key, index, options)
         assert {row.panel for row in rows} <= panels
         assert all(math.isfinite(row.y) for row in rows)
-        assert rows == evaluate_point(key, index, settings)  # the same draws, whatever came before
+        assert rows == evaluate_point(key, index, options)  # the same draws, whatever came before
         series |= {row.series for row in rows}
     assert {point.panel for point in points} <= panels
     if key != "002-4.6":  # the picture of two Laplace laws
@@ -51,13 +51,13 @@ def test_every_figure_can_be_computed(key: str) -> None:
 
 def test_papers_settings() -> None:
     """Streams of 1e5 over 1e5 users, densities .63 and .25, 300 and 1,000 repetitions."""
-    full = Settings()
+    full = FigureOptions()
     assert (full.universe, full.length, full.runs(300), full.runs(1000)) == (100_000, 100_000, 300, 1000)
     assert distinct_counts("uniform", full, 3).mean() / full.universe == pytest.approx(1 - math.exp(-1), abs=0.005)
     assert distinct_counts("zipf", full, 3).mean() / full.universe == pytest.approx(0.25, abs=0.01)
     for bad in ({"universe": 10}, {"length": 0}, {"repetitions": 1}):
         with pytest.raises(InvalidParameter):
-            Settings(**bad)
+            FigureOptions(**bad)
 
 
 @pytest.mark.parametrize("universe", [1, 2, 7, 1000])
@@ -70,8 +70,8 @@ def test_alias_table_holds_zipfs_law(universe: int) -> None:
 
 
 def test_zipf_stream_follows_the_law() -> None:
-    settings = Settings(universe=100, length=50_000)
-    counts = np.bincount(draw_stream("zipf", settings, 0), minlength=100)
+    options = FigureOptions(universe=100, length=50_000)
+    counts = np.bincount(draw_stream("zipf", options, 0), minlength=100)
     weights = 1 / np.arange(1, 101)
     assert stats.chisquare(counts, weights / weights.sum() * 50_000).pvalue > ALPHA
 
@@ -93,9 +93,9 @@ def test_state_ratios_are_those_of_the_papers() -> None:
 
 @pytest.mark.parametrize("name", ["Dwork", "OptBern", SAME_LOSS, CLAIMED])
 def test_errors_have_the_variance_of_the_formula(name: str) -> None:
-    settings, epsilon, m, runs = Settings(universe=2000, length=1500), 0.4, 500, 4000
-    errors = estimate_errors(name, epsilon, m, "uniform", settings, runs)
-    density = float(distinct_counts("uniform", settings, runs).mean()) / settings.universe
+    options, epsilon, m, runs = FigureOptions(universe=2000, length=1500), 0.4, 500, 4000
+    errors = estimate_errors(name, epsilon, m, "uniform", options, runs)
+    density = float(distinct_counts("uniform", options, runs).mean()) / options.universe
     if name in LITERAL:
         law = LITERAL[name](universe=2000, epsilon=epsilon, sample=m).law
         gap = law.mean(True) - law.mean(False)
@@ -113,11 +113,11 @@ def test_errors_have_the_variance_of_the_formula(name: str) -> None:
 
 def test_ppds_in_a_figure_is_ppds_driven_user_by_user() -> None:
     """N = 400 streams; the class takes each stream event by event."""
-    settings, runs = Settings(universe=200, length=150), 400
-    figure_errors = estimate_errors("PPDS", 1.0, 20, "zipf", settings, runs)
+    options, runs = FigureOptions(universe=200, length=150), 400
+    figure_errors = estimate_errors("PPDS", 1.0, 20, "zipf", options, runs)
     algorithm, source, driven = PublishedPPDS(universe=200, epsilon=1.0, sample=20), SeededSource(6), []
     for run in range(runs):
-        stream = draw_stream("zipf", settings, run)
+        stream = draw_stream("zipf", options, run)
         with source as step:
             state = algorithm.begin(step)
             algorithm.update(state, algorithm.batch(stream), step)
@@ -141,10 +141,10 @@ def test_memory_of_bits_and_ids() -> None:
 
 
 def test_at_equal_memory_bits_win() -> None:
-    settings = Settings(universe=20_000, length=20_000, repetitions=400)
+    options = FigureOptions(universe=20_000, length=20_000, repetitions=400)
     plan = figure("new-memory")
-    index = [i for i, point in enumerate(plan.points(settings)) if point.panel == "uniform"][-1]
-    ours, theirs = evaluate_point("new-memory", index, settings)
+    index = [i for i, point in enumerate(plan.points(options)) if point.panel == "uniform"][-1]
+    ours, theirs = evaluate_point("new-memory", index, options)
     assert theirs.low > 8 * ours.high
 
 

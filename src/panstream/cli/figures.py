@@ -54,14 +54,14 @@ def make_figures(
 
     from panstream.cli.figures_plot import check_plots, draw
     from panstream.cli.figures_run import FigureFiles, Results, run_figures
-    from panstream.papers.figures import FIGURES, Settings, figure
+    from panstream.papers.figures import FIGURES, FigureOptions, figure
 
     plans = [figure(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
     if not data_only:
         check_plots()
-    settings = Settings(seed=seed, quick=quick)
+    options = FigureOptions(seed=seed, quick=quick)
     stamp = created if created is not None else datetime.now(UTC).isoformat(timespec="seconds")
-    results = [Results(plan, settings, FigureFiles(out, plan.key), stamp) for plan in plans]
+    results = [Results(plan, options, FigureFiles(out, plan.key), stamp) for plan in plans]
     for result in results:
         result.open()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

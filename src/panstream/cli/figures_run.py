@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream import __version__
-from panstream.papers.figures import FigurePlan, Row, Settings, evaluate_point
+from panstream.papers.figures import FigureOptions, FigurePlan, Row, evaluate_point
 
 __all__ = ["FigureFiles", "Results", "run_figures"]
 
@@ -47,7 +47,7 @@ class Results:
     """The rows of one figure, point by point, and how many points were taken over from an earlier run."""
 
     plan: FigurePlan
-    settings: Settings
+    options: FigureOptions
     files: FigureFiles
     created: str
     points: dict[int, list[Row]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Results:
     @property
     def total(self) -> int:
         """Return how many points the figure has."""
-        return len(self.plan.points(self.settings))
+        return len(self.plan.points(self.options))
 
     @property
     def missing(self) -> list[int]:
@@ -96,7 +96,7 @@ class Results:
         return read_data(self.files.data) if same else {}
 
     def _settings(self) -> dict[str, Any]:
-        return asdict(self.settings)
+        return asdict(self.options)
 
     def _write_data(self) -> None:
         with self.files.data.open("w", newline="") as stream:
@@ -159,7 +159,7 @@ def run_figures(results: Sequence[Results], *, jobs: int, done: Callable[[Result
             done(result)
     if jobs == 1 or not waiting:
         for result, index in waiting:
-            _keep(result, index, evaluate_point(result.plan.key, index, result.settings), done)
+            _keep(result, index, evaluate_point(result.plan.key, index, result.options), done)
         return
     # Workers are started afresh: a copy of this process would take its progress bar's thread along.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -168,7 +168,7 @@ def run_figures(results: Sequence[Results], *, jobs: int, done: Callable[[Result
 
 def _run_on(pool: Executor, waiting: Sequence[tuple[Results, int]], done: Callable[[Results], None]) -> None:
     futures: dict[Future[list[Row]], tuple[Results, int]] = {
-        pool.submit(evaluate_point, result.plan.key, index, result.settings): (result, index)
+        pool.submit(evaluate_point, result.plan.key, index, result.options): (result, index)
         for result, index in waiting
     }
     try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from panstream.errors import InvalidParameter
 from panstream.papers.figures import beyond, errors, sample_sizes, state_privacy
-from panstream.papers.figures.plan import FigurePlan, Panel, Point, Row, Settings
+from panstream.papers.figures.plan import FigureOptions, FigurePlan, Panel, Point, Row
 
-__all__ = ["FIGURES", "FigurePlan", "Panel", "Point", "Row", "Settings", "evaluate_point", "figure"]
+__all__ = ["FIGURES", "FigureOptions", "FigurePlan", "Panel", "Point", "Row", "evaluate_point", "figure"]
 
 
 def _order(plan: FigurePlan) -> tuple[str, list[int]]:
@@ -31,7 +31,7 @@ def figure(key: str) -> FigurePlan:
     return FIGURES[key]
 
 
-def evaluate_point(key: str, index: int, settings: Settings) -> list[Row]:
+def evaluate_point(key: str, index: int, options: FigureOptions) -> list[Row]:
     """Return the rows of one point; the arguments are plain values, so that another process can do it."""
     plan = figure(key)
-    return list(plan.evaluate(plan.points(settings)[index], settings))
+    return list(plan.evaluate(plan.points(options)[index], options))

@@ -8,7 +8,7 @@ import numpy as np
 
 from panstream.density.fixed_level import FixedLevel
 from panstream.density.optbern import OptBern
-from panstream.papers.figures.plan import CLAIMED, FigurePlan, Panel, Point, Row, Settings, generator, mean_row
+from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePlan, Panel, Point, Row, generator, mean_row
 from panstream.papers.figures.simulate import presence_estimates
 from panstream.papers.figures.streams import StreamKind, distinct_counts
 from panstream.planning.density_published import (
@@ -47,30 +47,30 @@ def level_for_ids(memory: int, universe: int, epsilon: float) -> int:
     return universe.bit_length()
 
 
-def _memory(point: Point, settings: Settings) -> list[Row]:
+def _memory(point: Point, options: FigureOptions) -> list[Row]:
     stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
-    memory, universe, runs = round(point.x), settings.universe, settings.runs(RUNS)
-    present = distinct_counts(stream, settings, runs)
+    memory, universe, runs = round(point.x), options.universe, options.runs(RUNS)
+    present = distinct_counts(stream, options, runs)
     ours = OptBern(universe=universe, epsilon=TOTAL, sample=bits_for(memory, universe))
     level = level_for_ids(memory, universe, TOTAL)
     theirs = FixedLevel(universe=universe, epsilon=TOTAL, level=level)
     rows = []
     for name, algorithm in (("panstream: a bit per user", ours), ("sound fixed-level PPDS: ids", theirs)):
-        estimates = presence_estimates(algorithm, present, generator(settings, name, memory, stream))
+        estimates = presence_estimates(algorithm, present, generator(options, name, memory, stream))
         rows.append(mean_row(point.panel, name, memory, np.square(estimates - present / universe)))
     return rows
 
 
-def _memory_points(settings: Settings) -> list[Point]:
-    whole = -(-settings.universe // 8)
-    sizes = sorted({max(25, whole >> halvings) for halvings in range(0, 9, 2 if settings.quick else 1)})
+def _memory_points(options: FigureOptions) -> list[Point]:
+    whole = -(-options.universe // 8)
+    sizes = sorted({max(25, whole >> halvings) for halvings in range(0, 9, 2 if options.quick else 1)})
     return [Point(panel, float(size)) for panel in ("uniform", "zipf") for size in sizes]
 
 
 _PUBLISHED: tuple[PublishedEstimator, ...] = (DWORK, GAUSSIAN, TRUNCATED_LAPLACE, QUANTISED_LAPLACE, OPTBERN)
 
 
-def _losses(point: Point, settings: Settings) -> list[Row]:
+def _losses(point: Point, options: FigureOptions) -> list[Row]:
     x = point.x
     return [
         Row(panel="a", series="claimed: 2ε", x=x, y=2 * x),
@@ -79,7 +79,7 @@ def _losses(point: Point, settings: Settings) -> list[Row]:
             panel="a",
             series=CLAIMED,
             x=x,
-            y=OptBern(universe=settings.universe, epsilon=2 * x).claim().epsilon,
+            y=OptBern(universe=options.universe, epsilon=2 * x).claim().epsilon,
         ),
     ]
 
@@ -112,7 +112,7 @@ FIGURES = (
         caption="Exact joint loss of one look at the state and the output, for any sample size. Laplace's estimator and PPDS have no "
         "finite loss.",
         panels=(Panel(key="a", title="", x_label="privacy budget ε", y_label="joint loss of state and output"),),
-        points=lambda settings: [Point("a", round(0.02 * step, 2)) for step in range(1, 26)],
+        points=lambda options: [Point("a", round(0.02 * step, 2)) for step in range(1, 26)],
         evaluate=_losses,
     ),
 )

@@ -18,11 +18,11 @@ from panstream.papers.figures.plan import (
     CLAIMED,
     EPSILON,
     SAME_LOSS,
+    FigureOptions,
     FigurePlan,
     Panel,
     Point,
     Row,
-    Settings,
     epsilon_grid,
     generator,
     mean_row,
@@ -59,29 +59,29 @@ class Setting:
 
 
 def estimate_errors(
-    name: str, epsilon: float, m: int, stream: StreamKind, settings: Settings, runs: int
+    name: str, epsilon: float, m: int, stream: StreamKind, options: FigureOptions, runs: int
 ) -> NDArray[np.float64]:
     """Return estimate minus true density for ``runs`` streams, by the estimator called ``name``."""
-    present = distinct_counts(stream, settings, runs)
-    rng = generator(settings, name, epsilon, m, stream)
+    present = distinct_counts(stream, options, runs)
+    rng = generator(options, name, epsilon, m, stream)
     if name == "PPDS":
-        estimates = np.array(list(_ppds(epsilon, m, stream, settings, runs, rng)))
+        estimates = np.array(list(_ppds(epsilon, m, stream, options, runs, rng)))
     elif name in LITERAL:
-        algorithm = LITERAL[name](universe=settings.universe, epsilon=epsilon, sample=m)
+        algorithm = LITERAL[name](universe=options.universe, epsilon=epsilon, sample=m)
         estimates = literal_estimates(algorithm, present, rng)
     else:
-        shipped = OptBern(universe=settings.universe, epsilon=TOTALS[name](epsilon), sample=m)
+        shipped = OptBern(universe=options.universe, epsilon=TOTALS[name](epsilon), sample=m)
         estimates = presence_estimates(shipped, present, rng)
-    return np.asarray(estimates - present / settings.universe)
+    return np.asarray(estimates - present / options.universe)
 
 
 def _ppds(
-    epsilon: float, m: int, kind: StreamKind, settings: Settings, runs: int, rng: np.random.Generator
+    epsilon: float, m: int, kind: StreamKind, options: FigureOptions, runs: int, rng: np.random.Generator
 ) -> Iterator[float]:
-    algorithm = PublishedPPDS(universe=settings.universe, epsilon=epsilon, sample=m)
+    algorithm = PublishedPPDS(universe=options.universe, epsilon=epsilon, sample=m)
     for run in range(runs):
-        stream = draw_stream(kind, settings, run)
-        yield ppds_estimate(algorithm, stream, previous_events(stream, settings.universe), rng)
+        stream = draw_stream(kind, options, run)
+        yield ppds_estimate(algorithm, stream, previous_events(stream, options.universe), rng)
 
 
 def _settings(streams: Sequence[StreamKind], shares: Sequence[float]) -> tuple[Setting, ...]:
@@ -105,15 +105,15 @@ def _squares(
     """Mean squared error against the privacy budget."""
     fixed = {setting.key: setting for setting in _settings(streams, shares)}
 
-    def evaluate(point: Point, settings: Settings) -> list[Row]:
+    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         setting, epsilon = fixed[point.panel], point.x
-        m, runs = settings.users(setting.share), settings.runs(MSE_RUNS)
+        m, runs = options.users(setting.share), options.runs(MSE_RUNS)
         rows = []
         for name in names:
-            errors = estimate_errors(name, epsilon, m, setting.stream, settings, runs)
+            errors = estimate_errors(name, epsilon, m, setting.stream, options, runs)
             rows.append(mean_row(point.panel, name, epsilon, errors**2))
         for name in theory:
-            promised = LITERAL[name](universe=settings.universe, epsilon=epsilon, sample=m).mean_squared_error
+            promised = LITERAL[name](universe=options.universe, epsilon=epsilon, sample=m).mean_squared_error
             rows.append(Row(panel=point.panel, series=f"{name} (theory)", x=epsilon, y=promised))
         return rows
 
@@ -133,7 +133,7 @@ def _squares(
             )
             for setting in fixed.values()
         ),
-        points=lambda settings: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(settings)],
+        points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(options)],
         evaluate=evaluate,
     )
 
@@ -142,12 +142,12 @@ def _failures(key: str, title: str, source: str, streams: Sequence[StreamKind], 
     """Probability of an error of at least α against the privacy budget."""
     fixed = {setting.key: setting for setting in _settings(streams, [SHARE])}
 
-    def evaluate(point: Point, settings: Settings) -> list[Row]:
+    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         setting, epsilon = fixed[point.panel], point.x
-        m, runs = settings.users(setting.share), settings.runs(FAILURE_RUNS)
+        m, runs = options.users(setting.share), options.runs(FAILURE_RUNS)
         rows = []
         for name in names:
-            errors = estimate_errors(name, epsilon, m, setting.stream, settings, runs)
+            errors = estimate_errors(name, epsilon, m, setting.stream, options, runs)
             rows.append(share_row(point.panel, name, epsilon, np.abs(errors) >= ALPHA))
         return rows
 
@@ -166,7 +166,7 @@ def _failures(key: str, title: str, source: str, streams: Sequence[StreamKind], 
             )
             for setting in fixed.values()
         ),
-        points=lambda settings: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(settings)],
+        points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(options)],
         evaluate=evaluate,
     )
 
@@ -176,16 +176,16 @@ def _over_samples() -> FigurePlan:
     names = ("Dwork", "OptBern", "PPDS", CLAIMED, SAME_LOSS)
     shares = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
-    def evaluate(point: Point, settings: Settings) -> list[Row]:
+    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
-        m, runs = settings.users(point.x), settings.runs(MSE_RUNS)
+        m, runs = options.users(point.x), options.runs(MSE_RUNS)
         return [
-            mean_row(point.panel, name, point.x, estimate_errors(name, FIXED_EPSILON, m, stream, settings, runs) ** 2)
+            mean_row(point.panel, name, point.x, estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2)
             for name in names
         ]
 
-    def points(settings: Settings) -> list[Point]:
-        chosen = shares[::3] if settings.quick else shares
+    def points(options: FigureOptions) -> list[Point]:
+        chosen = shares[::3] if options.quick else shares
         return [Point(panel, share) for panel in STREAM_NAMES for share in chosen]
 
     return FigurePlan(

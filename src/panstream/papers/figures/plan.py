@@ -16,11 +16,11 @@ __all__ = [
     "CLAIMED",
     "EPSILON",
     "SAME_LOSS",
+    "FigureOptions",
     "FigurePlan",
     "Panel",
     "Point",
     "Row",
-    "Settings",
     "epsilon_grid",
     "generator",
     "mean_row",
@@ -33,7 +33,7 @@ CLAIMED = "panstream, at the claimed loss 2ε"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class FigureOptions:
     """How a figure is computed; the defaults are the papers'."""
 
     seed: int = 1
@@ -103,19 +103,19 @@ class FigurePlan:
     source: str
     caption: str
     panels: tuple[Panel, ...]
-    points: Callable[[Settings], Sequence[Point]]
-    evaluate: Callable[[Point, Settings], Sequence[Row]]
+    points: Callable[[FigureOptions], Sequence[Point]]
+    evaluate: Callable[[Point, FigureOptions], Sequence[Row]]
 
 
-def epsilon_grid(settings: Settings) -> tuple[float, ...]:
+def epsilon_grid(options: FigureOptions) -> tuple[float, ...]:
     """Return the privacy budgets at which an experiment is run."""
     full = tuple(round(0.05 * step, 2) for step in range(1, 11))
-    return tuple(full[i] for i in (0, 1, 3, 6, 9)) if settings.quick else full
+    return tuple(full[i] for i in (0, 1, 3, 6, 9)) if options.quick else full
 
 
-def generator(settings: Settings, *names: object) -> np.random.Generator:
+def generator(options: FigureOptions, *names: object) -> np.random.Generator:
     """Return the generator that belongs to the seed and ``names``, whatever was computed before."""
-    digest = hashlib.sha256(repr((settings.seed, *names)).encode()).digest()
+    digest = hashlib.sha256(repr((options.seed, *names)).encode()).digest()
     return np.random.default_rng(np.frombuffer(digest, np.uint64))
 
 

@@ -8,11 +8,11 @@ from panstream.papers.figures.plan import (
     CLAIMED,
     EPSILON,
     SAME_LOSS,
+    FigureOptions,
     FigurePlan,
     Panel,
     Point,
     Row,
-    Settings,
     epsilon_grid,
 )
 from panstream.planning.density import sample_size
@@ -37,7 +37,7 @@ CURVES: dict[str, Curve] = {
 def _figure(key: str, title: str, source: str, names: Sequence[str]) -> FigurePlan:
     panel = Panel(key="a", title="", x_label=EPSILON, y_label="sample size m", y_log=True)
 
-    def evaluate(point: Point, settings: Settings) -> list[Row]:
+    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         return [Row(panel="a", series=name, x=point.x, y=float(CURVES[name](point.x))) for name in names]
 
     return FigurePlan(
@@ -47,7 +47,7 @@ def _figure(key: str, title: str, source: str, names: Sequence[str]) -> FigurePl
         caption=f"Users that must be sampled for an error of at most {ALPHA:g} except with probability {BETA:g}. The papers' "
         "curves follow their bounds (Roth's formula, or the numerical optimum), panstream's the exact law.",
         panels=(panel,),
-        points=lambda settings: [Point("a", epsilon) for epsilon in epsilon_grid(settings)],
+        points=lambda options: [Point("a", epsilon) for epsilon in epsilon_grid(options)],
         evaluate=evaluate,
     )
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from panstream.density.optbern import OptBern
-from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, FigurePlan, Panel, Point, Row, Settings
+from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
 from panstream.planning.density_published import OPTBERN
 from panstream.privacy.joint import pair_state_loss
 
@@ -44,22 +44,22 @@ OURS: dict[str, Callable[[float, int], Pair]] = {
 }
 
 
-def _grid(settings: Settings) -> list[Point]:
+def _grid(options: FigureOptions) -> list[Point]:
     return [Point("a", round(0.01 * step, 2)) for step in range(1, 51)]
 
 
-def _pair(name: str, epsilon: float, settings: Settings) -> Pair:
-    return PAPERS[name](epsilon) if name in PAPERS else OURS[name](epsilon, settings.universe)
+def _pair(name: str, epsilon: float, options: FigureOptions) -> Pair:
+    return PAPERS[name](epsilon) if name in PAPERS else OURS[name](epsilon, options.universe)
 
 
 def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePlan:
-    def evaluate(point: Point, settings: Settings) -> list[Row]:
+    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         x = point.x
         rows = [
             Row(panel="a", series=f"allowed: e^{sign}ε", x=x, y=math.exp(s * x)) for sign, s in (("", 1), ("-", -1))
         ]
         for name in names:
-            p0, p1 = _pair(name, x, settings)
+            p0, p1 = _pair(name, x, options)
             rows += [
                 Row(panel="a", series=f"{name}, R(1)", x=x, y=p1 / p0),
                 Row(panel="a", series=f"{name}, R(0)", x=x, y=(1 - p1) / (1 - p0)),
@@ -79,12 +79,12 @@ def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePl
 
 
 def _budgets(key: str, title: str, source: str) -> FigurePlan:
-    def evaluate(point: Point, settings: Settings) -> list[Row]:
+    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         x = point.x
         names = ("Dwork", "OptBern", CLAIMED)
         return [
             Row(panel="a", series="allocated", x=x, y=x),
-            *(Row(panel="a", series=name, x=x, y=pair_state_loss(*_pair(name, x, settings))) for name in names),
+            *(Row(panel="a", series=name, x=x, y=pair_state_loss(*_pair(name, x, options))) for name in names),
         ]
 
     return FigurePlan(
@@ -102,7 +102,7 @@ def _budgets(key: str, title: str, source: str) -> FigurePlan:
     )
 
 
-def _laplace(point: Point, settings: Settings) -> list[Row]:
+def _laplace(point: Point, options: FigureOptions) -> list[Row]:
     x, epsilon = point.x, 0.1
     low, high = ((1 - epsilon) / 2, (1 + epsilon) / 2)
     init, update = (0.5 * math.exp(-abs(x - mean)) for mean in (low, high))
@@ -133,7 +133,7 @@ FIGURES = (
             Panel(key="densities", title="densities", x_label="stored value x", y_label="density"),
             Panel(key="ratio", title="their ratio", x_label="stored value x", y_label="f_upd(x)/f_init(x)"),
         ),
-        points=lambda settings: [Point("densities", round(-2.5 + 0.025 * step, 4)) for step in range(241)],
+        points=lambda options: [Point("densities", round(-2.5 + 0.025 * step, 4)) for step in range(241)],
         evaluate=_laplace,
     ),
     _ratios(

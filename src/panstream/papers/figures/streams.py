@@ -8,31 +8,31 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.papers.figures.plan import Settings, generator
+from panstream.papers.figures.plan import FigureOptions, generator
 
 __all__ = ["StreamKind", "distinct_counts", "draw_stream"]
 
 StreamKind = Literal["uniform", "zipf"]
 
 
-def draw_stream(kind: StreamKind, settings: Settings, run: int) -> NDArray[np.int64]:
+def draw_stream(kind: StreamKind, options: FigureOptions, run: int) -> NDArray[np.int64]:
     """Return the stream of repetition ``run``: the same for every estimator and every privacy budget."""
-    rng = generator(settings, "stream", kind, settings.universe, settings.length, run)
+    rng = generator(options, "stream", kind, options.universe, options.length, run)
     if kind == "uniform":
-        return rng.integers(0, settings.universe, settings.length)
-    keep, other = _zipf_alias(settings.universe)
-    spot = rng.random(settings.length) * settings.universe
-    column = np.minimum(spot.astype(np.int64), settings.universe - 1)
+        return rng.integers(0, options.universe, options.length)
+    keep, other = _zipf_alias(options.universe)
+    spot = rng.random(options.length) * options.universe
+    column = np.minimum(spot.astype(np.int64), options.universe - 1)
     return np.where(spot - column < keep[column], column, other[column])
 
 
 @lru_cache(maxsize=8)
-def distinct_counts(kind: StreamKind, settings: Settings, runs: int) -> NDArray[np.int64]:
+def distinct_counts(kind: StreamKind, options: FigureOptions, runs: int) -> NDArray[np.int64]:
     """Return how many users appear in each of the streams 0..runs-1."""
     counts = np.empty(runs, np.int64)
     for run in range(runs):
-        seen = np.zeros(settings.universe, np.bool_)
-        seen[draw_stream(kind, settings, run)] = True
+        seen = np.zeros(options.universe, np.bool_)
+        seen[draw_stream(kind, options, run)] = True
         counts[run] = np.count_nonzero(seen)
     counts.flags.writeable = False
     return counts
