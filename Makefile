@@ -84,7 +84,7 @@ spark:
 	$(VENV)-spark/bin/python experiments/cluster_spark.py
 
 mutants: $(STAMP)
-	$(BIN)/python benchmarks/mutants.py
+	$(BIN)/python tools/mutants
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q tests/store/soak_large_state.py

@@ -6,7 +6,7 @@ exchanged and the tests that call the function run until one fails. What cannot 
 fresh process that imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or the script
 stops with an error. Needs [audit,dev].
 
-    python benchmarks/mutants.py [--limit N] [--seed S] [--save results.jsonl] [FILE ...]
+    python tools/mutants [--limit N] [--seed S] [--save results.jsonl] [FILE ...]
 
 With ``--save`` each outcome is written as it comes in, and a later run goes on from there: what was noticed is not tried again as long
 as its file is the same, what survived is tried again with the tests of today.
@@ -33,18 +33,15 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # forks and threads do not mix
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "src"))
 
 import pytest  # noqa: E402
-from mutation.changes import Mutant, mutants, parsed  # noqa: E402
-from mutation.forking import MOST, Broken, Forks, exchange  # noqa: E402
-
-# Scripts of this folder have the names of rooms, and would be taken for the helpers of their tests.
-sys.path[:] = [place for place in sys.path if Path(place).resolve() != ROOT / "benchmarks"]
+from changes import Mutant, mutants, parsed  # noqa: E402
+from forking import MOST, Broken, Forks, exchange  # noqa: E402
 
 SOURCE = ROOT / "src" / "panstream"
-EQUIVALENT = ROOT / "benchmarks" / "mutation" / "equivalent.toml"  # changes that change nothing, and why
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")  # changes that change nothing, and why
 TARGET = 0.95
 ROOMS = ("privacy", "randomness", "density", "distinct", "turnstile", "continual", "networks")
 SHARED = ("packed.py", "refresh.py")  # drawn from by several rooms
@@ -318,7 +315,7 @@ def summary(score: Score) -> int:
         print("survivor", told(mutant))
     verdict = "pass" if share >= TARGET else "fail"
     print(f"{'unchanged, noticed':<20} 0 of {score.unchanged}")
-    print(f"{'change nothing':<20} {alike} of {total}, listed in {EQUIVALENT.relative_to(ROOT)}")
+    print(f"{'change nothing':<20} {alike} of {total}, listed in {EQUIVALENT.resolve().relative_to(ROOT)}")
     print(f"{'noticed of all':<20} {noticed} of {total} = {noticed / total:.1%}")
     print(f"{'mutants noticed':<20} {noticed} of {total - alike} = {share:.1%}  target {TARGET:.0%}  {verdict}")
     return int(share < TARGET)

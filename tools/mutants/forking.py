@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from mutation.changes import Mutant, parsed
+from changes import Mutant, parsed
 
 __all__ = ["MOST", "Broken", "Forks", "Known", "exchange"]
 
