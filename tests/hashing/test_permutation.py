@@ -331,5 +331,7 @@ def test_universes_outside_the_range_are_refused(universe: Any) -> None:
 
 
 def test_no_ids() -> None:
-    permute(np.empty(0, np.int64), 10, 0, np.empty(0, np.int64))
-    permute(np.empty(0, np.int64), SMALL, 0, np.empty(0, np.int64))
+    for universe in (10, SMALL):
+        around = np.full(3, -1)
+        permute(np.empty(0, np.int64), universe, 0, around[1:1])
+        assert around.tolist() == [-1, -1, -1]

@@ -257,9 +257,12 @@ def test_a_bound_beyond_the_largest_is_refused() -> None:
                 source.uniform_below(bound, 1)
 
 
-def test_balanced_noise_of_no_cells_is_none() -> None:
+@pytest.mark.parametrize("cells", [0, 1])
+def test_balanced_noise_of_fewer_than_two_cells_is_none(cells: int) -> None:
+    values = np.full(cells, 7)
     with Source() as source:
-        source.add_balanced_laplace(np.empty(0, np.int64), DiscreteLaplace.at_most(0.1))
+        source.add_balanced_laplace(values, DiscreteLaplace.at_most(0.1))
+    assert values.tolist() == [7] * cells
 
 
 def test_the_key_is_overwritten_once_the_cipher_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
