@@ -38,11 +38,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples" / "data"
 
 def adult():
     """Return (train, test, whether the data is complete)."""
-    from panstream.cli.synth_files import read_domain, read_rows
+    from panstream.networks import Domain, Records
 
     folder = data_folder()
     full = folder is not None and (folder / "adult.csv.gz").exists()
-    rows = read_rows((folder if full else EXAMPLES) / "adult.csv.gz", read_domain(EXAMPLES / "adult-domain.toml"))
+    rows = Records.load((folder if full else EXAMPLES) / "adult.csv.gz", Domain.load(EXAMPLES / "adult-domain.toml"))
     return *divided(rows, 39_073 if full else len(rows) * 4 // 5), full
 
 

@@ -8,8 +8,8 @@ Learns a tree network from 8,000 real rows at epsilon = 1, delta = 1e-9, and wri
 import sys
 from pathlib import Path
 
-from panstream.cli.synth_files import read_domain, read_rows, write_columns
-from panstream.networks import TreeNetwork, balanced_sample, compare
+from panstream.cli.synth_files import write_columns
+from panstream.networks import Domain, Records, TreeNetwork, balanced_sample, compare
 from panstream.networks.balanced import numeric_columns
 from panstream.randomness import Source
 
@@ -17,8 +17,8 @@ DATA = Path(__file__).parent / "data"
 
 
 def main() -> None:
-    domain = read_domain(DATA / "adult-domain.toml")  # declared, never read from the rows
-    rows = read_rows(DATA / "adult.csv.gz", domain)
+    domain = Domain.load(DATA / "adult-domain.toml")  # declared, never read from the rows
+    rows = Records.load(DATA / "adult.csv.gz", domain)
 
     learned = TreeNetwork(epsilon=1.0, delta=1e-9).fit(rows)
     with Source() as source:

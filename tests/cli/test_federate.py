@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.federated.config import read_holder, read_run, read_table
-from panstream.networks import Domain
+from panstream.federated.config import read_holder, read_run
+from panstream.networks import Domain, Records
 from panstream.networks.files import load, read_about
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
@@ -87,6 +87,6 @@ def test_the_holder_of_the_tutorial_is_read(tmp_path: Path) -> None:
 def test_the_example_is_read_and_its_tables_fit_the_domain() -> None:
     run = read_run(EXAMPLE)
     domain = Domain.from_json(run.domain.read_text())
-    sizes = [len(read_table(member.data, domain)) for member in run.members if member.data]
+    sizes = [len(Records.load(member.data, domain)) for member in run.members if member.data]
     assert sizes == [4000, 2500, 1500]
-    assert run.test is not None and len(read_table(run.test, domain)) == 2000
+    assert run.test is not None and len(Records.load(run.test, domain)) == 2000

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from panstream.cli.app import app
-from panstream.cli.synth_files import read_domain, read_model, read_rows
-from panstream.networks import compare
+from panstream.cli.synth_files import read_model
+from panstream.networks import Domain, Records, compare
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
 DOMAIN = DATA / "adult-domain.toml"
@@ -43,8 +43,8 @@ def test_the_model_keeps_the_claim(model: Path) -> None:
 def test_synthetic_rows_resemble_the_real_ones(model: Path, tmp_path: Path) -> None:
     table = tmp_path / "synthetic.csv"
     assert "8,000 rows, 13 columns" in run("sample", model, "--out", table).output
-    domain = read_domain(DOMAIN)
-    real, synthetic = read_rows(ROWS, domain), read_rows(table, domain)
+    domain = Domain.load(DOMAIN)
+    real, synthetic = Records.load(ROWS, domain), Records.load(table, domain)
     assert compare(real, synthetic).mean_two_way < 0.08
     free = json.loads(run("evaluate", model, table, "--json").output)
     assert free["private"] is True
@@ -91,7 +91,7 @@ def test_pure_epsilon_by_privbayes(tmp_path: Path) -> None:
 def test_propose_writes_a_domain_that_fit_reads(tmp_path: Path) -> None:
     out = tmp_path / "domain.json"
     assert "13 attributes" in run("propose", DOMAIN, "--out", out).output
-    assert read_domain(out) == read_domain(DOMAIN)
+    assert Domain.load(out) == Domain.load(DOMAIN)
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,14 @@ def federate(
     """
     with outcome(), ExitStack() as stack:
         from panstream.federated.analyst import Federation
-        from panstream.federated.config import read_domain, read_run, read_table
+        from panstream.federated.config import read_run
         from panstream.federated.https import HttpsChannel
+        from panstream.networks.domain import Domain
         from panstream.networks.files import save
+        from panstream.networks.records import Records
 
         given = _with_method(read_run(config), method)
-        domain = read_domain(given.domain)
+        domain = Domain.load(given.domain)
 
         def report(line: str) -> None:
             if not quiet:
@@ -64,7 +66,7 @@ def federate(
         typer.echo(_network(result))
         typer.echo("\n" + _spent(federation, result))
         if given.test is not None:
-            typer.echo("\n" + _quality(result, read_table(given.test, domain)))
+            typer.echo("\n" + _quality(result, Records.load(given.test, domain)))
         if out is not None:
             save(result.network, out, {"claim": result.claim.to_json(), "method": result.method, "run": result.run})
             typer.echo(f"\nwrote {out}")

@@ -21,14 +21,16 @@ def holder(config: Annotated[Path, typer.Argument(help="Configuration of the hol
     Stops on SIGTERM or Ctrl-C. What was answered stays in the ledger, so a restart neither forgets a charge nor draws again.
     """
     with outcome():
-        from panstream.federated.config import read_domain, read_holder, read_table
+        from panstream.federated.config import read_holder
         from panstream.federated.holder import Holder
         from panstream.federated.https import HolderServer
+        from panstream.networks.domain import Domain
+        from panstream.networks.records import Records
 
         given = read_holder(config)
         if given.identity is None:
             raise InvalidParameter("[holder] must have certificate, key and authority")
-        records = read_table(given.data, read_domain(given.domain))
+        records = Records.load(given.data, Domain.load(given.domain))
         with Holder(given.name, records, epsilon=given.epsilon, delta=given.delta, ledger=given.ledger) as kept:
             server = HolderServer(kept, given.identity, given.analysts, host=given.host, port=given.port)
             stopped = threading.Event()

@@ -41,9 +41,9 @@ def propose(
 ) -> None:
     """Write a domain file from public metadata; rows are never looked at."""
     with outcome():
-        from panstream.cli.synth_files import read_domain
+        from panstream.networks.domain import Domain
 
-        domain = read_domain(metadata)
+        domain = Domain.load(metadata)
         out.write_text(domain.to_json(), encoding="utf-8")
         typer.echo(f"{out}: {len(domain)} attributes, {sum(domain.sizes)} categories")
 
@@ -64,11 +64,13 @@ def fit(
 ) -> None:
     """Learn a private model of a table. The rows are read once; the model may be published."""
     with outcome():
-        from panstream.cli.synth_files import read_domain, read_rows, write_model
+        from panstream.cli.synth_files import write_model
+        from panstream.networks.domain import Domain
         from panstream.networks.privbayes import PrivBayes
+        from panstream.networks.records import Records
         from panstream.networks.tree import TreeNetwork
 
-        declared = read_domain(domain)
+        declared = Domain.load(domain)
         learner: TreeNetwork | PrivBayes
         if method is Method.TREE:
             learner = TreeNetwork(epsilon=epsilon, delta=delta)
@@ -76,7 +78,7 @@ def fit(
             learner = PrivBayes(epsilon=epsilon, score=score, degree=degree, theta=theta)  # type: ignore[arg-type]
         with _progress() as progress:
             progress("reading rows", 0.0)
-            records = read_rows(rows, declared)
+            records = Records.load(rows, declared)
             learned = learner.fit(records, progress=progress)
         write_model(out, learned)
         typer.echo(_summary(learned))
@@ -126,11 +128,12 @@ def evaluate(
     """Compare synthetic rows with the noisy tables in the model, or with the real rows."""
     with outcome():
         from panstream.cli.synth_evaluation import Evaluation
-        from panstream.cli.synth_files import read_model, read_rows
+        from panstream.cli.synth_files import read_model
+        from panstream.networks.records import Records
 
         network, about = read_model(model)
         made = _rows_or_labels(synthetic, network.domain)
-        truth: Records | None = read_rows(real, network.domain) if real is not None else None
+        truth = Records.load(real, network.domain) if real is not None else None
         result = Evaluation(network, about, made, truth)
         if html is not None:
             html.write_text(result.page(_EXACT if truth is not None else None), encoding="utf-8")
@@ -141,16 +144,15 @@ def evaluate(
 
 def _rows_or_labels(path: Path, domain: Any) -> Records:
     """Read synthetic rows whether bins were written as numbers or as intervals."""
-    from panstream.cli.synth_files import read_rows
     from panstream.errors import InvalidBatch
     from panstream.networks.domain import Domain
     from panstream.networks.records import Records
 
     try:
-        return read_rows(path, domain)
+        return Records.load(path, domain)
     except InvalidBatch:
         named = Domain({each.name: each.labels for each in domain.attributes})
-        return Records(domain, read_rows(path, named).codes)
+        return Records(domain, Records.load(path, named).codes)
 
 
 def _summary(learned: LearnedNetwork) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
+from panstream.errors import InvalidParameter
 from panstream.federated.certificates import Identity
 from panstream.federated.methods.gaussian_sums import GaussianSums
 from panstream.federated.methods.independent import IndependentMarginals
@@ -18,10 +16,8 @@ from panstream.federated.methods.noisy_model import NoisyModel
 from panstream.federated.methods.noisy_statistics import NoisyStatistics
 from panstream.federated.methods.tree import FederatedTree
 from panstream.federated.methods.voting import MajorityVoting
-from panstream.networks.domain import Domain
-from panstream.networks.records import Records
 
-__all__ = ["METHODS", "HolderConfig", "Member", "RunConfig", "read_domain", "read_holder", "read_run", "read_table"]
+__all__ = ["METHODS", "HolderConfig", "Member", "RunConfig", "read_holder", "read_run"]
 
 METHODS: dict[str, Any] = {
     "tree": FederatedTree,
@@ -121,30 +117,6 @@ def read_run(path: Path) -> RunConfig:
     if len({member.name for member in config.members}) != len(config.members) or not config.members:
         raise InvalidParameter("[[holder]] must be given at least once, each with a name of its own")
     return config
-
-
-def read_domain(path: Path) -> Domain:
-    """Read a domain from its JSON file."""
-    try:
-        return Domain.from_json(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError):
-        raise InvalidParameter("the domain file cannot be read") from None
-
-
-def read_table(path: Path, domain: Domain) -> Records:
-    """Read a CSV file with a header, plain or gzipped; a value outside the domain is refused by its row number."""
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
-            head = next(reader, [])
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error):
-        raise InvalidBytes("the table cannot be read as CSV") from None
-    for number, row in enumerate(rows):
-        if len(row) != len(head):
-            raise InvalidBatch(f"must have {len(head)} fields", row=number)
-    return Records.read({name: [row[at] for row in rows] for at, name in enumerate(head)}, domain)
 
 
 class _Section:

@@ -20,9 +20,11 @@ from typing import Any
 from panstream.errors import FederationStopped, InvalidParameter, MissingExtra
 from panstream.federated.analyst import Federation
 from panstream.federated.channels import Unreachable
-from panstream.federated.config import read_domain, read_holder, read_run, read_table
+from panstream.federated.config import read_holder, read_run
 from panstream.federated.holder import Holder
+from panstream.networks.domain import Domain
 from panstream.networks.files import save
+from panstream.networks.records import Records
 
 __all__ = ["GridChannel", "client_app", "server_app"]
 
@@ -60,7 +62,7 @@ def client_app() -> Any:
 
     def answer(message: Any, context: Any) -> Any:
         given = read_holder(Path(str(context.node_config["holder"])))
-        records = read_table(given.data, read_domain(given.domain))
+        records = Records.load(given.data, Domain.load(given.domain))
         with Holder(given.name, records, epsilon=given.epsilon, delta=given.delta, ledger=given.ledger) as holder:
             return flwr.app.Message(_content(holder.answer(_data(message.content))), reply_to=message)
 
@@ -78,7 +80,7 @@ def server_app() -> Any:
         lock = threading.Lock()
         channels = [GridChannel(grid, node, lock, timeout=given.timeout) for node in nodes]
         federation = Federation(
-            read_domain(given.domain),
+            Domain.load(given.domain),
             channels,
             run=given.run,
             minimum=given.minimum,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,6 +208,20 @@ class Domain:
         except (ValueError, RecursionError):
             raise InvalidBytes("the domain is not valid JSON") from None
         return cls.from_plain(plain)
+
+    @classmethod
+    def load(cls, path: Path) -> Domain:
+        """Read a file: what :meth:`to_json` wrote, or declarations for :func:`propose_domain` in TOML or JSON."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise InvalidParameter(f"the domain file {path.name} cannot be read") from None
+        try:
+            plain = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidParameter(f"the domain file {path.name} is not valid {path.suffix[1:]}: {error}") from None
+        declared = isinstance(plain, dict) and plain.get("format") == _FORMAT
+        return cls.from_plain(plain) if declared else propose_domain(plain)
 
 
 def _attribute(name: str, values: Sequence[str] | Bins, missing: str | None) -> Attribute:

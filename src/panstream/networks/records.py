@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from panstream.batch.files import read_columns
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.networks.columns import column_codes, named_columns
 from panstream.networks.domain import Domain
@@ -70,6 +72,12 @@ class Records:
             codes[position] = found
         assert codes is not None  # a domain has at least one attribute
         return cls(domain, codes)
+
+    @classmethod
+    def load(cls, path: Path, domain: Domain) -> Records:
+        """Read the declared columns of a CSV (also gzipped) or Parquet file."""
+        text = [each.name for each in domain.attributes if each.bins is None]
+        return cls.read(read_columns(path, domain.names, text=text), domain)
 
     def to_columns(self) -> dict[str, list[str]]:
         """Return the labels of every record, one list per attribute; a bin is named by its interval."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+from panstream.batch.files import read_columns
 from panstream.engine.config import Config, QueryConfig
 from panstream.errors import InvalidParameter
 
@@ -128,19 +130,17 @@ def _typed(word: str, kind: str) -> Any:
 
 
 def read_rows(config: Config, path: str) -> Table:
-    """Return the first rows of a CSV file of yours."""
-    import csv
-
-    rows: list[Row] = []
-    with open(path, newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = set(config.stream.columns) - set(reader.fieldnames or ())
-        if missing:
-            raise InvalidParameter(f"--rows: the file has no column {sorted(missing)[0]!r}")
-        for number, record in enumerate(reader):
-            if number == 5 * _ROWS:
-                break
-            rows.append({name: _typed(record[name], kind) for name, kind in config.stream.columns.items()})
+    """Return the first rows of a CSV or Parquet file of yours."""
+    columns = config.stream.columns
+    table = read_columns(Path(path), columns, text=columns)
+    missing = set(columns) - set(table.column_names)
+    if missing:
+        raise InvalidParameter(f"--rows: the file has no column {sorted(missing)[0]!r}")
+    first = table.slice(0, 5 * _ROWS).to_pylist()
+    rows = [
+        {name: _typed("" if row[name] is None else str(row[name]), kind) for name, kind in columns.items()}
+        for row in first
+    ]
     if len(rows) < 3:
         raise InvalidParameter("--rows: at least three rows are needed")
-    return Table(columns=dict(config.stream.columns), rows=tuple(rows))
+    return Table(columns=dict(columns), rows=tuple(rows))
