@@ -19,6 +19,7 @@
     │   └── BatchUncertain    a batch may or may not have been counted, and was not sent again
     ├── ProducerRefused       a batch comes from a producer that is not open, or not in order
     ├── ServerUnreachable     a server did not answer, or was busy, however often it was asked
+    ├── HolderUnreachable     a data holder did not answer; asking again costs nothing
     ├── FederationStopped     too few holders are left, or one refused and all are needed
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
 
@@ -32,6 +33,7 @@ __all__ = [
     "BudgetExhausted",
     "ClockJumped",
     "FederationStopped",
+    "HolderUnreachable",
     "InsecureSource",
     "InvalidBatch",
     "InvalidBytes",
@@ -136,6 +138,10 @@ class StoreLocked(StoreError):
 
 class StoreDamaged(StoreError):
     """The files are corrupted, foreign, rolled back, or of a version this release does not know."""
+
+
+class HolderUnreachable(PanstreamError):
+    """A data holder did not answer in time, or not at all; asking again costs nothing."""
 
 
 class FederationStopped(PanstreamError):

@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.errors import HolderUnreachable
 from panstream.federated import Holder
-from panstream.federated.channels import Unreachable
 from panstream.networks import Domain, Records
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
@@ -137,5 +137,5 @@ class Flaky:
             self._holder.answer(question)
         if self._failures > 0:
             self._failures -= 1
-            raise Unreachable("it did not answer within 1 s")
+            raise HolderUnreachable("it did not answer within 1 s")
         return self._spoil(self._holder.answer(question))

@@ -10,7 +10,7 @@ import pytest
 from federated.common import Flaky, chain, deal
 from panstream.errors import FederationStopped, InvalidParameter
 from panstream.federated import FederatedTree, Federation, Holder, MajorityVoting, NoisyModel, NoisyStatistics
-from panstream.federated.answers import Choice, Introduction, Model, Refusal, Scores, Tables, read_answer, write_answer
+from panstream.federated.answers import Choice, Declined, Introduction, Model, Scores, Tables, read_answer, write_answer
 from panstream.federated.channels import LocalChannel
 from panstream.federated.wire import decode
 from panstream.networks import Records
@@ -82,7 +82,7 @@ def test_too_few_left_stops_the_run_with_all_reasons() -> None:
     [
         (NoisyStatistics(epsilon=1.0), Tables, Tables(tables=()), "other shapes"),
         (NoisyStatistics(epsilon=1.0), Tables, Scores(scores=np.zeros(3, np.int64)), "another kind"),
-        (NoisyStatistics(epsilon=1.0), Tables, Refusal(reason="fault", text="disk full"), "disk full"),
+        (NoisyStatistics(epsilon=1.0), Tables, Declined(reason="fault", text="disk full"), "disk full"),
         (MajorityVoting(epsilon=1.0), Choice, Choice(child=0, parents=(1,)), "not up for election"),
         (NoisyModel(epsilon=1.0), Model, Model(parents=((), (0,)), tables=()), "domain"),
         (

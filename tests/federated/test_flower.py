@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from panstream.errors import FederationStopped, MissingExtra
+from panstream.errors import FederationStopped, HolderUnreachable, MissingExtra
 from panstream.federated import flower
-from panstream.federated.channels import Unreachable
 from panstream.networks.files import load, read_about
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -119,10 +118,10 @@ def test_nodes_that_err_or_stay_silent(tmp_path: Path) -> None:
     channel = flower.GridChannel(nodes, 1, threading.Lock(), timeout=0.4)
     assert channel.ask(b"not a question")  # a refusal is an answer too
     nodes.broken = True
-    with pytest.raises(Unreachable, match="reported an error"):
+    with pytest.raises(HolderUnreachable, match="reported an error"):
         channel.ask(b"x")
     nodes.silent = True
-    with pytest.raises(Unreachable, match=r"within 0\.4 s"):
+    with pytest.raises(HolderUnreachable, match=r"within 0\.4 s"):
         channel.ask(b"x")
     with pytest.raises(FederationStopped, match="only 1 of 3"):
         flower._nodes(nodes, 3, 0.3)

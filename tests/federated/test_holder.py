@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from federated.common import RecordingSource, chain
 from panstream.errors import InvalidParameter, StoreDamaged
 from panstream.federated import Budget, Holder
-from panstream.federated.answers import Introduction, Refusal, Tables, read_answer
+from panstream.federated.answers import Declined, Introduction, Tables, read_answer
 from panstream.federated.questions import (
     CountTables,
     Introduce,
@@ -39,9 +39,9 @@ def count(run: str, budget: float, noise: str = "laplace", attributes: tuple[int
     return write_question(CountTables(run=run, domain=SCHEMA, noise=noise, tables=(table,)))
 
 
-def refusal(holder: Holder, question: bytes) -> Refusal:
+def refusal(holder: Holder, question: bytes) -> Declined:
     answer = read_answer(holder.answer(question), digest(question))
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Declined)
     return answer
 
 
@@ -142,7 +142,7 @@ def test_questions_about_another_domain_or_outside_it_are_refused() -> None:
     holder = Holder("h", RECORDS, epsilon=1.0)
     table = Table(attributes=(0,), budget=0.1)
     foreign = write_question(CountTables(run="r", domain="other", noise="laplace", tables=(table,)))
-    assert refusal(holder, foreign) == Refusal(reason="schema", text="the question is about another domain")
+    assert refusal(holder, foreign) == Declined(reason="schema", text="the question is about another domain")
     groups = Table(attributes=(0,), budget=0.1, groups=((0, 1, 1),))
     for question in (
         CountTables(run="r", domain=SCHEMA, noise="laplace", tables=(Table(attributes=(9,), budget=0.1),)),

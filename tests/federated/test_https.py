@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from federated.common import chain
-from panstream.errors import FederationStopped, InvalidParameter
+from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter
 from panstream.federated import FederatedTree, Federation, Holder
 from panstream.federated.certificates import Authority, Identity
-from panstream.federated.channels import Unreachable
 from panstream.federated.https import HolderServer, HttpsChannel
 from panstream.federated.questions import Introduce, write_question
 
@@ -61,7 +60,7 @@ def test_a_run_over_https_spends_what_it_claims(authority: Authority) -> None:
 
 def test_a_certificate_with_another_name_may_not_ask(server: HolderServer, authority: Authority) -> None:
     assert HttpsChannel("north", server.address, authority.issue("analyst")).ask(HELLO)
-    with pytest.raises(Unreachable, match="403"):
+    with pytest.raises(HolderUnreachable, match="403"):
         HttpsChannel("north", server.address, authority.issue("somebody")).ask(HELLO)
 
 
@@ -70,9 +69,9 @@ def test_a_certificate_of_another_authority_gets_nowhere(
 ) -> None:
     forged = Authority(tmp_path).issue("analyst")
     own = Identity(certificate=forged.certificate, key=forged.key, authority=authority.path)
-    with pytest.raises(Unreachable):
+    with pytest.raises(HolderUnreachable):
         HttpsChannel("north", server.address, own).ask(HELLO)
-    with pytest.raises(Unreachable, match="no secure connection"):  # nor does the analyst trust a foreign holder
+    with pytest.raises(HolderUnreachable, match="no secure connection"):  # nor does the analyst trust a foreign holder
         HttpsChannel("north", server.address, forged).ask(HELLO)
 
 
@@ -86,7 +85,7 @@ def test_without_a_certificate_nobody_gets_past_the_handshake(server: HolderServ
 
 
 def test_another_holder_at_the_address_is_noticed(server: HolderServer, authority: Authority) -> None:
-    with pytest.raises(Unreachable, match="another name"):
+    with pytest.raises(HolderUnreachable, match="another name"):
         HttpsChannel("south", server.address, authority.issue("analyst")).ask(HELLO)
 
 
@@ -132,7 +131,7 @@ def test_a_holder_that_is_not_there_or_too_slow(holder: Holder, authority: Autho
         _ = Federation(RECORDS.domain, [HttpsChannel("north", address, analyst)], attempts=2).holders
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         slow = HttpsChannel("north", f"https://127.0.0.1:{deaf.getsockname()[1]}", analyst, timeout=0.2)
-        with pytest.raises(Unreachable, match=r"within 0\.2 s"):
+        with pytest.raises(HolderUnreachable, match=r"within 0\.2 s"):
             slow.ask(HELLO)
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.federated.answers import (
     Choice,
+    Declined,
     Introduction,
     Model,
-    Refusal,
     Scores,
     Tables,
     read_answer,
@@ -118,7 +118,7 @@ ANSWERS = [
     Choice(child=2, parents=(0, 1)),
     Model(parents=((), (0,)), tables=(np.array([1, 2]), np.array([[1, 2], [3, 4]]))),
     Scores(scores=np.array([5, -6])),
-    Refusal(reason="budget", text="no"),
+    Declined(reason="budget", text="no"),
 ]
 
 

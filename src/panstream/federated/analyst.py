@@ -11,9 +11,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import FederationStopped, InvalidBytes, InvalidParameter
-from panstream.federated.answers import Answer, Introduction, Refusal, Tables, read_answer
-from panstream.federated.channels import Channel, LocalChannel, Unreachable
+from panstream.errors import FederationStopped, HolderUnreachable, InvalidBytes, InvalidParameter
+from panstream.federated.answers import Answer, Declined, Introduction, Tables, read_answer
+from panstream.federated.channels import Channel, LocalChannel
 from panstream.federated.holder import Holder
 from panstream.federated.questions import CountTables, Introduce, Question, Table, digest, write_question
 from panstream.federated.schema import domain_digest
@@ -190,13 +190,13 @@ class Federation:
         for _ in range(self._attempts):
             try:
                 answer = read_answer(channel.ask(data), name)
-            except Unreachable as error:
+            except HolderUnreachable as error:
                 reason = str(error)
                 continue
             except InvalidBytes as error:
                 reason = f"what it sent is not an answer ({error})"
                 continue
-            if isinstance(answer, Refusal):
+            if isinstance(answer, Declined):
                 return f"it refused ({answer.reason}): {answer.text}"
             if not isinstance(answer, kind):
                 return "it answered another kind of question"

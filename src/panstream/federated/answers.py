@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidBytes
 from panstream.federated.wire import Message, decode, encode
 
-__all__ = ["Answer", "Choice", "Introduction", "Model", "Refusal", "Scores", "Tables", "read_answer", "write_answer"]
+__all__ = ["Answer", "Choice", "Declined", "Introduction", "Model", "Scores", "Tables", "read_answer", "write_answer"]
 
 SCORE_UNIT = 1 << 24  # a local score is a whole number of 2^-24 bits
 
@@ -60,14 +60,14 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Declined:
     """Why a holder does not answer: ``budget``, ``schema``, ``question`` or ``fault``. Says nothing about records."""
 
     reason: str
     text: str
 
 
-Answer: TypeAlias = Introduction | Tables | Choice | Model | Scores | Refusal
+Answer: TypeAlias = Introduction | Tables | Choice | Model | Scores | Declined
 _REASONS = ("budget", "schema", "question", "fault")
 
 
@@ -86,7 +86,7 @@ def write_answer(answer: Answer, question: str) -> bytes:
             arrays = {str(at): table for at, table in enumerate(tables)}
         case Scores(scores=scores):
             kind, fields, arrays = "scores", {}, {"scores": scores}
-        case Refusal(reason=reason, text=text):
+        case Declined(reason=reason, text=text):
             kind, fields = "refusal", {"reason": reason, "text": text}
     return encode(Message(kind=kind, fields={**fields, "question": question}, arrays=arrays))
 
@@ -143,7 +143,7 @@ def _scores(fields: dict[str, Any], arrays: list[NDArray[Any]]) -> Answer:
 
 def _refusal(fields: dict[str, Any], arrays: list[NDArray[Any]]) -> Answer:
     _none(arrays)
-    found = Refusal(**fields)
+    found = Declined(**fields)
     if found.reason not in _REASONS or not isinstance(found.text, str):
         raise TypeError
     return found

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from panstream.errors import PanstreamError
 from panstream.federated.holder import Holder
 
-__all__ = ["Channel", "LocalChannel", "Unreachable"]
-
-
-class Unreachable(PanstreamError):
-    """The holder did not answer in time, or not at all; asking again costs nothing."""
+__all__ = ["Channel", "LocalChannel"]
 
 
 class Channel(Protocol):
@@ -26,7 +21,7 @@ class Channel(Protocol):
         """Return whether asking takes long without using this process."""
 
     def ask(self, question: bytes) -> bytes:
-        """Return the answer's bytes, or raise :class:`Unreachable`."""
+        """Return the answer's bytes, or raise :class:`panstream.errors.HolderUnreachable`."""
 
 
 class LocalChannel:

@@ -17,9 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import FederationStopped, InvalidParameter, MissingExtra
+from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter, MissingExtra
 from panstream.federated.analyst import Federation
-from panstream.federated.channels import Unreachable
 from panstream.federated.config import read_holder, read_run
 from panstream.federated.holder import Holder
 from panstream.networks.domain import Domain
@@ -121,13 +120,13 @@ class GridChannel:
             if replies:
                 reply = replies[0]
                 if reply.has_error():
-                    raise Unreachable("its Flower node reported an error")
+                    raise HolderUnreachable("its Flower node reported an error")
                 try:
                     return _data(reply.content)
                 except (KeyError, InvalidParameter):
-                    raise Unreachable("its Flower node sent no message") from None
+                    raise HolderUnreachable("its Flower node sent no message") from None
             time.sleep(_POLL)
-        raise Unreachable(f"it did not answer within {self._timeout:g} s")
+        raise HolderUnreachable(f"it did not answer within {self._timeout:g} s")
 
 
 def _nodes(grid: Any, wanted: int, timeout: float) -> list[int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Self
 
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, PanstreamError, StoreError
-from panstream.federated.answers import Answer, Introduction, Refusal, write_answer
+from panstream.federated.answers import Answer, Declined, Introduction, write_answer
 from panstream.federated.ledger import Budget, HolderLedger
 from panstream.federated.mechanisms import Statistics, check, draw, loss_of
 from panstream.federated.questions import Introduce, digest, read_question
@@ -99,15 +99,15 @@ class Holder:
         try:
             question = read_question(data)
         except InvalidBytes as error:
-            return write_answer(Refusal(reason="question", text=str(error)), name)
+            return write_answer(Declined(reason="question", text=str(error)), name)
         if isinstance(question, Introduce):
             return write_answer(self._introduce(), name)
         if question.domain != self._domain:
-            return write_answer(Refusal(reason="schema", text="the question is about another domain"), name)
+            return write_answer(Declined(reason="schema", text="the question is about another domain"), name)
         try:
             check(question, self._statistics.records.domain)
         except InvalidParameter as error:
-            return write_answer(Refusal(reason="schema", text=str(error)), name)
+            return write_answer(Declined(reason="schema", text=str(error)), name)
         loss = loss_of(question)
         with self._lock:
             try:
@@ -115,11 +115,11 @@ class Holder:
                     name, question.kind, question.run, loss, lambda: write_answer(self._draw(question), name)
                 )
             except BudgetExhausted as error:
-                return write_answer(Refusal(reason="budget", text=str(error)), name)
+                return write_answer(Declined(reason="budget", text=str(error)), name)
             except InvalidParameter as error:
-                return write_answer(Refusal(reason="question", text=str(error)), name)
+                return write_answer(Declined(reason="question", text=str(error)), name)
             except (StoreError, PanstreamError):
-                return write_answer(Refusal(reason="fault", text="the holder's ledger cannot be written"), name)
+                return write_answer(Declined(reason="fault", text="the holder's ledger cannot be written"), name)
 
     def _draw(self, question: object) -> Answer:
         with self._source() as source:

@@ -15,9 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from panstream.errors import InvalidParameter
+from panstream.errors import HolderUnreachable, InvalidParameter
 from panstream.federated.certificates import Identity
-from panstream.federated.channels import Unreachable
 from panstream.federated.holder import Holder
 from panstream.federated.wire import LARGEST_MESSAGE
 
@@ -163,20 +162,20 @@ class HttpsChannel:
         try:
             connection.connect()
             if _name(connection.sock) != self.name:
-                raise Unreachable("the certificate at its address carries another name")
+                raise HolderUnreachable("the certificate at its address carries another name")
             connection.request("POST", PATH, question, {"Content-Type": _KIND})
             response = connection.getresponse()
             body = response.read(LARGEST_MESSAGE + 1)
         except TimeoutError:
-            raise Unreachable(f"it did not answer within {self._timeout:g} s") from None
+            raise HolderUnreachable(f"it did not answer within {self._timeout:g} s") from None
         except ssl.SSLError as error:
-            raise Unreachable(f"no secure connection: {error.reason or 'the handshake failed'}") from None
+            raise HolderUnreachable(f"no secure connection: {error.reason or 'the handshake failed'}") from None
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"it cannot be reached ({type(error).__name__})") from None
+            raise HolderUnreachable(f"it cannot be reached ({type(error).__name__})") from None
         finally:
             connection.close()
         if response.status != 200:
-            raise Unreachable(f"it sent HTTP status {response.status}")
+            raise HolderUnreachable(f"it sent HTTP status {response.status}")
         return body
 
 
