@@ -247,7 +247,8 @@ def evaluator(kind: str) -> Any:
 def check(body: memoryview, kind: str) -> str:
     """Read a body as the server does; return what became of it."""
     from panstream.batch import items
-    from panstream.engine.rows import FeedError, RowSchema
+    from panstream.engine.rows import RowSchema
+    from panstream.errors import FeedError
     from panstream.hashing import derive
     from panstream.hashing.items import hash_items
     from panstream.server.arrow_body import read_arrow

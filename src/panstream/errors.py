@@ -4,6 +4,8 @@
 
     PanstreamError
     ├── InvalidParameter      a public parameter breaks its rule          (also a ValueError)
+    ├── ConfigError           a configuration breaks a rule               (also a ValueError)
+    ├── SqlRefused            a statement is no question that can be answered privately (also a ValueError)
     ├── InvalidBatch          a batch was refused whole; state unchanged  (also a ValueError)
     ├── BudgetExhausted       the call would cost more than was declared
     │   └── NotBounded        ... because nothing bounds what it would cost
@@ -15,24 +17,43 @@
     ├── StoreError            the state could not be read or written; the old state is intact
     │   ├── StoreLocked       another process has the store open
     │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
+    │       ├── NewestDamaged ... and the state before the newest is whole
+    │       └── StoreTorn     ... as a crash leaves them
+    ├── FeedError             the input cannot be read as declared
+    │   ├── BadRowError       ... because of one row, and bad rows stop the run
+    │   ├── ConnectionLost    ... because the connection to Redis broke
+    │   └── RedisRefused      ... because Redis answered with an error
+    ├── EvaluationFailed      an expression could not be evaluated for a batch
+    ├── ClusterError          the cluster cannot be reached, or cannot go on
     ├── RequestRefused        a server refused a request; ``code`` says why
     │   └── BatchUncertain    a batch may or may not have been counted, and was not sent again
     ├── ProducerRefused       a batch comes from a producer that is not open, or not in order
     ├── ServerUnreachable     a server did not answer, or was busy, however often it was asked
-    ├── HolderUnreachable     a data holder did not answer; asking again costs nothing
     ├── FederationStopped     too few holders are left, or one refused and all are needed
+    ├── HolderUnreachable     a holder did not answer; asking again costs nothing
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
 
-A message names the parameter, the rule and the public value. It never contains an item, a key or a state.
+A message names the parameter, the rule and the public value. It never contains an item, a key or a state. Nor does what
+an error drags along: ``from None`` hides the error that was being handled and still keeps it, with every variable of its
+frames. Where that may be rows, keys or states, :func:`translated` raises afterwards, so that nothing is kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 __all__ = [
+    "BadRowError",
     "BatchUncertain",
     "BudgetExhausted",
     "ClockJumped",
+    "ClusterError",
+    "ConfigError",
+    "ConnectionLost",
+    "EvaluationFailed",
     "FederationStopped",
+    "FeedError",
     "HolderUnreachable",
     "InsecureSource",
     "InvalidBatch",
@@ -40,16 +61,24 @@ __all__ = [
     "InvalidParameter",
     "MergeRefused",
     "MissingExtra",
+    "NewestDamaged",
     "NotBounded",
     "NotSupported",
     "PanstreamError",
     "ProducerRefused",
+    "RedisRefused",
     "RequestRefused",
     "ServerUnreachable",
+    "SqlRefused",
     "StoreDamaged",
     "StoreError",
     "StoreLocked",
+    "StoreTorn",
+    "translated",
 ]
+
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=Exception)
 
 
 class PanstreamError(Exception):
@@ -70,6 +99,19 @@ class InvalidBatch(PanstreamError, ValueError):
     def __init__(self, message: str, *, row: int | None = None) -> None:
         super().__init__(message if row is None else f"row {row}: {message}")
         self.row = row
+
+
+class ConfigError(PanstreamError, ValueError):
+    """The configuration breaks a rule; the message names the place and the rule."""
+
+
+class SqlRefused(PanstreamError, ValueError):
+    """A statement is not one of the questions that panstream can answer privately."""
+
+    def __init__(self, message: str, *, line: int | None = None, column: int | None = None, hint: str = "") -> None:
+        where = "" if line is None else f"line {line}, column {column}: "
+        super().__init__(where + message + (f" ({hint})" if hint else ""))
+        self.line, self.column, self.hint = line, column, hint
 
 
 class BudgetExhausted(PanstreamError):
@@ -140,8 +182,44 @@ class StoreDamaged(StoreError):
     """The files are corrupted, foreign, rolled back, or of a version this release does not know."""
 
 
+class NewestDamaged(StoreDamaged):
+    """The newest state is damaged, and the one before it is whole and still there."""
+
+
+class StoreTorn(StoreDamaged):
+    """A key or a state was not written to its end, as a crash leaves it; or it is foreign."""
+
+
+class FeedError(PanstreamError):
+    """The input cannot be read as it was declared."""
+
+
+class BadRowError(FeedError):
+    """A malformed row was met and ``on_bad_row`` is "stop". ``row`` counts from 1, without the header."""
+
+    def __init__(self, message: str, *, row: int) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+class ConnectionLost(FeedError):
+    """The connection to Redis broke or could not be made."""
+
+
+class RedisRefused(FeedError):
+    """Redis answered a command with an error."""
+
+
+class EvaluationFailed(PanstreamError):
+    """An expression could not be evaluated for a micro-batch; why is not told, since the reason may quote values."""
+
+
+class ClusterError(PanstreamError):
+    """The cluster cannot be reached, or cannot go on."""
+
+
 class HolderUnreachable(PanstreamError):
-    """A data holder did not answer in time, or not at all; asking again costs nothing."""
+    """The holder did not answer in time, or not at all; asking again costs nothing."""
 
 
 class FederationStopped(PanstreamError):
@@ -154,3 +232,14 @@ class MissingExtra(PanstreamError, ImportError):
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an optional dependency: pip install 'panstream[{extra}]'")
         self.extra = extra
+
+
+def translated(
+    work: Callable[[], _T], caught: type[_E] | tuple[type[_E], ...], told: Callable[[_E], PanstreamError]
+) -> _T:
+    """Return ``work()``; if that raises an error of ``caught``, raise what is ``told`` of it, and keep nothing of it."""
+    try:
+        return work()
+    except caught as error:
+        found = told(error)
+    raise found

@@ -13,11 +13,9 @@ from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.links import Call, LocalLink
 from panstream.cluster.moving import stored_shards
-from panstream.engine.config import ConfigError
 from panstream.engine.engine import Engine
-from panstream.engine.rows import BadRowError
 from panstream.engine.selection import Chosen, Rows
-from panstream.errors import BudgetExhausted, NotSupported, StoreError, StoreLocked
+from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
 from panstream.testing.sources import ZeroNoiseSource
 
 HOUR = 3600.0

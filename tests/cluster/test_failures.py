@@ -23,10 +23,11 @@ from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.hygiene import quieten
 from panstream.cluster.lakes import feed_files
-from panstream.cluster.links import Call, ClusterError
+from panstream.cluster.links import Call
 from panstream.cluster.messages import Message
 from panstream.cluster.partitions import partitions_of
 from panstream.cluster.reading import Job
+from panstream.errors import ClusterError
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from engine.streams import question
 from panstream.cluster.explain import explain_cluster, places
 from panstream.cluster.hygiene import SETTINGS, local_cluster
 from panstream.cluster.partitions import partitions_of
-from panstream.engine.config import ConfigError, read_config
+from panstream.engine.config import read_config
 from panstream.engine.plan import plan_all
-from panstream.errors import InvalidParameter
+from panstream.errors import ConfigError, InvalidParameter
 
 USERS = 2000
 

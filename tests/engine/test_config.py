@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from panstream.durations import parse_duration, say_duration
-from panstream.engine.config import ConfigError, load_config, read_config
-from panstream.errors import InvalidParameter
+from panstream.engine.config import load_config, read_config
+from panstream.errors import ConfigError, InvalidParameter
 
 GOOD = """
 [stream]

@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.streams import COUNT, DISTINCT, SUM, config, question, rows
-from panstream.engine.config import ConfigError
 from panstream.engine.engine import Engine
-from panstream.engine.rows import BadRowError
 from panstream.engine.selection import Rows
-from panstream.errors import BudgetExhausted, NotSupported, StoreError, StoreLocked
+from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
 from panstream.randomness import SeededSource
 from panstream.store.releases import Release
 

@@ -13,7 +13,8 @@ import pytest
 from engine.streams import good
 from panstream.engine.feeds import FileFeed
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import FeedError
 
 N = 1000
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int", "symptom": "string"}, user="ip")

@@ -15,8 +15,8 @@ from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.csv import CsvParser
 from panstream.engine.feeds.csv_records import Dialect
 from panstream.engine.feeds.text import TextReader
-from panstream.engine.rows import BadRowError, FeedError, MicroBatch, RowSchema
-from panstream.errors import InvalidParameter
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import BadRowError, FeedError, InvalidParameter
 
 
 class Memory:

@@ -17,8 +17,8 @@ from panstream.engine.feeds import FileFeed, FollowFeed, RedisFeed, TextOptions,
 from panstream.engine.feeds.files import _tell
 from panstream.engine.feeds.inputs import expand, format_of
 from panstream.engine.feeds.streams import compression_of
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
-from panstream.errors import InvalidParameter
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import FeedError, InvalidParameter
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
 CODECS: dict[str, Callable[[bytes], bytes]] = {

@@ -8,7 +8,8 @@ import pytest
 
 from engine.streams import good
 from panstream.engine.feeds import FollowFeed
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
 

@@ -17,7 +17,8 @@ from engine.streams import good
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.text import TextReader
-from panstream.engine.rows import BadRowError, RowSchema
+from panstream.engine.rows import RowSchema
+from panstream.errors import BadRowError
 
 ALL = {"s": "string", "i": "int", "d": "double", "b": "bool", "t": "timestamp", "day": "date", "raw": "binary"}
 NOON = datetime.datetime(2024, 3, 1, 12)

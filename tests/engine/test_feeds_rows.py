@@ -19,8 +19,8 @@ from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.layouts import check_types
 from panstream.engine.feeds.typed import Piece, from_arrow, from_text
 from panstream.engine.memory import Lent, wipe_array
-from panstream.engine.rows import BadRow, BadRowError, Faults, FeedError, MicroBatch, RowSchema, arrow_type
-from panstream.errors import InvalidParameter, MissingExtra
+from panstream.engine.rows import BadRow, Faults, MicroBatch, RowSchema, arrow_type
+from panstream.errors import BadRowError, FeedError, InvalidParameter, MissingExtra
 
 SCHEMA = RowSchema(columns={"n": "int"})
 

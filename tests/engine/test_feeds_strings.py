@@ -20,7 +20,8 @@ from panstream.engine.feeds.parquet_pages.cursor import Cursor
 from panstream.engine.feeds.parquet_pages.headers import CutOff, Damaged, read_header
 from panstream.engine.feeds.parquet_pages.pages import chunks_of, pages_of
 from panstream.engine.feeds.parquet_pages.strings import StringColumn
-from panstream.engine.rows import FeedError, RowSchema
+from panstream.engine.rows import RowSchema
+from panstream.errors import FeedError
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]
 SCHEMA = RowSchema(columns={"word": "string", "number": "int"}, user=None)

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 from panstream.engine import run
-from panstream.engine.config import Config, ConfigError, read_config
+from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.explain import explain
 from panstream.engine.intake import LIVE, Pace, intakes_of, public_facts, step_length
 from panstream.engine.plan import plan_all
 from panstream.engine.rows import MicroBatch
 from panstream.engine.select import Selector
+from panstream.errors import ConfigError
 from panstream.store.snapshot import SnapshotStore
 
 BATCHES = "the number and the times of batches"

@@ -12,7 +12,8 @@ import pytest
 
 from panstream.engine.feeds import FileFeed
 from panstream.engine.feeds.ipc_checks import MOST_UNPACKED, CheckedStream, check_file
-from panstream.engine.rows import FeedError, RowSchema
+from panstream.engine.rows import RowSchema
+from panstream.errors import FeedError
 from panstream.server.arrow_body import read_arrow
 
 SCHEMA = RowSchema(columns={"n": "int"})
@@ -63,7 +64,8 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, file: bool) -> None:
     script = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
-from panstream.engine.rows import RowSchema, FeedError
+from panstream.engine.rows import RowSchema
+from panstream.errors import FeedError
 from panstream.engine.feeds import FileFeed
 try:
     list(FileFeed([{str(path)!r}], RowSchema(columns={{"n": "int"}})).batches())

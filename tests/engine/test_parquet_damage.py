@@ -18,7 +18,8 @@ from pyarrow import parquet
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.parquet_pages.headers import CutOff, Damaged, read_header
 from panstream.engine.feeds.parquet_pages.pages import _unpacked
-from panstream.engine.rows import FeedError, RowSchema
+from panstream.engine.rows import RowSchema
+from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"id": "string", "kind": "string"}, user="id")
 ROWS = 300

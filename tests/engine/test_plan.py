@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from engine.streams import COUNT, DISTINCT, SUM, config, question
-from panstream.engine.config import ConfigError
 from panstream.engine.explain import expected_errors, explain
 from panstream.engine.plan import plan_all
 from panstream.engine.room import most_bytes
+from panstream.errors import ConfigError
 from panstream.store import sealed
 
 VALUE = {"lower": 0, "upper": 10}

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.duck import Duck, EvaluationFailed
+from panstream.engine.duck import Duck
 from panstream.engine.groups import GroupKeys
 from panstream.engine.predicates import Evaluator, Expression, Values, compile_masks
 from panstream.engine.rows import arrow_type
-from panstream.engine.sql import SqlRefused
-from panstream.errors import InvalidParameter, MissingExtra
+from panstream.errors import EvaluationFailed, InvalidParameter, MissingExtra, SqlRefused
 
 COLUMNS = {
     "ip": "string",

@@ -13,9 +13,9 @@ import redis
 from engine.streams import good
 from panstream.engine.feeds import RedisFeed
 from panstream.engine.feeds.redis_streams import entry_number
-from panstream.engine.feeds.resp import Connection, ConnectionLost, RedisRefused
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
-from panstream.errors import InvalidParameter
+from panstream.engine.feeds.resp import Connection
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
 STREAM = "visits"

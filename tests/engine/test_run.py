@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from engine.streams import COUNT, DISTINCT, config, question
-from panstream.engine.config import Config, ConfigError
+from panstream.engine.config import Config
 from panstream.engine.engine import Engine
-from panstream.engine.rows import FeedError, MicroBatch
+from panstream.engine.rows import MicroBatch
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
+from panstream.errors import ConfigError, FeedError
 from panstream.interrupts import Interrupts
 
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from panstream.engine.sql import Aggregate, SqlRefused, parse
-from panstream.errors import MissingExtra
+from panstream.engine.sql import Aggregate, parse
+from panstream.errors import MissingExtra, SqlRefused
 
 COLUMNS = {"ip": "string", "symptom": "string", "age": "int", "amount": "double", "region": "string", "at": "timestamp"}
 

@@ -25,11 +25,12 @@ from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.parquet_pages.pages import Page
 from panstream.engine.feeds.typed import Piece
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
 from panstream.engine.selection import take_ids
 from panstream.engine.stored_ids import StoredIds, StoredPage
+from panstream.errors import FeedError
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]
 SCHEMA = RowSchema(columns={"word": "string", "number": "int"}, user="word")

@@ -26,9 +26,10 @@ from panstream.engine.engine import Engine
 from panstream.engine.feeds import TableFeed, open_feed
 from panstream.engine.plan import needed_columns
 from panstream.engine.report import answers
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
+from panstream.errors import FeedError
 from panstream.server.arrow_body import read_arrow
 from server.server_live import served, write_config
 

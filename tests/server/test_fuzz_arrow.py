@@ -18,7 +18,8 @@ READ = """
 import json, sys
 import numpy as np
 from panstream.batch import items
-from panstream.engine.rows import RowSchema, FeedError
+from panstream.engine.rows import RowSchema
+from panstream.errors import FeedError
 from panstream.hashing import derive
 from panstream.hashing.items import hash_items
 from panstream.server.arrow_body import read_arrow

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from panstream.errors import BudgetExhausted, InvalidParameter, MissingExtra, PanstreamError
+from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, MissingExtra, PanstreamError, SqlRefused
 
 __all__ = ["EXIT_CODES", "AcceptTime", "fail", "operator_key", "outcome"]
 
@@ -80,6 +80,4 @@ def operator_key(path: Path | None) -> bytes | None:
 def _code(error: PanstreamError) -> int:
     if isinstance(error, BudgetExhausted):
         return 3
-    # ConfigError and SqlRefused are ValueErrors of the engine, which is not imported here for the sake of --help.
-    wrong = isinstance(error, InvalidParameter | MissingExtra) or type(error).__name__ in ("ConfigError", "SqlRefused")
-    return 2 if wrong else 1
+    return 2 if isinstance(error, InvalidParameter | ConfigError | SqlRefused | MissingExtra) else 1

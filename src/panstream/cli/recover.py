@@ -27,7 +27,8 @@ def recover(
 ) -> None:
     """Go back to the state before, if the newest state of a store is damaged and that one is still there."""
     with outcome():
-        from panstream.store.snapshot import NewestDamaged, SnapshotStore
+        from panstream.errors import NewestDamaged
+        from panstream.store.snapshot import SnapshotStore
 
         if not (path / "state.sealed").exists():
             raise InvalidParameter(f"{path.name!r} holds no store")

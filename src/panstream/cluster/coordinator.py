@@ -24,13 +24,13 @@ from panstream.cluster.moving import deal_out_anew, note_shards
 from panstream.cluster.reading import Totals
 from panstream.cluster.shard import Origin, label, query_of, reached
 from panstream.continual.tree_base import TreeBatch
-from panstream.engine.config import Config, ConfigError
+from panstream.engine.config import Config
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.fate import Refreshed
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.running import Drawn
 from panstream.engine.selection import Chosen, Rows
-from panstream.errors import NotSupported, StoreError
+from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.scratch import wipe

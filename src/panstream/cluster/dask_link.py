@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from panstream.cluster.actor import Answer, ShardActor
-from panstream.cluster.links import Call, ClusterError, Opening, shard_directory
-from panstream.errors import MissingExtra, StoreError
+from panstream.cluster.links import Call, Opening, shard_directory
+from panstream.errors import ClusterError, MissingExtra, StoreError
 
 try:
     from distributed import Client

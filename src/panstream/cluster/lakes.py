@@ -14,10 +14,9 @@ from panstream.cluster.division import division_of
 from panstream.cluster.ingest import Ingested, ingest, ingest_frame
 from panstream.cluster.partitions import Partition, can_read_apart, files_of, stretches, tasks_of
 from panstream.cluster.reading import Job
-from panstream.engine import rows as row_errors
-from panstream.engine.config import Config, ConfigError, read_config
+from panstream.engine.config import Config, read_config
 from panstream.engine.run import Fed, Tick
-from panstream.errors import InvalidParameter
+from panstream.errors import BadRowError, ConfigError, FeedError, InvalidParameter
 from panstream.estimate import Estimate
 from panstream.statistics import DistinctCount
 
@@ -204,8 +203,8 @@ def _result(future: Any) -> Ingested | None:
 
 def _error(name: str, message: str, row: int | None) -> Exception:
     if name == "BadRowError" and row is not None:
-        return row_errors.BadRowError(message, row=row)
-    return row_errors.FeedError(message)
+        return BadRowError(message, row=row)
+    return FeedError(message)
 
 
 def _client(client: Any) -> Any:

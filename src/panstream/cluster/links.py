@@ -12,11 +12,7 @@ from panstream.cluster.shard import Shard
 from panstream.errors import PanstreamError
 from panstream.randomness import Source
 
-__all__ = ["Call", "ClusterError", "Link", "LocalLink", "Opening", "shard_directory"]
-
-
-class ClusterError(PanstreamError):
-    """The cluster cannot be reached, or cannot go on."""
+__all__ = ["Call", "Link", "LocalLink", "Opening", "shard_directory"]
 
 
 @dataclass(frozen=True, slots=True)

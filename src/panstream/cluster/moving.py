@@ -11,7 +11,7 @@ from panstream.cluster import division
 from panstream.cluster.backend import ClusterBackend
 from panstream.cluster.links import Call, LocalLink, Opening
 from panstream.cluster.shard import destroy, query_of
-from panstream.engine.config import ConfigError
+from panstream.errors import ConfigError
 
 __all__ = ["deal_out_anew", "note_shards", "stored_shards"]
 

@@ -24,9 +24,10 @@ from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.layouts import check_types
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.plan import QueryPlan, needed_columns, plan_all
-from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
+from panstream.errors import BadRowError
 from panstream.scratch import wipe
 
 __all__ = ["MOST_NUMBERS", "Cut", "Job", "Reader", "Totals", "reader_of"]

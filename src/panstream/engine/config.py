@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from panstream.durations import parse_duration
-from panstream.engine.sql import ParsedQuery, SqlRefused, parse
-from panstream.errors import InvalidParameter, PanstreamError
+from panstream.engine.sql import ParsedQuery, parse
+from panstream.errors import ConfigError, InvalidParameter, SqlRefused
 from panstream.privacy.claim import Unit
 from panstream.refresh import MAX_PHASES
 
 __all__ = [
     "COLUMN_TYPES",
     "Config",
-    "ConfigError",
     "Durability",
     "QueryConfig",
     "StreamConfig",
@@ -33,10 +32,6 @@ __all__ = [
 
 COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date")
 Durability = Literal["batch", "interval", "none"]
-
-
-class ConfigError(PanstreamError, ValueError):
-    """The configuration breaks a rule; the message names the place and the rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

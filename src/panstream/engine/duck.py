@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from panstream.engine.arrow import pa
 from panstream.engine.rows import arrow_type
-from panstream.engine.sql import SqlRefused
-from panstream.errors import MissingExtra, PanstreamError
+from panstream.errors import EvaluationFailed, MissingExtra, SqlRefused
 
-__all__ = ["Duck", "EvaluationFailed", "Kind"]
+__all__ = ["Duck", "Kind"]
 
 Kind = Literal["mask", "value"]
 
@@ -31,10 +30,6 @@ _NICETIES = (  # not known to every version
 _LOCKS = ("enable_external_access = false", "lock_configuration = true")
 _WHOLE = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _REAL = ("FLOAT", "DOUBLE", "DECIMAL", "HUGEINT", "UBIGINT", "UHUGEINT")
-
-
-class EvaluationFailed(PanstreamError):
-    """An expression could not be evaluated for a micro-batch; why is not told, since the reason may quote values."""
 
 
 class Duck:

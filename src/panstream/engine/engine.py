@@ -22,13 +22,12 @@ from panstream.engine.kept import Kept, append_to, open_log, open_store
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.producers import Producers, Sender, check_order
 from panstream.engine.results import record, stamp_of
-from panstream.engine.rows import BadRowError
 from panstream.engine.running import Drawn, Prepared, RunningQuery
 from panstream.engine.schedule import StreamClock
 from panstream.engine.selection import Applied, Rows, either
 from panstream.engine.wall import watched
 from panstream.engine.whole import Whole
-from panstream.errors import BudgetExhausted, NotSupported, StoreError
+from panstream.errors import BadRowError, BudgetExhausted, NotSupported, StoreError
 from panstream.privacy.ledger import Ledger
 from panstream.randomness import Source
 from panstream.store.releases import Release

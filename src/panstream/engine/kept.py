@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
+from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.intake import Intake
 from panstream.engine.producers import Producers
 from panstream.engine.results import series_name
 from panstream.engine.running import RunningQuery
-from panstream.errors import NotSupported, StoreDamaged, StoreError
+from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
 from panstream.privacy.ledger import Entry, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore

@@ -14,11 +14,11 @@ from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.density.optbern import OptBern
 from panstream.durations import say_duration
-from panstream.engine.config import Config, ConfigError, QueryConfig, StreamConfig
+from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.intake import public_facts
 from panstream.engine.room import check_room
 from panstream.engine.sql import Aggregate
-from panstream.errors import BudgetExhausted, InvalidParameter, NotBounded
+from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place
 from panstream.privacy.composition import repeated

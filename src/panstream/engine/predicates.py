@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of
-from panstream.engine.duck import Duck, EvaluationFailed, Kind
+from panstream.engine.duck import Duck, Kind
 from panstream.engine.plain import PlainCompiler
-from panstream.engine.sql import SqlRefused
+from panstream.errors import EvaluationFailed, SqlRefused
 
 __all__ = ["EvaluationFailed", "Evaluator", "Expression", "Mask", "Result", "Values", "compile_masks"]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from panstream.codec import FieldLayout
-from panstream.engine.config import Config, ConfigError
+from panstream.engine.config import Config
+from panstream.errors import ConfigError
 from panstream.store import sealed
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import pa
 from panstream.engine.config import StreamConfig
 from panstream.engine.memory import NONE_LENT, Lent, wipe_array
-from panstream.errors import InvalidParameter, PanstreamError
+from panstream.errors import InvalidParameter
 from panstream.scratch import clear_registers
 
 if TYPE_CHECKING:
@@ -27,25 +27,11 @@ __all__ = [
     "NOT_JSON",
     "RAGGED",
     "BadRow",
-    "BadRowError",
     "Faults",
-    "FeedError",
     "MicroBatch",
     "RowSchema",
     "arrow_type",
 ]
-
-
-class FeedError(PanstreamError):
-    """The input cannot be read as it was declared."""
-
-
-class BadRowError(FeedError):
-    """A malformed row was met and ``on_bad_row`` is "stop". ``row`` counts from 1, without the header."""
-
-    def __init__(self, message: str, *, row: int) -> None:
-        super().__init__(message)
-        self.row = row
 
 
 RAGGED, NOT_JSON, ENDLESS = 1, 2, 3  # codes of rows that are not made as they should be

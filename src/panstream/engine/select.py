@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import numbers_of, pa, truth_of
-from panstream.engine.config import Config, ConfigError, QueryConfig
+from panstream.engine.config import Config, QueryConfig
 from panstream.engine.groups import GroupKeys
 from panstream.engine.predicates import Expression, Mask, Result, Values, compile_masks
 from panstream.engine.rows import MicroBatch
 from panstream.engine.selection import Chosen, Rows
-from panstream.engine.sql import Aggregate, ParsedQuery, SqlRefused
-from panstream.errors import InvalidParameter
+from panstream.engine.sql import Aggregate, ParsedQuery
+from panstream.errors import ConfigError, InvalidParameter, SqlRefused
 from panstream.scratch import wipe
 
 __all__ = ["Selector"]

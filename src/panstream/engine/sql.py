@@ -12,18 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from panstream.errors import MissingExtra, PanstreamError
+from panstream.errors import MissingExtra, SqlRefused
 
-__all__ = ["Aggregate", "ParsedQuery", "SqlRefused", "parse"]
-
-
-class SqlRefused(PanstreamError, ValueError):
-    """A statement is not one of the questions that panstream can answer privately."""
-
-    def __init__(self, message: str, *, line: int | None = None, column: int | None = None, hint: str = "") -> None:
-        where = "" if line is None else f"line {line}, column {column}: "
-        super().__init__(where + message + (f" ({hint})" if hint else ""))
-        self.line, self.column, self.hint = line, column, hint
+__all__ = ["Aggregate", "ParsedQuery", "parse"]
 
 
 class Aggregate(Enum):

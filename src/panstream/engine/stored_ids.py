@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.memory import wipe_array
-from panstream.engine.rows import FeedError
+from panstream.errors import FeedError
 from panstream.scratch import wipe
 
 __all__ = ["StoredIds", "StoredPage"]

@@ -13,8 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from panstream.engine.config import ConfigError
-from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported, PanstreamError, ProducerRefused
+from panstream.errors import (
+    BudgetExhausted,
+    ConfigError,
+    InvalidParameter,
+    NotSupported,
+    PanstreamError,
+    ProducerRefused,
+)
 from panstream.server import metrics, views
 from panstream.server.access import Access
 from panstream.server.bodies import receive

@@ -15,7 +15,8 @@ from panstream.engine.feeds.csv import CsvParser
 from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.text import SPARE_BYTES
 from panstream.engine.feeds.typed import Piece, empty
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import FeedError
 from panstream.scratch import clear_registers, wipe
 from panstream.server.arrow_body import read_arrow
 from panstream.server.buffers import BUFFERS

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import StoreDamaged
+from panstream.errors import StoreDamaged, StoreTorn
 from panstream.store.sealed import digest, fresh_key, open_sealed, seal
 from panstream.store.sectors import stored_size
 
-__all__ = ["BLOCK", "Record", "TornKey", "fresh_record", "key_block", "read_block"]
+__all__ = ["BLOCK", "Record", "fresh_record", "key_block", "read_block"]
 
 BLOCK = 4096
 _MAGIC, _WRAPPED = b"PANKEY03", b"PANKEYO3"
@@ -24,10 +24,6 @@ _PLAIN = _FIELDS.size + _DIGEST
 _SEALED = len(_WRAPPED) + _PLAIN + 28
 _LABEL = b"panstream key 2"
 _NO_KEY: NDArray[np.uint8] = np.empty(0, np.uint8)
-
-
-class TornKey(StoreDamaged):
-    """The block was not written to its end, as a crash leaves it; or it is foreign."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -70,7 +66,7 @@ def key_block(record: Record, operator: NDArray[np.uint8] | None) -> bytes:
 
 
 def read_block(data: bytes, slot: int, operator: NDArray[np.uint8] | None) -> Record | None:
-    """Return the record in a block, None from an empty or overwritten one, or raise: TornKey if a crash can have left it so."""
+    """Return the record in a block, None from an empty or overwritten one, or raise: StoreTorn if a crash can have left it so."""
     if not any(data[: len(_MAGIC)]):
         return None
     wrapped = data.startswith((_WRAPPED, _WRAPPED_2))
@@ -85,7 +81,7 @@ def read_block(data: bytes, slot: int, operator: NDArray[np.uint8] | None) -> Re
         return _record(data, slot)
     except StoreDamaged as error:
         refused = str(error)
-    raise StoreDamaged(refused) if whole else TornKey(refused)
+    raise StoreDamaged(refused) if whole else StoreTorn(refused)
 
 
 def _record(plain: bytes, slot: int) -> Record:

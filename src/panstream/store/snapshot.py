@@ -39,12 +39,12 @@ from typing import Self
 
 import numpy as np
 
-from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
-from panstream.store.keys import BLOCK, Record, TornKey, fresh_record, key_block, read_block
+from panstream.errors import InvalidParameter, NewestDamaged, StoreDamaged, StoreError, StoreLocked, StoreTorn
+from panstream.store.keys import BLOCK, Record, fresh_record, key_block, read_block
 from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack, wipe_key
 from panstream.store.sectors import cut_short, mark_of, pieces, stored_size, with_marks, without_marks
 
-__all__ = ["NewestDamaged", "SnapshotStore"]
+__all__ = ["SnapshotStore"]
 
 _LABEL = b"panstream state 1"
 _FIRST = 2 * BLOCK  # where ciphertext begins
@@ -54,10 +54,6 @@ _PREVIOUS = (
     "drawn twice: look for the cause, and go back to it with panstream recover"
 )
 _OLD_LAYOUT = "this directory was written by an earlier release with another layout: use a new one"
-
-
-class NewestDamaged(StoreDamaged):
-    """The newest state is damaged, and the one before it is whole and still there."""
 
 
 class SnapshotStore:
@@ -260,7 +256,7 @@ class SnapshotStore:
         try:
             self._opened(newest)
         except StoreDamaged as error:
-            torn = isinstance(error, _Torn)
+            torn = isinstance(error, StoreTorn)
         else:
             return newest
         self._opened(before)
@@ -276,7 +272,7 @@ class SnapshotStore:
             try:
                 record = read_block(self._read(slot * BLOCK, BLOCK), slot, self._operator)
             except StoreDamaged as error:
-                refused, damaged = error, damaged or not isinstance(error, TornKey)
+                refused, damaged = error, damaged or not isinstance(error, StoreTorn)
             else:
                 found += [] if record is None else [record]
         if not found:
@@ -284,16 +280,16 @@ class SnapshotStore:
         return sorted(found, key=lambda record: record.generation, reverse=True), damaged
 
     def _opened(self, record: Record) -> memoryview:
-        """Return the plain state; raise StoreDamaged, or _Torn where a crash can have left it so."""
+        """Return the plain state; raise StoreDamaged, or StoreTorn where a crash can have left it so."""
         if os.fstat(self._file).st_size < record.end:
-            raise _Torn("the state does not fit its key: it was cut short")
+            raise StoreTorn("the state does not fit its key: it was cut short")
         label = _LABEL + struct.pack("<Q", record.generation)
         try:
             return open_pieces(self._ciphertext(record), record.size, record.key, label)
         except StoreDamaged as error:
             refused = str(error)
         if not record.marked or cut_short(self._stored(record), mark_of(record.key)):
-            raise _Torn(refused)
+            raise StoreTorn(refused)
         raise StoreDamaged(refused)
 
     def _stored(self, record: Record) -> Iterator[bytes]:
@@ -316,10 +312,6 @@ class SnapshotStore:
             while len(got) < size and (part := os.pread(self._file, size - len(got), place + len(got))):
                 got += part
         return bytes(got)
-
-
-class _Torn(StoreDamaged):
-    """The state is not whole, as a crash leaves it."""
 
 
 @contextlib.contextmanager

@@ -20,7 +20,8 @@ from panstream.engine.feeds.follow import FollowFeed
 from panstream.engine.feeds.inputs import Format
 from panstream.engine.feeds.redis_streams import RedisFeed
 from panstream.engine.feeds.tables import TableFeed
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import FeedError
 
 __all__ = [
     "Feed",

@@ -10,7 +10,8 @@ from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.ipc_checks import CheckedStream, check_file
 from panstream.engine.feeds.layouts import check_types
 from panstream.engine.feeds.typed import Piece, from_arrow
-from panstream.engine.rows import FeedError, RowSchema
+from panstream.engine.rows import RowSchema
+from panstream.errors import FeedError
 
 __all__ = ["ArrowInput"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from panstream.engine.feeds.typed import Piece, joined, unread
-from panstream.engine.rows import BadRowError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import BadRowError
 
 __all__ = ["Coalescer"]
 

@@ -18,7 +18,8 @@ from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.feeds.csv_records import Dialect
 from panstream.engine.feeds.text_columns import FALSE_WORDS, TRUE_WORDS
 from panstream.engine.feeds.typed import Piece, empty, from_text, settle
-from panstream.engine.rows import RAGGED, FeedError, RowSchema, arrow_type
+from panstream.engine.rows import RAGGED, RowSchema, arrow_type
+from panstream.errors import FeedError
 
 __all__ = ["CsvParser"]
 

@@ -26,7 +26,8 @@ from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.streams import PipeBytes, open_file, text_bytes, unpacked
 from panstream.engine.feeds.text import BLOCK_BYTES, RecordParser, TextReader
 from panstream.engine.feeds.typed import Piece
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import FeedError
 
 __all__ = ["FileFeed", "TextOptions"]
 

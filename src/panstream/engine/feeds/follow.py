@@ -17,7 +17,8 @@ from panstream.engine.feeds.files import TextOptions
 from panstream.engine.feeds.inputs import Format, InputFile, expand
 from panstream.engine.feeds.streams import TailBytes
 from panstream.engine.feeds.text import TextReader
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import FeedError
 
 __all__ = ["FollowFeed"]
 

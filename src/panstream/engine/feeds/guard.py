@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.parquet_pages.headers import Damaged
-from panstream.engine.rows import FeedError
+from panstream.errors import FeedError
 
 __all__ = ["guarded"]
 

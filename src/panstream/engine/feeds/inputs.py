@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from panstream.engine.rows import FeedError
-from panstream.errors import InvalidParameter
+from panstream.errors import FeedError, InvalidParameter
 
 __all__ = ["Format", "InputFile", "expand", "format_of"]
 

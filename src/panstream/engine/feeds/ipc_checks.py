@@ -14,7 +14,7 @@ import numpy as np
 
 from panstream._kernels.ipc import COMPRESSED, DAMAGED, DELTA, block_places, buffer_places, look_at, walk_messages
 from panstream.engine.arrow import pa
-from panstream.engine.rows import FeedError
+from panstream.errors import FeedError
 
 __all__ = ["MOST_UNPACKED", "CheckedStream", "check_body", "check_file"]
 

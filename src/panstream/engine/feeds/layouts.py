@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of
-from panstream.engine.rows import FeedError, RowSchema
+from panstream.engine.rows import RowSchema
+from panstream.errors import FeedError
 
 __all__ = ["check_layout", "check_types", "is_text", "storage_of"]
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.feeds.resp import Connection, ConnectionLost, RedisRefused, Reply
+from panstream.engine.feeds.resp import Connection, Reply
 from panstream.engine.feeds.typed import from_text
-from panstream.engine.rows import FeedError, MicroBatch, RowSchema
+from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.errors import ConnectionLost, FeedError, RedisRefused
 
 __all__ = ["RedisFeed", "entry_number"]
 

@@ -11,22 +11,13 @@ import ssl
 from typing import TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from panstream.engine.rows import FeedError
-from panstream.errors import InvalidParameter
+from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
 
-__all__ = ["Connection", "ConnectionLost", "RedisRefused", "Reply"]
+__all__ = ["Connection", "Reply"]
 
 Reply: TypeAlias = "bytes | int | list[Reply] | None"
 _START_BYTES = 1 << 16
 _REPLY_BYTES = 1 << 28  # a larger reply is refused
-
-
-class ConnectionLost(FeedError):
-    """The connection to Redis broke or could not be made."""
-
-
-class RedisRefused(FeedError):
-    """Redis answered a command with an error."""
 
 
 class Connection:

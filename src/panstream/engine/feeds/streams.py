@@ -14,7 +14,7 @@ from typing import Any
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.text import ByteStream
-from panstream.engine.rows import FeedError
+from panstream.errors import FeedError
 
 __all__ = ["FileBytes", "PipeBytes", "TailBytes", "compression_of", "open_file", "text_bytes", "unpacked"]
 

@@ -19,8 +19,9 @@ from panstream.engine.feeds.arrow_columns import convert
 from panstream.engine.feeds.layouts import check_layout
 from panstream.engine.feeds.text_columns import parse
 from panstream.engine.memory import NONE_LENT, Lent, wipe_array, wipe_unused
-from panstream.engine.rows import Faults, FeedError, RowSchema, arrow_type
+from panstream.engine.rows import Faults, RowSchema, arrow_type
 from panstream.engine.stored_ids import StoredIds
+from panstream.errors import FeedError
 
 __all__ = ["Piece", "empty", "from_arrow", "from_text", "joined", "settle", "unread"]
 
