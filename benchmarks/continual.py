@@ -18,12 +18,12 @@ from verdicts import verdict
 
 from panstream.algorithm import Monitor
 from panstream.continual.epochs import epoch_noise, epoch_of, epoch_shape
-from panstream.continual.event_counter import EventCounter
 from panstream.continual.least_squares import LeastSquaresTree
 from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.sums import ContinualCount
 from panstream.continual.tree import KaryTree
 from panstream.continual.tree_engine import TreeEngine
+from panstream.papers.event_counter import EventCounter
 from panstream.randomness import SeededSource
 
 HORIZONS = (10, 14, 16, 20)

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from panstream.continual.binary import BinaryMechanism
 from panstream.continual.decayed import DecayedSum
-from panstream.continual.event_counter import EventCounter
-from panstream.continual.hybrid import HybridMechanism
-from panstream.continual.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.continual.sums import ContinualCount
 from panstream.continual.windowed import WindowedSum
 from panstream.errors import MissingExtra
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.event_counter import EventCounter
+from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.randomness import SeededSource
 
 ROOT = Path(__file__).parents[1]

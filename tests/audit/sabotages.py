@@ -11,9 +11,7 @@ from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of,
 from panstream.audit.production.density import presence_scenarios
 from panstream.audit.production.distinct import id_in
 from panstream.audit.streams import several_steps, with_added, with_event, with_events, with_refreshes
-from panstream.continual.binary import BinaryMechanism
 from panstream.continual.histogram import RangeHistogram
-from panstream.continual.hybrid import HybridMechanism
 from panstream.continual.moments import ContinualVariance
 from panstream.continual.sums import ContinualSum
 from panstream.continual.tree import KaryTree
@@ -22,6 +20,8 @@ from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.toggling import TogglingBitmap
 from panstream.packed import bit_at, number_of_ones
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.hybrid import HybridMechanism
 from panstream.privacy.joint import kappa_for
 from panstream.randomness import Coin, DiscreteLaplace
 from panstream.testing.enumerate import refresh, release, update, worlds

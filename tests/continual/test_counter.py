@@ -6,7 +6,7 @@ import pytest
 
 from exact_law import laplace_sum
 from panstream.algorithm import Monitor
-from panstream.continual.simple_counters import SimpleCounterII
+from panstream.papers.simple_counters import SimpleCounterII
 from panstream.randomness import SeededSource
 
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.algorithm import Monitor
-from panstream.continual.binary import BinaryMechanism
 from panstream.continual.decayed import DecayedSum
-from panstream.continual.event_counter import EventCounter
-from panstream.continual.hybrid import HybridMechanism
-from panstream.continual.logarithmic import LogarithmicMechanism
-from panstream.continual.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.continual.windowed import WindowedSum
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.event_counter import EventCounter
+from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.logarithmic import LogarithmicMechanism
+from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.randomness import SeededSource
 from panstream.testing.enumerate import snapshot
 from statistical import assert_mean, assert_rate

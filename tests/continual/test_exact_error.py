@@ -11,16 +11,16 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from continual.linear_view import one_step, several_steps
-from panstream.continual.binary import BinaryMechanism
 from panstream.continual.decayed import DecayedSum
-from panstream.continual.event_counter import EventCounter
-from panstream.continual.hybrid import HybridMechanism
 from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.logarithmic import LogarithmicMechanism
-from panstream.continual.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.continual.tree import KaryTree
 from panstream.continual.windowed import WindowedSum
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.event_counter import EventCounter
+from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.logarithmic import LogarithmicMechanism
+from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.testing.linear import ScriptedSource, linear_views
 
 SLOTS = 13

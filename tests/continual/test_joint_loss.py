@@ -15,13 +15,13 @@ from continual.view_matrix import (
     update,
     views,
 )
-from panstream.continual.binary import BinaryMechanism
 from panstream.continual.decayed import DecayedSum
-from panstream.continual.event_counter import EventCounter
-from panstream.continual.hybrid import HybridMechanism
-from panstream.continual.logarithmic import LogarithmicMechanism
-from panstream.continual.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.continual.windowed import WindowedSum
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.event_counter import EventCounter
+from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.logarithmic import LogarithmicMechanism
+from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 
 EPSILON = 0.7
 TOLERANCE = 1e-7

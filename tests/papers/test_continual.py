@@ -11,9 +11,9 @@ from panstream.codec import role_of
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.papers.continual_binary import PublishedBinary, PublishedInitialNoise
 from panstream.papers.continual_hybrid import PublishedHybrid
-from panstream.papers.continual_literal import LiteralState
 from panstream.papers.continual_moments import PublishedAverage, PublishedVariance
 from panstream.papers.continual_simple import PublishedPointNoise, PublishedSimpleCounterI
+from panstream.papers.literal_counters import LiteralState
 from panstream.privacy.psums import published_binary_loss
 from panstream.randomness import SeededSource
 from panstream.testing.sources import ZeroNoiseSource

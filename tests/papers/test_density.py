@@ -20,11 +20,11 @@ from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, No
 from panstream.papers.density_bernoulli import PublishedDwork, PublishedOptBern
 from panstream.papers.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
 from panstream.papers.density_laws import LevelLaw, laplace_quantile
-from panstream.papers.density_literal import LiteralDensity
 from panstream.papers.density_ppds import PublishedPPDS, levels_of, walk
 from panstream.papers.density_truncated import PublishedTruncatedGaussian, PublishedTruncatedLaplace
 from panstream.papers.figures.simulate import literal_estimates, presence_estimates
 from panstream.papers.figures.simulate_ppds import ppds_estimate, previous_events, settle
+from panstream.papers.literal_density import LiteralDensity
 from panstream.planning.density_published import DWORK, OPTBERN, ppds_failure, roth_sample_size
 from panstream.privacy.joint import pair_loss
 from panstream.randomness import SeededSource

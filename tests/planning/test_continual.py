@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.continual.binary import BinaryMechanism
-from panstream.continual.event_counter import EventCounter
-from panstream.continual.hybrid import HybridMechanism
-from panstream.continual.logarithmic import LogarithmicMechanism
 from panstream.continual.noise_sum import error_bound, laplace_sum_tail
-from panstream.continual.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.continual.windowed import WindowedSum
 from panstream.errors import InvalidParameter
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.event_counter import EventCounter
+from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.logarithmic import LogarithmicMechanism
+from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.planning.average_tail import average_error_quantile, average_error_tail
 from panstream.planning.continual import (
     average_bound,

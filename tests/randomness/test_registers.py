@@ -21,8 +21,8 @@ from numba import cfunc
 from numpy.typing import NDArray
 
 from panstream._kernels import registers
-from panstream.continual.binary import BinaryMechanism
 from panstream.density.optbern import OptBern
+from panstream.papers.binary import BinaryMechanism
 from panstream.randomness import Source
 from panstream.scratch import Scratch, clear_registers, leaves_nothing
 from randomness import processor

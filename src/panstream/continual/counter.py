@@ -1,7 +1,7 @@
 """What the counters of this room share: public parameters, input, the clock of slots, claims and errors.
 
 A subclass gives a plan of partial sums and what it costs, and the transform of
-:mod:`panstream.continual.intrusion_transform` does the rest; a counter that is not made of partial sums gives ``shape``,
+:mod:`panstream.papers.intrusion_transform` does the rest; a counter that is not made of partial sums gives ``shape``,
 ``enter``, ``advance`` and ``answer`` itself.
 """
 
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from panstream.algorithm import Algorithm
 from panstream.codec import FieldLayout
 from panstream.continual.counter_state import IDLE, CounterState, Shape, empty_state, refresh_state, state_layout
-from panstream.continual.intrusion_transform import PSums, Transform
 from panstream.continual.noise_sum import NoiseParts, error_bound, half_width, noise_variance
 from panstream.continual.slots import REFUSES, Amounts, Outside, Protects, SlotRange
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, Estimates
+from panstream.papers.intrusion_transform import PSums, Transform
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.psums import psum_kappa
 from panstream.randomness import DiscreteLaplace, Source

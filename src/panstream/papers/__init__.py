@@ -1,1 +1,5 @@
-"""The forms printed in the papers, each claiming its true loss: for figures and as negative controls, never for data."""
+"""What the papers print, for comparison: never the first choice for data.
+
+Their partial-sum counters made sound, the literal forms (``Published...``) that claim their true loss and serve as
+negative controls, and the figures that both are compared in.
+"""

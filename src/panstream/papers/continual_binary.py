@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panstream.papers.continual_literal import LiteralCounter, LiteralState, binary_step
+from panstream.papers.literal_counters import LiteralCounter, LiteralState, binary_step
 from panstream.privacy.psums import binary_levels, published_binary_loss
 from panstream.randomness import DiscreteLaplace, Source
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.papers.continual_literal import LiteralCounter, LiteralState, binary_step
+from panstream.papers.literal_counters import LiteralCounter, LiteralState, binary_step
 from panstream.privacy.psums import binary_levels, published_average_loss, published_variance_loss
 from panstream.randomness import DiscreteLaplace, Source
 

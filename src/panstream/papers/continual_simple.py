@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from panstream.papers.continual_literal import LiteralCounter, LiteralState
+from panstream.papers.literal_counters import LiteralCounter, LiteralState
 from panstream.privacy.psums import published_point_loss, published_simple_loss
 from panstream.randomness import DiscreteLaplace, Source
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from panstream.errors import InvalidParameter
 from panstream.papers.density_laws import LevelLaw
-from panstream.papers.density_literal import LiteralDensity
+from panstream.papers.literal_density import LiteralDensity
 from panstream.planning.density_published import DWORK, OPTBERN, PublishedEstimator, roth_sample_size
 from panstream.privacy.joint import pair_loss, pair_state_loss
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from panstream.errors import InvalidParameter
 from panstream.papers.density_laws import LaplaceLaw, LevelLaw
-from panstream.papers.density_literal import LiteralDensity
+from panstream.papers.literal_density import LiteralDensity
 from panstream.planning._stored_values import quantised_values
 from panstream.planning.density_published import (
     LAPLACE,

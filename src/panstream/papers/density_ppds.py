@@ -16,7 +16,7 @@ from panstream.codec import FieldLayout, public
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.papers.density_laws import laplace_quantile, uniforms
-from panstream.papers.density_literal import LiteralBatch, smallest_error
+from panstream.papers.literal_density import LiteralBatch, smallest_error
 from panstream.planning.density_published import ppds_failure
 from panstream.privacy.claim import Claim
 from panstream.randomness import Coin, DiscreteLaplace, Source

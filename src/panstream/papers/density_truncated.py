@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from panstream.papers.density_laws import TruncatedGaussianLaw, TruncatedLaplaceLaw
-from panstream.papers.density_literal import LiteralDensity
+from panstream.papers.literal_density import LiteralDensity
 from panstream.planning._stored_values import truncated_gaussian_values, truncated_laplace_values
 from panstream.planning.density_published import GAUSSIAN, TRUNCATED_LAPLACE, PublishedEstimator
 

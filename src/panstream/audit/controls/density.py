@@ -10,8 +10,8 @@ from panstream.audit.case import Case, Trial
 from panstream.audit.exact import Enumeration, Scenario
 from panstream.papers.density_bernoulli import PublishedDwork, PublishedOptBern
 from panstream.papers.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
-from panstream.papers.density_literal import LiteralDensity
 from panstream.papers.density_ppds import PublishedPPDS
+from panstream.papers.literal_density import LiteralDensity
 from panstream.randomness import Source
 from panstream.testing.enumerate import release, update, worlds
 

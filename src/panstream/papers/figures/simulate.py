@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from panstream.density.presence import BitLaw, Presence
 from panstream.papers.density_laws import LaplaceLaw, LevelLaw, StoredLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
-from panstream.papers.density_literal import LiteralDensity
+from panstream.papers.literal_density import LiteralDensity
 
 __all__ = ["literal_estimates", "noisy_counts", "presence_estimates", "sampled_present"]
 

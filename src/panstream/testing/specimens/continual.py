@@ -6,18 +6,18 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from panstream.continual.binary import BinaryMechanism
 from panstream.continual.decayed import DecayedSum
-from panstream.continual.event_counter import EventCounter
 from panstream.continual.histogram import RangeHistogram
-from panstream.continual.hybrid import HybridMechanism
 from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.logarithmic import LogarithmicMechanism
 from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.continual.tree import KaryTree
 from panstream.continual.windowed import WindowedSum
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.event_counter import EventCounter
+from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.logarithmic import LogarithmicMechanism
+from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.testing.checks import Specimen
 from panstream.testing.specimens.common import BAD_VALUES, CANARY
 

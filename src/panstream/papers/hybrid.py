@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithm import find
-from panstream.continual.binary import BinaryMechanism
 from panstream.continual.counter import Answer, SlotCounter
 from panstream.continual.counter_state import IDLE, CounterState, Shape, refresh_state
-from panstream.continual.event_counter import EventCounter
-from panstream.continual.logarithmic import LogarithmicMechanism
 from panstream.continual.noise_sum import NoiseParts
-from panstream.continual.simple_counters import SimpleCounterI
 from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.event_counter import EventCounter
+from panstream.papers.logarithmic import LogarithmicMechanism
+from panstream.papers.simple_counters import SimpleCounterI
 from panstream.randomness import Source
 
 __all__ = ["HybridMechanism"]

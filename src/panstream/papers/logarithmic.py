@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from panstream.continual.counter import SlotCounter
 from panstream.continual.counter_state import CounterState
-from panstream.continual.intrusion_transform import Closing, Opening
 from panstream.continual.noise_sum import NoiseParts
+from panstream.papers.intrusion_transform import Closing, Opening
 from panstream.randomness import Source
 
 __all__ = ["DoublingPlan", "LogarithmicMechanism"]

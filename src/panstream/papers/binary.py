@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from panstream._kernels.psums import binary_slots, binary_starts
 from panstream.continual.counter import SlotCounter
 from panstream.continual.counter_state import CounterState
-from panstream.continual.intrusion_transform import Closing, Opening
 from panstream.continual.noise_sum import NoiseParts
+from panstream.papers.intrusion_transform import Closing, Opening
 from panstream.privacy.psums import binary_levels
 from panstream.randomness import Source
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.continual.binary import BinaryMechanism
-from panstream.continual.consistency import ConsistentCount, consistent
 from panstream.errors import InvalidParameter
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.consistency import ConsistentCount, consistent
 
 
 def literal(values, most):

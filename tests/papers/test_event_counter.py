@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from continual.view_matrix import ScriptedSource, slots_in_one_step, slots_of_steps, views
-from panstream.continual.event_counter import EventCounter
+from panstream.papers.event_counter import EventCounter
 from panstream.privacy.psums import event_counter_memberships, segment_levels
 
 

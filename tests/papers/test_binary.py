@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from continual.view_matrix import ScriptedSource
-from panstream.continual.binary import BinaryMechanism, DyadicPlan
 from panstream.continual.counter_state import empty_state
-from panstream.continual.intrusion_transform import Transform, count_memberships
 from panstream.continual.noise_sum import noise_variance
+from panstream.papers.binary import BinaryMechanism, DyadicPlan
+from panstream.papers.intrusion_transform import Transform, count_memberships
 from panstream.privacy.psums import binary_levels
 from panstream.randomness import SeededSource
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from panstream.continual.counter import Answer, SlotCounter
 from panstream.continual.counter_state import CounterState, Shape
-from panstream.continual.intrusion_transform import Closing, Opening
 from panstream.continual.noise_sum import NoiseParts
+from panstream.papers.intrusion_transform import Closing, Opening
 from panstream.randomness import Source
 
 __all__ = ["SimpleCounterI", "SimpleCounterII", "SlotPlan"]

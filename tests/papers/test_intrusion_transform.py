@@ -8,13 +8,13 @@ import pytest
 
 from continual.view_matrix import ScriptedSource, slots_in_one_step, slots_of_steps, views
 from panstream.algorithm import register
-from panstream.continual.binary import BinaryMechanism, DyadicPlan
 from panstream.continual.counter import SlotCounter
-from panstream.continual.hybrid import HybridMechanism
-from panstream.continual.intrusion_transform import Closing, Opening, Transform, count_memberships
-from panstream.continual.logarithmic import DoublingPlan
-from panstream.continual.simple_counters import SlotPlan
 from panstream.errors import InvalidParameter, NotSupported
+from panstream.papers.binary import BinaryMechanism, DyadicPlan
+from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.intrusion_transform import Closing, Opening, Transform, count_memberships
+from panstream.papers.logarithmic import DoublingPlan
+from panstream.papers.simple_counters import SlotPlan
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def test_slots_of_several_steps_need_noise_in_the_leaf():
 
 
 def test_counters_that_are_no_sums_say_so():
-    from panstream.continual.event_counter import EventCounter
+    from panstream.papers.event_counter import EventCounter
 
     with pytest.raises(NotSupported, match="not made of partial sums"):
         _ = EventCounter(epsilon=1.0, horizon=4).plan

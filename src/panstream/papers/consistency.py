@@ -45,7 +45,7 @@ class ConsistentCount:
         most: by how much the count can rise in one slot.
 
     Example
-        >>> from panstream.continual.binary import BinaryMechanism
+        >>> from panstream.papers.binary import BinaryMechanism
         >>> monitor, counts = BinaryMechanism(epsilon=1.0, horizon=100).start(), ConsistentCount(most=1)
         >>> answers = [counts.follow(monitor.tick()).value for _ in range(10)]
         >>> all(after - before in (0, 1) for before, after in zip([0.0, *answers], answers))
