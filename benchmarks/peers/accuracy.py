@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from peers.rows import Row
 
 import density
-from panstream import Bitmap, EventCounter, FixedLevel, KaryTree, LeastSquaresTree, OptBern
+from panstream import Bitmap, FixedLevel, KaryTree, LeastSquaresTree, OptBern
 from panstream.algorithm import Monitor
+from panstream.papers.event_counter import EventCounter
 from panstream.papers.figures.beyond import level_for_ids
 from panstream.privacy.bitmap import level_rates
 from panstream.randomness import SeededSource

@@ -9,12 +9,23 @@ from typing import Any
 import numpy as np
 
 from continual.linear_view import cheapest_move
+from panstream.papers.intrusion_transform import Plan
 from panstream.testing.enumerate import Step, refresh, tick
 from panstream.testing.enumerate import update as update_step
 from panstream.testing.linear import LinearView, ScriptedSource, linear_views
 from panstream.testing.linear import ticks as ticks_step
 
-__all__ = ["ScriptedSource", "refresh", "slots_in_one_step", "slots_of_steps", "tick", "ticks", "update", "views"]
+__all__ = [
+    "ScriptedSource",
+    "count_memberships",
+    "refresh",
+    "slots_in_one_step",
+    "slots_of_steps",
+    "tick",
+    "ticks",
+    "update",
+    "views",
+]
 
 
 def update(*values: int) -> Step:
@@ -62,3 +73,14 @@ def neighbours(steps: Sequence[Step], event: int) -> list[list[Step]]:
             changed = update(*values) if step.verb == "update" else ticks(*values)
             streams.append([*steps[:at], changed, *steps[at + 1 :]])
     return streams
+
+
+def count_memberships(plan: Plan, slots: int) -> int:
+    """Return in how many sums that close within ``slots`` one slot lies at most, by walking through the plan."""
+    closed = np.zeros(slots + 1, np.int64)
+    since: dict[int, int] = {}
+    for slot in range(1, slots + 1):
+        since |= {opening.accumulator: slot for opening in plan.opens(slot)}
+        for closing in plan.closes(slot):
+            closed[since.pop(closing.accumulator) : slot + 1] += 1
+    return int(closed.max())

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from continual.view_matrix import ScriptedSource
+from continual.view_matrix import ScriptedSource, count_memberships
 from panstream.continual.counter_state import empty_state
 from panstream.continual.noise_sum import noise_variance
 from panstream.papers.binary import BinaryMechanism, DyadicPlan
-from panstream.papers.intrusion_transform import Transform, count_memberships
+from panstream.papers.intrusion_transform import Transform
 from panstream.privacy.psums import binary_levels
 from panstream.randomness import SeededSource
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from panstream import (
-    BinaryMechanism,
     Bitmap,
     BlockCounter,
     ContinualCount,
@@ -18,19 +17,20 @@ from panstream import (
     CroppedMean,
     DecayedSum,
     DworkPair,
-    EventCounter,
     HeavyFraction,
     HeavyHitterCount,
-    HybridMechanism,
     LegendreCounter,
-    LogarithmicMechanism,
     OptBern,
     ProfileSketch,
     QuantisedLaplace,
-    SimpleCounterI,
     TogglingBitmap,
     WindowedSum,
 )
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.event_counter import EventCounter
+from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.logarithmic import LogarithmicMechanism
+from panstream.papers.simple_counters import SimpleCounterI
 from panstream.privacy import rounding
 
 random_ = random.Random(20_260_418)

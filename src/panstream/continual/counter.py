@@ -1,4 +1,4 @@
-"""What the counters of this room share: public parameters, input, the clock of slots, claims and errors.
+"""What the partial-sum counters share: public parameters, input, the clock of slots, claims and errors.
 
 A subclass gives a plan of partial sums and what it costs, and the transform of
 :mod:`panstream.papers.intrusion_transform` does the rest; a counter that is not made of partial sums gives ``shape``,
@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from panstream.algorithm import Algorithm
 from panstream.codec import FieldLayout
-from panstream.continual.counter_state import IDLE, CounterState, Shape, empty_state, refresh_state, state_layout
+from panstream.continual.counter_state import IDLE, Shape, TickState, empty_state, refresh_state, state_layout
 from panstream.continual.noise_sum import NoiseParts, error_bound, half_width, noise_variance
 from panstream.continual.slots import REFUSES, Amounts, Outside, Protects, SlotRange
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, Estimates
-from panstream.papers.intrusion_transform import PSums, Transform
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.psums import psum_kappa
 from panstream.randomness import DiscreteLaplace, Source
@@ -50,7 +49,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotCounter(Algorithm[CounterState]):
+class SlotCounter(Algorithm[TickState]):
     """Base of the counters.
 
     Parameters
@@ -67,7 +66,7 @@ class SlotCounter(Algorithm[CounterState]):
         most_events: how many events one value given to ``ticks`` may stand for.
     """
 
-    state_type: ClassVar[type[Any]] = CounterState
+    state_type: ClassVar[type[Any]] = TickState
     needs_horizon: ClassVar[bool] = False
 
     epsilon: float
@@ -110,14 +109,23 @@ class SlotCounter(Algorithm[CounterState]):
         """Return which draws the answer after ``time`` slots holds, if nothing was refreshed."""
 
     @property
-    def plan(self) -> PSums:
-        """Return the plan of partial sums that the transform makes pan-private."""
-        raise NotSupported(f"{type(self).__name__} is not made of partial sums")
-
-    @property
+    @abstractmethod
     def shape(self) -> Shape:
         """Return how many accumulators, released sums and kept noises the state holds."""
-        return self.plan.accumulators, self.plan.places, 0
+
+    @abstractmethod
+    def enter(self, state: TickState, source: Source) -> None:
+        """Open the first accumulators of an empty state, noised."""
+
+    @abstractmethod
+    def advance(
+        self, state: TickState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Add each total to a slot and close it; return the answers and their variances in steps, slot by slot."""
+
+    @abstractmethod
+    def answer(self, state: TickState) -> Answer:
+        """Return the answer after the slots closed so far, from released numbers only."""
 
     @property
     def slot_range(self) -> SlotRange:
@@ -139,31 +147,16 @@ class SlotCounter(Algorithm[CounterState]):
         """Return how many draws a released sum of one slot holds: one if a tick is one step, else two."""
         return 1 if self.one_step_ticks else 2
 
-    def begin(self, source: Source) -> CounterState:
+    def begin(self, source: Source) -> TickState:
         """Return a fresh state, already noised."""
         state = empty_state(self.shape)
         self.enter(state, source)
         return state
 
-    def enter(self, state: CounterState, source: Source) -> None:
-        """Open the first accumulators of an empty state, noised."""
-        self._transform.enter(state, source)
-
-    def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Add each total to a slot and close it; return the answers and their variances in steps, slot by slot."""
-        return self._transform.advance(state, totals, source)
-
-    def answer(self, state: CounterState) -> Answer:
-        """Return the answer after the slots closed so far, from released numbers only."""
-        places = list(self.plan.answer(state.time))
+    def total(self, state: TickState, places: list[int]) -> Answer:
+        """Return what the released sums in ``places`` add up to."""
         released = tuple(int(number) for number in state.closed[places])
         return Answer(sum(released), released, ((int(state.closed_draws[places].sum()), self.law),))
-
-    @property
-    def _transform(self) -> Transform:
-        return Transform(self.plan, self.law, self.one_step_ticks)
 
     def claim(self) -> Claim:
         """Return the exact joint loss of one look at any time and all outputs."""
@@ -196,24 +189,24 @@ class SlotCounter(Algorithm[CounterState]):
             raise NotSupported("one_step_ticks=True fills and closes a slot in one step: call ticks(values)")
         return self.slot_range.amounts(values)
 
-    def update(self, state: CounterState, batch: Amounts, source: Source) -> None:
+    def update(self, state: TickState, batch: Amounts, source: Source) -> None:
         """Add events to the open slot."""
         self._need_slots(state, 1)
         total = source.scratch.array(1, np.int64)
         np.sum(batch.values, keepdims=True, out=total)
         self.add(state, total)
 
-    def add(self, state: CounterState, total: NDArray[np.int64]) -> None:
+    def add(self, state: TickState, total: NDArray[np.int64]) -> None:
         """Add the one-element array ``total`` to every open accumulator."""
         np.add(state.open, total, out=state.open, where=state.open_draws != IDLE)
 
-    def tick(self, state: CounterState, source: Source) -> Estimate:
+    def tick(self, state: TickState, source: Source) -> Estimate:
         """Close the slot and return the estimate so far."""
         self._need_slots(state, 1)
         self.advance(state, np.zeros(1, np.int64), source)
         return self.release(state, source)
 
-    def ticks(self, state: CounterState, values: Any, source: Source) -> Estimates:
+    def ticks(self, state: TickState, values: Any, source: Source) -> Estimates:
         """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first."""
         amounts = self.slot_range.amounts(values, self.most_events)
         try:
@@ -226,7 +219,7 @@ class SlotCounter(Algorithm[CounterState]):
             value=answers / unit, standard_error=np.sqrt(variances) / unit, claim=self.claim(), name=self.label
         )
 
-    def release(self, state: CounterState, source: Source) -> Estimate:
+    def release(self, state: TickState, source: Source) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
         if state.time == 0:
             raise NotSupported(f"{type(self).__name__} releases at ticks: call tick() first")
@@ -251,7 +244,7 @@ class SlotCounter(Algorithm[CounterState]):
         """Return what the estimate is called."""
         return "count" if (self.lower, self.upper, self.fraction_bits) == (0, 1, 0) else "sum"
 
-    def refresh(self, state: CounterState, source: Source) -> None:
+    def refresh(self, state: TickState, source: Source) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered."""
         refresh_state(state, self.law, source)
 
@@ -273,7 +266,7 @@ class SlotCounter(Algorithm[CounterState]):
         """Return slots up to the horizon among which the noisiest answer is."""
         return [self.horizon or 1]
 
-    def _need_slots(self, state: CounterState, slots: int) -> None:
+    def _need_slots(self, state: TickState, slots: int) -> None:
         last = MAX_HORIZON if self.horizon is None else self.horizon
         if state.time + slots > last:
             raise BudgetExhausted(f"the horizon of {last} slots leaves {last - state.time}, got {slots}")

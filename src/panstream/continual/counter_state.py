@@ -11,7 +11,7 @@ from panstream.codec import FieldLayout, noise, noised, public
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.refresh import refresh_accumulators
 
-__all__ = ["IDLE", "CounterState", "Shape", "empty_state", "refresh_state", "state_layout"]
+__all__ = ["IDLE", "Shape", "TickState", "empty_state", "refresh_state", "state_layout"]
 
 IDLE = -1  # number of draws of an accumulator that is not open
 
@@ -20,7 +20,7 @@ Shape = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class CounterState:
+class TickState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
     open: NDArray[np.int64] = noised()  # accumulators; one that is not open holds 0
@@ -32,10 +32,10 @@ class CounterState:
     time: int = public()  # slots closed so far
 
 
-def empty_state(shape: Shape) -> CounterState:
+def empty_state(shape: Shape) -> TickState:
     """Return a state in which nothing is open and nothing was released."""
     accumulators, closed, kept = shape
-    return CounterState(
+    return TickState(
         open=np.zeros(accumulators, np.int64),
         closed=np.zeros(closed, np.int64),
         kept=np.zeros(kept, np.int64),
@@ -60,7 +60,7 @@ def state_layout(shape: Shape, horizon: int) -> dict[str, FieldLayout]:
     }
 
 
-def refresh_state(state: CounterState, law: DiscreteLaplace, source: Source) -> None:
+def refresh_state(state: TickState, law: DiscreteLaplace, source: Source) -> None:
     """Add fresh noise to every open accumulator and every kept noise."""
     for values, draws in ((state.open, state.open_draws), (state.kept, state.kept_draws)):
         is_open = draws != IDLE

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from panstream._kernels.psums import decayed_slots
 from panstream.codec import FieldLayout, public, published
 from panstream.continual.counter import MAX_HORIZON, Answer, SlotCounter
-from panstream.continual.counter_state import CounterState, Shape
+from panstream.continual.counter_state import Shape, TickState
 from panstream.continual.noise_sum import NoiseParts, error_bound
 from panstream.errors import InvalidParameter
 from panstream.randomness import Source
@@ -26,7 +26,7 @@ _CHUNK = 1 << 14
 
 
 @dataclass(slots=True)
-class DecayedState(CounterState):
+class DecayedState(TickState):
     """The open slot, the slot published last, and what is computed from outputs alone (bits of float64 numbers)."""
 
     carried: NDArray[np.int64] = published()  # the last answer, and one decayed sum per term
@@ -138,14 +138,14 @@ class DecayedSum(SlotCounter):
         power = 1.0 - exponent
         return head + (math.pow(time, power) - math.pow(exact, power)) / power
 
-    def enter(self, state: CounterState, source: Source) -> None:
+    def enter(self, state: TickState, source: Source) -> None:
         """Open the first slot."""
         if not self.one_step_ticks:
             source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = self.slot_draws - 1
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Publish every slot and decay what was published before."""
         answers, squares = np.empty(totals.size), np.empty(totals.size)
@@ -156,7 +156,7 @@ class DecayedSum(SlotCounter):
 
     def _advance(
         self,
-        state: CounterState,
+        state: TickState,
         totals: NDArray[np.int64],
         answers: NDArray[np.float64],
         squares: NDArray[np.float64],
@@ -184,7 +184,7 @@ class DecayedSum(SlotCounter):
         state.closed[:], state.closed_draws[:] = slots[size - 1 : size], int(draws[-1])
         state.time += size
 
-    def answer(self, state: CounterState) -> Answer:
+    def answer(self, state: TickState) -> Answer:
         """Return the decayed sum of what was published."""
         value, squares = (float(bits[:1].view(np.float64)[0]) for bits in (_of(state).carried, _of(state).spread))
         return Answer(value, (int(state.closed[0]),), ((squares, self.law),))
@@ -195,7 +195,7 @@ class DecayedSum(SlotCounter):
         return "decayed sum"
 
 
-def _of(state: CounterState) -> DecayedState:
+def _of(state: TickState) -> DecayedState:
     assert isinstance(state, DecayedState)
     return state
 

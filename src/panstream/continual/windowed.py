@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels.psums import most_window_nodes, window_draws, window_node, window_slots
 from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import CounterState, Shape
+from panstream.continual.counter_state import Shape, TickState
 from panstream.continual.noise_sum import NoiseParts, error_bound
 from panstream.errors import InvalidParameter
 from panstream.privacy.psums import window_levels
@@ -83,7 +83,7 @@ class WindowedSum(SlotCounter):
             return SlotCounter.error(self, beta=beta, ticks=ticks)
         return error_bound(beta, ((2 * _most_nodes(self.window), self.law),)) / (1 << self.fraction_bits)
 
-    def enter(self, state: CounterState, source: Source) -> None:
+    def enter(self, state: TickState, source: Source) -> None:
         """Open the first node of every level."""
         for level in range(self.memberships):
             bare = self.one_step_ticks and (level == 0 or self.window == 1)
@@ -92,7 +92,7 @@ class WindowedSum(SlotCounter):
             state.open_draws[level] = 0 if bare else 1
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Close the slots one after the other."""
         answers, draws = np.empty(totals.size), np.empty(totals.size)
@@ -119,11 +119,9 @@ class WindowedSum(SlotCounter):
             state.time += size
         return answers, draws * self.law.variance
 
-    def answer(self, state: CounterState) -> Answer:
+    def answer(self, state: TickState) -> Answer:
         """Return the nodes that cover the window."""
-        places = [place for place, _, _ in window_cover(state.time, self.window)]
-        released = tuple(int(number) for number in state.closed[places])
-        return Answer(sum(released), released, ((int(state.closed_draws[places].sum()), self.law),))
+        return self.total(state, [place for place, _, _ in window_cover(state.time, self.window)])
 
     @property
     def label(self) -> str:

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream._kernels.psums import binary_slots, binary_starts
-from panstream.continual.counter import SlotCounter
-from panstream.continual.counter_state import CounterState
+from panstream.continual.counter_state import TickState
 from panstream.continual.noise_sum import NoiseParts
-from panstream.papers.intrusion_transform import Closing, Opening
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
 from panstream.privacy.psums import binary_levels
 from panstream.randomness import Source
 
@@ -55,7 +54,7 @@ class DyadicPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BinaryMechanism(SlotCounter):
+class BinaryMechanism(PartialSums):
     """A running sum over at most ``horizon`` slots from dyadic partial sums, each with its own noisy accumulator.
 
     Privacy
@@ -107,7 +106,7 @@ class BinaryMechanism(SlotCounter):
         return [time for time in (last, *cleared) if time > 0]
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Do what the transform does with the dyadic plan, in one loop over the slots."""
         answers, draws = np.empty(totals.size), np.empty(totals.size)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels.psums import segment_slots, segment_starts
 from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import CounterState, Shape
+from panstream.continual.counter_state import Shape, TickState
 from panstream.continual.noise_sum import NoiseParts
 from panstream.privacy.psums import event_counter_memberships, segment_levels
 from panstream.randomness import Source
@@ -63,13 +63,13 @@ class EventCounter(SlotCounter):
         """Return the count's draw and one for each running segment."""
         return ((1 + self.shape[2], self.law),)
 
-    def enter(self, state: CounterState, source: Source) -> None:
+    def enter(self, state: TickState, source: Source) -> None:
         """Start a count as noise."""
         source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Add up the slots; draw the noise of segments that begin, publish, erase that of segments that end."""
         answers, draws = np.empty(totals.size), np.empty(totals.size)
@@ -93,7 +93,7 @@ class EventCounter(SlotCounter):
             state.time += size
         return answers, draws * self.law.variance
 
-    def answer(self, state: CounterState) -> Answer:
+    def answer(self, state: TickState) -> Answer:
         """Return the last output."""
         last = int(state.closed[0])
         return Answer(last, (last,), ((int(state.closed_draws[0]), self.law),))

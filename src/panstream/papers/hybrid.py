@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithm import find
 from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import IDLE, CounterState, Shape, refresh_state
+from panstream.continual.counter_state import IDLE, Shape, TickState, refresh_state
 from panstream.continual.noise_sum import NoiseParts
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.papers.binary import BinaryMechanism
@@ -107,12 +107,12 @@ class HybridMechanism(SlotCounter):
         inner = [(1 << n) + at for n in range(1, last.bit_length()) for at in self.epoch(n).worst_times()]
         return [time for time in (last, *inner) if time <= last]
 
-    def enter(self, state: CounterState, source: Source) -> None:
+    def enter(self, state: TickState, source: Source) -> None:
         """Start the logarithmic mechanism; the first two slots have no bounded one."""
         self.logarithmic.enter(_outer(state), source)
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give all slots to the logarithmic mechanism, and those within epochs to their bounded counter too."""
         answers, variances = self.logarithmic.advance(_outer(state), totals, source)
@@ -135,7 +135,7 @@ class HybridMechanism(SlotCounter):
                 _forget(state, released=False)
         return answers, variances
 
-    def answer(self, state: CounterState) -> Answer:
+    def answer(self, state: TickState) -> Answer:
         """Return the sum up to the last power of two and the sum since."""
         outer = self.logarithmic.answer(_outer(state))
         number, since = _epoch_of(state.time)
@@ -144,17 +144,17 @@ class HybridMechanism(SlotCounter):
         inner = self.epoch(number).answer(self._inner(state, number))
         return Answer(outer.value + inner.value, outer.released + inner.released, (*outer.parts, *inner.parts))
 
-    def refresh(self, state: CounterState, source: Source) -> None:
+    def refresh(self, state: TickState, source: Source) -> None:
         """Add fresh noise to every open accumulator of both mechanisms."""
         refresh_state(_outer(state), self.logarithmic.law, source)
         number = _epoch_of(state.time)[0]
         if number > 0:
             refresh_state(self._inner(state, number), self.epoch(number).law, source)
 
-    def _inner(self, state: CounterState, number: int) -> CounterState:
+    def _inner(self, state: TickState, number: int) -> TickState:
         """Return the bounded counter's part of the state, as views."""
         accumulators, closed, kept = self.epoch(number).shape
-        return CounterState(
+        return TickState(
             open=state.open[1 : 1 + accumulators],
             closed=state.closed[1 : 1 + closed],
             kept=state.kept[:kept],
@@ -190,9 +190,9 @@ def _epoch_of(time: int) -> tuple[int, int]:
     return number, time - (1 << number) if time else 0
 
 
-def _outer(state: CounterState) -> CounterState:
+def _outer(state: TickState) -> TickState:
     """Return the logarithmic mechanism's part of the state, as views."""
-    return CounterState(
+    return TickState(
         open=state.open[:1],
         closed=state.closed[:1],
         kept=state.kept[:0],
@@ -203,7 +203,7 @@ def _outer(state: CounterState) -> CounterState:
     )
 
 
-def _forget(state: CounterState, *, released: bool) -> None:
+def _forget(state: TickState, *, released: bool) -> None:
     """Close every accumulator of the epoch that is over, and forget its released sums too if asked."""
     state.open[1:] = 0
     state.open_draws[1:] = IDLE

@@ -7,14 +7,14 @@ by the noise of its release. So one look and all outputs together lose what the 
 Initial noise alone would not do: release minus state shows what came in between. A sum of a single slot that is filled
 and closed in one step never meets an intruder and needs no initial noise.
 
-To make a mechanism of your own pan-private, subclass :class:`panstream.continual.counter.SlotCounter` and give it the
-``plan`` and its ``memberships``.
+To make a mechanism of your own pan-private, subclass :class:`PartialSums` and give it the ``plan`` and its ``memberships``.
 
 Reference: "Private Aggregate Computations on Streams", section 2.4.4, Theorem 2, with the fresh noise at release.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,10 +22,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.continual.counter_state import IDLE, CounterState
+from panstream.continual.counter import Answer, SlotCounter
+from panstream.continual.counter_state import IDLE, Shape, TickState
 from panstream.randomness import DiscreteLaplace, Source
 
-__all__ = ["Closing", "Opening", "PSums", "Transform", "count_memberships"]
+__all__ = ["Closing", "Opening", "PartialSums", "Plan", "Transform"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Closing:
     adds: bool = False
 
 
-class PSums(Protocol):
+class Plan(Protocol):
     """A plan of partial sums over slots 1, 2, 3, ..."""
 
     @property
@@ -75,16 +76,16 @@ class PSums(Protocol):
 class Transform:
     """A plan with noise: ``law`` at every start and at every release."""
 
-    plan: PSums
+    plan: Plan
     law: DiscreteLaplace
     one_step_ticks: bool
 
-    def enter(self, state: CounterState, source: Source) -> None:
+    def enter(self, state: TickState, source: Source) -> None:
         """Open the first sums of an empty state."""
         self._open(state, 1, source)
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Add each total to a slot and close it; return the answers and their variances, slot by slot."""
         answers, variances = np.empty(totals.size), np.empty(totals.size)
@@ -99,7 +100,7 @@ class Transform:
             variances[row] = float(state.closed_draws[places].sum()) * self.law.variance
         return answers, variances
 
-    def _open(self, state: CounterState, slot: int, source: Source) -> None:
+    def _open(self, state: TickState, slot: int, source: Source) -> None:
         for opening in self.plan.opens(slot):
             at = opening.accumulator
             bare = self.one_step_ticks and opening.slots == 1
@@ -108,7 +109,7 @@ class Transform:
                 source.add_discrete_laplace(state.open[at : at + 1], self.law)
             state.open_draws[at] = 0 if bare else 1
 
-    def _close(self, state: CounterState, closing: Closing, source: Source) -> None:
+    def _close(self, state: TickState, closing: Closing, source: Source) -> None:
         at, place = closing.accumulator, closing.place
         source.add_discrete_laplace(state.open[at : at + 1], self.law)
         if not closing.adds:
@@ -118,12 +119,35 @@ class Transform:
         state.open[at], state.open_draws[at] = 0, IDLE
 
 
-def count_memberships(plan: PSums, slots: int) -> int:
-    """Return in how many sums that close within ``slots`` one slot lies at most, by walking through the plan."""
-    closed = np.zeros(slots + 1, np.int64)
-    since: dict[int, int] = {}
-    for slot in range(1, slots + 1):
-        since |= {opening.accumulator: slot for opening in plan.opens(slot)}
-        for closing in plan.closes(slot):
-            closed[since.pop(closing.accumulator) : slot + 1] += 1
-    return int(closed.max())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialSums(SlotCounter):
+    """Base of the counters that are a plan of partial sums, with the transform applied."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Return the sums that are kept."""
+
+    @property
+    def shape(self) -> Shape:
+        """Return the plan's accumulators and places."""
+        return self.plan.accumulators, self.plan.places, 0
+
+    @property
+    def transform(self) -> Transform:
+        """Return the plan with its noise."""
+        return Transform(self.plan, self.law, self.one_step_ticks)
+
+    def enter(self, state: TickState, source: Source) -> None:
+        """Open the first sums."""
+        self.transform.enter(state, source)
+
+    def advance(
+        self, state: TickState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Close the slots one by one."""
+        return self.transform.advance(state, totals, source)
+
+    def answer(self, state: TickState) -> Answer:
+        """Add up the places that the plan names."""
+        return self.total(state, list(self.plan.answer(state.time)))

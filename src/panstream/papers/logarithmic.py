@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.continual.counter import SlotCounter
-from panstream.continual.counter_state import CounterState
+from panstream.continual.counter_state import TickState
 from panstream.continual.noise_sum import NoiseParts
-from panstream.papers.intrusion_transform import Closing, Opening
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
 from panstream.randomness import Source
 
 __all__ = ["DoublingPlan", "LogarithmicMechanism"]
@@ -41,7 +40,7 @@ class DoublingPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogarithmicMechanism(SlotCounter):
+class LogarithmicMechanism(PartialSums):
     """The sum up to the last power of two, for a stream of any length.
 
     An answer changes at slots 1, 2, 4, 8, ...; in between the last one stands. See :class:`HybridMechanism` for
@@ -88,7 +87,7 @@ class LogarithmicMechanism(SlotCounter):
         return ((2 * sums - (min(sums, 2) if self.one_step_ticks else 0), self.law),)
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Do what the transform does with doubling sums, from one power of two to the next at a time."""
         answers, variances = np.empty(totals.size), np.empty(totals.size)
@@ -107,6 +106,6 @@ class LogarithmicMechanism(SlotCounter):
             done = piece.stop
             if done < totals.size:
                 last = slice(done, done + 1)
-                answers[last], variances[last] = self._transform.advance(state, totals[last], source)
+                answers[last], variances[last] = self.transform.advance(state, totals[last], source)
                 done += 1
         return answers, variances

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import CounterState, Shape
+from panstream.continual.counter_state import Shape, TickState
 from panstream.continual.noise_sum import NoiseParts
-from panstream.papers.intrusion_transform import Closing, Opening
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
 from panstream.randomness import Source
 
 __all__ = ["SimpleCounterI", "SimpleCounterII", "SlotPlan"]
@@ -59,13 +59,13 @@ class SimpleCounterI(SlotCounter):
         """Return the start and the output's own draw."""
         return ((2, self.law),)
 
-    def enter(self, state: CounterState, source: Source) -> None:
+    def enter(self, state: TickState, source: Source) -> None:
         """Start a sum as noise."""
         source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Add up the slots and publish each sum with fresh noise."""
         outputs = source.scratch.array(totals.size, np.int64)
@@ -78,7 +78,7 @@ class SimpleCounterI(SlotCounter):
         state.time += totals.size
         return outputs.astype(np.float64), np.full(totals.size, float(state.closed_draws[0]) * self.law.variance)
 
-    def answer(self, state: CounterState) -> Answer:
+    def answer(self, state: TickState) -> Answer:
         """Return the last output."""
         last = int(state.closed[0])
         return Answer(last, (last,), ((int(state.closed_draws[0]), self.law),))
@@ -105,7 +105,7 @@ class SlotPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleCounterII(SlotCounter):
+class SimpleCounterII(PartialSums):
     """A running sum of noisy slots.
 
     Privacy
@@ -143,7 +143,7 @@ class SimpleCounterII(SlotCounter):
         return ((self.slot_draws * time, self.law),)
 
     def advance(
-        self, state: CounterState, totals: NDArray[np.int64], source: Source
+        self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Do what the transform does with one sum per slot, for all slots at once."""
         size = totals.size
