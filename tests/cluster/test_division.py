@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from conformance.specimens import specimens
 from panstream.catalogue import ALGORITHMS
 from panstream.cluster import division
 from panstream.cluster.messages import Outgoing, take
@@ -18,10 +19,9 @@ from panstream.distinct.bitmap import Bitmap
 from panstream.packed import number_of_ones, unpacked
 from panstream.randomness import Source
 from panstream.testing.checks import Specimen
-from panstream.testing.sources import ZeroNoiseSource
-from panstream.testing.specimens import specimens
 from panstream.turnstile.legendre import LegendreCounter
 from statistical import ALPHA
+from zero_noise import ZeroNoiseSource
 
 SPECIMENS = specimens()
 DIVIDED = [specimen for specimen in SPECIMENS if division.division_of(specimen.algorithm) is not None]

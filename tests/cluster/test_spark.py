@@ -5,7 +5,7 @@ import pyarrow as pa
 from panstream.cluster import spark
 from panstream.distinct.bitmap import Bitmap
 from panstream.randomness import Source
-from panstream.testing.sources import ZeroNoiseSource
+from zero_noise import ZeroNoiseSource
 
 
 def test_partitions_make_up_the_state_of_all_rows() -> None:

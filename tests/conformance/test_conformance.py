@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.specimens import specimens
 from panstream import OptBern
 from panstream.catalogue import ALGORITHMS
 from panstream.density.presence import Presence, PresenceBatch, PresenceState
 from panstream.randomness import Source
 from panstream.testing import checks
 from panstream.testing.checks import CHECKS, Specimen
-from panstream.testing.specimens import specimens
 
 SPECIMENS = specimens()
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.strip("_"))
 @pytest.mark.parametrize("specimen", SPECIMENS, ids=str)
 def test_conformance(specimen: Specimen, check: Callable[[Specimen], None]) -> None:
     check(specimen)
@@ -75,11 +75,11 @@ class HalfApplied(Broken):
 @pytest.mark.parametrize(
     ("broken", "check"),
     [
-        (StartsClear, checks.check_start_is_already_noised),
-        (Undeclared, checks.check_state_fields_are_declared),
-        (Forgetful, checks.check_further_release_is_refused),
-        (Optimist, checks.check_error_bound_covers),
-        (HalfApplied, checks.check_errors_are_free_of_data),
+        (StartsClear, checks._start_is_already_noised),
+        (Undeclared, checks._state_fields_are_declared),
+        (Forgetful, checks._further_release_is_refused),
+        (Optimist, checks._error_bound_covers),
+        (HalfApplied, checks._errors_are_free_of_data),
     ],
 )
 def test_the_suite_catches(broken: type[Any], check: Callable[[Specimen], None]) -> None:
@@ -93,5 +93,5 @@ def test_the_suite_catches(broken: type[Any], check: Callable[[Specimen], None])
 def test_a_noisy_zero_noise_build_is_caught() -> None:
     specimen = replace(SPECIMENS[0], noiseless=OptBern(universe=400, epsilon=1.0))
     with pytest.raises(AssertionError):
-        checks.check_zero_noise_is_exact(specimen)
+        checks._zero_noise_is_exact(specimen)
     assert SPECIMENS[0].noiseless.claim().epsilon == math.inf

@@ -7,7 +7,7 @@ from continual.tree_twin import TwinTree
 from panstream.continual.epochs import EPOCHS, MOST_SLOTS, epoch_noise, epoch_of, epoch_shape
 from panstream.continual.tree import KaryTree
 from panstream.errors import InvalidParameter
-from panstream.testing.sources import ZeroNoiseSource
+from zero_noise import ZeroNoiseSource
 
 
 @pytest.mark.parametrize("one_step_ticks", [True, False])

@@ -21,7 +21,8 @@ from panstream.papers.event_counter import EventCounter
 from panstream.papers.hybrid import HybridMechanism
 from panstream.papers.logarithmic import LogarithmicMechanism
 from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
-from panstream.testing.linear import ScriptedSource, linear_views
+from panstream.testing.linear import linear_views
+from panstream.testing.sources import ScriptedSource
 
 SLOTS = 13
 COUNTERS = {

@@ -17,7 +17,7 @@ from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, Invali
 from panstream.estimate import Estimate
 from panstream.randomness import SeededSource, Source
 from panstream.testing.enumerate import refresh, snapshot, tick, update
-from panstream.testing.linear import ScriptedSource
+from panstream.testing.sources import ScriptedSource
 from statistical import ALPHA
 
 SCRIPT = {draw: (draw * 7919) % 201 - 100 for draw in range(100_000)}

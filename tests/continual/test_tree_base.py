@@ -11,7 +11,7 @@ from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.continual.tree import KaryTree
 from panstream.errors import InvalidParameter
 from panstream.randomness import SeededSource
-from panstream.testing.sources import ZeroNoiseSource
+from zero_noise import ZeroNoiseSource
 
 SMALLEST = 2.0**-42  # of the rates that are drawn to within a thousandth
 

@@ -12,8 +12,9 @@ from continual.linear_view import cheapest_move
 from panstream.papers.intrusion_transform import Plan
 from panstream.testing.enumerate import Step, refresh, tick
 from panstream.testing.enumerate import update as update_step
-from panstream.testing.linear import LinearView, ScriptedSource, linear_views
+from panstream.testing.linear import LinearView, linear_views
 from panstream.testing.linear import ticks as ticks_step
+from panstream.testing.sources import ScriptedSource
 
 __all__ = [
     "ScriptedSource",

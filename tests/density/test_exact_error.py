@@ -10,7 +10,7 @@ from exact_law import ReleaseLaw, bits, sampled
 from panstream.density.cropped_mean import CroppedMean, CroppedState
 from panstream.density.optbern import OptBern
 from panstream.estimate import Estimate
-from panstream.testing.linear import ScriptedSource
+from panstream.testing.sources import ScriptedSource
 
 USERS = 150
 

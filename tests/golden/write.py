@@ -13,14 +13,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.links import LocalLink
-from panstream.engine.config import load_config
-from panstream.engine.engine import Engine
-from panstream.engine.run import feed
-from panstream.testing.specimens import specimens
-
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # the specimens belong to the tests
+
+from conformance.specimens import specimens  # noqa: E402
+from panstream.cluster.coordinator import ClusterEngine  # noqa: E402
+from panstream.cluster.links import LocalLink  # noqa: E402
+from panstream.engine.config import load_config  # noqa: E402
+from panstream.engine.engine import Engine  # noqa: E402
+from panstream.engine.run import feed  # noqa: E402
 
 
 def write_states(directory: Path) -> None:

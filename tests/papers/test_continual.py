@@ -16,7 +16,7 @@ from panstream.papers.continual_simple import PublishedPointNoise, PublishedSimp
 from panstream.papers.literal_counters import LiteralState
 from panstream.privacy.psums import published_binary_loss
 from panstream.randomness import SeededSource
-from panstream.testing.sources import ZeroNoiseSource
+from zero_noise import ZeroNoiseSource
 
 EPSILON = 0.6
 COUNTERS = [PublishedBinary, PublishedInitialNoise, PublishedHybrid, PublishedSimpleCounterI, PublishedPointNoise]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conformance.specimens import specimens
 from panstream.errors import InvalidParameter
 from panstream.networks import PrivBayes, TreeNetwork
 from panstream.privacy import tables
@@ -17,7 +18,6 @@ from panstream.privacy.psums import psum_kappa
 from panstream.privacy.split import density_split
 from panstream.privacy.turnstile import counter_split, profile_split
 from panstream.testing.checks import Specimen
-from panstream.testing.specimens import specimens
 
 FORMS: dict[str, Callable[[float], Any]] = {
     "bitmap_split": lambda epsilon: bitmap_split(epsilon, 64, 4, 100.0, announced=1),

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from conformance.specimens import specimens
 from panstream import Bitmap, CroppedMean, HeavyFraction, LegendreCounter, OptBern, QuantisedLaplace, TogglingBitmap
 from panstream.algorithm import Algorithm
 from panstream.codec import FieldLayout, noised, public
@@ -18,7 +19,6 @@ from panstream.privacy import Claim
 from panstream.randomness import Source
 from panstream.testing.adaptive import Choices, adaptive_delta, adaptive_loss, fixed_delta
 from panstream.testing.enumerate import Enumerator, Step, refresh, release, tick, update, worlds
-from panstream.testing.specimens import specimens
 
 NOTHING, COMES, TWICE = update([]), update([0]), update([0, 0])
 

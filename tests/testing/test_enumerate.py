@@ -15,8 +15,9 @@ from panstream.estimate import Estimate
 from panstream.privacy import Claim
 from panstream.randomness import Coin, DiscreteLaplace, Source
 from panstream.testing.enumerate import Enumerator, release, snapshot, update, worlds
-from panstream.testing.sources import ImpulseSource, ZeroNoiseSource, outcomes
+from panstream.testing.sources import ScriptedSource, outcomes
 from statistical import assert_fits
+from zero_noise import ZeroNoiseSource
 
 THIRD = Coin((1 << 64) // 3)
 
@@ -116,18 +117,18 @@ def test_misuse_is_named() -> None:
         Enumerator(algorithm, window=(0, 1)).joint_loss([(update([0]),), ()])
 
 
-def test_impulse_source_moves_one_draw() -> None:
+def test_a_script_moves_one_draw() -> None:
     for impulse in (None, 0, 1, 2):
-        source = ImpulseSource(impulse)
+        source = ScriptedSource({} if impulse is None else {impulse: 1})
         values = np.zeros(2, np.int64)
         source.add_discrete_laplace(values, DiscreteLaplace.at_most(0.5))
         source.add_discrete_laplace(values[:1], DiscreteLaplace.at_most(0.25))
         assert values.tolist() == {None: [0, 0], 0: [1, 0], 1: [0, 1], 2: [1, 0]}[impulse]
         assert source.kappas == [0.5, 0.5, 0.25]
     with pytest.raises(TypeError, match="no place"):
-        ImpulseSource().bernoulli(THIRD, 1)
+        ScriptedSource({}).bernoulli(THIRD, 1)
     with pytest.raises(TypeError, match="no place"):
-        ImpulseSource().uniform_below(2, 1)
+        ScriptedSource({}).uniform_below(2, 1)
 
 
 def test_zero_noise_source_shows_the_likelier_side() -> None:

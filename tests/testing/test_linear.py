@@ -12,7 +12,8 @@ from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.testing.enumerate import refresh, tick, update
-from panstream.testing.linear import ScriptedSource, linear_views, ticks
+from panstream.testing.linear import linear_views, ticks
+from panstream.testing.sources import ScriptedSource
 
 LAW = DiscreteLaplace.at_most(0.25)
 

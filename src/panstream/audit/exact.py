@@ -20,7 +20,7 @@ from panstream.audit.case import Measured, Trial
 from panstream.audit.observe import observed, seen_as, view_numbers
 from panstream.audit.words import told_look, told_streams, told_view
 from panstream.errors import MissingExtra
-from panstream.testing.enumerate import Enumerator, Loss, Step, World
+from panstream.testing.enumerate import Enumerator, JointLoss, Step, World
 from panstream.testing.linear import LinearView, Published, linear_views, published_numbers
 
 __all__ = ["Enumeration", "LinearProgram", "Scenario", "gaussian_loss"]
@@ -49,14 +49,14 @@ class Enumeration:
     def __call__(self) -> Measured:
         """Return the largest loss over the scenarios, with its witness."""
         enumerator = Enumerator(self.algorithm, window=self.window)
-        worst = Loss(ratio=Fraction(1))
+        worst = JointLoss(ratio=Fraction(1))
         for scenario in self.scenarios:
             for streams in [scenario.streams] if scenario.streams else scenario.pairs:
                 found = enumerator.joint_loss(streams, scenario.looks)
                 worst = found if worst < found else worst
         return Measured(loss=worst.epsilon, witness=_words(worst), trial=self._trial(enumerator, worst))
 
-    def _trial(self, enumerator: Enumerator, worst: Loss) -> Trial | None:
+    def _trial(self, enumerator: Enumerator, worst: JointLoss) -> Trial | None:
         """Return the test for the worst pair: whether the view is one of those whose ratio is the largest."""
         if worst.worlds is None:
             return None
@@ -75,7 +75,7 @@ class Enumeration:
         return Trial(event=f"one of {len(wanted)} views, such as {told_view(worst.view)}", happens=happens)
 
 
-def _words(loss: Loss) -> str:
+def _words(loss: JointLoss) -> str:
     if loss.worlds is None:
         return ""
     return f"{told_streams(loss.worlds)}; {told_look(loss.look)}; {told_view(loss.view)}"

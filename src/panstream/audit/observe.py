@@ -15,7 +15,8 @@ from panstream.algorithm import Monitor
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate
 from panstream.testing.enumerate import Step, snapshot
-from panstream.testing.linear import Published, ScriptedSource
+from panstream.testing.linear import Published
+from panstream.testing.sources import ScriptedSource
 
 __all__ = ["observed", "seen_as", "stolen", "view_numbers"]
 

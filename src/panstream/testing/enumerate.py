@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.testing.sources import outcomes
 
-__all__ = ["Enumerator", "Loss", "Step", "World", "refresh", "release", "tick", "update", "worlds"]
+__all__ = ["Enumerator", "JointLoss", "Step", "World", "refresh", "release", "tick", "update", "worlds"]
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,16 @@ class Step:
     verb: str
     arguments: tuple[tuple[str, Any], ...] = ()
 
+    def given(self) -> dict[str, Any]:
+        """Return the arguments by name, lists as lists again."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self.arguments}
+
+    def call(self, function: Callable[..., ResultT]) -> ResultT:
+        """Call ``algorithm.batch`` or ``monitor.update`` with the arguments; ids go by position, whatever they are called there."""
+        given = self.given()
+        ids = (given.pop("ids"),) if "ids" in given else ()
+        return function(*ids, **given)
+
 
 World = tuple[Step, ...]
 Key = tuple[Any, ...]
@@ -40,7 +52,8 @@ Key = tuple[Any, ...]
 def update(ids: Any = None, **keywords: Any) -> Step:
     """Return an update step; ``ids`` and keywords are passed to ``algorithm.batch``."""
     given = {"ids": ids, **keywords} if ids is not None else keywords
-    return Step("update", tuple((name, _frozen(value)) for name, value in given.items()))
+    frozen = {name: tuple(value) if isinstance(value, list | range) else value for name, value in given.items()}
+    return Step("update", tuple(frozen.items()))
 
 
 def release() -> Step:
@@ -69,7 +82,7 @@ def worlds(slots: Sequence[Step | None], actions: Iterable[Step]) -> list[World]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class JointLoss:
     """The largest log-ratio found, and the pair of streams and the view that show it."""
 
     ratio: Fraction | None  # None where one stream makes a view impossible that the other can show
@@ -84,7 +97,7 @@ class Loss:
             return math.inf
         return math.log(self.ratio.numerator) - math.log(self.ratio.denominator)
 
-    def __lt__(self, other: Loss) -> bool:
+    def __lt__(self, other: JointLoss) -> bool:
         return self.ratio is not None and (other.ratio is None or self.ratio < other.ratio)
 
 
@@ -123,15 +136,15 @@ class Enumerator:
             _add(views, view, weight)
         return views
 
-    def joint_loss(self, streams: Sequence[World], looks: Iterable[int | None] | None = None) -> Loss:
+    def joint_loss(self, streams: Sequence[World], looks: Iterable[int | None] | None = None) -> JointLoss:
         """Return the loss between any two of ``streams``, one look anywhere (or none at all)."""
-        worst = Loss(ratio=Fraction(1))
+        worst = JointLoss(ratio=Fraction(1))
         for look in self._looks(streams, looks):
             laws = [self.view_law(world, look) for world in streams]
             for view in set().union(*laws):
                 weights = [law.get(view, Fraction(0)) for law in laws]
                 high, low = max(weights), min(weights)
-                found = Loss(
+                found = JointLoss(
                     ratio=high / low if low else None,
                     worlds=(streams[weights.index(high)], streams[weights.index(low)]),
                     look=look,
@@ -140,7 +153,7 @@ class Enumerator:
                 worst = found if worst < found else worst
         return worst
 
-    def pair_loss(self, pairs: Iterable[tuple[World, World]], looks: Iterable[int | None] | None = None) -> Loss:
+    def pair_loss(self, pairs: Iterable[tuple[World, World]], looks: Iterable[int | None] | None = None) -> JointLoss:
         """Return the loss over the given pairs only: for replace adjacency, or a single suspicion."""
         return max(
             (self.joint_loss(pair, looks) for pair in pairs),
@@ -165,12 +178,12 @@ class Enumerator:
     def _run(self, key: Key, step: Step, source: Source) -> tuple[Any, Key]:
         state = copy.deepcopy(self._states[key])
         if step.verb == "update":
-            arguments = {name: _thawed(value) for name, value in step.arguments}
-            ids = (arguments.pop("ids"),) if "ids" in arguments else ()
-            self.algorithm.update(state, self.algorithm.batch(*ids, **arguments), source)
+            self.algorithm.update(state, step.call(self.algorithm.batch), source)
             return state, ()
         result = getattr(self.algorithm, step.verb)(state, source)
-        return state, (_published(result),) if isinstance(result, Estimate) else ()
+        if not isinstance(result, Estimate):
+            return state, ()
+        return state, (("release", result.released, float(result.value), float(result.standard_error)),)
 
     def remember(self, state: Any) -> Key:
         """Return the key under which a state is kept for :meth:`moves`."""
@@ -188,21 +201,9 @@ def snapshot(state: Any) -> Key:
     )
 
 
-def _published(estimate: Estimate) -> Key:
-    return ("release", estimate.released, float(estimate.value), float(estimate.standard_error))
-
-
 def _seen(law: dict[tuple[Key, Key], Fraction]) -> dict[tuple[Key, Key], Fraction]:
     return {((*view, key), key): weight for (view, key), weight in law.items()}
 
 
 def _add(law: dict[Any, Fraction], key: Any, weight: Fraction) -> None:
     law[key] = law.get(key, Fraction(0)) + weight
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | range) else value
-
-
-def _thawed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

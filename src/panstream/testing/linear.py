@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 from panstream.codec import role_of
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimates
-from panstream.randomness import DiscreteLaplace
 from panstream.testing.enumerate import Step
-from panstream.testing.sources import ImpulseSource
+from panstream.testing.sources import ScriptedSource
 
-__all__ = ["LinearView", "ScriptedSource", "linear_views", "published_numbers", "ticks"]
+__all__ = ["LinearView", "linear_views", "private_numbers", "published_numbers", "ticks"]
 
 Numbers = NDArray[np.float64]
 Published = Callable[[Any, Any], Numbers]
@@ -38,23 +37,6 @@ Published = Callable[[Any, Any], Numbers]
 def ticks(values: Sequence[float]) -> Step:
     """Return a step that fills and closes one slot per value."""
     return Step("ticks", (("values", tuple(values)),))
-
-
-class ScriptedSource(ImpulseSource):
-    """Adds given numbers instead of noise, draw by draw; draws that are not named add nothing."""
-
-    __slots__ = ("script",)
-
-    def __init__(self, script: Mapping[int, int]) -> None:
-        super().__init__()
-        self.script = script
-
-    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Add what the script says and record the decay rates."""
-        flat = values.reshape(-1)
-        for i in range(flat.size):
-            flat[i] += self.script.get(len(self.kappas), 0)
-            self.kappas.append(law.kappa)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,23 +104,21 @@ def _run(algorithm: Any, world: Sequence[Step], script: Mapping[int, int], publi
     source = ScriptedSource(script)
     state = algorithm.begin(source)
     shown: list[Numbers] = []
-    states = [_private(state)]
+    states = [private_numbers(state)]
     for step in world:
-        given = {name: list(value) if isinstance(value, tuple) else value for name, value in step.arguments}
-        first = (given.pop("ids"),) if "ids" in given else ()
         if step.verb == "update":
-            algorithm.update(state, algorithm.batch(*first, **given), source)
+            algorithm.update(state, step.call(algorithm.batch), source)
         elif step.verb == "refresh":
-            shown.append(_private(state))
+            shown.append(private_numbers(state))
             algorithm.refresh(state, source)
         else:
-            result = getattr(algorithm, step.verb)(state, *given.values(), source)
+            result = getattr(algorithm, step.verb)(state, *step.given().values(), source)
             shown.append(published(state, result))
-        states.append(_private(state))
+        states.append(private_numbers(state))
     return _Run(np.concatenate(shown) if shown else np.zeros(0), states, source.kappas)
 
 
-def _private(state: Any) -> Numbers:
+def private_numbers(state: Any) -> Numbers:
     """Return every number of the state that is not public."""
     hidden = [
         getattr(state, declared.name) for declared in fields(state) if role_of(declared) not in ("public", "published")

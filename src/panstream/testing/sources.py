@@ -1,8 +1,8 @@
-"""Sources for tests: walk through every outcome, inject one unit of noise, or draw no noise at all."""
+"""Sources that say what is drawn: walk through every outcome, or put given numbers in place of noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import TypeVar
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from panstream.randomness import Coin, DiscreteLaplace, Source
 
-__all__ = ["ImpulseSource", "InstrumentedSource", "ZeroNoiseSource", "outcomes"]
+__all__ = ["ScriptedSource", "outcomes"]
 
 ResultT = TypeVar("ResultT")
 
 
-class InstrumentedSource(Source):
+class _BranchingSource(Source):
     """Follows a script of choices and keeps the exact probability of the path taken.
 
     Discrete Laplace noise is infinite; since it is only ever added to integers, the *sums* are enumerated over
@@ -74,7 +74,7 @@ def outcomes(step: Callable[[Source], ResultT], window: tuple[int, int] = (0, 0)
     """Run ``step`` once for every possible sequence of draws; yield (exact probability, what it returned)."""
     path: list[int] = []
     while True:
-        source = InstrumentedSource(path, window)
+        source = _BranchingSource(path, window)
         result = step(source)
         yield source.probability, result
         while path and path[-1] + 1 == source.options[len(path) - 1]:
@@ -84,27 +84,27 @@ def outcomes(step: Callable[[Source], ResultT], window: tuple[int, int] = (0, 0)
         path[-1] += 1
 
 
-class ImpulseSource(Source):
-    """No noise, except one unit at the given draw: shows what each draw does to every later view.
+class ScriptedSource(Source):
+    """Adds given numbers instead of noise, draw by draw; draws that are not named add nothing.
 
-    ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps.
+    ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps. One unit at one draw shows what
+    this draw does to every later view.
     """
 
-    __slots__ = ("impulse", "kappas")
+    __slots__ = ("kappas", "script")
 
     is_secure = False
 
-    def __init__(self, impulse: int | None = None) -> None:
+    def __init__(self, script: Mapping[int, int]) -> None:
         super().__init__()
-        self.impulse = impulse
+        self.script = script
         self.kappas: list[float] = []
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Add 1 if this is the chosen draw, and nothing otherwise."""
+        """Add what the script says and record the decay rates."""
         flat = values.reshape(-1)
         for i in range(flat.size):
-            if len(self.kappas) == self.impulse:
-                flat[i] += 1
+            flat[i] += self.script.get(len(self.kappas), 0)
             self.kappas.append(law.kappa)
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
@@ -114,24 +114,3 @@ class ImpulseSource(Source):
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Refuse: an algorithm that draws uniform numbers has no view matrix."""
         raise TypeError("uniform draws have no place in a linear view")
-
-
-class ZeroNoiseSource(Source):
-    """No noise: coins show their likelier side, uniform draws are 0. For exact twins of noisy code."""
-
-    __slots__ = ()
-
-    is_secure = False
-
-    def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Show 1 where 1 is likelier than 0."""
-        coins = np.empty(size, np.uint8) if out is None else out[:size]
-        coins.fill(2 * coin.threshold > 1 << 64)
-        return coins
-
-    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
-        """Draw zeros."""
-        return np.zeros(size, np.int64)
-
-    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
-        """Add nothing."""

@@ -1,10 +1,10 @@
 """A specimen of every shipped algorithm, for the conformance suite and the audit."""
 
+from conformance.specimens.continual import continual_specimens
+from conformance.specimens.density import density_specimens
+from conformance.specimens.distinct import distinct_specimens
+from conformance.specimens.turnstile import turnstile_specimens
 from panstream.testing.checks import Specimen
-from panstream.testing.specimens.continual import continual_specimens
-from panstream.testing.specimens.density import density_specimens
-from panstream.testing.specimens.distinct import distinct_specimens
-from panstream.testing.specimens.turnstile import turnstile_specimens
 
 __all__ = ["specimens"]
 

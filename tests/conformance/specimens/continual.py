@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from conformance.specimens.common import BAD_VALUES, CANARY
 from panstream.continual.decayed import DecayedSum
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.least_squares import LeastSquaresTree
@@ -19,7 +20,6 @@ from panstream.papers.hybrid import HybridMechanism
 from panstream.papers.logarithmic import LogarithmicMechanism
 from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.testing.checks import Specimen
-from panstream.testing.specimens.common import BAD_VALUES, CANARY
 
 __all__ = ["continual_specimens"]
 

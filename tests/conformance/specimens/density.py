@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from conformance.specimens.common import BAD_IDS, CANARY
 from panstream.density.cropped_mean import CroppedMean
 from panstream.density.dwork_pair import DworkPair
 from panstream.density.fixed_level import FixedLevel
@@ -14,7 +15,6 @@ from panstream.density.heavy_fraction import HeavyFraction
 from panstream.density.optbern import OptBern
 from panstream.density.quantised_laplace import QuantisedLaplace
 from panstream.testing.checks import Specimen
-from panstream.testing.specimens.common import BAD_IDS, CANARY
 
 __all__ = ["density_specimens"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from conformance.specimens.common import BAD_IDS, CANARY
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.merged import MergedBitmap
 from panstream.distinct.toggling import TogglingBitmap
 from panstream.statistics import UserBits
 from panstream.testing.checks import Specimen
-from panstream.testing.specimens.common import BAD_IDS, CANARY
 
 __all__ = ["distinct_specimens"]
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from conformance.specimens.common import BAD_IDS, CANARY
 from panstream.testing.checks import Specimen
-from panstream.testing.specimens.common import BAD_IDS, CANARY
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
