@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from panstream import Monitor, OptBern
+from panstream import Monitor
+from panstream.density import OptBern
 from panstream.density.fixed_level import FixedLevel
 from panstream.density.presence import BitLaw, Presence
 from panstream.papers.figures.beyond import level_for_ids

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from verdicts import verdict
 
-from panstream import OptBern
+from panstream.density import OptBern
 from panstream.randomness import Coin, DiscreteLaplace, Source
 
 RUNS = 15

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib import pyplot as plt
 
-from panstream import OptBern
+from panstream.density import OptBern
 from panstream.packed import unpacked
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream import BlockCounter, HeavyHitterCount, LegendreCounter
+from panstream import HeavyHitterCount
+from panstream.turnstile import BlockCounter, LegendreCounter
 
 FIRST, NUMBERS = 12_000, 7_000  # customer numbers go from 12000 to 18999: public
 EPSILON, CROP, HEAVY = 2.0, 500, 1_000

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from panstream import Monitor, OptBern, codec
+from panstream import Monitor, codec
 from panstream.algorithm import find, register
 from panstream.codec import FieldLayout, noised, public
+from panstream.density import OptBern
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.packed import packed, unpacked
 from panstream.randomness import SeededSource

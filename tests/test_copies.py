@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from panstream import Bitmap, ContinualCount, Monitor, OptBern, copies
+from panstream import ContinualCount, Monitor, copies
+from panstream.density import OptBern
+from panstream.distinct import Bitmap
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
 from panstream.errors import BudgetExhausted, InvalidBatch, MergeRefused, NotSupported

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream import Monitor, OptBern
+from panstream import Monitor
+from panstream.density import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
 from panstream.randomness import SeededSource
-from panstream.statistics import DistinctCount, UserBits
+from panstream.statistics import DistinctCount
 from statistical import assert_mean
 
 
@@ -29,7 +30,7 @@ def test_known_population_is_decided_by_density(epsilon: float, even: float) -> 
     few = DistinctCount(epsilon, universe=universe, expected=0.7 * even * universe)
     many = DistinctCount(epsilon, universe=universe, expected=1.4 * even * universe)
     assert isinstance(few.algorithm, Bitmap)
-    assert isinstance(many.algorithm, UserBits)
+    assert isinstance(many.algorithm, OptBern)
     for question in (few, many):
         assert "Turned down" in question.why()
         assert "Bits win above about" in question.why()
@@ -38,7 +39,7 @@ def test_known_population_is_decided_by_density(epsilon: float, even: float) -> 
 def test_the_choice_has_the_smaller_error() -> None:
     for expected in (100, 5_000, 10_000, 13_000, 30_000, 100_000):
         question = DistinctCount(1.0, universe=100_000, expected=expected)
-        bits = UserBits(universe=100_000, epsilon=1.0).standard_error(expected)
+        bits = OptBern(count=True, universe=100_000, epsilon=1.0).standard_error(expected)
         bitmaps = [
             expected * Bitmap(epsilon=1.0, buckets=2**power, levels=24).relative_error(expected)
             for power in range(6, 20)
@@ -50,14 +51,14 @@ def test_the_choice_has_the_smaller_error() -> None:
 
 def test_everyone_is_expected_if_only_the_universe_is_known() -> None:
     question = DistinctCount(1.0, universe=5000)
-    assert question.algorithm == UserBits(universe=5000, epsilon=1.0)
+    assert question.algorithm == OptBern(count=True, universe=5000, epsilon=1.0)
     assert "all users of the universe were expected" in question.why()
 
 
 def test_memory_limits_both() -> None:
     question = DistinctCount(1.0, universe=10**8, expected=5 * 10**7, memory=6250)
     chosen, other = question.algorithm, replace(question, universe=None).algorithm
-    assert isinstance(chosen, UserBits)
+    assert isinstance(chosen, OptBern)
     assert chosen.sample == 50_000
     assert isinstance(other, Bitmap)
     assert other.table.cells <= 50_000
@@ -114,10 +115,10 @@ def test_monitor_counts_and_survives_bytes(universe: int | None) -> None:
 RUNS = 100
 
 
-def test_user_bits_have_the_error_they_say() -> None:
+def test_counts_have_the_error_they_say() -> None:
     """Scaled to users: unbiased, standard error of the formula, sampled or not."""
     for sample in (None, 500):
-        algorithm = UserBits(universe=2000, epsilon=2.0, sample=sample)
+        algorithm = OptBern(count=True, universe=2000, epsilon=2.0, sample=sample)
         source, values = SeededSource(4), []
         for key in range(RUNS):
             monitor = Monitor[Any](replace(algorithm, key=key), source=source)
@@ -125,23 +126,25 @@ def test_user_bits_have_the_error_they_say() -> None:
             values.append(monitor.release().unbiased)
         assert_mean(np.array(values), 600.0, "users")
         assert 0.7 < np.std(values) / algorithm.standard_error(600) < 1.4
-        assert algorithm.error(beta=0.05) == 2000 * algorithm.bits.error(beta=0.05)
+        assert algorithm.error(beta=0.05) == 2000 * replace(algorithm, count=False).error(beta=0.05)
 
 
-def test_user_bits_are_opt_bern() -> None:
-    algorithm = UserBits(universe=["ann", "bob", "cid"], epsilon=math.inf, announced=1)
+def test_a_count_is_a_density_in_users() -> None:
+    algorithm = OptBern(count=True, universe=["ann", "bob", "cid"], epsilon=math.inf, announced=1)
     assert algorithm.claim() == OptBern(universe=("ann", "bob", "cid"), epsilon=math.inf, announced=1).claim()
     monitor = algorithm.start()
     monitor.update(["ann"])
     monitor.refresh()
     monitor.update(["cid", "ann"])
     assert monitor.release().value == pytest.approx(2.0)
+    assert Monitor[Any].from_bytes(monitor.to_bytes()).algorithm == algorithm
+    assert "count" not in replace(algorithm, count=False).parameters()
     with pytest.raises(InvalidBatch):
         monitor.update(["dan"])
 
 
 def test_announced_error_grows() -> None:
-    plain, announced = (UserBits(universe=10_000, epsilon=4.0, announced=k) for k in (0, 1))
+    plain, announced = (OptBern(count=True, universe=10_000, epsilon=4.0, announced=k) for k in (0, 1))
     assert announced.standard_error(5000) > plain.standard_error(5000)
 
 

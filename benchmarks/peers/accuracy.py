@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from peers.rows import Row
 
 import density
-from panstream import Bitmap, FixedLevel, KaryTree, LeastSquaresTree, OptBern
 from panstream.algorithm import Monitor
+from panstream.continual.least_squares import LeastSquaresTree
+from panstream.continual.tree import KaryTree
+from panstream.density import FixedLevel, OptBern
+from panstream.distinct import Bitmap
 from panstream.papers.event_counter import EventCounter
 from panstream.papers.figures.beyond import level_for_ids
 from panstream.privacy.bitmap import level_rates

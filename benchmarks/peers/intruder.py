@@ -13,8 +13,10 @@ import datasketches
 from peers.rows import Row
 from peers.speed import redis_server
 
-from panstream import Bitmap, Monitor, OptBern
+from panstream import Monitor
 from panstream.audit.member import odds_in
+from panstream.density import OptBern
+from panstream.distinct import Bitmap
 
 GROUP = "intruder"
 MEMBERS, BLOCK = 10_000, 100

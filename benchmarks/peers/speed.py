@@ -25,7 +25,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from peers.rows import Row, elapsed, speed_row
 
-from panstream import Bitmap, ContinualCount, LegendreCounter, OptBern
+from panstream import ContinualCount
+from panstream.density import OptBern
+from panstream.distinct import Bitmap
+from panstream.turnstile import LegendreCounter
 
 GROUP = "speed"
 IDS, STRINGS, LOOPED, TICKS = 20_000_000, 10_000_000, 300_000, 1_000_000

@@ -3,7 +3,10 @@
 import sys
 from pathlib import Path
 
-from panstream import Bitmap, ContinualCount, DistinctCount, LegendreCounter, OptBern
+from panstream import ContinualCount, DistinctCount
+from panstream.density import OptBern
+from panstream.distinct import Bitmap
+from panstream.turnstile import LegendreCounter
 
 TARGET = Path(__file__).with_name("calculator.md")
 PICTURES = Path(__file__).parents[1] / "pictures"

@@ -1,15 +1,23 @@
-"""Write the reference pages from the docstrings of everything that is exported: api.md and one page a room."""
+"""Write the reference pages from docstrings: the front doors (api.md), the algorithms, and one page a room."""
 
 import importlib
 import inspect
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
+
+import panstream
+from panstream.algorithm import find
+from panstream.catalogue import ALGORITHMS
 
 HERE = Path(__file__).parent
 ROOMS = {
     "api.md": ("panstream", "Reference", "Everything that `import panstream` offers."),
+    "algorithms.md": (
+        "panstream.catalogue",
+        "Algorithms",
+        "Algorithms by the names of their papers, in the rooms that they are imported from.",
+    ),
     "networks.md": ("panstream.networks", "Bayesian networks", "Everything that `panstream.networks` offers."),
     "federated.md": ("panstream.federated", "Several holders", "Everything that `panstream.federated` offers."),
     "cluster.md": ("panstream.cluster", "Many machines", "Everything that `panstream.cluster` offers."),
@@ -28,11 +36,10 @@ def signature_of(thing: object) -> str:
     return signature.replace(" -> None", "").replace("'", "")
 
 
-def entry(room: ModuleType, name: str) -> list[str]:
+def entry(name: str, thing: object) -> list[str]:
     """Return the lines about one name."""
     if name.startswith("__"):
         return [f"## `{name}`", "", "The version of the package.", ""]
-    thing = getattr(room, name)
     lines = [f"## `{name}`", "", "```text", f"{name}{signature_of(thing)}", "```", ""]
     return [*lines, "```text", inspect.getdoc(thing) or "", "```", ""]
 
@@ -41,9 +48,13 @@ def page(file: str) -> str:
     """Return one whole page."""
     path, title, introduction = ROOMS[file]
     room = importlib.import_module(path)
+    if file == "algorithms.md":
+        things = {f"{where}.{name}": find(name) for name, where in ALGORITHMS.items() if name not in panstream.__all__}
+    else:
+        things = {name: getattr(room, name) for name in room.__all__}
     lines = [f"# {title}", "", f"{introduction} Made from the docstrings by `generate.py`.", ""]
-    for name in sorted(room.__all__, key=str.lower):
-        lines += entry(room, name)
+    for name in sorted(things, key=str.lower):
+        lines += entry(name, things[name])
     return "\n".join(lines)
 
 

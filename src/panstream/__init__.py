@@ -1,5 +1,6 @@
 """Statistics over streams that stay private even if someone copies the machine's memory.
 
+Here are the front doors; algorithms by their papers' names are in ``density``, ``distinct``, ``turnstile`` and ``continual``.
 Names are loaded when first used, so that ``import panstream`` is quick and needs no compiler.
 """
 
@@ -12,7 +13,20 @@ from panstream.catalogue import ALGORITHMS
 
 __version__ = "0.1.0"
 
-_OTHERS = {
+_STATISTICS = (
+    "ContinualCount",
+    "ContinualMean",
+    "ContinualSum",
+    "ContinualVariance",
+    "CroppedMean",
+    "DecayedSum",
+    "GraphDensity",
+    "HeavyFraction",
+    "HeavyHitterCount",
+    "RangeHistogram",
+    "WindowedSum",
+)
+_DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
     "AsyncClient": "panstream.client_async",
     "Claim": "panstream.privacy.claim",
     "Client": "panstream.client",
@@ -24,14 +38,13 @@ _OTHERS = {
     "register": "panstream.algorithm",
 }
 
-__all__ = sorted([*ALGORITHMS, *_OTHERS, "__version__"])
+__all__ = sorted([*_DOORS, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    module = ALGORITHMS.get(name) or _OTHERS.get(name)
-    if module is None:
+    if name not in _DOORS:
         raise AttributeError(f"module 'panstream' has no attribute {name!r}")
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(_DOORS[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from panstream import codec, copies
-from panstream.catalogue import ALGORITHMS
+from panstream.catalogue import ALGORITHMS, FORMER
 from panstream.codec import FieldLayout
 from panstream.errors import (
     BudgetExhausted,
@@ -139,7 +139,7 @@ _REGISTERED: dict[str, type[Any]] = {}
 def register(algorithm: type[OtherT]) -> type[OtherT]:
     """Make your own algorithm known by its class name, for ``Monitor.from_bytes`` and the conformance suite."""
     name = algorithm.__name__
-    if name in ALGORITHMS or _REGISTERED.get(name, algorithm) is not algorithm:
+    if name in ALGORITHMS or name in FORMER or _REGISTERED.get(name, algorithm) is not algorithm:
         raise InvalidParameter(f"an algorithm named {name} is registered already")
     _REGISTERED[name] = algorithm
     return algorithm
@@ -157,9 +157,10 @@ def find(name: str) -> type[Any]:
 
 def built(header: dict[str, Any]) -> Any:
     """Return the algorithm that a header of stored bytes names, or raise InvalidBytes."""
-    kind = find(header["algorithm"])
+    name, meant = FORMER.get(header["algorithm"], (header["algorithm"], {}))
+    kind = find(name)
     try:
-        return kind(**kind.stored(header["parameters"]))
+        return kind(**kind.stored({**header["parameters"], **meant}))
     except (TypeError, InvalidParameter):
         refused = f"the parameters are not those of {header['algorithm']}"
     raise InvalidBytes(refused)
@@ -170,7 +171,7 @@ class Monitor(Generic[StateT]):
 
     It cannot be copied. Its bytes can, and copies share its releases.
 
-    >>> from panstream import OptBern
+    >>> from panstream.density import OptBern
     >>> monitor = OptBern(universe=1000, epsilon=1.0).start()
     >>> monitor.update(range(0, 1000, 2))
     >>> estimate = monitor.release()

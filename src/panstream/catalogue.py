@@ -5,7 +5,7 @@ Pure data: looking a name up imports only the module it names.
 
 from __future__ import annotations
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["ALGORITHMS", "FORMER"]
 
 ALGORITHMS: dict[str, str] = {
     # density: a known population
@@ -20,7 +20,6 @@ ALGORITHMS: dict[str, str] = {
     "Bitmap": "panstream.distinct.bitmap",
     "MergedBitmap": "panstream.distinct.merged",
     "TogglingBitmap": "panstream.distinct.toggling",
-    "UserBits": "panstream.statistics",
     # turnstile: integer updates of any sign
     "BlockCounter": "panstream.turnstile.block",
     "HeavyHitterCount": "panstream.turnstile.heavy",
@@ -43,4 +42,9 @@ ALGORITHMS: dict[str, str] = {
     "LogarithmicMechanism": "panstream.papers.logarithmic",
     "SimpleCounterI": "panstream.papers.simple_counters",
     "SimpleCounterII": "panstream.papers.simple_counters",
+}
+
+FORMER: dict[str, tuple[str, dict[str, object]]] = {
+    # names that only stored bytes know: what they are called now, and with which options
+    "UserBits": ("OptBern", {"count": True}),
 }

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
-from panstream.algorithm import Algorithm, Monitor
-from panstream.codec import FieldLayout
+from panstream.algorithm import Monitor
 from panstream.density.optbern import OptBern
-from panstream.density.presence import PresenceBatch, PresenceState
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
-from panstream.estimate import Estimate
 from panstream.hashing import MAX_LEVELS
 from panstream.privacy.bitmap import reference_users
 from panstream.privacy.claim import Claim
-from panstream.randomness import Source
 
-__all__ = ["DistinctCount", "UserBits"]
+__all__ = ["DistinctCount"]
 
 _AMPLE = 1 << 23  # bytes, where no limit is given
 _SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
@@ -27,92 +22,6 @@ _DEFAULT = 4096
 _ALMOST = 1.05  # times the least error: half the cells, which every commit writes, for a twentieth at most
 _LARGEST_COUNT = 1 << 32  # users, where no universe is given
 _LEAST_MEMORY = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserBits(Algorithm[PresenceState]):
-    """The number of different users that came, out of a known population: :class:`OptBern`, reported as a count.
-
-    Privacy: as OptBern; the joint view of one copy of the state and of all releases loses exactly ``epsilon``.
-    Error: universe times that of OptBern, the same for few users as for many.
-    Parameters: as OptBern.
-
-    Example
-        >>> monitor = UserBits(universe=100_000, epsilon=1.0).start()
-        >>> monitor.update(range(25_000))
-        >>> abs(monitor.release().value - 25_000) < 5_000
-        True
-    """
-
-    state_type: ClassVar[type[Any]] = PresenceState
-
-    universe: int | tuple[Any, ...]
-    epsilon: float
-    sample: int | None = None
-    releases: int = 1
-    announced: int = 0
-    key: int = 0
-    bits: OptBern = field(init=False, repr=False, compare=False)  # does the work
-
-    def __post_init__(self) -> None:
-        if isinstance(self.universe, list):
-            object.__setattr__(self, "universe", tuple(self.universe))
-        object.__setattr__(self, "bits", OptBern(**self.parameters()))
-
-    @property
-    def users(self) -> int:
-        """Return how many users there may be."""
-        return self.bits.population.size
-
-    def claim(self) -> Claim:
-        """Return the claim of the bits."""
-        return self.bits.claim()
-
-    def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the layout of the bits."""
-        return self.bits.layout()
-
-    def begin(self, source: Source) -> PresenceState:
-        """Return bits drawn as for users who never came."""
-        return self.bits.begin(source)
-
-    def batch(self, ids: Any) -> PresenceBatch:
-        """Check ids against the universe."""
-        return self.bits.batch(ids)
-
-    def update(self, state: PresenceState, batch: PresenceBatch, source: Source) -> None:
-        """Re-draw the bit of every user in the batch."""
-        self.bits.update(state, batch, source)
-
-    def release(self, state: PresenceState, source: Source) -> Estimate:
-        """Publish the density as a number of users."""
-        return self.bits.release(state, source).scaled(self.users, "distinct users")
-
-    def refresh(self, state: PresenceState, source: Source) -> None:
-        """Freeze the bits that were seen and start afresh."""
-        self.bits.refresh(state, source)
-
-    def error(self, *, beta: float) -> float:
-        """Return the error of the count that is exceeded with probability at most ``beta``."""
-        return self.bits.error(beta=beta) * self.users
-
-    def foreseen(self, users: float) -> Estimate:
-        """Return what a release gives where the bits are as expected when ``users`` came."""
-        return self.bits.foreseen(min(users / self.users, 1.0)).scaled(self.users, "distinct users")
-
-    def standard_error(self, users: float) -> float:
-        """Return the standard error of the count when ``users`` came.
-
-        U·sqrt([p1(1-p1)/m + Var DLap/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1)), d = users/U, and for k announced
-        intrusions the first term is (1+v)**(k+1) - 1 as in docs/proofs/joint-loss.md.
-        """
-        law, total, sampled = self.bits.law, self.users, self.bits.cells
-        gap, density = law.p1 - law.p0, min(users / total, 1.0)
-        kept = 1.0 + law.p1 * law.p0 / gap**2
-        cells = kept ** (self.announced + 1) - 1.0
-        weights = ((law.p1**2 + law.p0**2) / gap**2) ** self.announced
-        left_out = density * (1 - density) * (total - sampled) / max(total - 1, 1)
-        return total * math.sqrt((cells + left_out) / sampled + law.noise.variance * weights / (gap * sampled) ** 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +72,7 @@ class DistinctCount:
         object.__setattr__(self, "choice", _choose(self))
 
     @property
-    def algorithm(self) -> Bitmap | UserBits:
+    def algorithm(self) -> Bitmap | OptBern:
         """Return the algorithm of choice, with its parameters."""
         return self.choice.algorithm
 
@@ -182,7 +91,7 @@ class DistinctCount:
         if choice.rejected is not None:
             lines.append(f"Turned down: {_described(choice.rejected.algorithm)}, {choice.rejected.reach()}.")
             bits, bitmap = sorted((choice, choice.rejected), key=lambda each: isinstance(each.algorithm, Bitmap))
-            if isinstance(bits.algorithm, UserBits) and bits.algorithm.sample is None:
+            if isinstance(bits.algorithm, OptBern) and bits.algorithm.sample is None:
                 # Bits have a constant error, and the best bitmap's grows like the root of the count.
                 even = choice.users * (bits.error / bitmap.error) ** 2
                 lines.append(f"Bits win above about {even:,.0f} users, a bitmap below.")
@@ -196,7 +105,7 @@ class DistinctCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    algorithm: Bitmap | UserBits
+    algorithm: Bitmap | OptBern
     users: float
     error: float
     rejected: _Choice | None = None
@@ -207,10 +116,10 @@ class _Choice:
 
 def _choose(question: DistinctCount) -> _Choice:
     bits = None if question.universe is None else _sized_bits(question)
-    most = _LARGEST_COUNT if bits is None else bits.users
+    most = _LARGEST_COUNT if bits is None else bits.population.size
     if question.expected is not None and question.expected > most:
         raise InvalidParameter(f"expected must not exceed {most} users, got expected={question.expected}")
-    planned = question.expected or (None if bits is None else bits.users)
+    planned = question.expected or (None if bits is None else bits.population.size)
     bitmap = _sized_bitmap(question, planned, most)
     users = planned or reference_users(bitmap.buckets, bitmap.levels)
     hashed = _Choice(algorithm=bitmap, users=users, error=users * bitmap.relative_error(users))
@@ -226,9 +135,10 @@ def _cells(question: DistinctCount) -> int:
     return 8 * ((question.memory or _AMPLE) // max(question.announced + 1, 1))
 
 
-def _sized_bits(question: DistinctCount) -> UserBits:
+def _sized_bits(question: DistinctCount) -> OptBern:
     """Return a bit for each user, or for as many as memory allows."""
-    everyone = UserBits(
+    everyone = OptBern(
+        count=True,
         universe=question.universe if question.universe is not None else 1,
         epsilon=question.epsilon,
         releases=question.releases,
@@ -236,7 +146,7 @@ def _sized_bits(question: DistinctCount) -> UserBits:
         key=question.key,
     )
     cells = _cells(question)
-    return everyone if everyone.users <= cells else replace(everyone, sample=cells)
+    return everyone if everyone.population.size <= cells else replace(everyone, sample=cells)
 
 
 def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
@@ -267,16 +177,16 @@ def _levels(buckets: int, most: int) -> int:
     return min(max(math.ceil(math.log2(most / buckets)) + 4, 4), MAX_LEVELS)
 
 
-def _described(algorithm: Bitmap | UserBits) -> str:
+def _described(algorithm: Bitmap | OptBern) -> str:
     room = f"({_bytes(algorithm):,} bytes)"
     if isinstance(algorithm, Bitmap):
         return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels {room}"
     if algorithm.sample is None:
-        return f"one bit for each of {algorithm.users:,} users {room}"
-    return f"one bit for each of {algorithm.sample:,} sampled users out of {algorithm.users:,} {room}"
+        return f"one bit for each of {algorithm.population.size:,} users {room}"
+    return f"one bit for each of {algorithm.sample:,} sampled users out of {algorithm.population.size:,} {room}"
 
 
-def _bytes(algorithm: Bitmap | UserBits) -> int:
+def _bytes(algorithm: Bitmap | OptBern) -> int:
     """Return the memory of the cells, eight to a byte, after every announced intrusion that was paid for."""
-    cells = algorithm.table.cells if isinstance(algorithm, Bitmap) else algorithm.bits.cells
+    cells = algorithm.table.cells if isinstance(algorithm, Bitmap) else algorithm.cells
     return (cells + 7) // 8 * (algorithm.announced + 1)

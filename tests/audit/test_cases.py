@@ -45,7 +45,7 @@ CHANGES = {
 }
 # Options that are public sizes or only change the answer; a new one belongs here or above.
 SAME = {
-    "universe", "epsilon", "key", "level", "crop", "threshold", "slack", "vertices", "levels", "expected", "owned", "sites",
+    "universe", "epsilon", "key", "count", "level", "crop", "threshold", "slack", "vertices", "levels", "expected", "owned", "sites",
     "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed", "horizon", "lower", "upper",
     "fraction_bits", "outside", "window", "decay", "rate", "capacity", "resolution", "population", "quantile", "branching",
     "depth", "radices", "mixed",

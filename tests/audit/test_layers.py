@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from panstream import Bitmap, OptBern, UserBits
 from panstream.audit import (
     Case,
     Finding,
@@ -35,7 +34,9 @@ from panstream.audit import (
 )
 from panstream.audit.case import implied_loss, judge
 from panstream.audit.exact import CheapestMove
+from panstream.density import OptBern
 from panstream.density.graph import GraphDensity
+from panstream.distinct import Bitmap
 from panstream.errors import InvalidBytes, InvalidParameter, MissingExtra, NotSupported
 from panstream.packed import bit_at
 from panstream.randomness import Coin, SeededSource, Source
@@ -137,8 +138,8 @@ def test_a_membership_attack_on_stolen_files_stays_below_the_bound() -> None:
     assert share == pytest.approx(expected, abs=stats.norm.isf(1e-6) / math.sqrt(2 * 800))
 
 
-@pytest.mark.parametrize("algorithm", [OptBern(universe=5, epsilon=1.0), UserBits(universe=5, epsilon=1.0)])
-def test_odds_of_bits(algorithm: OptBern | UserBits) -> None:
+@pytest.mark.parametrize("algorithm", [OptBern(universe=5, epsilon=1.0), OptBern(universe=5, epsilon=1.0, count=True)])
+def test_odds_of_bits(algorithm: OptBern) -> None:
     law = algorithm.law if isinstance(algorithm, OptBern) else algorithm.bits.law
     monitor = algorithm.start()
     bits = monitor.state.bits

@@ -8,9 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from panstream import Bitmap, OptBern
 from panstream.audit import Case, Measured, forget_case, register_case
 from panstream.cli.audit import audit
+from panstream.density import OptBern
+from panstream.distinct import Bitmap
 
 APP = typer.Typer()
 APP.command()(audit)

@@ -66,7 +66,7 @@ def test_plan_distinct_says_which_and_why() -> None:
     assert "relative" in open_universe.output
     known = ["plan", "distinct", "--epsilon", "1", "--universe", "50000"]
     plan = json.loads(RUNNER.invoke(app_module.app, [*known, "--json"]).output)
-    assert plan["algorithm"] == "UserBits"
+    assert plan["algorithm"] == "OptBern"
     assert plan["relative_error"]["10000"] < 0.05
     bad = RUNNER.invoke(app_module.app, ["plan", "distinct", "--epsilon", "0"])
     assert bad.exit_code == 2

@@ -437,7 +437,7 @@ def test_a_state_older_than_its_answers_is_refused(here: Path) -> None:
 
 
 def test_inspect_a_state_file(here: Path) -> None:
-    from panstream import OptBern
+    from panstream.density import OptBern
 
     Path("one.state").write_bytes(OptBern(universe=100, epsilon=1.0).start().to_bytes())
     shown = json.loads(run("inspect", "one.state").stdout)

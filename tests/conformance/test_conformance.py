@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from conformance.specimens import specimens
-from panstream import OptBern
 from panstream.catalogue import ALGORITHMS
+from panstream.density import OptBern
 from panstream.density.presence import Presence, PresenceBatch, PresenceState
 from panstream.randomness import Source
 from panstream.testing import checks

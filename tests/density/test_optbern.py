@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from panstream import Monitor, OptBern
-from panstream.density import presence
+from panstream import Monitor
+from panstream.density import OptBern, presence
 from panstream.density.presence import BitLaw
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.privacy.joint import kappa_for, present_probability, symmetric_loss

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from panstream import DworkPair, FixedLevel, OptBern, QuantisedLaplace
+from panstream.density import DworkPair, FixedLevel, OptBern, QuantisedLaplace
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint import kappa_for_pair, pair_loss, pair_state_loss
 from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panstream import Monitor, OptBern
+from panstream import Monitor
+from panstream.density import OptBern
 from panstream.density.universe import Universe
 from panstream.errors import InvalidBatch, InvalidParameter
 

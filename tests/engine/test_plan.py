@@ -18,7 +18,7 @@ VALUE = {"lower": 0, "upper": 10}
 @pytest.mark.parametrize(
     ("sql", "settings", "algorithm", "unit"),
     [
-        ("COUNT(DISTINCT user)", {"universe": 1000}, "UserBits", "user"),
+        ("COUNT(DISTINCT user)", {"universe": 1000}, "OptBern", "user"),
         ("COUNT(DISTINCT user)", {}, "Bitmap", "user"),
         ("COUNT(DISTINCT user)", {"universe": 10**6, "expected": 100}, "Bitmap", "user"),
         ("DENSITY(user)", {"universe": 1000}, "OptBern", "user"),
@@ -161,7 +161,7 @@ def test_zero_noise_says_so() -> None:
 def test_explain_in_words_and_json() -> None:
     explained = explain(config(DISTINCT, {**COUNT, "window": "1 day"}, SUM, budget={"event": 4}))
     text, data = explained.text(), explained.to_json()
-    words = ("UserBits", "once per window of 1 day", "the schedule of releases", "epsilon 3, of 4 declared")
+    words = ("OptBern", "once per window of 1 day", "the schedule of releases", "epsilon 3, of 4 declared")
     for word in (*words, "not bounded: 'count' protects one event"):
         assert word in text
     assert [query["name"] for query in data["queries"]] == ["distinct", "count", "sum"]

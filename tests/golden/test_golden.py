@@ -10,6 +10,7 @@ from panstream import Monitor
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.links import LocalLink
 from panstream.cluster.moving import stored_shards
+from panstream.density.optbern import OptBern
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
@@ -48,6 +49,13 @@ def test_old_heavy_hitter_states_are_named_for_what_they_count() -> None:
     assert again.algorithm == heavy.algorithm
     fraction = Monitor.from_bytes((HERE / "states-1" / "HeavyFraction.bin").read_bytes(), source=SeededSource(1))
     assert fraction.release().name == "fraction between those with at least 4 and those with more than 2 appearances"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_old_user_bits_are_a_count(version: int) -> None:
+    monitor = Monitor.from_bytes((HERE / f"states-{version}" / "UserBits.bin").read_bytes(), source=SeededSource(1))
+    assert monitor.algorithm == OptBern(universe=400, epsilon=1.0, count=True)
+    assert monitor.release().name == "distinct users"
 
 
 def test_there_are_states_of_every_algorithm_of_format_1() -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
 from panstream.planning.distinct import (
@@ -13,7 +14,6 @@ from panstream.planning.distinct import (
     break_even_density,
     merged_error,
 )
-from panstream.statistics import UserBits
 
 
 @settings(max_examples=8, deadline=None)
@@ -60,6 +60,6 @@ def test_break_even_is_where_the_errors_meet(epsilon: float) -> None:
     even = break_even_density(epsilon, universe)
     assert 0.09 < even < 0.15
     users = even * universe
-    bits = UserBits(universe=universe, epsilon=epsilon).standard_error(users)
+    bits = OptBern(universe=universe, epsilon=epsilon).standard_error(users)
     best = min(users * bitmap_error(users, epsilon, int(users * part)) for part in (0.6, 0.8, 1.0, 1.3, 1.6))
     assert best == pytest.approx(bits, rel=0.02)

@@ -9,29 +9,24 @@ from typing import Any
 import pytest
 
 from panstream import (
-    Bitmap,
-    BlockCounter,
     ContinualCount,
     ContinualMean,
     ContinualSum,
     CroppedMean,
     DecayedSum,
-    DworkPair,
     HeavyFraction,
     HeavyHitterCount,
-    LegendreCounter,
-    OptBern,
-    ProfileSketch,
-    QuantisedLaplace,
-    TogglingBitmap,
     WindowedSum,
 )
+from panstream.density import DworkPair, OptBern, QuantisedLaplace
+from panstream.distinct import Bitmap, TogglingBitmap
 from panstream.papers.binary import BinaryMechanism
 from panstream.papers.event_counter import EventCounter
 from panstream.papers.hybrid import HybridMechanism
 from panstream.papers.logarithmic import LogarithmicMechanism
 from panstream.papers.simple_counters import SimpleCounterI
 from panstream.privacy import rounding
+from panstream.turnstile import BlockCounter, LegendreCounter, ProfileSketch
 
 random_ = random.Random(20_260_418)
 EPSILONS = [0.1, 0.2, 0.3, 0.7, 1 / 3, math.log(2), math.log(3), 1.0, 2.0, 7.0] + [

@@ -6,10 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from panstream import Bitmap, ContinualCount, LegendreCounter, OptBern
+from panstream import ContinualCount
+from panstream.density import OptBern
+from panstream.distinct import Bitmap
 from panstream.privacy import Claim, Ledger
 from panstream.privacy.ledger import Entry, touched
 from panstream.testing.enumerate import Enumerator, Step, World, release, tick, update
+from panstream.turnstile import LegendreCounter
 
 DAY, HOUR = 86_400.0, 3600.0
 

@@ -10,15 +10,18 @@ from typing import Any, ClassVar
 import pytest
 
 from conformance.specimens import specimens
-from panstream import Bitmap, CroppedMean, HeavyFraction, LegendreCounter, OptBern, QuantisedLaplace, TogglingBitmap
+from panstream import CroppedMean, HeavyFraction
 from panstream.algorithm import Algorithm
 from panstream.codec import FieldLayout, noised, public
+from panstream.density import OptBern, QuantisedLaplace
+from panstream.distinct import Bitmap, TogglingBitmap
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy import Claim
 from panstream.randomness import Source
 from panstream.testing.adaptive import Choices, adaptive_delta, adaptive_loss, fixed_delta
 from panstream.testing.enumerate import Enumerator, Step, refresh, release, tick, update, worlds
+from panstream.turnstile import LegendreCounter
 
 NOTHING, COMES, TWICE = update([]), update([0]), update([0, 0])
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream import OptBern
 from panstream.codec import noised
+from panstream.density import OptBern
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy import Claim

@@ -51,8 +51,9 @@ def distinct(
     as_json: AsJson = False,
 ) -> None:
     """Which distinct counter to use, why, and its relative error at several sizes."""
+    from panstream.distinct.bitmap import Bitmap
     from panstream.planning.text import aligned
-    from panstream.statistics import DistinctCount, UserBits
+    from panstream.statistics import DistinctCount
 
     with _explained():
         question = DistinctCount(epsilon, universe=universe, expected=expected, memory=memory, releases=releases)
@@ -60,9 +61,9 @@ def distinct(
         most = universe or 10**9
         sizes = [10**power for power in range(2, 10) if 10**power <= most]
         errors = {
-            size: algorithm.standard_error(size) / size
-            if isinstance(algorithm, UserBits)
-            else algorithm.relative_error(size)
+            size: algorithm.relative_error(size)
+            if isinstance(algorithm, Bitmap)
+            else algorithm.standard_error(size) / size
             for size in sizes
         }
     if as_json:

@@ -29,7 +29,6 @@ from panstream.packed import packed as pack_cells
 from panstream.packed import toss, unpacked
 from panstream.randomness import Coin, Source
 from panstream.scratch import Scratch, wipe
-from panstream.statistics import UserBits
 from panstream.turnstile.counter import ModularCounter
 
 __all__ = ["Columns", "Division", "decode_part", "division_of", "encode_part", "join", "mark", "split", "take"]
@@ -231,8 +230,6 @@ class Cropped:
 
 def division_of(algorithm: Any) -> Division | None:
     """Return how an algorithm's state is divided, or None if it must stay whole."""
-    if isinstance(algorithm, UserBits):
-        return Bits(algorithm.bits)
     if isinstance(algorithm, GraphDensity):
         return Bits(algorithm.edges)
     if isinstance(algorithm, Presence):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from panstream.density.presence import BitLaw, Presence
+from panstream.estimate import Estimate
 from panstream.privacy.split import density_split
 from panstream.randomness import DiscreteLaplace, symmetric_pair
 
@@ -35,20 +41,56 @@ class OptBern(Presence):
         deletions: whether rows may remove users (presence toggles; excludes announced intrusions).
         announced: how many announced intrusions to pay for in advance.
         key: public number that picks the sample.
+        count: whether the answer is the number of users that came instead of their fraction.
 
     Example
         >>> monitor = OptBern(universe=100_000, epsilon=1.0).start()
         >>> monitor.update(range(25_000))
         >>> abs(monitor.release().value - 0.25) < 0.05
         True
+        >>> monitor = OptBern(universe=100_000, epsilon=1.0, count=True).start()
+        >>> monitor.update(range(25_000))
+        >>> abs(monitor.release().value - 25_000) < 5_000
+        True
 
     Reference: "Improved pan-private density estimation", section 4.1, with the output noise made sound.
     """
+
+    count: bool = False
 
     @property
     def law(self) -> BitLaw:
         """Return the symmetric pair at the optimal split."""
         return _law(self.epsilon, self.cells, self.releases, self.announced)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the public parameters; ``count`` only where it is asked for, so the bytes of a density stay what they were."""
+        found = Presence.parameters(self)
+        if not self.count:
+            del found["count"]
+        return found
+
+    def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
+        density = Presence._decode(self, released, sizes, phases)
+        return density.scaled(self.population.size, "distinct users") if self.count else density
+
+    def error(self, *, beta: float) -> float:
+        """Return the error of the answer that is exceeded with probability at most ``beta``."""
+        return Presence.error(self, beta=beta) * (self.population.size if self.count else 1)
+
+    def standard_error(self, users: float) -> float:
+        """Return the standard error, in users, when ``users`` came.
+
+        U·sqrt([p1(1-p1)/m + Var DLap/m²]/(p1-p0)² + d(1-d)/m·(U-m)/(U-1)), d = users/U, and for k announced
+        intrusions the first term is (1+v)**(k+1) - 1 as in docs/proofs/joint-loss.md.
+        """
+        law, total, sampled = self.law, self.population.size, self.cells
+        gap, density = law.p1 - law.p0, min(users / total, 1.0)
+        kept = 1.0 + law.p1 * law.p0 / gap**2
+        cells = kept ** (self.announced + 1) - 1.0
+        weights = ((law.p1**2 + law.p0**2) / gap**2) ** self.announced
+        left_out = density * (1 - density) * (total - sampled) / max(total - 1, 1)
+        return total * math.sqrt((cells + left_out) / sampled + law.noise.variance * weights / (gap * sampled) ** 2)
 
 
 @lru_cache(maxsize=256)

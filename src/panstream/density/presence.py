@@ -233,9 +233,9 @@ class Presence(Algorithm[PresenceState]):
             rule=rule,
         )
 
-    def foreseen(self, density: float) -> Estimate:
-        """Return what a release gives where the number of ones is as expected at ``density``, nothing being announced."""
-        law = self.law
+    def foreseen(self, users: float) -> Estimate:
+        """Return what a release gives where as many ones are seen as expected when ``users`` came, nothing being announced."""
+        law, density = self.law, min(users / self.population.size, 1.0)
         return self._decode((round(self.cells * (law.p0 + (law.p1 - law.p0) * density)),), np.array([self.cells]), 0)
 
     def _variance(self, density: float, phases: int = 0) -> float:

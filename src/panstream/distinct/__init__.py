@@ -13,3 +13,9 @@
     merged.py           MergedBitmap: the noisy OR of sites that share users
     toggling.py         TogglingBitmap: users come and go
 """
+
+from panstream.distinct.bitmap import Bitmap
+from panstream.distinct.merged import MergedBitmap
+from panstream.distinct.toggling import TogglingBitmap
+
+__all__ = ["Bitmap", "MergedBitmap", "TogglingBitmap"]

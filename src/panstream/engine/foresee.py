@@ -12,7 +12,6 @@ from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.engine.plan import QueryPlan
 from panstream.estimate import Estimate
-from panstream.statistics import UserBits
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.counter import ModularCounter
 
@@ -35,7 +34,7 @@ class Foreseen:
 def foresee(plan: QueryPlan) -> list[Foreseen]:
     """Return the reach of the intervals that will be printed, at several sizes."""
     algorithm, query = plan.algorithm, plan.config
-    if query.announced and isinstance(algorithm, OptBern | UserBits | Bitmap):
+    if query.announced and isinstance(algorithm, OptBern | Bitmap):
         return _after_announced(plan)
     if isinstance(algorithm, ContinualMean | ContinualVariance | RangeHistogram):
         sizes = _ROWS if query.expected is None else _around(query.expected)
@@ -64,8 +63,6 @@ def at_size(plan: QueryPlan, size: float) -> Estimate:
     algorithm = plan.algorithm
     if isinstance(algorithm, Tree):
         return plan.finish(algorithm.foreseen(plan.releases, size))
-    if isinstance(algorithm, OptBern):
-        return algorithm.foreseen(min(size / algorithm.population.size, 1.0))
     found: Estimate = algorithm.foreseen(size * algorithm.crop if isinstance(algorithm, BlockCounter) else size)
     return found
 
@@ -95,7 +92,7 @@ def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[i
 
 
 def _said(plan: QueryPlan, users: int) -> str:
-    if isinstance(plan.algorithm, OptBern):
+    if isinstance(plan.algorithm, OptBern) and not plan.algorithm.count:
         return f"of the density, if {users:,} users come"
     if isinstance(plan.algorithm, BlockCounter):
         return f"of the sum, if {users:,} users are at the crop"
@@ -107,11 +104,11 @@ def _said(plan: QueryPlan, users: int) -> str:
 def _after_announced(plan: QueryPlan) -> list[Foreseen]:
     """Return errors after all intrusions that were paid for: answers before the first are better."""
     algorithm, after = plan.algorithm, f"after {plan.config.announced} announced"
-    if isinstance(algorithm, OptBern):
+    if isinstance(algorithm, OptBern) and not algorithm.count:
         return [Foreseen(at=f"of the density, {after}", error=algorithm.error(beta=_BETA))]
     errors = {
         size: 1.96
-        * (algorithm.standard_error(size) if isinstance(algorithm, UserBits) else size * algorithm.relative_error(size))
+        * (algorithm.standard_error(size) if isinstance(algorithm, OptBern) else size * algorithm.relative_error(size))
         for size in _sizes(plan)
     }
     return [Foreseen(at=f"users, if {size:,} come, {after}", error=error) for size, error in errors.items()]

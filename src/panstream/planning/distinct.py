@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.merged import MergedBitmap
 from panstream.errors import InvalidParameter
 from panstream.privacy.split import minimise
-from panstream.statistics import UserBits
 
 __all__ = ["bitmap_buckets", "bitmap_epsilon", "bitmap_error", "break_even_density", "merged_error"]
 
@@ -110,7 +110,7 @@ def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) 
     0.13
     """
     _positive(epsilon=epsilon)
-    bits = UserBits(universe=universe, epsilon=epsilon)
+    bits = OptBern(universe=universe, epsilon=epsilon)
 
     def bits_win(users: float) -> bool:
         power = minimise(

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.specimens.common import BAD_IDS, CANARY
+from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.merged import MergedBitmap
 from panstream.distinct.toggling import TogglingBitmap
-from panstream.statistics import UserBits
 from panstream.testing.checks import Specimen
 
 __all__ = ["distinct_specimens"]
@@ -56,10 +56,10 @@ def distinct_specimens() -> list[Specimen]:
             canary=CANARY,
         )
     )
-    bits = UserBits(universe=400, epsilon=1.0)
+    bits = OptBern(universe=400, epsilon=1.0, count=True)
     found.append(
         Specimen(
-            name="UserBits",
+            name="OptBern, count",
             algorithm=bits,
             batches=({"ids": list(range(200))}, {"ids": [0, 1]}),
             bad=BAD_IDS,

@@ -14,7 +14,6 @@ from panstream.density.graph import GraphDensity
 from panstream.density.heavy_fraction import HeavyFraction
 from panstream.density.optbern import OptBern
 from panstream.density.quantised_laplace import QuantisedLaplace
-from panstream.statistics import UserBits
 from panstream.testing.enumerate import Step, refresh, release, update, worlds
 
 __all__ = ["density_cases", "presence_scenarios"]
@@ -153,27 +152,13 @@ def _counts() -> list[Case]:
             HeavyFraction(universe=1, epsilon=1.0, threshold=2),
             [Scenario(worlds([None, None, release()], crops))],
         ),
-        _case("UserBits", UserBits(universe=1, epsilon=1.0), presence_scenarios([NOTHING, APPEAR, TWICE])),
         _case(
-            "UserBits, three releases",
-            UserBits(universe=1, epsilon=1.0, releases=3),
-            presence_scenarios([NOTHING, APPEAR], releases=3),
-        ),
-        _case(
-            "UserBits, one announced intrusion",
-            UserBits(universe=1, epsilon=2.0, announced=1),
-            presence_scenarios([NOTHING, APPEAR], announced=1),
+            "OptBern, count", OptBern(count=True, universe=1, epsilon=1.0), presence_scenarios([NOTHING, APPEAR, TWICE])
         ),
     ]
-    for kind, more in ((CroppedMean, {"crop": 1}), (HeavyFraction, {"threshold": 2}), (UserBits, {})):
+    for kind, more in ((CroppedMean, {"crop": 1}), (HeavyFraction, {"threshold": 2})):
         algorithm: Any = kind(universe=3, epsilon=1.0, sample=1, **more)
-        cells = (
-            algorithm.presence
-            if kind is CroppedMean
-            else algorithm.bits
-            if kind is UserBits
-            else algorithm.low.presence
-        )
+        cells = algorithm.presence if kind is CroppedMean else algorithm.low.presence
         inside = next(user for user in range(3) if _cell(cells, user) == 0)
         scenario = Scenario(worlds([None, None, release()], [NOTHING, update([inside]), update([inside, inside])]))
         found.append(_case(f"{kind.__name__}, sampled", algorithm, [scenario]))
