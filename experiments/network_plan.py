@@ -20,7 +20,7 @@ from federated_runner import diabetes
 from panstream.networks import BayesianNetwork, Domain, PrivBayes, Records, TreeNetwork, pairwise, sample
 from panstream.networks.plan import blurring
 from panstream.networks.seven import seven_attributes
-from panstream.networks.spending import PurePurse, ZcdpPurse
+from panstream.networks.budget import PurePurse, ZcdpPurse
 from panstream.planning.text import aligned
 from panstream.randomness import SeededSource
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from panstream.networks.grouping import group_price, joint_groups, joint_spread
-from panstream.networks.spending import PurePurse
+from panstream.networks.budget import PurePurse
 from panstream.randomness import DiscreteLaplace, SeededSource
 
 

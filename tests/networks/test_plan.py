@@ -8,7 +8,7 @@ import pytest
 
 from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork
 from panstream.networks.plan import blurring, plan_forest
-from panstream.networks.spending import PurePurse, Purse, ZcdpPurse
+from panstream.networks.budget import PurePurse, Purse, ZcdpPurse
 from panstream.randomness import SeededSource
 
 SIZES = (15, 9, 16, 7, 15, 6, 5, 2, 5, 4, 10, 42, 2)  # of Adult

@@ -15,7 +15,7 @@ from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork, c
 from panstream.networks.learned import LearnedNetwork
 from panstream.networks.plan import plan_forest
 from panstream.networks.scores import Score
-from panstream.networks.spending import PurePurse, ZcdpPurse, portions
+from panstream.networks.budget import PurePurse, ZcdpPurse, portions
 from panstream.networks.structure import Families, greedy_families, largest_families, useful_cells
 from panstream.privacy.composition import zcdp_rho
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source

@@ -9,8 +9,8 @@ import pytest
 
 from panstream.errors import InvalidParameter
 from panstream.networks import Bins, Domain, NoisyTable, fit_forest
-from panstream.networks.spending import PurePurse, ZcdpPurse
-from panstream.networks.views import View, pair_views
+from panstream.networks.budget import PurePurse, ZcdpPurse
+from panstream.networks.noisy_tables import View, pair_views
 
 DOMAIN = Domain({"job": [str(each) for each in range(8)], "age": Bins(range(13)), "sex": ["f", "m"]})
 SHAPES = [

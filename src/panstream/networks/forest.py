@@ -21,7 +21,7 @@ from panstream.networks.network import BayesianNetwork
 from panstream.networks.propagation import Forest, Table, spanning
 from panstream.networks.simplex import expected
 from panstream.networks.smoothing import smoothed
-from panstream.networks.views import Views
+from panstream.networks.noisy_tables import Views
 
 __all__ = ["NoisyTable", "fit_forest"]
 
@@ -66,7 +66,7 @@ class NoisyTable:
     """Released counts: the positions of its attributes, one axis each, and the standard deviation of a cell's noise.
 
     ``laplace`` says that the noise has Laplace's heavy tails: single wild cells then pull less. With ``views`` the counts
-    are those of groups of categories (:mod:`panstream.networks.views`).
+    are those of groups of categories (:mod:`panstream.networks.noisy_tables`).
     """
 
     attributes: tuple[int, ...]

@@ -5,7 +5,7 @@ every pair its attribute is in, a missing edge one pair. So where the one-way ta
 little, and where even the whole budget leaves the one-way tables blurred, nothing: the learner then releases independent
 attributes and spends nothing on structure.
 
-How coarse the edges' tables of pure epsilon are (theta, in :mod:`panstream.networks.spending`) was compared at 1, 2, 4 and 8 on six of the
+How coarse the edges' tables of pure epsilon are (theta, in :mod:`panstream.networks.budget`) was compared at 1, 2, 4 and 8 on six of the
 nine data sets below, three seeds each: mean distances over independent columns' of 1.037, 1.036, 1.041 and 1.044. So 1 and 2 are tied, and 2 had
 been tried on Adult before; a last correction of the expected noise came later.
 
@@ -23,7 +23,7 @@ from fractions import Fraction
 
 from panstream.errors import InvalidParameter
 from panstream.networks.scores import RESIDUAL_SENSITIVITY
-from panstream.networks.spending import Purse, portions
+from panstream.networks.budget import Purse, portions
 
 __all__ = ["Plan", "Split", "blurring", "plan_forest"]
 

@@ -25,7 +25,7 @@ from panstream.networks.plan import Split, plan_forest
 from panstream.networks.records import Records
 from panstream.networks.scores import SCORES
 from panstream.networks.simplex import expected, project
-from panstream.networks.spending import PurePurse, portions
+from panstream.networks.budget import PurePurse, portions
 from panstream.networks.structure import Families, greedy_families, largest_families, useful_cells
 from panstream.networks.tree import grow_forest
 from panstream.privacy import Claim

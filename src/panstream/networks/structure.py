@@ -20,7 +20,7 @@ from panstream.networks.domain import Domain
 from panstream.networks.learned import Progress, silent
 from panstream.networks.records import Records
 from panstream.networks.scores import Score
-from panstream.networks.spending import Purse, portions
+from panstream.networks.budget import Purse, portions
 from panstream.randomness import Source
 
 __all__ = ["Families", "greedy_families", "largest_families", "useful_cells"]

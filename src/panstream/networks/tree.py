@@ -27,8 +27,8 @@ from panstream.networks.records import Records
 from panstream.networks.scores import RESIDUAL_SENSITIVITY, residual_units
 from panstream.networks.simplex import project
 from panstream.networks.smoothing import smoothed
-from panstream.networks.spending import Purse, ZcdpPurse, portions
-from panstream.networks.views import Views, pair_views
+from panstream.networks.budget import Purse, ZcdpPurse, portions
+from panstream.networks.noisy_tables import Views, pair_views
 from panstream.privacy import Claim
 from panstream.randomness import Source
 

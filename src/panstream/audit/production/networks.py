@@ -22,7 +22,7 @@ from panstream.networks.domain import Domain
 from panstream.networks.plan import Split, plan_forest
 from panstream.networks.privbayes import PrivBayes
 from panstream.networks.records import Records
-from panstream.networks.spending import PurePurse, ZcdpPurse
+from panstream.networks.budget import PurePurse, ZcdpPurse
 from panstream.networks.tree import TreeNetwork, grow_forest
 from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.tables import choice_rho

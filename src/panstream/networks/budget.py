@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from panstream.errors import BudgetExhausted
 from panstream.networks.forest import NoisyTable
 from panstream.networks.grouping import LARGEST_TABLE, group_price, joint_groups, joint_spread
-from panstream.networks.views import Views
+from panstream.networks.noisy_tables import Views
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.tables import choice_epsilon, choice_rate, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream.networks.spending import PurePurse, ZcdpPurse
+from panstream.networks.budget import PurePurse, ZcdpPurse
 from panstream.randomness import Preference, SeededSource, Source
 
 WHOLE = Fraction(1)
