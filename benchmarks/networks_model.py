@@ -31,9 +31,7 @@ from panstream.networks import (
     greedy,
     independent,
     local_search,
-    most_probable,
     pairwise,
-    posterior,
     propose_domain,
     sample,
     tables_from,
@@ -147,11 +145,11 @@ def inference_lines(what: str, network: BayesianNetwork) -> list[Line]:
     evidence = {names[at]: domain.labels(at)[0] for at in (0, 2, 6)}
     wanted = [names[-1], names[-2]]
     engine = VariableElimination(to_pgmpy(network))
-    ours, answer = timed(lambda: posterior(network, wanted, evidence), 51)
+    ours, answer = timed(lambda: network.posterior(wanted, evidence), 51)
     peer, theirs = timed(lambda: engine.query(wanted, evidence, show_progress=False), 21)
     order = [theirs.variables.index(name) for name in wanted]
     assert np.allclose(answer, np.transpose(theirs.values, order), rtol=1e-8)
-    explained, best = timed(lambda: most_probable(network, evidence), 21)
+    explained, best = timed(lambda: network.most_probable(evidence), 21)
     codes = np.array([[domain.code(at, {**evidence, **best.values}[name])] for at, name in enumerate(names)], np.uint16)
     assert abs(network.log_likelihood(Records(domain, codes)) - best.log_probability) < 1e-6
     # pgmpy's map_query multiplies the tables of all wanted attributes into one, which fits in no memory here

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from panstream.cli.synth_files import write_columns
 from panstream.networks import Domain, Records, TreeNetwork, balanced_sample, compare
-from panstream.networks.balanced import numeric_columns
+from panstream.networks.sampling import numeric_columns
 from panstream.randomness import Source
 
 DATA = Path(__file__).parent / "data"

@@ -35,8 +35,8 @@ from panstream.federated import (
 )
 from panstream.networks import BayesianNetwork, Domain, Records
 from panstream.networks.baselines import fit_tables, greedy, independent, tables_of
+from panstream.networks.files import seven_attributes
 from panstream.networks.sampling import sample
-from panstream.networks.seven import seven_attributes
 from panstream.randomness import Source
 
 DELTA = 1e-6

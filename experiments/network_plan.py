@@ -5,7 +5,7 @@
 Subsets of the Diabetes records, random trees and the network of seven attributes, at several products of records and epsilon.
 A figure is the mean total variation distance of all pairs from held-out records, over that of independent columns with
 the same budget and seeds: below 1 edges gain, above 1 they cost, exactly 1 where the plan buys none. The constants of
-panstream.networks.plan were set on such runs.
+panstream.networks.budget were set on such runs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numpy as np
 from federated_runner import diabetes
 
 from panstream.networks import BayesianNetwork, Domain, PrivBayes, Records, TreeNetwork, pairwise, sample
-from panstream.networks.plan import blurring
-from panstream.networks.seven import seven_attributes
-from panstream.networks.budget import PurePurse, ZcdpPurse
+from panstream.networks.budget import PureBudget, ZcdpBudget
+from panstream.networks.files import seven_attributes
 from panstream.planning.text import aligned
 from panstream.randomness import SeededSource
 
@@ -92,14 +91,14 @@ def main() -> None:
         line = [name, f"{product:g}"]
         for kind in (PrivBayes, TreeNetwork):
             more = {} if kind is PrivBayes else {"delta": DELTA}
-            purse = PurePurse(epsilon) if kind is PrivBayes else ZcdpPurse(epsilon, DELTA)
+            budget = PureBudget(epsilon) if kind is PrivBayes else ZcdpBudget(epsilon, DELTA)
             means, edges = [], 0.0
             for degree in (0, None):
                 learner, seeds = kind(epsilon=epsilon, degree=degree, **more), range(given.seeds)
                 networks = [learner.fit(train, SeededSource(seed)).network for seed in seeds]
                 means.append(np.mean([distance(network, test) for network in networks]))
                 edges = float(np.mean([len(network.edges) for network in networks]))
-            blur = blurring(len(train), train.domain.sizes, purse)
+            blur = budget.blurring(len(train), train.domain.sizes)
             line += [f"{blur:.3f}", f"{means[0]:.4f}", f"{edges:.1f}", f"{means[1] / means[0]:.3f}"]
         rows.append(line)
         print(*line, sep="  ", flush=True)

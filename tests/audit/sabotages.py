@@ -341,7 +341,7 @@ def _() -> Case:
 @sabotage("Gaussian tables of a tree network with a tenth less noise")
 def _() -> Case:
     from panstream.audit.production.networks import ForestViews
-    from panstream.networks.plan import Split
+    from panstream.networks.budget import Split
     from panstream.networks.tree import TreeNetwork
 
     tree = TreeNetwork(epsilon=1.5 * 10 / 9, delta=1e-6, split=Split())

@@ -5,7 +5,7 @@ import pytest
 
 from panstream.errors import InvalidParameter
 from panstream.networks import BayesianNetwork, Bins, Domain, Records, balanced_sample, compare, contingency
-from panstream.networks.balanced import numeric_columns
+from panstream.networks.sampling import numeric_columns
 from panstream.randomness import SeededSource, Source
 from statistical import assert_rate
 

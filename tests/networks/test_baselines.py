@@ -26,7 +26,7 @@ from panstream.networks import (
     tables_from,
     tables_of,
 )
-from panstream.networks.hill_climbing import bic_score
+from panstream.networks.baselines import _bic_score
 from panstream.networks.network import topological_order
 from panstream.randomness import SeededSource
 
@@ -150,7 +150,7 @@ def all_structures(count: int, degree: int) -> list[tuple[tuple[int, ...], ...]]
 def test_local_search_ends_where_no_neighbour_is_better(seed: int) -> None:
     records = drawn(seed, (2, 3, 2, 2), 2)
     parents = local_search(records.domain, tables_of(records), len(records), degree=2)
-    score = bic_score(records.domain, tables_of(records), len(records))
+    score = _bic_score(records.domain, tables_of(records), len(records))
 
     def total(structure: tuple[tuple[int, ...], ...]) -> float:
         return sum(score(child, family) for child, family in enumerate(structure))
@@ -169,7 +169,7 @@ def test_local_search_ends_where_no_neighbour_is_better(seed: int) -> None:
 def test_bic_is_the_penalised_likelihood() -> None:
     records = drawn(3)
     parents = ((), (0,), (0, 1), (), (3,))
-    score = bic_score(records.domain, tables_of(records), len(records))
+    score = _bic_score(records.domain, tables_of(records), len(records))
     fitted = fit_tables(records.domain, parents, tables_of(records), pseudocount=0)
     expected = fitted.log_likelihood(records) - math.log2(len(records)) / 2 * fitted.parameters
     assert sum(score(child, family) for child, family in enumerate(parents)) == pytest.approx(expected, rel=1e-12)

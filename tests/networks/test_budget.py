@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from panstream.networks.budget import PurePurse, ZcdpPurse
+from panstream.networks.budget import PureBudget, ZcdpBudget
 from panstream.randomness import Preference, SeededSource, Source
 
 WHOLE = Fraction(1)
@@ -32,23 +32,23 @@ def pair_law(kappa: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 @pytest.mark.parametrize(("cells", "share"), [(2, Fraction(1, 2)), (2, Fraction(1, 8)), (3, Fraction(1, 2))])
 def test_the_spread_of_a_small_table_is_that_of_all_tables_with_its_sum(cells: int, share: Fraction) -> None:
-    purse = PurePurse(0.4)
+    budget = PureBudget(0.4)
     tables, chances = balanced_law(cells, 0.4 * float(share) / 2)
     with SeededSource(1) as source:
-        table = purse.measure("tables", (0,), np.zeros(cells, np.int64), share, source)
+        table = budget.measure("tables", (0,), np.zeros(cells, np.int64), share, source)
     assert table.sigma == pytest.approx(math.sqrt(float(chances @ tables[0] ** 2)), rel=0.01)
-    assert purse.size(share, cells) == pytest.approx(float(chances @ np.abs(tables[0])), rel=0.01)
+    assert budget.size(share, cells) == pytest.approx(float(chances @ np.abs(tables[0])), rel=0.01)
     assert table.counts.sum() == 0
 
 
 def test_the_spread_of_two_tables_drawn_together_is_that_of_all_pairs() -> None:
     cells, chances = pair_law(0.1)
     with SeededSource(1) as source:
-        tables = PurePurse(0.2).measure_all("marginals", [np.zeros(2, np.int64)] * 2, WHOLE, source)
+        tables = PureBudget(0.2).measure_all("marginals", [np.zeros(2, np.int64)] * 2, WHOLE, source)
     for at in (0, 1):
         assert tables[at].sigma == pytest.approx(math.sqrt(float(chances @ cells[at] ** 2)), rel=0.01)
     moved = float(chances @ np.abs(cells).sum(axis=0))  # half the L1 norm of a table is the size of its first cell
-    assert PurePurse(0.2).moved([2, 2]) == pytest.approx(moved, rel=0.01)
+    assert PureBudget(0.2).moved([2, 2]) == pytest.approx(moved, rel=0.01)
 
 
 class Noted(Source):
@@ -70,18 +70,18 @@ class Noted(Source):
 def test_a_choice_is_blurred_by_as_much_utility_as_makes_a_candidate_e_times_as_likely(
     share: Fraction, sensitivity: int
 ) -> None:
-    for purse in (PurePurse(0.7), ZcdpPurse(0.7, 1e-6)):
+    for budget in (PureBudget(0.7), ZcdpBudget(0.7, 1e-6)):
         with Noted() as source:
-            purse.choose("structure", np.zeros(3, np.int64), sensitivity, share, source)
-        assert purse.blur(share, sensitivity) * source.rate == pytest.approx(1.0, rel=1e-9)
-    assert PurePurse(0.7).blur(share, sensitivity) == pytest.approx(2 * sensitivity / (0.7 * share))
+            budget.choose("structure", np.zeros(3, np.int64), sensitivity, share, source)
+        assert budget.blur(share, sensitivity) * source.rate == pytest.approx(1.0, rel=1e-9)
+    assert PureBudget(0.7).blur(share, sensitivity) == pytest.approx(2 * sensitivity / (0.7 * share))
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 5.0])
 def test_what_was_spent_adds_up_to_the_budget(epsilon: float) -> None:
-    for purse, whole in ((PurePurse(epsilon), epsilon), (loose := ZcdpPurse(epsilon, 1e-6), loose.rho)):
+    for budget, whole in ((PureBudget(epsilon), epsilon), (loose := ZcdpBudget(epsilon, 1e-6), loose.rho)):
         with SeededSource(1) as source:
-            purse.measure("tables", (0,), np.zeros(3, np.int64), Fraction(1, 4), source)
-            purse.measure("tables", (1,), np.zeros(3, np.int64), Fraction(1, 4), source)
-            purse.choose("structure", np.zeros(3, np.int64), 1, Fraction(1, 2), source)
-        assert list(purse.parts().values()) == pytest.approx([whole / 2, whole / 2])
+            budget.measure("tables", (0,), np.zeros(3, np.int64), Fraction(1, 4), source)
+            budget.measure("tables", (1,), np.zeros(3, np.int64), Fraction(1, 4), source)
+            budget.choose("structure", np.zeros(3, np.int64), 1, Fraction(1, 2), source)
+        assert list(budget.parts().values()) == pytest.approx([whole / 2, whole / 2])

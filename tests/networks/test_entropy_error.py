@@ -8,7 +8,7 @@ import pytest
 
 from panstream.errors import InvalidParameter
 from panstream.networks import noisy_entropy_bias, noisy_entropy_error, seven_attributes
-from panstream.networks.entropy_error import _checked, _pair_moments
+from panstream.networks.information import _checked, _pair_moments
 from panstream.randomness import DiscreteLaplace, SeededSource
 from statistical import assert_mean
 

@@ -12,10 +12,6 @@ from panstream.networks import (
     BayesianNetwork,
     Bins,
     Domain,
-    log_probability,
-    most_probable,
-    posterior,
-    probability,
 )
 
 MODELS = [((2, 3, 2, 2), 1), ((3, 2, 2, 3, 2), 2), ((2, 2, 2, 2, 2), 3)]
@@ -36,16 +32,16 @@ def test_all_questions_of_small_networks(seed: int, sizes: tuple[int, ...], degr
         evidence = {f"a{at}": f"v{code}" for at, code in codes.items()}
         rest = [at for at in range(count) if at not in codes]
         reduced = full[index(codes, count)]
-        assert probability(network, evidence) == pytest.approx(float(reduced.sum()), rel=1e-12)
+        assert network.probability(evidence) == pytest.approx(float(reduced.sum()), rel=1e-12)
         for length in (1, 2):
             for wanted in itertools.permutations(rest, length):
                 gone = tuple(axis for axis, at in enumerate(rest) if at not in wanted)
                 expected = reduced.sum(axis=gone) / reduced.sum()
                 if wanted != tuple(sorted(wanted)):
                     expected = expected.T
-                answer = posterior(network, [f"a{at}" for at in wanted], evidence)
+                answer = network.posterior([f"a{at}" for at in wanted], evidence)
                 assert np.allclose(answer, expected, rtol=1e-11, atol=0)
-        best = most_probable(network, evidence)
+        best = network.most_probable(evidence)
         assert 2.0**best.log_probability == pytest.approx(float(reduced.max()), rel=1e-12)
         chosen = {at: int(best.values[f"a{at}"][1:]) for at in rest}
         assert full[index({**codes, **chosen}, count)] == pytest.approx(float(reduced.max()), rel=1e-12)
@@ -62,9 +58,9 @@ def test_long_products_do_not_vanish() -> None:
         (table, *(np.array([table, table]) for _ in range(count - 1))),
     )
     evidence = {f"x{at}": "rare" for at in range(1, count)}
-    assert log_probability(chain, evidence) == pytest.approx((count - 1) * math.log2(1e-5), rel=1e-12)
-    assert posterior(chain, ["x0"], evidence) == pytest.approx(table)
-    assert most_probable(chain, evidence).log_probability == pytest.approx(
+    assert chain.log_probability(evidence) == pytest.approx((count - 1) * math.log2(1e-5), rel=1e-12)
+    assert chain.posterior(["x0"], evidence) == pytest.approx(table)
+    assert chain.most_probable(evidence).log_probability == pytest.approx(
         (count - 1) * math.log2(1e-5) + math.log2(1 - 1e-5), rel=1e-12
     )
 
@@ -78,19 +74,19 @@ def test_many_children_that_disagree_do_not_vanish() -> None:
         domain, ((), *((0,) for _ in range(count))), (np.array([0.3, 0.7]), *(rows[at % 2] for at in range(count)))
     )
     evidence = {f"x{at}": "no" for at in range(1, count + 1)}
-    assert posterior(star, ["x0"], evidence) == pytest.approx([0.3, 0.7], rel=1e-9)
+    assert star.posterior(["x0"], evidence) == pytest.approx([0.3, 0.7], rel=1e-9)
     exact = count / 2 * (math.log2(1e-5) + math.log2(2e-5))
-    assert log_probability(star, evidence) == pytest.approx(exact, rel=1e-12)
+    assert star.log_probability(evidence) == pytest.approx(exact, rel=1e-12)
 
 
 def test_impossible_evidence_is_refused() -> None:
     network = random_network(3, (3, 3, 2), 1, zeros=True)
-    assert probability(network, {"a0": "v0"}) == 0.0
-    assert log_probability(network, {"a0": "v0"}) == -math.inf
+    assert network.probability({"a0": "v0"}) == 0.0
+    assert network.log_probability({"a0": "v0"}) == -math.inf
     with pytest.raises(InvalidParameter, match="probability 0"):
-        posterior(network, ["a1"], {"a0": "v0"})
+        network.posterior(["a1"], {"a0": "v0"})
     with pytest.raises(InvalidParameter, match="probability 0"):
-        most_probable(network, {"a0": "v0"})
+        network.most_probable({"a0": "v0"})
 
 
 def test_numbers_are_evidence_for_bins() -> None:
@@ -98,19 +94,19 @@ def test_numbers_are_evidence_for_bins() -> None:
     network = BayesianNetwork(
         domain, ((), (0,)), (np.array([0.25, 0.5, 0.25]), np.array([[1, 0], [0.5, 0.5], [0, 1.0]]))
     )
-    assert posterior(network, ["code"], {"age": 70}).tolist() == [0, 1]
-    assert posterior(network, ["code"], {"age": "[0, 18)"}).tolist() == [1, 0]
-    assert posterior(network, ["age"], {"code": 1}).tolist() == [0.5, 0.5, 0]
+    assert network.posterior(["code"], {"age": 70}).tolist() == [0, 1]
+    assert network.posterior(["code"], {"age": "[0, 18)"}).tolist() == [1, 0]
+    assert network.posterior(["age"], {"code": 1}).tolist() == [0.5, 0.5, 0]
     with pytest.raises(InvalidParameter, match="inside its declared edges"):
-        posterior(network, ["code"], {"age": 121})
+        network.posterior(["code"], {"age": 121})
 
 
 @pytest.mark.parametrize("wanted", [[], ["a0", "a0"], ["a1"]], ids=["none", "twice", "observed"])
 def test_questions_are_checked(wanted: list[str]) -> None:
     with pytest.raises(InvalidParameter, match="attributes must be"):
-        posterior(random_network(0, (2, 2), 1), wanted, {"a1": "v0"})
+        random_network(0, (2, 2), 1).posterior(wanted, {"a1": "v0"})
     with pytest.raises(InvalidParameter, match="no category"):
-        posterior(random_network(0, (2, 2), 1), ["a0"], {"a1": "zz"})
+        random_network(0, (2, 2), 1).posterior(["a0"], {"a1": "zz"})
 
 
 def test_a_factor_above_the_limit_is_refused_before_it_is_made() -> None:
@@ -119,9 +115,9 @@ def test_a_factor_above_the_limit_is_refused_before_it_is_made() -> None:
     flat = np.full(8, 1 / 8)
     network = BayesianNetwork(wide, ((),) * 30, (flat,) * 30)
     with pytest.raises(NotSupported, match="above the limit"):
-        posterior(network, [f"x{at}" for at in range(13)])
+        network.posterior([f"x{at}" for at in range(13)])
     with pytest.raises(NotSupported, match="table of 64 cells, above the limit of 32"):
-        posterior(network, ["x0", "x1"], limit=32)
+        network.posterior(["x0", "x1"], limit=32)
     grid = random_network(5, (4,) * 12, 3)
     with pytest.raises(NotSupported, match="lower degree"):
-        most_probable(grid, limit=16)
+        grid.most_probable(limit=16)

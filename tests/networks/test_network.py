@@ -11,7 +11,8 @@ import pytest
 
 from networks.models import bits, joint, random_network
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.networks import BayesianNetwork, Domain, Records, conditional, seven_attributes
+from panstream.networks import BayesianNetwork, Domain, Records, seven_attributes
+from panstream.networks.baselines import _conditional
 from panstream.networks.network import topological_order
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +110,7 @@ def test_structures_are_checked() -> None:
 
 def test_smoothing_is_by_the_cell() -> None:
     counts = np.array([[3.0, -2.0, 0.0], [0.0, 0.0, 0.0]])
-    assert conditional(counts).tolist() == [[4 / 6, 1 / 6, 1 / 6], [1 / 3, 1 / 3, 1 / 3]]
-    assert conditional(counts, 0).tolist() == [[1, 0, 0], [1 / 3, 1 / 3, 1 / 3]]
+    assert _conditional(counts).tolist() == [[4 / 6, 1 / 6, 1 / 6], [1 / 3, 1 / 3, 1 / 3]]
+    assert _conditional(counts, 0).tolist() == [[1, 0, 0], [1 / 3, 1 / 3, 1 / 3]]
     with pytest.raises(InvalidParameter, match="pseudocount"):
-        conditional(counts, -1)
+        _conditional(counts, -1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from networks.models import random_network
-from panstream.networks import BayesianNetwork, Domain, from_bif, most_probable, posterior, seven_attributes, to_bif
+from panstream.networks import BayesianNetwork, Domain, from_bif, seven_attributes, to_bif
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # pgmpy warns about itself
@@ -64,7 +64,7 @@ def test_both_answer_alike(name: str) -> None:
     names = network.domain.names
     for first, second, observed in itertools.islice(itertools.permutations(range(len(names)), 3), 0, None, 17):
         label = network.domain.labels(observed)[-1]
-        ours = posterior(network, [names[first], names[second]], {names[observed]: label})
+        ours = network.posterior([names[first], names[second]], {names[observed]: label})
         theirs = engine.query([names[first], names[second]], {names[observed]: label}, show_progress=False)
         axes = [theirs.variables.index(names[first]), theirs.variables.index(names[second])]
         assert np.allclose(ours, np.transpose(theirs.values, axes), rtol=1e-9)
@@ -73,7 +73,7 @@ def test_both_answer_alike(name: str) -> None:
         best = engine.map_query(
             [each for each in names if each != names[observed]], {names[observed]: label}, show_progress=False
         )
-        assert dict(most_probable(network, {names[observed]: label}).values) == best
+        assert dict(network.most_probable({names[observed]: label}).values) == best
 
 
 def test_we_read_what_pgmpy_writes() -> None:

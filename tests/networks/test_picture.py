@@ -8,7 +8,7 @@ import pytest
 
 from networks.models import random_network
 from panstream.networks import BayesianNetwork, Domain, seven_attributes, to_svg
-from panstream.networks.layout import layered
+from panstream.networks.picture import _layered
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -43,7 +43,7 @@ def test_boxes_are_apart_inside_and_in_the_order_of_the_arrows(seed: int) -> Non
 def test_a_tree_is_drawn_without_crossings() -> None:
     """Arrows between the same two layers keep their order."""
     parents = ((), (0,), (0,), (1,), (2,), (1,), (2,), (1,))
-    layout = layered(parents)
+    layout = _layered(parents)
     edges = [(parent, child) for child, family in enumerate(parents) for parent in family]
     for (a, b), (c, d) in itertools.combinations(edges, 2):
         if layout.layers[a] == layout.layers[c]:

@@ -7,47 +7,46 @@ import numpy as np
 import pytest
 
 from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork
-from panstream.networks.plan import blurring, plan_forest
-from panstream.networks.budget import PurePurse, Purse, ZcdpPurse
+from panstream.networks.budget import Budget, PureBudget, ZcdpBudget
 from panstream.randomness import SeededSource
 
 SIZES = (15, 9, 16, 7, 15, 6, 5, 2, 5, 4, 10, 42, 2)  # of Adult
-PURSES: dict[str, Callable[[float], Purse]] = {"pure": PurePurse, "zcdp": lambda epsilon: ZcdpPurse(epsilon, 1e-9)}
+BUDGETS: dict[str, Callable[[float], Budget]] = {"pure": PureBudget, "zcdp": lambda epsilon: ZcdpBudget(epsilon, 1e-9)}
 
 
-@pytest.mark.parametrize("kind", PURSES)
+@pytest.mark.parametrize("kind", BUDGETS)
 @pytest.mark.parametrize("records", [1, 500, 5_000, 50_000, 10**7])
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 10.0])
 def test_shares_never_exceed_the_budget(kind: str, records: int, epsilon: float) -> None:
-    plan = plan_forest(records, SIZES, PURSES[kind](epsilon))
+    plan = BUDGETS[kind](epsilon).plan(records, SIZES)
     assert 1 - Fraction(1, 2**40) < plan.marginals + plan.structure + plan.tables <= 1
     assert min(plan.marginals, plan.structure, plan.tables) >= 0
     assert 0 <= plan.rounds < len(SIZES)
     assert (plan.rounds == 0) == (plan.structure == 0) == (plan.tables == 0)
 
 
-@pytest.mark.parametrize("kind", PURSES)
+@pytest.mark.parametrize("kind", BUDGETS)
 def test_more_records_buy_more_edges(kind: str) -> None:
-    plans = [plan_forest(records, SIZES, PURSES[kind](0.1)) for records in (1_000, 40_000, 400_000, 4_000_000)]
+    plans = [BUDGETS[kind](0.1).plan(records, SIZES) for records in (1_000, 40_000, 400_000, 4_000_000)]
     assert plans[0].rounds == 0
     assert [plan.rounds for plan in plans] == sorted(plan.rounds for plan in plans)
     assert [plan.tables for plan in plans] == sorted(plan.tables for plan in plans)
     assert plans[-1].rounds == len(SIZES) - 1
 
 
-@pytest.mark.parametrize("kind", PURSES)
+@pytest.mark.parametrize("kind", BUDGETS)
 def test_blurring_is_how_far_noise_moves_one_way_tables(kind: str) -> None:
-    purse: Purse = PURSES[kind](1.0)
+    budget: Budget = BUDGETS[kind](1.0)
     sizes, records, runs = (2, 3, 7, 20), 2_000, 100
     flat = [np.full(size, 10**6) for size in sizes]  # far from 0, so that nothing but the noise moves them
     moved = []
     with SeededSource(1) as source:
         for _ in range(runs):
-            tables = PURSES[kind](1.0).measure_all("x", flat, Fraction(1), source)
+            tables = BUDGETS[kind](1.0).measure_all("x", flat, Fraction(1), source)
             for table, counts in zip(tables, flat, strict=True):
                 gap = np.asarray(table.counts) - counts
                 moved.append(0.5 * np.abs(gap - gap.mean()).sum() / records)
-    assert np.mean(moved) == pytest.approx(blurring(records, sizes, purse), rel=0.08)
+    assert np.mean(moved) == pytest.approx(budget.blurring(records, sizes), rel=0.08)
 
 
 def small(n: int) -> Records:

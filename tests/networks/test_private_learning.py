@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency, tree
-from panstream.networks.learned import LearnedNetwork
-from panstream.networks.plan import plan_forest
-from panstream.networks.scores import Score
-from panstream.networks.budget import PurePurse, ZcdpPurse, portions
-from panstream.networks.structure import Families, greedy_families, largest_families, useful_cells
+from panstream.networks.budget import PureBudget, ZcdpBudget, portions
+from panstream.networks.privbayes import _Families, _greedy_families, _largest_families, _Score, _useful_cells
+from panstream.networks.tree import LearnedNetwork
 from panstream.privacy.composition import zcdp_rho
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source
 
@@ -126,19 +124,19 @@ def test_the_claim_of_greedy_parents_holds_by_enumeration(n: int) -> None:
 
 
 def test_enumeration_would_notice_choices_by_r_that_are_too_sharp(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = PurePurse.choose
+    honest = PureBudget.choose
 
-    def sharp(self: PurePurse, purpose: str, utilities: Any, sensitivity: int, share: Any, source: Any) -> int:
+    def sharp(self: PureBudget, purpose: str, utilities: Any, sensitivity: int, share: Any, source: Any) -> int:
         return honest(self, purpose, 8 * utilities, sensitivity, share, source)
 
-    monkeypatch.setattr(PurePurse, "choose", sharp)
+    monkeypatch.setattr(PureBudget, "choose", sharp)
     assert worst_loss(PrivBayes(epsilon=1.5, score="R", theta=1e-3), 3, (0, 3)) > 1.5
 
 
 def test_enumeration_would_notice_a_little_less_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = PurePurse._law
+    honest = PureBudget._law
     monkeypatch.setattr(
-        PurePurse, "_law", lambda self, share: DiscreteLaplace.at_most(1.08 * honest(self, share).kappa)
+        PureBudget, "_law", lambda self, share: DiscreteLaplace.at_most(1.08 * honest(self, share).kappa)
     )
     assert worst_loss(PrivBayes(epsilon=1.5, split=Split()), 2, (1,)) > 1.5
     assert worst_loss(PrivBayes(epsilon=1.5), 2, (1,)) > 1.5
@@ -274,13 +272,13 @@ def test_degree_k_needs_n_minus_k_tables(degree: int) -> None:
 
 def test_theta_limits_the_size_of_families() -> None:
     records = chain(400)
-    limit = useful_cells(400, 4, 1.0 * 0.6, 4.0)
+    limit = _useful_cells(400, 4, 1.0 * 0.6, 4.0)
     learned = PrivBayes(epsilon=1.0, score="R").fit(records)
     sizes = [int(np.asarray(table.counts).size) for table in learned.tables if len(table.attributes) > 1]
     assert all(size <= limit for size in sizes)
-    assert list(Families(degree=2).parents(records.domain, 3, [0, 1, 2], None)) == [(0, 1), (0, 2), (1, 2)]
-    assert list(Families(cells=12).parents(records.domain, 3, [0, 2], None)) == [(), (0,), (2,)]
-    assert largest_families([(), (0,), (0, 1), (2,)]) == [(0, 1, 2), (2, 3)]
+    assert list(_Families(degree=2).parents(records.domain, 3, [0, 1, 2], None)) == [(0, 1), (0, 2), (1, 2)]
+    assert list(_Families(cells=12).parents(records.domain, 3, [0, 2], None)) == [(), (0,), (2,)]
+    assert _largest_families([(), (0,), (0, 1), (2,)]) == [(0, 1, 2), (2, 3)]
 
 
 def test_one_attribute_spends_all_on_its_table() -> None:
@@ -289,17 +287,17 @@ def test_one_attribute_spends_all_on_its_table() -> None:
         assert learner.fit(records).network.degree == 0
 
 
-def test_a_purse_cannot_be_overdrawn() -> None:
+def test_a_budget_cannot_be_overdrawn() -> None:
     from fractions import Fraction
 
     with Source() as source:
-        for purse in (PurePurse(1.0), ZcdpPurse(1.0, 1e-6)):
-            purse.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
+        for budget in (PureBudget(1.0), ZcdpBudget(1.0, 1e-6)):
+            budget.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
             with pytest.raises(BudgetExhausted):
-                purse.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
+                budget.measure("x", (0,), np.zeros(3, np.int64), Fraction(2, 3), source)
             with pytest.raises(BudgetExhausted):
-                purse.choose("y", np.zeros(3, np.int64), 1, Fraction(2, 3), source)
-            assert sum(purse.spent.values()) == Fraction(2, 3)
+                budget.choose("y", np.zeros(3, np.int64), 1, Fraction(2, 3), source)
+            assert sum(budget.spent.values()) == Fraction(2, 3)
     shares = portions(Fraction(1), [1.0, math.sqrt(2), math.pi])
     assert sum(shares) <= 1 < sum(shares) + Fraction(1, 2**40)
 
@@ -327,9 +325,8 @@ def test_bad_parameters_are_named(make: Any, words: str) -> None:
 
 def test_edges_never_close_a_cycle() -> None:
     with SeededSource(2) as source:
-        purse = PurePurse(50.0)
-        plan = plan_forest(3000, chain(1).domain.sizes, purse)
-        tables = tree.grow_forest(chain(3000), purse, plan, source)
+        budget = PureBudget(50.0)
+        tables = tree.grow_forest(chain(3000), budget, source)
     edges = [table.attributes for table in tables if len(table.attributes) == 2]
     assert len(edges) <= 3
     assert set(edges) >= {(0, 1)}
@@ -346,7 +343,7 @@ def test_scores_are_told_whether_all_attributes_have_two_values(sizes: tuple[int
 
     domain = Domain({f"a{at}": [str(value) for value in range(size)] for at, size in enumerate(sizes)})
     records = Records(domain, np.zeros((3, 20), np.uint16))
-    score = Score(name="mi", units=lambda table: 0, sensitivity=sensitivity, unit=lambda n: 1.0)
+    score = _Score(lambda table: 0, sensitivity)
     with Source() as source:
-        greedy_families(records, score, Families(degree=1), PurePurse(1.0), Fraction(1), source)
+        _greedy_families(records, score, _Families(degree=1), PureBudget(1.0), Fraction(1), source, lambda *_: None)
     assert told == [(20, binary)]

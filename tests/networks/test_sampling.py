@@ -9,7 +9,7 @@ import pytest
 from networks.models import joint, random_network
 from panstream.errors import InvalidParameter
 from panstream.networks import BayesianNetwork, Domain, contingency, sample
-from panstream.networks.sampling import thresholds
+from panstream.networks.sampling import _thresholds
 from panstream.randomness import SeededSource, Source
 from statistical import assert_fits
 
@@ -30,7 +30,7 @@ def test_impossible_values_are_never_drawn() -> None:
     for place in range(4):
         table = np.full(4, 1 / 3)
         table[place] = 0.0
-        steps = [0, *thresholds(table)[0].tolist(), 1 << 63]
+        steps = [0, *_thresholds(table)[0].tolist(), 1 << 63]
         widths = np.diff(np.array(steps, object))
         assert widths[place] == 0
         assert min(width for at, width in enumerate(widths) if at != place) > 0
@@ -42,7 +42,7 @@ def test_impossible_values_are_never_drawn() -> None:
 def test_thresholds_are_the_probabilities_to_the_last_bit() -> None:
     table = random_network(4, (5, 7), 1).tables
     for each in table:
-        for row, steps in zip(each.reshape(-1, each.shape[-1]), thresholds(each), strict=True):
+        for row, steps in zip(each.reshape(-1, each.shape[-1]), _thresholds(each), strict=True):
             drawn = np.diff(np.array([0, *steps.tolist(), 1 << 63], object))
             for probability, width in zip(row.tolist(), drawn, strict=True):
                 assert abs(Fraction(probability) - Fraction(int(width), 1 << 63)) < Fraction(1, 1 << 51)

@@ -11,16 +11,16 @@ import pytest
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
+from panstream.networks.budget import RESIDUAL_SENSITIVITY
 from panstream.networks.information import mutual_information
-from panstream.networks.scores import (
-    INFORMATION_GRID,
-    RESIDUAL_SENSITIVITY,
-    SCORES,
-    f_units,
-    information_units,
-    r_units,
-    residual_units,
+from panstream.networks.privbayes import (
+    _INFORMATION_GRID,
+    _SCORES,
+    _f_units,
+    _information_units,
+    _r_units,
 )
+from panstream.networks.tree import _residual
 from panstream.privacy.tables import f_sensitivity, mutual_information_sensitivity, r_sensitivity
 
 Table = NDArray[np.int64]
@@ -73,10 +73,10 @@ def r_by_definition(table: Table) -> Fraction:
 @pytest.mark.parametrize(("n", "shape"), [(3, (2, 2)), (4, (3, 2)), (5, (2, 3))], ids=str)
 def test_scores_are_what_they_are_defined_to_be(n: int, shape: tuple[int, int]) -> None:
     for table in all_tables(n, shape):
-        assert Fraction(r_units(table), n * n) == r_by_definition(table)
-        assert 0 <= mutual_information(table) * INFORMATION_GRID - information_units(table) < 1
+        assert Fraction(_r_units(table), n * n) == r_by_definition(table)
+        assert 0 <= mutual_information(table) * _INFORMATION_GRID - _information_units(table) < 1
         if shape[1] == 2:
-            assert f_units(table) == f_by_definition(table)
+            assert _f_units(table) == f_by_definition(table)
 
 
 def test_f_of_larger_tables() -> None:
@@ -84,18 +84,18 @@ def test_f_of_larger_tables() -> None:
     for _ in range(60):
         table = rng.integers(0, 9, (int(rng.integers(1, 9)), 2))
         if table.sum():
-            assert f_units(table) == f_by_definition(table)
+            assert _f_units(table) == f_by_definition(table)
 
 
 @pytest.mark.parametrize(("n", "shape"), [(2, (2, 2)), (7, (2, 2)), (5, (3, 2)), (4, (2, 3)), (4, (3, 3))], ids=str)
 def test_no_neighbour_moves_a_score_further_than_its_sensitivity(n: int, shape: tuple[int, int]) -> None:
-    assert largest_move(n, shape, r_units) <= SCORES["R"].sensitivity(n, False) == r_sensitivity(n) * n * n
+    assert largest_move(n, shape, _r_units) <= _SCORES["R"].sensitivity(n, False) == r_sensitivity(n) * n * n
     binary = 2 in shape
     bound = mutual_information_sensitivity(n, binary=binary)
     assert largest_move(n, shape, mutual_information) <= bound + 1e-12
-    assert largest_move(n, shape, information_units) <= SCORES["mi"].sensitivity(n, binary)
+    assert largest_move(n, shape, _information_units) <= _SCORES["mi"].sensitivity(n, binary)
     if shape[1] == 2:
-        assert largest_move(n, shape, f_units) == SCORES["F"].sensitivity(n, True) == f_sensitivity(n) * 2 * n
+        assert largest_move(n, shape, _f_units) == _SCORES["F"].sensitivity(n, True) == f_sensitivity(n) * 2 * n
 
 
 def test_the_bound_of_r_cannot_be_lowered_by_much() -> None:
@@ -103,8 +103,8 @@ def test_the_bound_of_r_cannot_be_lowered_by_much() -> None:
     n, side = 10_000, 100
     before = np.array([[1, side, 0], [side, n - 2 * side - 1, 0], [0, 0, 0]])
     after = before + np.array([[-1, 0, 0], [0, 0, 0], [0, 0, 1]])
-    assert 0.99 < (r_units(after) - r_units(before)) / SCORES["R"].sensitivity(n, False) <= 1
-    assert SCORES["R"].sensitivity(n, False) == 3 * n - 2
+    assert 0.99 < (_r_units(after) - _r_units(before)) / _SCORES["R"].sensitivity(n, False) <= 1
+    assert _SCORES["R"].sensitivity(n, False) == 3 * n - 2
 
 
 def test_bounds_that_are_attained_cannot_be_lowered() -> None:
@@ -116,7 +116,7 @@ def test_bounds_that_are_attained_cannot_be_lowered() -> None:
         assert found == pytest.approx(mutual_information_sensitivity(n, binary=False), abs=1e-12)
     for expectation in ([[1, 1], [1, 1]], [[4, 0], [0, 0]], [[0, 2], [3, -1]]):
         fixed = np.array(expectation, np.int64)
-        assert largest_move(4, (2, 2), lambda table, q=fixed: residual_units(table, q)) == RESIDUAL_SENSITIVITY == 2
+        assert largest_move(4, (2, 2), lambda table, q=fixed: _residual(table, q)) == RESIDUAL_SENSITIVITY == 2
 
 
 def test_the_binary_bound_does_not_hold_for_three_values() -> None:
@@ -126,7 +126,7 @@ def test_the_binary_bound_does_not_hold_for_three_values() -> None:
 
 def test_f_is_for_two_values() -> None:
     with pytest.raises(InvalidParameter, match="two values"):
-        f_units(np.ones((2, 3), np.int64))
+        _f_units(np.ones((2, 3), np.int64))
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -139,5 +139,5 @@ def test_the_sensitivity_of_information_leaves_room_for_rounding(n: int, binary:
             bits = log[n] / n + (n - 1) * (log[n] - log[n - 1]) / n
         else:
             bits = 2 * (log[n + 1] - log[2]) / n + (n - 1) * (log[n + 1] - log[n - 1]) / n
-        least = bits * INFORMATION_GRID + 1 + 2**8
-        assert least - Decimal("0.01") <= SCORES["mi"].sensitivity(n, binary) < least + Decimal("1.01")
+        least = bits * _INFORMATION_GRID + 1 + 2**8
+        assert least - Decimal("0.01") <= _SCORES["mi"].sensitivity(n, binary) < least + Decimal("1.01")

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from panstream.networks import Bins, Domain
-from panstream.networks.forest import NoisyTable, fit_forest
-from panstream.networks.smoothing import ordered_cells, smoothed
+from panstream.networks.forest import fit_forest
+from panstream.networks.noisy_tables import NoisyTable, _ordered_cells, smoothed
 
 AGES = Domain({"age": Bins(range(31)), "sex": ["f", "m"]})
 CURVE = 4000.0 * np.exp(-0.5 * ((np.arange(30) - 12.0) / 6.0) ** 2)
@@ -65,7 +65,7 @@ def test_where_there_is_no_order_nothing_changes() -> None:
 
 def test_a_missing_value_is_no_bin() -> None:
     domain = Domain({"age": Bins(range(31))}, missing={"age": "unknown"})
-    assert (ordered_cells(domain, 0), domain.sizes[0]) == (30, 31)
+    assert (_ordered_cells(domain, 0), domain.sizes[0]) == (30, 31)
     counts = np.append(CURVE + np.random.default_rng(5).normal(0, 200, 30), 9_000.0)
     found, _ = smoothed(domain, (0,), counts, 200.0)
     assert found[30] == 9_000.0

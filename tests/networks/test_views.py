@@ -9,7 +9,7 @@ import pytest
 
 from panstream.errors import InvalidParameter
 from panstream.networks import Bins, Domain, NoisyTable, fit_forest
-from panstream.networks.budget import PurePurse, ZcdpPurse
+from panstream.networks.budget import PureBudget, ZcdpBudget
 from panstream.networks.noisy_tables import View, pair_views
 
 DOMAIN = Domain({"job": [str(each) for each in range(8)], "age": Bins(range(13)), "sex": ["f", "m"]})
@@ -73,6 +73,6 @@ def test_exact_views_are_fitted_and_the_rest_follows_the_margins() -> None:
 def test_only_pure_noise_asks_for_views() -> None:
     """The average cell keeps theta = 2 noise scales of 2/epsilon each."""
     share = Fraction(1, 2)
-    assert PurePurse(0.1).useful(share, 4000) == pytest.approx(4000 * 0.05 / (2 * PurePurse.thrift.theta))
-    assert math.isinf(ZcdpPurse(0.1, 1e-9).useful(share, 4000))
-    assert math.isinf(PurePurse(math.inf).useful(share, 4000))
+    assert PureBudget(0.1).useful(share, 4000) == pytest.approx(4000 * 0.05 / (2 * PureBudget.theta))
+    assert math.isinf(ZcdpBudget(0.1, 1e-9).useful(share, 4000))
+    assert math.isinf(PureBudget(math.inf).useful(share, 4000))

@@ -14,8 +14,8 @@ import typer
 from panstream.cli.outcome import outcome
 
 if TYPE_CHECKING:
-    from panstream.networks.learned import LearnedNetwork, Progress
     from panstream.networks.records import Records
+    from panstream.networks.tree import LearnedNetwork, Progress
 
 __all__ = ["app"]
 
@@ -102,7 +102,7 @@ def sample(
     """Write synthetic rows. This costs no privacy: only the model is read."""
     with outcome():
         from panstream.cli.synth_files import read_model, write_columns
-        from panstream.networks.balanced import balanced_sample, numeric_columns
+        from panstream.networks.sampling import balanced_sample, numeric_columns
         from panstream.networks.sampling import sample as draw
         from panstream.randomness import Source
 

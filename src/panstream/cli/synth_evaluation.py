@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.cli.synth_page import Panel, page
-from panstream.networks.comparison import Comparison, compare, total_variation
-from panstream.networks.counting import contingency
+from panstream.networks.counting import Comparison, compare, contingency, total_variation
 from panstream.networks.network import BayesianNetwork
+from panstream.networks.noisy_tables import expected
 from panstream.networks.picture import to_svg
 from panstream.networks.records import Records
-from panstream.networks.simplex import expected
 from panstream.planning.text import aligned
 
 __all__ = ["Evaluation"]

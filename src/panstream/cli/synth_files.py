@@ -10,8 +10,8 @@ import numpy as np
 from panstream.batch.arrow import pyarrow
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.networks.files import from_json, read_about, to_json
-from panstream.networks.learned import LearnedNetwork
 from panstream.networks.network import BayesianNetwork
+from panstream.networks.tree import LearnedNetwork
 
 __all__ = ["read_model", "write_columns", "write_model"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.federated.answers import SCORE_UNIT, Answer, Choice, Model, Scores, Tables
 from panstream.federated.questions import CountTables, LocalModel, LocalScores, Question, Table, Vote
-from panstream.networks.counting import contingency, table_shape
+from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
 from panstream.networks.information import mutual_information
 from panstream.networks.records import Records
@@ -86,7 +86,7 @@ def check(question: Question, domain: Domain) -> None:
         case CountTables(tables=tables):
             cells = 0
             for table in tables:
-                cells += math.prod(table_shape(domain, table.attributes))
+                cells += math.prod(domain.shape(table.attributes))
                 for axis, attribute in enumerate(table.attributes):
                     group = table.group(axis)
                     if group is not None and len(group) != domain.sizes[attribute]:
@@ -104,7 +104,7 @@ def check(question: Question, domain: Domain) -> None:
                 raise InvalidParameter(f"root must be in 0..{count - 1}, got root={root}")
             _check_degree(domain, min(degree, count - 1), count - 1)
         case LocalScores(families=asked):
-            cells = sum(math.prod(table_shape(domain, family)) for family in asked)
+            cells = sum(math.prod(domain.shape(family)) for family in asked)
             if cells > LARGEST_CELLS:
                 raise InvalidParameter(f"the families have {cells} cells, above the limit of {LARGEST_CELLS}")
         case _:

@@ -7,7 +7,8 @@ Everything here reads *tables*: a function that gives the (possibly noisy) count
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,8 +17,8 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
-from panstream.networks.information import mutual_information
-from panstream.networks.network import BayesianNetwork, conditional, topological_order
+from panstream.networks.information import entropy, mutual_information
+from panstream.networks.network import BayesianNetwork, topological_order
 from panstream.networks.records import Records
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
     "fit_tables",
     "greedy",
     "independent",
-    "information_score",
+    "local_search",
     "naive_bayes",
     "tables_from",
     "tables_of",
@@ -51,9 +52,10 @@ def tables_from(known: Mapping[Sequence[int], NDArray[Any]]) -> Tables:
     ([4, 6], [[1, 3], [2, 4]])
     """
     entries = sorted(((tuple(axes), np.asarray(table)) for axes, table in known.items()), key=lambda each: each[1].size)
+    exact = {frozenset(axes): [(axes, table)] for axes, table in reversed(entries)}
 
     def tables(attributes: tuple[int, ...]) -> NDArray[Any]:
-        for axes, table in entries:
+        for axes, table in exact.get(frozenset(attributes), entries):
             if set(attributes) <= set(axes):
                 rest = tuple(at for at, each in enumerate(axes) if each not in attributes)
                 kept = [each for each in axes if each in attributes]
@@ -63,7 +65,7 @@ def tables_from(known: Mapping[Sequence[int], NDArray[Any]]) -> Tables:
     return tables
 
 
-def information_score(tables: Tables) -> Callable[[int, tuple[int, ...]], float]:
+def _information_score(tables: Tables) -> Callable[[int, tuple[int, ...]], float]:
     """Return the score I(child; parents) in bits, with negative counts taken as 0, each family computed once."""
     found: dict[tuple[int, tuple[int, ...]], float] = {}
 
@@ -95,7 +97,7 @@ def chow_liu(domain: Domain, tables: Tables, root: int = 0) -> Parents:
     """
     if not 0 <= root < len(domain):
         raise InvalidParameter(f"root must be in 0..{len(domain) - 1}, got root={root}")
-    score = information_score(tables)
+    score = _information_score(tables)
     parents: list[tuple[int, ...]] = [()] * len(domain)
     best = {each: (score(max(root, each), (min(root, each),)), root) for each in range(len(domain)) if each != root}
     while best:  # Prim's algorithm
@@ -123,7 +125,7 @@ def greedy(
     """
     if degree < 1:
         raise InvalidParameter(f"degree must be at least 1, got degree={degree}")
-    score = score or information_score(tables)
+    score = score or _information_score(tables)
     placed = [root]
     parents: list[tuple[int, ...]] = [()] * len(domain)
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
@@ -158,5 +160,104 @@ def fit_tables(domain: Domain, parents: Parents, tables: Tables, *, pseudocount:
     [[0.8333333333333334, 0.16666666666666666], [0.0, 1.0]]
     """
     topological_order(parents)
-    conditionals = [conditional(tables((*family, child)), pseudocount) for child, family in enumerate(parents)]
+    conditionals = [_conditional(tables((*family, child)), pseudocount) for child, family in enumerate(parents)]
     return BayesianNetwork(domain, parents, tuple(conditionals))
+
+
+_Change = tuple[tuple[int, tuple[int, ...]], ...]  # the children whose parents change, with their new parents
+
+
+def _bic_score(
+    domain: Domain, tables: Tables, records: int, *, penalty: float = 1.0
+) -> Callable[[int, tuple[int, ...]], float]:
+    """Return the score of a family in bits: -n·H(child | parents) - penalty · log2(n)/2 · free probabilities."""
+    if records < 1:
+        raise InvalidParameter(f"records must be at least 1, got records={records}")
+    sizes, price = domain.sizes, penalty * math.log2(records) / 2
+    found: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def score(child: int, parents: tuple[int, ...]) -> float:
+        key = (child, parents)
+        if key not in found:
+            counts = np.maximum(tables((*parents, child)), 0)
+            free = math.prod(sizes[each] for each in parents) * (sizes[child] - 1)
+            found[key] = -records * max(0.0, entropy(counts) - entropy(counts.sum(axis=-1))) - price * free
+        return found[key]
+
+    return score
+
+
+def local_search(
+    domain: Domain,
+    tables: Tables,
+    records: int,
+    *,
+    degree: int = 2,
+    penalty: float = 1.0,
+    start: Parents | None = None,
+    steps: int = 10_000,
+) -> Parents:
+    """Return a structure that no single added, dropped or turned arrow improves (hill climbing from ``start``).
+
+    ``records`` is the public number of records; no attribute gets more than ``degree`` parents, so tables of
+    ``degree + 1`` attributes suffice.
+    """
+    if degree < 1:
+        raise InvalidParameter(f"degree must be at least 1, got degree={degree}")
+    score = _bic_score(domain, tables, records, penalty=penalty)
+    parents = [tuple(sorted(family)) for family in start or ((),) * len(domain)]
+    for _ in range(steps):
+        best, gain = None, 1e-6
+        for change in _changes(parents, degree):
+            value = sum(score(child, family) - score(child, parents[child]) for child, family in change)
+            if value > gain and not _cyclic(parents, change):
+                best, gain = change, value
+        if best is None:
+            break
+        for child, family in best:
+            parents[child] = family
+    return tuple(parents)
+
+
+def _changes(parents: list[tuple[int, ...]], degree: int) -> Iterator[_Change]:
+    for child, family in enumerate(parents):
+        for other in range(len(parents)):
+            if other in family:
+                dropped = tuple(each for each in family if each != other)
+                yield ((child, dropped),)
+                if len(parents[other]) < degree:
+                    yield ((child, dropped), (other, tuple(sorted((*parents[other], child)))))
+            elif other != child and len(family) < degree and child not in parents[other]:
+                yield ((child, tuple(sorted((*family, other)))),)
+
+
+def _cyclic(parents: list[tuple[int, ...]], change: _Change) -> bool:
+    """Return whether the change closes a cycle: then the changed child is among its own ancestors."""
+    changed = dict(change)
+    for start in changed:
+        waiting, seen = list(changed[start]), set()
+        while waiting:
+            each = waiting.pop()
+            if each == start:
+                return True
+            if each not in seen:
+                seen.add(each)
+                waiting.extend(changed.get(each, parents[each]))
+    return False
+
+
+def _conditional(counts: NDArray[Any], pseudocount: float = 1.0) -> NDArray[np.float64]:
+    """Return the last axis given the others from (noisy) counts: clamp at 0, add ``pseudocount`` per cell, normalise.
+
+    ``pseudocount = 1`` is the usual ``(c + 1) / (sum(c) + d)``; noisy counts want one that matches the noise. A row
+    without any weight becomes uniform.
+
+    >>> _conditional(np.array([[3, 1], [0, 0]])).tolist()
+    [[0.6666666666666666, 0.3333333333333333], [0.5, 0.5]]
+    """
+    if not pseudocount >= 0:
+        raise InvalidParameter(f"pseudocount must be nonnegative, got pseudocount={pseudocount}")
+    weights = np.maximum(np.asarray(counts, np.float64), 0.0) + pseudocount
+    totals = weights.sum(axis=-1, keepdims=True)
+    empty = totals == 0
+    return np.where(empty, 1.0 / weights.shape[-1], weights / np.where(empty, 1.0, totals))

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes, InvalidParameter
 
-__all__ = ["LARGEST_SIZE", "Attribute", "Bins", "Domain", "propose_domain"]
+__all__ = ["LARGEST_TABLE", "Attribute", "Bins", "Domain", "propose_domain"]
 
-LARGEST_SIZE = 1 << 16
+LARGEST_TABLE = 1 << 27  # cells; a gigabyte of counts
+_LARGEST_SIZE = 1 << 16
 _FORMAT = "panstream-domain"
 _VERSION = 1
 _MISSING = "missing"
@@ -88,8 +89,8 @@ class Attribute:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InvalidParameter("the name of an attribute must be a string that is not empty")
-        if not 1 <= len(self.labels) <= LARGEST_SIZE:
-            raise InvalidParameter(f"{self.name!r} must have 1..{LARGEST_SIZE} categories, got {len(self.labels)}")
+        if not 1 <= len(self.labels) <= _LARGEST_SIZE:
+            raise InvalidParameter(f"{self.name!r} must have 1..{_LARGEST_SIZE} categories, got {len(self.labels)}")
         if not all(isinstance(label, str) for label in self.labels):
             raise InvalidParameter(f"the categories of {self.name!r} must be strings")
         if len(set(self.labels)) != len(self.labels):
@@ -175,6 +176,15 @@ class Domain:
             return attribute.labels.index(label)
         except ValueError:
             raise InvalidParameter(f"{attribute.name!r} has no category of this name") from None
+
+    def shape(self, positions: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the table of these attributes; refuse one above the size limit before it is made."""
+        if len(set(positions)) != len(positions) or not all(0 <= each < len(self) for each in positions):
+            raise InvalidParameter(f"attributes must be distinct positions below {len(self)}, got {tuple(positions)}")
+        shape = tuple(self.attributes[each].size for each in positions)
+        if math.prod(shape) > LARGEST_TABLE:
+            raise InvalidParameter(f"a table of {math.prod(shape)} cells is above the limit of {LARGEST_TABLE}")
+        return shape
 
     def select(self, positions: Sequence[int]) -> Domain:
         """Return the domain of some of the attributes, in the order asked for."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import NotSupported
 
-__all__ = ["LARGEST_FACTOR", "Factor", "Traced", "elimination_order", "maximise", "sum_product"]
+__all__ = ["LARGEST_FACTOR", "Factor", "maximise", "sum_product"]
 
 LARGEST_FACTOR = 1 << 24  # cells; 128 MB of floats
 _SMALL = 2.0**-100
@@ -41,7 +41,7 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Traced:
+class _Traced:
     """The best value of an eliminated variable for every setting of the variables that came after it."""
 
     variable: int
@@ -49,7 +49,7 @@ class Traced:
     best: NDArray[np.int64]
 
 
-def elimination_order(
+def _elimination_order(
     scopes: Sequence[tuple[int, ...]], sizes: Sequence[int], eliminate: Collection[int], *, limit: int = LARGEST_FACTOR
 ) -> list[int]:
     """Return the variables of ``eliminate`` in min-fill order; refuse if any table on the way is above ``limit``."""
@@ -101,7 +101,7 @@ def sum_product(
     scopes = [factor.variables for factor in factors]
     others = {variable for scope in scopes for variable in scope} - set(keep)
     pool, scale = list(factors), 0.0
-    for variable in elimination_order([*scopes, tuple(keep)], sizes, others, limit=limit):
+    for variable in _elimination_order([*scopes, tuple(keep)], sizes, others, limit=limit):
         involved = [factor for factor in pool if variable in factor.variables]
         pool = [factor for factor in pool if variable not in factor.variables]
         joined, shift = _product(involved, sizes)
@@ -124,14 +124,14 @@ def maximise(
     everything = {variable for scope in scopes for variable in scope}
     with np.errstate(divide="ignore"):
         pool = [Factor(factor.variables, np.log2(factor.values)) for factor in factors]
-    traces: list[Traced] = []
-    for variable in elimination_order(scopes, sizes, everything, limit=limit):
+    traces: list[_Traced] = []
+    for variable in _elimination_order(scopes, sizes, everything, limit=limit):
         involved = [factor for factor in pool if variable in factor.variables]
         pool = [factor for factor in pool if variable not in factor.variables]
         joined = _sum(involved, sizes)
         axis = joined.variables.index(variable)
         rest = tuple(each for each in joined.variables if each != variable)
-        traces.append(Traced(variable, rest, np.asarray(joined.values.argmax(axis=axis))))
+        traces.append(_Traced(variable, rest, np.asarray(joined.values.argmax(axis=axis))))
         pool.append(Factor(rest, np.asarray(joined.values.max(axis=axis))))
     best: dict[int, int] = {}
     for trace in reversed(traces):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,9 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork
-from panstream.networks.propagation import Forest, Table, spanning
-from panstream.networks.simplex import expected
-from panstream.networks.smoothing import smoothed
-from panstream.networks.noisy_tables import Views
+from panstream.networks.noisy_tables import NoisyTable, expected, smoothed
 
-__all__ = ["NoisyTable", "fit_forest"]
+__all__ = ["fit_forest"]
 
 _TINY = 1e-12
 _VISIBLE = 0.2  # noise standard deviation over the average cell
@@ -61,27 +58,6 @@ class _Measured(NamedTuple):
 _Merged: TypeAlias = dict[tuple[int, ...], _Measured]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NoisyTable:
-    """Released counts: the positions of its attributes, one axis each, and the standard deviation of a cell's noise.
-
-    ``laplace`` says that the noise has Laplace's heavy tails: single wild cells then pull less. With ``views`` the counts
-    are those of groups of categories (:mod:`panstream.networks.noisy_tables`).
-    """
-
-    attributes: tuple[int, ...]
-    counts: NDArray[Any]
-    sigma: float
-    laplace: bool = False
-    views: Views | None = None
-
-    def __post_init__(self) -> None:
-        if not (self.sigma >= 0 and math.isfinite(self.sigma)):
-            raise InvalidParameter(f"sigma must be finite and at least 0, got sigma={self.sigma}")
-        if np.asarray(self.counts).ndim != len(self.attributes):
-            raise InvalidParameter("a noisy table must have one axis for each of its attributes")
-
-
 def fit_forest(
     domain: Domain,
     records: int,
@@ -106,7 +82,7 @@ def fit_forest(
         raise InvalidParameter(f"records must be at least 1, got records={records}")
     merged = _merged(domain, records, tables)
     edges = tuple(key for key in merged if len(key) == 2)
-    forest = spanning(domain.sizes, [(one, other) for one, other in edges])
+    forest = _spanning(domain.sizes, [(one, other) for one, other in edges])
     nodes, pairs = _descend(forest, merged, shrinkage, iterations)
     return _network(domain, forest, merged, nodes, pairs, smoothing)
 
@@ -144,7 +120,7 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
     return found
 
 
-def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int) -> tuple[list[Table], list[Table]]:
+def _descend(forest: _Forest, merged: _Merged, shrinkage: float, iterations: int) -> tuple[list[Table], list[Table]]:
     """Run mirror descent on log potentials with a step that grows while the objective falls."""
     blank = [_Measured(np.full(size, 1.0 / size), math.inf, math.inf, 0) for size in forest.sizes]
     ones = [merged.get((at,), blank[at]) for at in range(len(forest.sizes))]
@@ -200,7 +176,7 @@ def _start(probabilities: Table, sd: float) -> Table:
 
 def _network(
     domain: Domain,
-    forest: Forest,
+    forest: _Forest,
     merged: _Merged,
     nodes: list[Table],
     pairs: list[Table],
@@ -220,3 +196,87 @@ def _network(
         parents.append((parent,))
         tables.append(weights / weights.sum(axis=1, keepdims=True))
     return BayesianNetwork(domain, tuple(parents), tuple(tables))
+
+
+Table = NDArray[np.float64]
+_LOWEST = -300.0  # exp of a smaller log potential would not survive the products
+
+
+@dataclass(frozen=True, slots=True)
+class _Forest:
+    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by :func:`_spanning`.
+
+    ``order`` lists the attributes so that parents come first; ``parents[v]`` is (parent, edge) or ``None`` for a root.
+    """
+
+    sizes: tuple[int, ...]
+    edges: tuple[tuple[int, int], ...]
+    order: tuple[int, ...]
+    parents: tuple[tuple[int, int] | None, ...]
+
+    def marginals(self, nodes: Sequence[Table], pairs: Sequence[Table]) -> tuple[list[Table], list[Table]]:
+        """Return the marginals of all attributes and of all edges for log potentials of attributes and edges."""
+        kernels = [np.exp(np.maximum(each - each.max(), _LOWEST)) for each in pairs]
+        inward = [np.maximum(each - each.max(), _LOWEST) for each in nodes]
+        messages: list[Table] = [np.zeros(0)] * len(nodes)
+        for child in reversed(self.order):
+            above = self.parents[child]
+            if above is None:
+                continue
+            parent, edge = above
+            inward[child] -= inward[child].max()
+            message = np.log(self._facing(kernels[edge], edge, parent) @ np.exp(inward[child]))
+            messages[child] = message
+            inward[parent] = inward[parent] + message
+        found: list[Table] = [np.zeros(0)] * len(nodes)
+        joints: list[Table] = [np.zeros(0)] * len(pairs)
+        outward: list[Table] = [np.zeros(0)] * len(nodes)  # log belief, up to a constant
+        for child in self.order:
+            above = self.parents[child]
+            if above is None:
+                outward[child] = inward[child]
+                found[child] = _normalised(np.exp(inward[child] - inward[child].max()))
+                continue
+            parent, edge = above
+            without = outward[parent] - messages[child]
+            without = np.exp(without - without.max())
+            kernel = self._facing(kernels[edge], edge, parent)
+            joint = _normalised(without[:, None] * kernel * np.exp(inward[child])[None, :])
+            joints[edge] = joint if self.edges[edge][0] == parent else joint.T
+            found[child] = joint.sum(axis=0)
+            outward[child] = inward[child] + np.log(without @ kernel)
+        return found, joints
+
+    def _facing(self, kernel: Table, edge: int, parent: int) -> Table:
+        return kernel if self.edges[edge][0] == parent else kernel.T
+
+
+def _spanning(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) -> _Forest:
+    """Return the forest of these edges; refuse a cycle. Every tree is rooted at its smallest position."""
+    neighbours: list[list[tuple[int, int]]] = [[] for _ in sizes]
+    for number, (one, other) in enumerate(edges):
+        if not (0 <= one < len(sizes) and 0 <= other < len(sizes)) or one == other:
+            raise InvalidParameter(f"an edge must join two different attributes below {len(sizes)}")
+        neighbours[one].append((other, number))
+        neighbours[other].append((one, number))
+    parents: list[tuple[int, int] | None] = [None] * len(sizes)
+    order: list[int] = []
+    seen: set[int] = set()
+    for root in range(len(sizes)):
+        waiting = [root] if root not in seen else []
+        seen.add(root)
+        while waiting:
+            here = waiting.pop(0)
+            order.append(here)
+            for other, number in neighbours[here]:
+                if other not in seen:
+                    seen.add(other)
+                    parents[other] = (here, number)
+                    waiting.append(other)
+    if sum(above is not None for above in parents) != len(edges):
+        raise InvalidParameter("the edges must not form a cycle")
+    return _Forest(tuple(sizes), tuple(edges), tuple(order), tuple(parents))
+
+
+def _normalised(table: Table) -> Table:
+    return np.asarray(table / table.sum())

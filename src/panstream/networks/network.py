@@ -1,23 +1,39 @@
-"""A Bayesian network: a distribution over records as a product of small conditional tables."""
+"""A Bayesian network: a distribution over records as a product of small conditional tables.
+
+Questions to it are answered exactly, by variable elimination over the attributes that matter. Answers cost no privacy: a
+network that was learned privately may be asked anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.networks.domain import Domain
-from panstream.networks.elimination import Factor, sum_product
+from panstream.networks.elimination import LARGEST_FACTOR, Factor, maximise, sum_product
 from panstream.networks.records import Records
 
-__all__ = ["BayesianNetwork", "conditional", "topological_order"]
+__all__ = ["BayesianNetwork", "Evidence", "Explanation", "topological_order"]
 
 _ROUNDING = 1e-9
 _LAST_BITS = 1e-12
+
+Evidence: TypeAlias = Mapping[str, str | float]
+"""What is known: a category, or for a numeric attribute a number or the name of its bin, by the attribute's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The likeliest values of everything that was not observed, and log2 of the probability of all values together."""
+
+    values: Mapping[str, str]
+    log_probability: float
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -88,11 +104,6 @@ class BayesianNetwork:
         """Return the parents of an attribute and then the attribute itself: the axes of its table."""
         return (*self.parents[position], position)
 
-    def factors(self, positions: Collection[int] | None = None) -> list[Factor]:
-        """Return the tables as factors, of all attributes or of some."""
-        chosen = range(len(self.domain)) if positions is None else sorted(positions)
-        return [Factor.of(self.family(each), self.tables[each]) for each in chosen]
-
     def ancestors(self, positions: Collection[int]) -> set[int]:
         """Return the attributes themselves and everything from which arrows lead to them."""
         found: set[int] = set()
@@ -108,9 +119,58 @@ class BayesianNetwork:
         """Return the exact joint distribution of some attributes, one axis each, by variable elimination."""
         if len(set(attributes)) != len(attributes):
             raise InvalidParameter("attributes must be distinct positions")
-        relevant = self.factors(self.ancestors(attributes))
-        table, scale = sum_product(relevant, self.domain.sizes, tuple(attributes))
+        table, scale = self._summed(tuple(attributes), {}, LARGEST_FACTOR)
         return np.ldexp(table, int(scale))
+
+    def posterior(
+        self, attributes: Sequence[str], given: Evidence | None = None, *, limit: int = LARGEST_FACTOR
+    ) -> NDArray[np.float64]:
+        """Return P(attributes | given), one axis per attribute in the order asked for; it sums to 1.
+
+        A table of more than ``limit`` cells on the way is refused before it is made.
+
+        >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
+        >>> tables = (np.array([0.75, 0.25]), np.array([[0.875, 0.125], [0.125, 0.875]]))
+        >>> BayesianNetwork(domain, ((), (0,)), tables).posterior(["rain"], {"wet": "yes"}).tolist()
+        [0.3, 0.7]
+        """
+        codes = self._codes(given)
+        wanted = tuple(self.domain.position(name) for name in attributes)
+        if not wanted or len(set(wanted)) != len(wanted) or set(wanted) & set(codes):
+            raise InvalidParameter("attributes must be at least one, each once, and none of them observed")
+        table, _ = self._summed(wanted, codes, limit)
+        total = table.sum()
+        if not total > 0:
+            raise InvalidParameter("what is given has probability 0 under the network")
+        result: NDArray[np.float64] = table / total
+        return result
+
+    def log_probability(self, given: Evidence, *, limit: int = LARGEST_FACTOR) -> float:
+        """Return log2 of the probability that a record holds all these values; -inf if none can."""
+        table, scale = self._summed((), self._codes(given), limit)
+        return math.log2(float(table)) + scale if table > 0 else -math.inf
+
+    def probability(self, given: Evidence, *, limit: int = LARGEST_FACTOR) -> float:
+        """Return the probability that a record holds all these values."""
+        return float(2.0 ** self.log_probability(given, limit=limit))
+
+    def most_probable(self, given: Evidence | None = None, *, limit: int = LARGEST_FACTOR) -> Explanation:
+        """Return the most probable explanation: the likeliest record among those that hold the given values."""
+        domain, factors = self.domain, self._factors(range(len(self.domain)), self._codes(given))
+        best, value = maximise(factors, domain.sizes, limit=limit)
+        if value == -math.inf:
+            raise InvalidParameter("what is given has probability 0 under the network")
+        values = {domain.names[at]: domain.labels(at)[best[at]] for at in sorted(best)}
+        return Explanation(values=values, log_probability=value)
+
+    def _factors(self, positions: Collection[int], codes: Mapping[int, int]) -> list[Factor]:
+        return [Factor.of(self.family(each), self.tables[each]).reduced(codes) for each in sorted(positions)]
+
+    def _summed(
+        self, wanted: tuple[int, ...], codes: Mapping[int, int], limit: int
+    ) -> tuple[NDArray[np.float64], float]:
+        relevant = self.ancestors({*wanted, *codes})  # the rest sums to 1
+        return sum_product(self._factors(relevant, codes), self.domain.sizes, wanted, limit=limit)
 
     def log_likelihoods(self, records: Records) -> NDArray[np.float64]:
         """Return log2 of the probability of each record; -inf for one that cannot occur."""
@@ -163,26 +223,24 @@ class BayesianNetwork:
             raise NotSupported(f"the joint table would have {self.domain.cells} cells; ask for marginals instead")
         return self.marginal(range(len(self.domain)))
 
+    def _codes(self, given: Evidence | None) -> dict[int, int]:
+        domain, codes = self.domain, {}
+        for name, value in (given or {}).items():
+            at = domain.position(name)
+            bins = domain.attributes[at].bins
+            if isinstance(value, str):
+                codes[at] = domain.code(at, value)
+            elif bins is not None:
+                codes[at] = int(bins.codes(np.array([float(value)]))[0])
+                if codes[at] < 0:
+                    raise InvalidParameter(f"the value given for {name!r} must lie inside its declared edges")
+            else:
+                codes[at] = domain.code(at, str(value))
+        return codes
+
     def _same_domain(self, domain: Domain) -> None:
         if domain != self.domain:
             raise InvalidParameter("the records or the other network must have the same domain")
-
-
-def conditional(counts: NDArray[Any], pseudocount: float = 1.0) -> NDArray[np.float64]:
-    """Return the last axis given the others from (noisy) counts: clamp at 0, add ``pseudocount`` per cell, normalise.
-
-    ``pseudocount = 1`` is the usual ``(c + 1) / (sum(c) + d)``; noisy counts want one that matches the noise. A row
-    without any weight becomes uniform.
-
-    >>> conditional(np.array([[3, 1], [0, 0]])).tolist()
-    [[0.6666666666666666, 0.3333333333333333], [0.5, 0.5]]
-    """
-    if not pseudocount >= 0:
-        raise InvalidParameter(f"pseudocount must be nonnegative, got pseudocount={pseudocount}")
-    weights = np.maximum(np.asarray(counts, np.float64), 0.0) + pseudocount
-    totals = weights.sum(axis=-1, keepdims=True)
-    empty = totals == 0
-    return np.where(empty, 1.0 / weights.shape[-1], weights / np.where(empty, 1.0, totals))
 
 
 def topological_order(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -1,22 +1,31 @@
-"""Coarser views of a table: categories in groups, two groups as one difference, so that fewer numbers need noise.
+"""Noisy tables: released counts and what they say. Only released tables and public figures are read here.
 
-Where noise is strong against the cells of a pair's table, a table of fewer cells teaches more. Rare categories are
-joined, neighbouring bins are joined, and two groups are told apart by the difference of their counts: their sum is known
-better from the other attribute's own table. Groups are made from released one-way tables and public figures only.
+*Views*: where noise is strong against the cells of a pair's table, a table of fewer cells teaches more. Rare categories
+are joined, neighbouring bins are joined, and two groups are told apart by the difference of their counts: their sum is
+known better from the other attribute's own table. Groups are made from released one-way tables.
+
+*Smoothing*: bins are declared in order, so their counts are a curve with noise of known size. Its second differences are
+taken as normal with a variance that makes the noisy table most likely; the curve is then replaced by its expectation. A
+curve with a spike makes that variance large and stays as it is.
+
+*Probabilities*: projection onto the simplex, and an expectation that knows the noise.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
-from panstream.networks.smoothing import ordered_cells
 
-__all__ = ["View", "Views", "pair_views"]
+__all__ = ["NoisyTable", "View", "Views", "expected", "pair_views", "project", "smoothed"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +58,27 @@ class View:
 Views = tuple[View, View]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyTable:
+    """Released counts: the positions of its attributes, one axis each, and the standard deviation of a cell's noise.
+
+    ``laplace`` says that the noise has Laplace's heavy tails: single wild cells then pull less. With ``views`` the counts
+    are those of groups of categories.
+    """
+
+    attributes: tuple[int, ...]
+    counts: NDArray[Any]
+    sigma: float
+    laplace: bool = False
+    views: Views | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.sigma >= 0 and math.isfinite(self.sigma)):
+            raise InvalidParameter(f"sigma must be finite and at least 0, got sigma={self.sigma}")
+        if np.asarray(self.counts).ndim != len(self.attributes):
+            raise InvalidParameter("a noisy table must have one axis for each of its attributes")
+
+
 def pair_views(domain: Domain, pair: tuple[int, int], shapes: Sequence[NDArray[np.float64]], cells: float) -> Views:
     """Return the finest views of two attributes whose table has at most ``cells`` numbers, or as few as possible."""
     counts = [domain.sizes[each] for each in pair]
@@ -66,7 +96,7 @@ def _view(domain: Domain, attribute: int, shape: NDArray[np.float64], count: int
     size = domain.sizes[attribute]
     if count >= size:
         return View(np.arange(size), size)
-    bins = ordered_cells(domain, attribute)
+    bins = _ordered_cells(domain, attribute)
     if not bins:
         groups = np.full(size, count - 1)
         groups[np.argsort(-shape, kind="stable")[: count - 1]] = np.arange(count - 1)
@@ -89,3 +119,108 @@ def _neighbours(shape: NDArray[np.float64], bins: int, count: int) -> NDArray[np
         groups[start:end] = group
         start = end
     return groups
+
+
+_FEWEST, _MOST = 4, 512  # bins
+_RATIOS = np.geomspace(1e-4, 1e12, 97)  # variance of second differences over that of the noise
+
+
+def _ordered_cells(domain: Domain, attribute: int) -> int:
+    """Return how many cells of the attribute, from the first, are bins in order; 0 where there is no order to use."""
+    bins = domain.attributes[attribute].bins
+    count = len(bins.edges) - 1 if bins is not None else 0
+    return count if _FEWEST <= count <= _MOST else 0
+
+
+def smoothed(
+    domain: Domain, attributes: Sequence[int], counts: NDArray[Any], sigma: float
+) -> tuple[NDArray[np.float64], float]:
+    """Return a noisy table smoothed along its binned attributes, and what is left of its noise.
+
+    >>> from panstream.networks import Bins
+    >>> ages = Domain({"age": Bins(range(0, 100, 10))})
+    >>> curve, left = smoothed(ages, (0,), np.array([41, 48, 63, 65, 83, 88, 97, 115, 121]), 6.0)
+    >>> curve.round().astype(int).tolist(), round(left, 1)
+    ([39, 50, 60, 70, 80, 90, 101, 111, 121], 2.8)
+    """
+    values = np.array(counts, np.float64)
+    left = 1.0
+    for axis, attribute in enumerate(attributes):
+        cells = _ordered_cells(domain, attribute)
+        if not cells or sigma == 0 or values.shape[axis] != domain.sizes[attribute]:
+            continue
+        lines = np.moveaxis(values, axis, 0)
+        lines[:cells], kept = _curves(lines[:cells], sigma * math.sqrt(left))
+        left *= (kept * cells + values.shape[axis] - cells) / values.shape[axis]
+    return values, sigma * math.sqrt(left)
+
+
+def _curves(lines: NDArray[np.float64], sigma: float) -> tuple[NDArray[np.float64], float]:
+    """Return all curves along the first axis smoothed alike, and the part of the noise's variance that is left."""
+    roughness, waves = _waves(len(lines))
+    parts = waves.T @ lines.reshape(len(lines), -1)
+    power = (parts[2:] ** 2).sum(axis=1) / sigma**2
+    curves = parts.shape[1]
+    spread = 1.0 + _RATIOS[:, None] / roughness  # of each wave, in variances of the noise
+    likely = -0.5 * (curves * np.log(spread) + power / spread).sum(axis=1)
+    kept = np.ones(len(lines))
+    kept[2:] = 1.0 - 1.0 / spread[int(np.argmax(likely))]
+    return (waves @ (kept[:, None] * parts)).reshape(lines.shape), float((kept**2).mean())
+
+
+@functools.lru_cache(maxsize=32)
+def _waves(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the eigenvectors of the squared second difference, straight lines first, and its positive eigenvalues."""
+    second = np.diff(np.eye(size), 2, axis=0)
+    values, vectors = np.linalg.eigh(second.T @ second)
+    return values[2:], vectors
+
+
+_DEEP = -30.0  # below this many standard deviations the tail's series is exact to 1e-5
+_ERFC = np.frompyfunc(math.erfc, 1, 1)
+
+
+def project(counts: NDArray[Any], total: float = 1.0) -> NDArray[np.float64]:
+    """Return the nonnegative table with sum ``total`` nearest to ``counts`` in least squares.
+
+    >>> project(np.array([0.9, 0.4, -0.5])).round(6).tolist()
+    [0.75, 0.25, 0.0]
+    """
+    values = np.asarray(counts, np.float64)
+    falling = np.sort(values, axis=None)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
+    kept = int(np.flatnonzero(falling > excess)[-1])
+    return np.asarray(np.maximum(values - excess[kept], 0.0))
+
+
+def expected(counts: NDArray[Any], sigma: float, total: float = 1.0) -> NDArray[np.float64]:
+    """Return what noisy ``counts`` mean on average, given noise of standard deviation ``sigma`` and the ``total``.
+
+    Each cell becomes its posterior mean under normal noise and an exponential prior whose rate makes the sum right: the
+    projection's smooth twin. Nothing is 0, so no cross entropy is infinite; with ``sigma = 0`` it is the projection.
+
+    >>> expected(np.array([0.9, 0.4, -0.5]), 0.1).round(3).tolist()
+    [0.742, 0.244, 0.015]
+    """
+    if not sigma >= 0:
+        raise InvalidParameter(f"sigma must be at least 0, got sigma={sigma}")
+    values = np.asarray(counts, np.float64)
+    if sigma == 0:
+        return project(values, total)
+    low = float(values.min()) - 2.0 * total - sigma
+    high = float(values.max()) + sigma * sigma * values.size / total  # every cell is then below sigma²/(high - value)
+    for _ in range(100):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _above_zero(values - middle, sigma).sum() > total else (low, middle)
+    found = _above_zero(values - high, sigma)
+    return np.asarray(found * (total / found.sum()))
+
+
+def _above_zero(means: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+    """Return the means of normal variables conditioned on being positive."""
+    z = means / sigma
+    near = np.maximum(z, _DEEP)
+    upper = np.asarray(_ERFC(-near / math.sqrt(2.0)), np.float64) / 2.0
+    hazard = np.exp(-near * near / 2.0) / math.sqrt(2.0 * math.pi) / upper
+    deep = np.maximum(-z, 1.0)
+    return np.asarray(sigma * np.where(z > _DEEP, np.maximum(z + hazard, 0.0), 1.0 / deep - 2.0 / deep**3))

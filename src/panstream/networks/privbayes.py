@@ -6,32 +6,36 @@ forest grown as in :mod:`panstream.networks.tree`, under Laplace noise and permu
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 from panstream.networks.baselines import tables_from
-from panstream.networks.counting import contingency, table_shape
+from panstream.networks.budget import Budget, PureBudget, Split, portions
+from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
-from panstream.networks.forest import NoisyTable, fit_forest
-from panstream.networks.learned import LearnedNetwork, Progress, record_claim, silent
+from panstream.networks.forest import fit_forest
+from panstream.networks.information import mutual_information
 from panstream.networks.network import BayesianNetwork
-from panstream.networks.plan import Split, plan_forest
+from panstream.networks.noisy_tables import NoisyTable, expected, project
 from panstream.networks.records import Records
-from panstream.networks.scores import SCORES
-from panstream.networks.simplex import expected, project
-from panstream.networks.budget import PurePurse, portions
-from panstream.networks.structure import Families, greedy_families, largest_families, useful_cells
-from panstream.networks.tree import grow_forest
+from panstream.networks.tree import LearnedNetwork, Progress, grow_forest
 from panstream.privacy import Claim
+from panstream.privacy.tables import (
+    f_sensitivity,
+    mutual_information_sensitivity,
+    r_sensitivity,
+)
 from panstream.randomness import Source
 
-__all__ = ["PrivBayes", "fit_families"]
+__all__ = ["PrivBayes"]
 
 _PSEUDOCOUNT = 0.3  # noise standard deviations a cell; add-one smoothing misleads where noise is hundreds
 
@@ -64,7 +68,7 @@ class PrivBayes:
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
             raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if self.score not in ("gain", *SCORES):
+        if self.score not in ("gain", *_SCORES):
             raise InvalidParameter(f"score must be one of gain, R, mi, F, got score={self.score!r}")
         if self.degree is not None and self.degree < 0:
             raise InvalidParameter(f"degree must be at least 0, got degree={self.degree}")
@@ -75,30 +79,28 @@ class PrivBayes:
 
     def claim(self) -> Claim:
         """Return what is promised before anything is looked at."""
-        return record_claim(self.epsilon, 0.0, {})
+        return PureBudget(self.epsilon).claim()
 
-    def fit(self, records: Records, source: Source | None = None, progress: Progress = silent) -> LearnedNetwork:
+    def fit(
+        self, records: Records, source: Source | None = None, progress: Progress = lambda what, done: None
+    ) -> LearnedNetwork:
         """Learn from the records; all noise is drawn afresh from the operating system unless a test source is given."""
         if source is None:
             with Source() as fresh:
                 return self.fit(records, fresh, progress)
         if len(records) < 1:
             raise InvalidParameter("records must not be empty")
-        purse = PurePurse(self.epsilon)
+        budget = PureBudget(self.epsilon)
         if self.score == "gain":
-            plan = plan_forest(len(records), records.domain.sizes, purse, self.split, self.degree)
-            tables = grow_forest(records, purse, plan, source, progress)
-            progress("fitting the network", 0.6)
+            tables = grow_forest(records, budget, source, self.split, self.degree, progress)
             network = fit_forest(records.domain, len(records), tables)
         else:
-            tables, network = self._greedy(records, purse, source, progress)
+            tables, network = self._greedy(records, budget, source, progress)
         progress("done", 1.0)
-        return LearnedNetwork(
-            network, record_claim(self.epsilon, 0.0, purse.parts(), source), len(records), tuple(tables)
-        )
+        return LearnedNetwork(network, budget.claim(source), len(records), tuple(tables))
 
     def _greedy(
-        self, records: Records, purse: PurePurse, source: Source, progress: Progress
+        self, records: Records, budget: PureBudget, source: Source, progress: Progress
     ) -> tuple[list[NoisyTable], BayesianNetwork]:
         domain = records.domain
         split = self.split or Split()
@@ -106,28 +108,27 @@ class PrivBayes:
         tables = []
         if marginals:
             counts = [contingency(records, (at,)) for at in range(len(domain))]
-            tables += purse.measure_all("marginals", counts, marginals, source)
-        limit = useful_cells(len(records), len(domain), self.epsilon * split.tables, self.theta)
-        families = Families(degree=self.degree, cells=limit)
+            tables += budget.measure_all("marginals", counts, marginals, source)
+        limit = _useful_cells(len(records), len(domain), self.epsilon * split.tables, self.theta)
+        families = _Families(degree=self.degree, cells=limit)
         parents: tuple[tuple[int, ...], ...] = ((),) * len(domain)
         if self.degree != 0 and len(domain) > 1 and structure:
-            score = SCORES[self.score]  # type: ignore[index]
-            parents = greedy_families(
-                records, score, families, purse, structure, source, lambda what, done: progress(what, 0.9 * done)
-            )
-        needed = largest_families(parents)
+            if self.score == "F" and any(size != 2 for size in domain.sizes):
+                raise InvalidParameter("score F needs attributes with two values each; use R")
+            parents = _greedy_families(records, _SCORES[self.score], families, budget, structure, source, progress)
+        needed = _largest_families(parents)
         for family in needed:
-            table_shape(domain, family)  # refuse what does not fit before paying for it
+            domain.shape(family)  # refuse what does not fit before paying for it
         sizes = [math.sqrt(math.prod(domain.sizes[each] for each in family)) for family in needed]
         progress("noisy tables", 0.9)
         for family, share in zip(needed, portions(rest, sizes), strict=True):
-            tables.append(purse.measure("tables", family, contingency(records, family), share, source))
+            tables.append(budget.measure("tables", family, contingency(records, family), share, source))
         if all(len(family) <= 2 for family in needed):
             return tables, fit_forest(domain, len(records), tables)
-        return tables, fit_families(domain, len(records), parents, tables)
+        return tables, _fit_families(domain, len(records), parents, tables)
 
 
-def fit_families(
+def _fit_families(
     domain: Domain, records: int, parents: Sequence[tuple[int, ...]], tables: Sequence[NoisyTable]
 ) -> BayesianNetwork:
     """Return the network of ``parents`` from noisy tables that hold every family; post-processing.
@@ -163,3 +164,195 @@ def _margin(
             return expected(np.asarray(table.counts) / records, max(table.sigma, 0.5) / records)
     weights = otherwise + 0.5
     return np.asarray(weights / weights.sum())
+
+
+_LARGEST_DEGREE = 4
+
+
+def _useful_cells(records: int, attributes: int, epsilon: float, theta: float) -> float:
+    """Return how many cells a family's table may have: n·epsilon/(2·d·theta).
+
+    >>> _useful_cells(39_073, 13, 0.6, 4.0)
+    225.42...
+    """
+    return records * epsilon / (2.0 * attributes * theta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Families:
+    """Which sets of parents a child may have: of size ``degree``, or as large as ``cells`` allows.
+
+    The latter is theta-usefulness: the noise of a family's table must leave its average cell visible (Zhang et al. 2017,
+    section 4.5).
+    """
+
+    degree: int | None = None
+    cells: float = math.inf
+
+    def parents(
+        self, domain: Domain, child: int, placed: Sequence[int], newest: int | None
+    ) -> Iterator[tuple[int, ...]]:
+        """Yield allowed parent sets among ``placed``; with ``newest``, only those that hold it."""
+        others = [each for each in placed if each != newest]
+        fixed = () if newest is None else (newest,)
+        if self.degree is not None:
+            for rest in itertools.combinations(others, min(self.degree, len(placed)) - len(fixed)):
+                yield tuple(sorted((*rest, *fixed)))
+            return
+        for size in range(min(_LARGEST_DEGREE, len(placed)) - len(fixed) + 1):
+            for rest in itertools.combinations(others, size):
+                family = tuple(sorted((*rest, *fixed)))
+                if math.prod(domain.sizes[each] for each in (*family, child)) <= self.cells:
+                    yield family
+
+
+def _greedy_families(
+    records: Records,
+    score: _Score,
+    families: _Families,
+    budget: Budget,
+    share: Fraction,
+    source: Source,
+    progress: Progress,
+) -> tuple[tuple[int, ...], ...]:
+    """Return the parents of every attribute: d - 1 private choices that cost ``share`` in all.
+
+    The first attribute is the one with the most values (public), so that it never has to be anybody's child.
+    """
+    domain = records.domain
+    first = int(np.argmax(domain.sizes))
+    placed = [first]
+    parents: list[tuple[int, ...]] = [()] * len(domain)
+    rest = [each for each in range(len(domain)) if each != first]
+    sensitivity = score.sensitivity(len(records), all(size == 2 for size in domain.sizes))
+    each_share = portions(share, [1.0] * max(len(rest), 1))
+    scores: dict[int, dict[tuple[int, ...], int]] = {child: {} for child in rest}
+    newest: int | None = first
+    while rest:
+        progress("choosing parents", 0.9 * (len(placed) - 1) / len(domain))
+        for child in rest:
+            _extend(records, score, families, child, placed, newest, scores[child])
+        candidates = [(child, family) for child in rest for family in scores[child]]
+        utilities = np.array([scores[child][family] for child, family in candidates], np.int64)
+        chosen = budget.choose("structure", utilities, sensitivity, each_share[len(placed) - 1], source)
+        child, family = candidates[chosen]
+        parents[child] = family
+        placed.append(child)
+        rest.remove(child)
+        newest = child
+    return tuple(parents)
+
+
+def _extend(
+    records: Records,
+    score: _Score,
+    families: _Families,
+    child: int,
+    placed: Sequence[int],
+    newest: int | None,
+    known: dict[tuple[int, ...], int],
+) -> None:
+    """Add the scores of families that hold the newest attribute; drop what is no longer allowed."""
+    domain = records.domain
+    full = families.degree is not None and len(placed) <= families.degree
+    if families.degree == 0 or (families.degree is None and not known):
+        known[()] = score.units(contingency(records, (child,))[None, :])
+        if families.degree == 0:
+            return
+    if full:  # every attribute placed so far is a parent: last round's families are too small
+        known.clear()
+        newest = None
+    for family in families.parents(domain, child, placed, newest):
+        if family not in known:
+            known[family] = score.units(contingency(records, (*family, child)))
+
+
+def _largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the families (sorted positions) that are in no other: the N - k tables that need noise.
+
+    >>> _largest_families([(), (0,), (0, 1), (1, 2)])
+    [(0, 1, 2), (1, 2, 3)]
+    """
+    families = sorted({tuple(sorted((*above, child))) for child, above in enumerate(parents)}, key=len, reverse=True)
+    kept: list[tuple[int, ...]] = []
+    for family in families:
+        if not any(set(family) <= set(other) for other in kept):
+            kept.append(family)
+    return sorted(kept)
+
+
+# How much an attribute has to do with its parents, as integers with a known sensitivity: a private choice then needs no
+# rounding. A score reads the exact table of counts [parents' cells..., child]. Theorems: docs/proofs/networks.md; all are
+# checked by brute force on all small tables.
+_INFORMATION_GRID = 1 << 40  # units in a bit
+
+
+def _r_units(table: NDArray[Any]) -> int:
+    """Return R = ½·‖P(X, Π) - P(X)·P(Π)‖₁ in units of 1/n²: an integer, exactly.
+
+    >>> _r_units(np.array([[5, 0], [0, 5]])) / 10**2
+    0.5
+    """
+    flat, rows, columns, n = _margins(table)
+    at, child = np.nonzero(flat)  # Σ|nc - rq| over empty cells is Σrq minus that over the others
+    product = rows[at] * columns[child]
+    gaps = np.abs(n * flat[at, child] - product) - product
+    return (int(gaps.sum()) + n * n) // 2
+
+
+def _f_units(table: NDArray[Any]) -> int:
+    """Return F in units of 1/(2n), at most 0, for a child with two values (Zhang et al. 2017, section 4.3).
+
+    Every parent cell gives its count of child value 0 to K0 or that of value 1 to K1; the best sum of
+    min(K0, n/2) + min(K1, n/2) is found by keeping the largest K1 for every K0 up to n/2.
+
+    >>> _f_units(np.array([[5, 0], [0, 5]])), _f_units(np.array([[5, 5], [5, 5]]))
+    (0, -20)
+    """
+    flat, _, _, n = _margins(table)
+    if flat.shape[1] != 2:
+        raise InvalidParameter(f"the score F needs a child with two values, got {flat.shape[1]}")
+    cap = (n + 1) // 2
+    best = np.full(cap + 1, -1, np.int64)
+    best[0] = 0
+    for zeros, ones in flat.tolist():
+        kept = np.where(best >= 0, best + ones, -1)
+        if zeros:
+            shift = min(zeros, cap)
+            kept[shift:] = np.maximum(kept[shift:], best[: cap + 1 - shift])
+            kept[cap] = max(kept[cap], int(best[cap - shift :].max()))
+        else:
+            kept = np.maximum(kept, best)
+        best = kept
+    reachable = np.flatnonzero(best >= 0)
+    return int((np.minimum(2 * reachable, n) + np.minimum(2 * best[reachable], n)).max()) - 2 * n
+
+
+def _information_units(table: NDArray[Any]) -> int:
+    """Return the mutual information of child and parents in units of 2^-40 bits, rounded down."""
+    return math.floor(mutual_information(np.asarray(table)) * _INFORMATION_GRID)
+
+
+def _information_sensitivity(records: int, binary: bool) -> int:
+    # One unit for rounding down, and what floating point loses: far below 2^-32 bits for any table that fits in memory.
+    return math.ceil(mutual_information_sensitivity(records, binary=binary) * _INFORMATION_GRID) + 1 + (1 << 8)
+
+
+def _margins(table: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+    values = np.asarray(table, np.int64)
+    flat = values.reshape(-1, values.shape[-1])
+    return flat, flat.sum(axis=1), flat.sum(axis=0), int(flat.sum())
+
+
+class _Score(NamedTuple):
+    """An integer utility of a family, and how many units of it one replaced record moves for n records (all binary?)."""
+
+    units: Callable[[NDArray[Any]], int]
+    sensitivity: Callable[[int, bool], int]
+
+
+_SCORES = {
+    "R": _Score(_r_units, lambda n, binary: math.ceil(r_sensitivity(n) * n * n)),
+    "mi": _Score(_information_units, _information_sensitivity),
+    "F": _Score(_f_units, lambda n, binary: math.ceil(f_sensitivity(n) * 2 * n)),
+}

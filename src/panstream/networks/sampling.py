@@ -1,11 +1,17 @@
-"""Prior sampling: records drawn from a network, attribute by attribute, parents first.
+"""Records drawn from a network, attribute by attribute, parents first.
 
-A category is chosen by comparing a uniform 63-bit integer with integer thresholds, so what is drawn is exactly the
-thresholds' law: each probability is off by at most 2^-62 beyond the rounding of the table itself, and a category of
-probability 0 is never drawn.
+*Independent* records: a category is chosen by comparing a uniform 63-bit integer with integer thresholds, so what is
+drawn is exactly the thresholds' law: each probability is off by at most 2^-62 beyond the rounding of the table itself,
+and a category of probability 0 is never drawn.
+
+*Balanced* records: independent draws add a sampling error of their own to every count. Instead, among the records that
+share their parents' values, each category gets its expected number, rounded up or down at random; who gets which is
+random. On average every record still has the network's distribution, but the records are not independent of each other.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +21,7 @@ from panstream.networks.network import BayesianNetwork
 from panstream.networks.records import Records
 from panstream.randomness import Source
 
-__all__ = ["sample", "thresholds"]
+__all__ = ["balanced_sample", "numeric_columns", "sample"]
 
 _BLOCK = 1 << 15
 _BITS = 63
@@ -40,7 +46,7 @@ def sample(network: BayesianNetwork, size: int, source: Source) -> Records:
         raise InvalidParameter(f"size must be nonnegative, got size={size}")
     domain, order = network.domain, network.order
     codes = np.zeros((len(domain), size), np.uint16)
-    steps = [thresholds(table) for table in network.tables]
+    steps = [_thresholds(table) for table in network.tables]
     parents = [np.array(family, np.int64) for family in network.parents]
     sizes = [np.array([domain.sizes[each] for each in family], np.int64) for family in network.parents]
     words: NDArray[np.uint64] = source.scratch.array(min(size, _BLOCK), np.uint64)
@@ -53,9 +59,82 @@ def sample(network: BayesianNetwork, size: int, source: Source) -> Records:
     return Records(domain, codes)
 
 
-def thresholds(table: NDArray[np.float64]) -> NDArray[np.uint64]:
+def _thresholds(table: NDArray[np.float64]) -> NDArray[np.uint64]:
     """Return per row of a conditional table the cumulative probabilities times 2^63, rounded down, without the last."""
     rows = table.reshape(-1, table.shape[-1])
     cumulative = np.cumsum(rows, axis=1)
     cumulative /= cumulative[:, -1:]  # what follows the last possible category is then exactly 1
     return np.ascontiguousarray(np.ldexp(cumulative[:, :-1], _BITS).astype(np.uint64))
+
+
+def balanced_sample(network: BayesianNetwork, size: int, source: Source) -> Records:
+    """Return ``size`` records by systematic sampling within the groups of equal parents.
+
+    >>> from panstream.networks import Domain
+    >>> domain = Domain({"coin": ["heads", "tails"]})
+    >>> fair = BayesianNetwork(domain, ((),), (np.array([0.5, 0.5]),))
+    >>> with Source() as source:
+    ...     balanced_sample(fair, 1000, source).to_columns()["coin"].count("heads")
+    500
+    """
+    if size < 0:
+        raise InvalidParameter(f"size must be nonnegative, got size={size}")
+    sizes = network.domain.sizes
+    codes = np.zeros((len(sizes), size), np.uint16)
+    if size == 0:
+        return Records(network.domain, codes)
+    words = source.scratch.array(size, np.uint64)
+    for child in network.order:
+        table = network.tables[child].reshape(-1, sizes[child])
+        group = np.zeros(size, np.int64)
+        for parent in network.parents[child]:
+            group = group * sizes[parent] + codes[parent]
+        source.fill_words(words)
+        order = np.lexsort((words, group))
+        members = np.bincount(group, minlength=len(table))
+        starts = np.cumsum(members) - members
+        source.fill_words(words[: min(len(table), size)])
+        offsets = np.zeros(len(table))
+        used = np.flatnonzero(members)
+        offsets[used] = words[: used.size] / 2.0**64
+        sorted_group = group[order]
+        places = (np.arange(size) - starts[sorted_group] + offsets[sorted_group]) / members[sorted_group]
+        # One sorted array for all groups: the cumulative row of group g, lifted by g.
+        steps = np.minimum(np.cumsum(table, axis=1), 1.0)
+        steps[:, -1] = 1.0
+        lifted = (steps + np.arange(len(table))[:, None]).reshape(-1)
+        found = np.searchsorted(lifted, places + sorted_group, side="right") - sorted_group * sizes[child]
+        codes[child, order] = np.clip(found, 0, sizes[child] - 1)
+    return Records(network.domain, codes)
+
+
+def numeric_columns(records: Records, source: Source) -> dict[str, list[object]]:
+    """Return columns of labels, and of numbers drawn evenly from the bins where an attribute has bins.
+
+    A bin without end gives its finite edge; whole numbers stay whole; a missing value is ``None``.
+    """
+    columns: dict[str, list[object]] = {}
+    for attribute, row, labels in zip(
+        records.domain.attributes, records.codes, records.to_columns().values(), strict=True
+    ):
+        if attribute.bins is None:
+            columns[attribute.name] = list(labels)
+            continue
+        edges, last = attribute.bins.edges, len(attribute.bins.edges) - 2
+        words = source.scratch.array(row.size, np.uint64)
+        source.fill_words(words)
+        values: list[object] = []
+        for code, share in zip(row.tolist(), (words / 2.0**64).tolist(), strict=True):
+            if code > last:
+                values.append(None)
+                continue
+            low, high = edges[code], edges[code + 1]
+            if not (math.isfinite(low) and math.isfinite(high)):
+                low = high = low if math.isfinite(low) else high if math.isfinite(high) else 0.0
+            if attribute.bins.whole:
+                first, count = math.ceil(low), max(math.ceil(high) - math.ceil(low) + (code == last), 1)
+                values.append(first + min(int(share * count), count - 1))
+            else:
+                values.append(low + share * (high - low))
+        columns[attribute.name] = values
+    return columns

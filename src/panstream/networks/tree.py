@@ -1,7 +1,7 @@
 """A forest network from one table: noisy one-way tables, edges chosen privately, noisy two-way tables, one joint fit.
 
 The recipe is that of MST (McKenna, Miklau, Sheldon 2021) with five changes, each paid for in the claim: the budget is
-divided by what it can buy (:mod:`panstream.networks.plan`); an edge's utility is what it would teach beyond the released
+divided by what it can buy (:mod:`panstream.networks.budget`); an edge's utility is what it would teach beyond the released
 one-way tables *minus* the noise its table would bring; "no further edge" is a candidate too, and what is then left over
 goes to the tables; larger tables get more budget; an edge fades into independence where noise hides it.
 """
@@ -10,31 +10,45 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
+from panstream.networks.budget import RESIDUAL_SENSITIVITY, Budget, Split, ZcdpBudget, portions
 from panstream.networks.counting import contingency, pairwise
 from panstream.networks.domain import Domain
-from panstream.networks.forest import NoisyTable, fit_forest
-from panstream.networks.learned import LearnedNetwork, Progress, record_claim, silent
-from panstream.networks.plan import Plan, Split, plan_forest
+from panstream.networks.forest import fit_forest
+from panstream.networks.network import BayesianNetwork
+from panstream.networks.noisy_tables import NoisyTable, Views, pair_views, project, smoothed
 from panstream.networks.records import Records
-from panstream.networks.scores import RESIDUAL_SENSITIVITY, residual_units
-from panstream.networks.simplex import project
-from panstream.networks.smoothing import smoothed
-from panstream.networks.budget import Purse, ZcdpPurse, portions
-from panstream.networks.noisy_tables import Views, pair_views
 from panstream.privacy import Claim
 from panstream.randomness import Source
 
-__all__ = ["TreeNetwork", "grow_forest"]
+__all__ = ["LearnedNetwork", "Progress", "TreeNetwork", "grow_forest"]
 
 _NOISE_PRICE = 0.6  # of the noise's expected L1 norm: projection removes part of it
+
+
+Progress: TypeAlias = Callable[[str, float], None]
+"""Called with what is being done and how much of the whole is finished, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearnedNetwork:
+    """A network learned with differential privacy: everything in here may be published.
+
+    ``records`` is the number of records learned from, public under replace-one; ``tables`` are the noisy counts.
+    """
+
+    network: BayesianNetwork
+    claim: Claim
+    records: int
+    tables: tuple[NoisyTable, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,35 +85,40 @@ class TreeNetwork:
 
     def claim(self) -> Claim:
         """Return what is promised before anything is looked at."""
-        return record_claim(self.epsilon, self.delta, {})
+        return ZcdpBudget(self.epsilon, self.delta).claim()
 
-    def fit(self, records: Records, source: Source | None = None, progress: Progress = silent) -> LearnedNetwork:
+    def fit(
+        self, records: Records, source: Source | None = None, progress: Progress = lambda what, done: None
+    ) -> LearnedNetwork:
         """Learn from the records; all noise is drawn afresh from the operating system unless a test source is given."""
         if source is None:
             with Source() as fresh:
                 return self.fit(records, fresh, progress)
-        purse = ZcdpPurse(self.epsilon, self.delta)
+        budget = ZcdpBudget(self.epsilon, self.delta)
         if len(records) < 1:
             raise InvalidParameter("records must not be empty")
-        plan = plan_forest(len(records), records.domain.sizes, purse, self.split, self.degree)
-        tables = grow_forest(records, purse, plan, source, progress)
-        progress("fitting the network", 0.6)
+        tables = grow_forest(records, budget, source, self.split, self.degree, progress)
         network = fit_forest(records.domain, len(records), tables)
         progress("done", 1.0)
-        return LearnedNetwork(
-            network, record_claim(self.epsilon, self.delta, purse.parts(), source), len(records), tuple(tables)
-        )
+        return LearnedNetwork(network, budget.claim(source), len(records), tuple(tables))
 
 
 def grow_forest(
-    records: Records, purse: Purse, plan: Plan, source: Source, progress: Progress = silent
+    records: Records,
+    budget: Budget,
+    source: Source,
+    split: Split | None = None,
+    degree: int | None = None,
+    progress: Progress = lambda what, done: None,
 ) -> list[NoisyTable]:
-    """Spend the whole purse on one-way tables, private choices of edges, and the tables of the chosen edges."""
+    """Spend the whole budget on one-way tables, private choices of edges, and the tables of the chosen edges."""
     domain = records.domain
+    plan = budget.plan(len(records), domain.sizes, split, degree)
     progress("one-way tables", 0.0)
     counts = [contingency(records, (at,)) for at in range(len(domain))]
-    ones = purse.measure_all("marginals", counts, plan.marginals, source)
+    ones = budget.measure_all("marginals", counts, plan.marginals, source)
     if not plan.rounds:
+        progress("fitting the network", 0.6)
         return ones
     progress("counting all pairs", 0.1)
     pairs = pairwise(records)
@@ -107,32 +126,26 @@ def grow_forest(
     visible = [sigma / table.sigma if table.sigma else 1.0 for table, (_, sigma) in zip(ones, curves, strict=True)]
     share = plan.tables / plan.rounds
     shapes = [project(curve / len(records)) for curve, _ in curves]
-    views = _views(domain, pairs, shapes, purse.useful(share, len(records)))
+    useful = budget.useful(share, len(records))
+    views = {pair: None if math.isinf(useful) else pair_views(domain, pair, shapes, useful) for pair in pairs}
     cells = {pair: _cells(table.shape, views[pair], pair, visible) for pair, table in pairs.items()}
-    noise = {pair: cells[pair] * purse.size(share, _seen(table, views[pair]).size) for pair, table in pairs.items()}
+    noise = {pair: cells[pair] * budget.size(share, _seen(table, views[pair]).size) for pair, table in pairs.items()}
     utilities = _gains(len(records), shapes, pairs, views, noise)
     progress("choosing edges", 0.4)
     each = portions(plan.structure, [1.0] * plan.rounds)
-    edges = _choose_edges(domain, utilities, purse, each, source)
+    edges = _choose_edges(domain, utilities, budget, each, source)
     progress("two-way tables", 0.5)
     left = plan.tables + sum(each[min(len(edges) + 1, plan.rounds) :], Fraction(0))
-    if not edges:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
-        return ones + purse.measure_all("tables", counts, left, source)
-    shares = portions(left, [purse.weight(cells[edge]) for edge in edges])
-    return ones + [
-        purse.measure("tables", edge, _seen(pairs[edge], views[edge]), share, source, views[edge])
-        for edge, share in zip(edges, shares, strict=True)
-    ]
-
-
-def _views(
-    domain: Domain,
-    pairs: Mapping[tuple[int, int], NDArray[np.int64]],
-    shapes: Sequence[NDArray[np.float64]],
-    cells: float,
-) -> dict[tuple[int, int], Views | None]:
-    """Return how each pair would be measured: whole where there is no limit."""
-    return {pair: None if math.isinf(cells) else pair_views(domain, pair, shapes, cells) for pair in pairs}
+    if edges:
+        shares = portions(left, [budget.weight(cells[edge]) for edge in edges])
+        more = [
+            budget.measure("tables", edge, _seen(pairs[edge], views[edge]), share, source, views[edge])
+            for edge, share in zip(edges, shares, strict=True)
+        ]
+    else:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
+        more = budget.measure_all("tables", counts, left, source)
+    progress("fitting the network", 0.6)
+    return ones + more
 
 
 def _seen(table: NDArray[np.int64], views: Views | None) -> NDArray[np.int64]:
@@ -161,14 +174,19 @@ def _gains(
         joined = views[one, other]
         if joined is not None:
             table, expectation = (joined[1].joined(joined[0].joined(each, 0), 1) for each in (table, expectation))
-        gains[one, other] = residual_units(table, expectation) - round(_NOISE_PRICE * noise[one, other])
+        gains[one, other] = _residual(table, expectation) - round(_NOISE_PRICE * noise[one, other])
     return gains
+
+
+def _residual(table: NDArray[np.int64], expectation: NDArray[np.int64]) -> int:
+    """Return ‖counts - expectation‖₁ for a whole, already public ``expectation``."""
+    return int(np.abs(table - expectation).sum())
 
 
 def _choose_edges(
     domain: Domain,
     utilities: Mapping[tuple[int, int], int],
-    purse: Purse,
+    budget: Budget,
     shares: Sequence[Fraction],
     source: Source,
 ) -> list[tuple[int, int]]:
@@ -176,9 +194,11 @@ def _choose_edges(
     component = list(range(len(domain)))
     edges: list[tuple[int, int]] = []
     for share in shares:
-        open_pairs = [edge for edge in itertools.combinations(range(len(domain)), 2) if _apart(component, edge)]
+        open_pairs = [
+            edge for edge in itertools.combinations(range(len(domain)), 2) if component[edge[0]] != component[edge[1]]
+        ]
         values = np.array([*(utilities[edge] for edge in open_pairs), 0], np.int64)
-        chosen = purse.choose("structure", values, RESIDUAL_SENSITIVITY, share, source)
+        chosen = budget.choose("structure", values, RESIDUAL_SENSITIVITY, share, source)
         if chosen == len(open_pairs):
             break
         edge = open_pairs[chosen]
@@ -186,7 +206,3 @@ def _choose_edges(
         kept, gone = component[edge[0]], component[edge[1]]
         component = [kept if each == gone else each for each in component]
     return edges
-
-
-def _apart(component: Sequence[int], edge: tuple[int, int]) -> bool:
-    return component[edge[0]] != component[edge[1]]

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.audit.case import Case, Measured
+from panstream.networks.budget import PureBudget, Split, ZcdpBudget
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
-from panstream.networks.plan import Split, plan_forest
 from panstream.networks.privbayes import PrivBayes
 from panstream.networks.records import Records
-from panstream.networks.budget import PurePurse, ZcdpPurse
 from panstream.networks.tree import TreeNetwork, grow_forest
 from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.tables import choice_rho
@@ -120,10 +119,10 @@ class ForestViews:
             worst = zcdp_epsilon(worst, self.learner.delta)
         return Measured(loss=worst, witness=witness)
 
-    def _purse(self) -> PurePurse | ZcdpPurse:
+    def _budget(self) -> PureBudget | ZcdpBudget:
         if isinstance(self.learner, PrivBayes):
-            return PurePurse(self.learner.epsilon)
-        return ZcdpPurse(self.learner.epsilon, self.learner.delta)
+            return PureBudget(self.learner.epsilon)
+        return ZcdpBudget(self.learner.epsilon, self.learner.delta)
 
     def _loss(self, here: PrescribedSource, there: PrescribedSource) -> float:
         """Return the log ratio under pure epsilon, rho under zCDP."""
@@ -137,10 +136,9 @@ class ForestViews:
         return rho + sum(choice_rho(float(np.ptp(one - other))) for one, other in tilts)
 
     def _run(self, records: Records, tables: Sequence[Table], choice: int) -> PrescribedSource:
-        purse = self._purse()
-        plan = plan_forest(self.records, _TINY.sizes, purse, self.learner.split)
+        budget = self._budget()
         with PrescribedSource(tables, [choice]) as source:
-            grow_forest(records, purse, plan, source)
+            grow_forest(records, budget, source, self.learner.split)
         return source
 
 

@@ -12,10 +12,10 @@ from panstream.federated.analyst import Federation, Sums
 from panstream.federated.estimates import Pair, posterior_pair, posterior_shares
 from panstream.federated.methods.checks import check_common, check_gaussian
 from panstream.federated.methods.forest import Edge, forest_network, heaviest_forest
-from panstream.federated.methods.noisy_statistics import all_tables, lookup
+from panstream.federated.methods.noisy_statistics import all_tables
 from panstream.federated.methods.result import FederatedModel, finish
 from panstream.federated.questions import Table
-from panstream.networks.baselines import fit_tables, greedy
+from panstream.networks.baselines import fit_tables, greedy, tables_from
 from panstream.networks.network import BayesianNetwork
 from panstream.privacy.composition import zcdp_rho
 
@@ -54,7 +54,7 @@ class GaussianSums:
         return finish(federation, network, "Gaussian sums", epsilon=self.epsilon, delta=self.delta, tables=len(sets))
 
     def _greedy(self, federation: Federation, sets: list[tuple[int, ...]], sums: Sums) -> BayesianNetwork:
-        tables = lookup(dict(zip(sets, sums.tables, strict=True)))
+        tables = tables_from(dict(zip(sets, sums.tables, strict=True)))
         parents = greedy(federation.domain, tables, self.degree, root=self.root)
         pseudocount = _PSEUDOCOUNT * sums.deviations[0]
         return fit_tables(federation.domain, parents, tables, pseudocount=pseudocount)

@@ -15,7 +15,7 @@ from panstream.federated.methods.result import FederatedModel, finish
 from panstream.federated.questions import LocalModel
 from panstream.networks.baselines import fit_tables, greedy, tables_of
 from panstream.networks.domain import Domain
-from panstream.networks.network import BayesianNetwork, conditional
+from panstream.networks.network import BayesianNetwork
 from panstream.networks.records import Records
 from panstream.networks.sampling import sample
 from panstream.randomness import Source
@@ -64,7 +64,7 @@ class NoisyModel:
 
 
 def _network(model: Model, domain: Domain) -> BayesianNetwork:
-    return BayesianNetwork(domain, model.parents, tuple(conditional(table) for table in model.tables))
+    return fit_tables(domain, model.parents, lambda family: model.tables[family[-1]])
 
 
 def _check(model: Model, domain: Domain) -> None:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from panstream.federated.analyst import Federation
 from panstream.federated.methods.checks import check_common
 from panstream.federated.methods.result import FederatedModel, finish
 from panstream.federated.questions import Table
-from panstream.networks.baselines import Tables, fit_tables, greedy, tables_from
+from panstream.networks.baselines import fit_tables, greedy, tables_from
 
-__all__ = ["NoisyStatistics", "all_tables", "lookup"]
+__all__ = ["NoisyStatistics", "all_tables"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +40,7 @@ class NoisyStatistics:
         sums = federation.sums(
             "laplace", [Table(attributes=each, budget=share) for each in sets], clip=self.clip_at_holder
         )
-        tables = lookup(dict(zip(sets, sums.tables, strict=True)))
+        tables = tables_from(dict(zip(sets, sums.tables, strict=True)))
         parents = greedy(federation.domain, tables, self.degree, root=self.root)
         network = fit_tables(federation.domain, parents, tables)
         return finish(federation, network, "noisy statistics", epsilon=self.epsilon, tables=len(sets))
@@ -56,17 +51,3 @@ def all_tables(attributes: int, degree: int) -> list[tuple[int, ...]]:
     size = min(degree + 1, attributes)
     assert math.comb(attributes, size) < 1 << 20, "too many tables"
     return list(itertools.combinations(range(attributes), size))
-
-
-def lookup(known: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
-    """Return tables by attributes in any order; smaller ones are summed from a known one."""
-    widened: dict[Sequence[int], NDArray[Any]] = dict(known.items())
-    smaller = tables_from(widened)
-
-    def tables(attributes: tuple[int, ...]) -> NDArray[Any]:
-        key = tuple(sorted(attributes))
-        if key in known:
-            return np.transpose(known[key], [key.index(each) for each in attributes])
-        return smaller(attributes)
-
-    return tables

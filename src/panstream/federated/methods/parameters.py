@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from panstream.federated.analyst import Federation
 from panstream.federated.mechanisms import needed_tables
 from panstream.federated.methods.checks import check_common
-from panstream.federated.methods.noisy_statistics import lookup
 from panstream.federated.methods.result import FederatedModel, finish
 from panstream.federated.questions import Table
-from panstream.networks.baselines import Parents, fit_tables
+from panstream.networks.baselines import Parents, fit_tables, tables_from
 from panstream.networks.network import BayesianNetwork, topological_order
 
 __all__ = ["DistributedParameters", "learn_parameters"]
@@ -51,7 +50,7 @@ def _learn(
 ) -> BayesianNetwork:
     sets = [tuple(sorted(family)) for family in families]
     sums = federation.sums("laplace", [Table(attributes=each, budget=epsilon / len(sets)) for each in sets])
-    return fit_tables(federation.domain, parents, lookup(dict(zip(sets, sums.tables, strict=True))))
+    return fit_tables(federation.domain, parents, tables_from(dict(zip(sets, sums.tables, strict=True))))
 
 
 def _largest(families: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
