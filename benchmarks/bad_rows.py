@@ -22,7 +22,7 @@ import pyarrow as pa
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import needed_columns
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import feed
 from panstream.engine.select import Selector
 from panstream.server.bodies import Body, parse
@@ -109,7 +109,7 @@ def by_body(settings: Config, data: bytes, form: str, rows: int, *, bad: bool) -
         body.data[: len(data)], body.size = data, len(data)
         begin = time.process_time()
         batch = parse(body, schema)
-        assert isinstance(batch, MicroBatch)
+        assert isinstance(batch, Rows)
         applied = engine.apply(select(batch))
         spent = time.process_time() - begin
         select.wipe()

@@ -263,7 +263,7 @@ def check(body: memoryview, kind: str) -> str:
     except Exception as error:  # a server would answer 500
         print(f"{type(error).__name__} for a body of kind {kind}")
         return "WRONG"
-    bad = np.zeros(piece.rows, bool) if piece.faults is None else piece.faults.bad
+    bad = piece.bad
     ids = piece.columns.column("u").filter(pa.array(~bad))
     if len(ids):
         hash_items(items(ids), derive(0, "fuzz"), np.empty(len(ids), np.uint64))

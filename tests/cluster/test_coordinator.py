@@ -14,9 +14,9 @@ from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.links import Call, LocalLink
 from panstream.cluster.moving import stored_shards
 from panstream.engine.engine import Engine
-from panstream.engine.selection import Chosen, Rows
+from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
-from zero_noise import ZeroNoiseSource
+from panstream.testing.sources import ZeroNoiseSource
 
 HOUR = 3600.0
 USERS = 500
@@ -50,7 +50,8 @@ def batches(names: list[str], producer: str | None = "p", size: int = 200) -> li
         times[::17] -= 0.3 * HOUR
         first = number * size
         chosen = {
-            name: Chosen(
+            name: QueryRows.all(
+                size,
                 values=draw.uniform(0, 8, size) if name == "mean" else None,
                 weights=np.ones(size, np.int64) if name in ("cropped", "heavy") else None,
                 groups=draw.integers(0, 2, size) if name == "grouped" else None,
@@ -66,7 +67,7 @@ def batches(names: list[str], producer: str | None = "p", size: int = 200) -> li
                 times=times,
                 producer=producer,
                 sequence=first + size,
-                numbers=lambda numbers=numbers: numbers,
+                first_row=int(numbers[0]),
             )
         )
     return found
@@ -151,12 +152,14 @@ def regrouped(found: list[Rows], size: int, start: int) -> list[Rows]:
         again.append(
             Rows(
                 count=numbers.size,
-                queries={name: Chosen(weights=weights if name == "cropped" else None) for name in names},
+                queries={
+                    name: QueryRows.all(numbers.size, weights=weights if name == "cropped" else None) for name in names
+                },
                 ids=ids[at : at + size],
                 times=times[at : at + size],
                 producer="p",
                 sequence=int(numbers[-1]),
-                numbers=lambda numbers=numbers: numbers,
+                first_row=int(numbers[0]),
             )
         )
     return again
@@ -164,7 +167,7 @@ def regrouped(found: list[Rows], size: int, start: int) -> list[Rows]:
 
 def test_the_same_sequence_is_the_same_rows_where_positions_are_not_row_numbers(tmp_path: Path) -> None:
     names = ["cropped", "hourly", "running", "count"]
-    numbered = [replace(rows, sequence=number, numbers=None) for number, rows in enumerate(batches(names))]
+    numbered = [replace(rows, sequence=number, first_row=None) for number, rows in enumerate(batches(names))]
     with Engine(settings(*names), zero_noise=True) as engine:
         for rows in numbered:
             engine.apply(rows)

@@ -25,8 +25,8 @@ from panstream.cluster.ingest import ingest
 from panstream.cluster.links import LocalLink
 from panstream.cluster.partitions import partitions_of
 from panstream.cluster.reading import Job
+from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.run import feed
-from panstream.engine.selection import Chosen, Rows
 from panstream.store.snapshot import SnapshotStore
 
 USERS, BATCHES, SIZE, HOUR = 700, 6, 5, 3600.0
@@ -66,7 +66,8 @@ def stream(hits: dict[Hit, tuple[int, int]], names: list[str]) -> Iterator[Rows]
             if batch == number:
                 rows[row], ids[row], groups[row] = True, user, group
         chosen = {
-            name: Chosen(
+            name: QueryRows.all(
+                SIZE,
                 rows=rows,
                 weights=np.ones(SIZE, np.int64) if name == "cropped" else None,
                 groups=groups if name == "grouped" else None,
@@ -201,7 +202,8 @@ def repeated(rows: Rows, copies: int) -> Rows:
     return Rows(
         count=copies * rows.count,
         queries={
-            name: Chosen(
+            name: QueryRows.all(
+                copies * rows.count,
                 rows=np.repeat(each.rows, copies),
                 weights=None if each.weights is None else np.repeat(each.weights, copies),
                 groups=None if each.groups is None else np.repeat(each.groups, copies),

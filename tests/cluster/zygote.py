@@ -26,7 +26,7 @@ from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.hygiene import quieten, serve_worker
 from panstream.cluster.links import LocalLink
-from panstream.engine.selection import Chosen, Rows
+from panstream.engine.rows import QueryRows, Rows
 from panstream.testing.memory import permit_scan
 
 USERS, SIZE = 100_000, 10
@@ -43,9 +43,9 @@ def batch(number: int) -> Rows:
     return Rows(
         count=ids.size,
         queries={
-            "distinct": Chosen(),
-            "visits": Chosen(weights=np.ones(ids.size, np.int64)),
-            "sum": Chosen(values=np.ones(ids.size)),
+            "distinct": QueryRows.all(ids.size),
+            "visits": QueryRows.all(ids.size, weights=np.ones(ids.size, np.int64)),
+            "sum": QueryRows.all(ids.size, values=np.ones(ids.size)),
         },
         ids=ids,
         times=np.full(ids.size, float(number)),

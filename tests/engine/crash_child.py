@@ -15,8 +15,8 @@ import numpy as np
 from engine.streams import config, question
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
+from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.run import feed
-from panstream.engine.selection import Chosen, Rows
 from panstream.store.releases import Release
 
 USERS, SIZE = 100_000, 10
@@ -29,7 +29,7 @@ NOISY = question("noisy", "SELECT COUNT(*) FROM s", every=5, horizon=1_000_000)
 
 def batch(number: int, names: list[str]) -> Rows:
     ids = np.repeat(np.arange(number * SIZE, (number + 1) * SIZE), 2)
-    chosen = Chosen(values=np.ones(ids.size))
+    chosen = QueryRows.all(ids.size, values=np.ones(ids.size))
     return Rows(
         count=ids.size,
         queries=dict.fromkeys(names, chosen),

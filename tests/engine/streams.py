@@ -9,7 +9,7 @@ import numpy as np
 
 from panstream.engine.arrow import arrow_mask
 from panstream.engine.config import Config, read_config
-from panstream.engine.selection import Chosen, Rows
+from panstream.engine.rows import QueryRows, Rows
 
 COLUMNS = {"user": "int", "name": "string", "value": "double", "region": "string", "w": "int", "at": "timestamp"}
 
@@ -37,10 +37,10 @@ COUNT = question("count", "SELECT COUNT(*) FROM s")
 
 def rows(names: list[str], ids: Any = None, *, count: int | None = None, times: Any = None, **more: Any) -> Rows:
     """Return a micro-batch in which every query sees the same columns."""
-    fields = {key: more.pop(key) for key in ("values", "weights", "groups", "unusable") if key in more}
-    chosen = more.pop("chosen", None)
+    names_of = {"chosen": "rows", "values": "values", "weights": "weights", "groups": "groups", "unusable": "unusable"}
+    fields = {name: np.asarray(more.pop(key)) for key, name in names_of.items() if key in more}
     size = count if count is not None else len(ids)
-    each = Chosen(rows=chosen, **{key: np.asarray(value) for key, value in fields.items()})
+    each = QueryRows.all(size, **fields)
     return Rows(
         count=size,
         queries=dict.fromkeys(names, each),
@@ -52,4 +52,4 @@ def rows(names: list[str], ids: Any = None, *, count: int | None = None, times: 
 
 def good(batch: Any) -> Any:
     """Return the columns of a micro-batch or piece without the rows that cannot be used."""
-    return batch.columns if batch.faults is None else batch.columns.filter(arrow_mask(~batch.faults.bad))
+    return batch.columns.filter(arrow_mask(~batch.bad))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine.streams import COUNT, DISTINCT, SUM, config, question, rows
 from panstream.engine.engine import Engine
-from panstream.engine.selection import Rows
+from panstream.engine.rows import Rows
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
 from panstream.randomness import SeededSource
 from panstream.store.releases import Release
@@ -76,9 +76,7 @@ def test_bad_rows_are_skipped_one_by_one() -> None:
     with exact(DISTINCT, listed, SUM) as engine:
         ids = pa.array([5, None, -1, 1000, 6, 6, 999])
         values = [1.0, 2.0, 3.0, math.nan, math.inf, 4.0, 5.0]
-        applied = engine.apply(
-            rows(["distinct", "listed", "sum"], ids, values=values, numbers=lambda: np.arange(7) + 100)
-        )
+        applied = engine.apply(rows(["distinct", "listed", "sum"], ids, values=values, first_row=100))
         assert applied.skipped == (101, 102, 103, 104, 106)
         engine.finish()
         assert answers(engine, "distinct") == pytest.approx([3])
@@ -146,8 +144,7 @@ def test_windows_against_brute_force(batches: list[list[int]], lateness: int) ->
     with exact(window, **settings_) as engine:
         told, start = [], 0
         for batch in batches:
-            numbers = np.arange(start, start + len(batch))
-            told += engine.apply(rows(["w"], count=len(batch), times=batch, numbers=numbers.copy)).late
+            told += engine.apply(rows(["w"], count=len(batch), times=batch, first_row=start)).late
             start += len(batch)
         engine.finish()
         found = {release.record["window"][0]: release.record["value"] for release in engine.log.history()}
@@ -575,34 +572,33 @@ def test_no_data_is_null_and_not_a_number() -> None:
 
 def test_copies_of_ids_are_wiped() -> None:
     ids = np.arange(100)
-    wiped = []
+    copies = []
 
-    from panstream.engine import selection
+    from panstream.engine.rows import Rows
 
-    original = selection.Taken.wipe
+    original = Rows.some_ids
 
-    def spy(self: selection.Taken) -> None:
-        original(self)
-        if self.owned:
-            wiped.append(not self.data.any())
+    def spy(self: Rows, keep: Any) -> Any:
+        copies.append(original(self, keep))
+        return copies[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection.Taken, "wipe", spy)
+        patch.setattr(Rows, "some_ids", spy)
         with exact(DISTINCT) as engine:
             engine.apply(rows(["distinct"], ids, chosen=ids % 2 == 0))
-    assert wiped
-    assert all(wiped)
+    assert copies
+    assert all(owned and not data.any() for data, owned in copies)
     assert ids.sum() == 4950
 
 
 def test_arrow_copies_are_wiped_and_the_original_is_not() -> None:
-    from panstream.engine.selection import take_ids
+    from panstream.engine.memory import wipe_array
 
     ids = pa.array([f"user-{i}" for i in range(50)])
-    taken = take_ids(ids, np.arange(50) < 10)
-    assert taken.data[3].as_py() == "user-3"
-    taken.wipe()
-    assert not any(taken.data.buffers()[2].to_pybytes())
+    taken, owned = rows(["d"], ids).some_ids(np.arange(50) < 10)
+    assert owned and taken[3].as_py() == "user-3"
+    wipe_array(taken)
+    assert not any(taken.buffers()[2].to_pybytes())
     assert ids[3].as_py() == "user-3"
 
 

@@ -13,7 +13,7 @@ import pytest
 from engine.streams import good
 from panstream.engine.feeds import FileFeed
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
 N = 1000
@@ -31,12 +31,12 @@ def table(rows: int = N) -> pa.Table:
     )
 
 
-def batches(path: Path, schema: RowSchema = SCHEMA, **settings: object) -> list[MicroBatch]:
+def batches(path: Path, schema: RowSchema = SCHEMA, **settings: object) -> list[Rows]:
     source = FileFeed([str(path)], schema, **settings)  # type: ignore[arg-type]
     return [batch for batch in source.batches() if batch is not None]
 
 
-def rows_of(found: list[MicroBatch]) -> dict[str, list[object]]:
+def rows_of(found: list[Rows]) -> dict[str, list[object]]:
     return pa.Table.from_batches([b.columns for b in found]).to_pydict()
 
 
@@ -95,7 +95,7 @@ def test_parquet_goes_on_behind_what_was_applied(tmp_path: Path, monkeypatch: py
         source.resume({"visits.parquet": applied, "another": 7})
         found = [batch for batch in source.batches() if batch is not None]
         assert [n for batch in found for n in batch.columns.column("n").to_pylist()] == list(range(applied, N))
-        assert not found or (found[0].first_row, found[-1].sequence) == (applied, N)
+        assert not found or (found[0].first_row - 1, found[-1].sequence) == (applied, N)
     assert skipped == [0, 0, 100, 500, 900, 1000, 1000]  # whole row groups are not even read
 
 
@@ -107,7 +107,7 @@ def test_bad_rows_in_parquet(tmp_path: Path) -> None:
     pq.write_table(data, path)
     (batch,) = batches(path)
     assert good(batch).column("n").to_pylist() == [1, 4]
-    assert [(bad.row, bad.reason) for bad in batch.bad_rows] == [
+    assert [(bad.row, bad.reason) for bad in batch.bad_rows(SCHEMA)] == [
         (2, "column ip, the user, is missing"),
         (3, "column n is not a whole number of 64 bits"),
     ]

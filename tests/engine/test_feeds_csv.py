@@ -15,7 +15,7 @@ from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.csv import CsvParser
 from panstream.engine.feeds.csv_records import Dialect
 from panstream.engine.feeds.text import TextReader
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import BadRowError, FeedError, InvalidParameter
 
 
@@ -44,7 +44,7 @@ def batches(
     record: int = 1 << 24,
     on_bad_row: str = "skip",
     dialect: Dialect | None = None,
-) -> Iterable[MicroBatch]:
+) -> Iterable[Rows]:
     schema = RowSchema(columns=columns, user=user, on_bad_row=on_bad_row)  # type: ignore[arg-type]
     data = text if isinstance(text, bytes) else text.encode()
     parser = CsvParser(schema, place="visits.csv", dialect=dialect)
@@ -64,8 +64,8 @@ def read(
     found, bad, total = [], {}, 0
     for batch in batches(text, columns, **settings):  # type: ignore[arg-type]
         found += list(zip(*(column.to_pylist() for column in good(batch).columns), strict=True))
-        bad |= {fault.row: fault.reason for fault in batch.bad_rows}
-        assert good(batch).num_rows + len(batch.bad_rows) == len(batch)
+        bad |= {fault.row: fault.reason for fault in batch.bad_rows(RowSchema(columns=columns))}
+        assert good(batch).num_rows + int(batch.bad.sum()) == len(batch)
         total += len(batch)
     assert total == len(found) + len(bad)
     return found, bad

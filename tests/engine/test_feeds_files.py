@@ -17,7 +17,7 @@ from panstream.engine.feeds import FileFeed, FollowFeed, RedisFeed, TextOptions,
 from panstream.engine.feeds.files import _tell
 from panstream.engine.feeds.inputs import expand, format_of
 from panstream.engine.feeds.streams import compression_of
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError, InvalidParameter
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
@@ -33,7 +33,7 @@ def csv_of(numbers: range) -> bytes:
     return b"ip,n\n" + b"".join(b"u%d,%d\n" % (n, n) for n in numbers)
 
 
-def numbers(batches: list[MicroBatch | None]) -> list[int]:
+def numbers(batches: list[Rows | None]) -> list[int]:
     return [n for batch in batches if batch is not None for n in good(batch).column("n").to_pylist()]
 
 

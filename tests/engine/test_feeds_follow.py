@@ -8,7 +8,7 @@ import pytest
 
 from engine.streams import good
 from panstream.engine.feeds import FollowFeed
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
@@ -30,7 +30,7 @@ class Player:
             assert self.source is not None
             self.source.close()
 
-    def play(self, *inputs: str, applied: dict[str, int] | None = None, **settings: object) -> list[MicroBatch]:
+    def play(self, *inputs: str, applied: dict[str, int] | None = None, **settings: object) -> list[Rows]:
         self.source = FollowFeed(
             inputs,
             SCHEMA,
@@ -50,11 +50,11 @@ def append(path: Path, text: str) -> Callable[[], object]:
     return act
 
 
-def numbers(batches: list[MicroBatch]) -> list[int]:
+def numbers(batches: list[Rows]) -> list[int]:
     return [n for batch in batches for n in good(batch).column("n").to_pylist()]
 
 
-def applied_by(batches: list[MicroBatch]) -> dict[str, int]:
+def applied_by(batches: list[Rows]) -> dict[str, int]:
     return {batch.producer or "": batch.sequence or 0 for batch in batches}
 
 
@@ -67,7 +67,7 @@ def test_growth(tmp_path: Path) -> None:
     batches = player.play(str(path))
     assert numbers(batches) == [1, 2, 3, 5]
     assert [batch.sequence for batch in batches] == [2, 3, 5]
-    assert [bad.row for batch in batches for bad in batch.bad_rows] == [4]
+    assert [bad.row for batch in batches for bad in batch.bad_rows(SCHEMA)] == [4]
     assert len({batch.producer for batch in batches}) == 1
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_is_cut(tmp_path: Path) -> None:
     path.write_text("ip,n\na,1\nb,2\nhalf,")
     batches = Player(lambda: None, lambda: path.write_text("ip,n\nc,3\n"), append(path, "d,4\n")).play(str(path))
     assert numbers(batches) == [1, 2, 3, 4]
-    assert [bad for batch in batches for bad in batch.bad_rows] == []
+    assert [bad for batch in batches for bad in batch.bad_rows(SCHEMA)] == []
     assert len({batch.producer for batch in batches}) == 2
 
 
@@ -185,7 +185,7 @@ def test_the_iterator_can_be_left(tmp_path: Path) -> None:
     path = tmp_path / "v.csv"
     path.write_text("ip,n\na,1\n")
     source = FollowFeed([str(path)], SCHEMA, sleep=lambda seconds: None)
-    stream: Iterator[MicroBatch | None] = source.batches()
+    stream: Iterator[Rows | None] = source.batches()
     assert next(stream) is None
     stream.close()  # type: ignore[attr-defined]
     assert source._tails == {}

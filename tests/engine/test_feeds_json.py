@@ -59,8 +59,8 @@ def read(
     while not reader.ended:
         for batch in reader.pump():
             found += list(zip(*(column.to_pylist() for column in good(batch).columns), strict=True))
-            bad |= {fault.row: fault.reason for fault in batch.bad_rows}
-            assert good(batch).num_rows + len(batch.bad_rows) == len(batch)
+            bad |= {fault.row: fault.reason for fault in batch.bad_rows(schema)}
+            assert good(batch).num_rows + int(batch.bad.sum()) == len(batch)
     return found, bad
 
 

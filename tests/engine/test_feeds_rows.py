@@ -17,18 +17,18 @@ from panstream.engine.feeds import TableFeed
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.layouts import check_types
-from panstream.engine.feeds.typed import Piece, from_arrow, from_text
+from panstream.engine.feeds.typed import from_arrow, from_text
 from panstream.engine.memory import Lent, wipe_array
-from panstream.engine.rows import BadRow, Faults, MicroBatch, RowSchema, arrow_type
+from panstream.engine.rows import Rows, RowSchema, arrow_type
 from panstream.errors import BadRowError, FeedError, InvalidParameter, MissingExtra
 
 SCHEMA = RowSchema(columns={"n": "int"})
 
 
-def piece_of(numbers: list[int | None]) -> Piece:
+def piece_of(numbers: list[int | None]) -> Rows:
     """A piece in which ``None`` stands for a bad row."""
     codes = np.array([SCHEMA.misfit("n") if number is None else 0 for number in numbers], np.uint16)
-    return Piece(pa.record_batch({"n": pa.array(numbers, pa.int64())}), Faults(codes, SCHEMA) if codes.any() else None)
+    return Rows(columns=pa.record_batch({"n": pa.array(numbers, pa.int64())}), codes=codes)
 
 
 # --- coalescing -------------------------------------------------------------------------------------------------------
@@ -53,14 +53,13 @@ def test_batches_depend_on_row_numbers_only(pieces: list[list[bool]], size: int,
     assert [good(batch).column("n").to_pylist() for batch in batches] == [
         [row for row in span if rows[row]] for span in expected
     ]
-    assert [[bad.row for bad in batch.bad_rows] for batch in batches] == [
+    assert [[bad.row for bad in batch.bad_rows(SCHEMA)] for batch in batches] == [
         [row + 1 for row in span if not rows[row]] for span in expected
     ]
     assert [batch.sequence for batch in batches] == [span[-1] + 1 for span in expected]
-    assert [batch.first_row for batch in batches] == [span[0] for span in expected]
+    assert [batch.first_row - 1 for batch in batches] == [span[0] for span in expected]
     for batch in batches:
-        fine = np.ones(len(batch), bool) if batch.faults is None else ~batch.faults.bad
-        numbers = batch.row_numbers()[fine].tolist()
+        numbers = list(batch.numbers(~batch.bad))
         assert numbers == [number + 1 for number in good(batch).column("n").to_pylist()]
 
 
@@ -92,12 +91,12 @@ def test_pieces_of_different_encoding() -> None:
     schema = RowSchema(columns={"s": "string"})
     coalescer = Coalescer(schema, rows=100, producer="p", place="p")
     for words in (pa.array(["a", None]), pa.array(["b"]).dictionary_encode(), pa.array(["c"]).dictionary_encode()):
-        list(coalescer.add(Piece(pa.record_batch({"s": words}))))
+        list(coalescer.add(Rows(columns=pa.record_batch({"s": words}))))
     (batch,) = coalescer.flush()
     assert batch.columns.column("s").to_pylist() == ["a", None, "b", "c"]
     for words in (["a", "b"], ["c", None, "a"]):
         coded = pa.array(words).dictionary_encode()
-        list(coalescer.add(Piece(pa.record_batch({"s": coded}))))
+        list(coalescer.add(Rows(columns=pa.record_batch({"s": coded}))))
     (batch,) = coalescer.flush()
     assert batch.columns.column("s").to_pylist() == ["a", "b", "c", None, "a"]
 
@@ -105,16 +104,16 @@ def test_pieces_of_different_encoding() -> None:
 # --- reading ahead ----------------------------------------------------------------------------------------------------
 
 
-def batch_of(number: int) -> MicroBatch:
-    return MicroBatch(columns=pa.record_batch({"n": pa.array([number], pa.int64())}))
+def batch_of(number: int) -> Rows:
+    return Rows(columns=pa.record_batch({"n": pa.array([number], pa.int64())}))
 
 
-def value_of(batch: MicroBatch | None) -> object:
+def value_of(batch: Rows | None) -> object:
     return None if batch is None else batch.columns.column("n")[0].as_py()
 
 
 def test_reading_ahead() -> None:
-    def read() -> Generator[MicroBatch | None, None, None]:
+    def read() -> Generator[Rows | None, None, None]:
         for number in range(50):
             yield batch_of(number)
             yield None  # nothing to read just then: only of interest to who waits
@@ -123,7 +122,7 @@ def test_reading_ahead() -> None:
 
 
 def test_reading_ahead_of_an_error() -> None:
-    def failing() -> Generator[MicroBatch | None, None, None]:
+    def failing() -> Generator[Rows | None, None, None]:
         yield batch_of(1)
         raise FeedError("damaged")
 
@@ -138,7 +137,7 @@ def test_leaving_a_reader_that_is_ahead() -> None:
     batches = [batch_of(number + 1) for number in range(5)]
     threads, second, closed = threading.active_count(), threading.Event(), threading.Event()
 
-    def read() -> Generator[MicroBatch | None, None, None]:
+    def read() -> Generator[Rows | None, None, None]:
         try:
             yield batches[0]
             second.set()
@@ -194,9 +193,9 @@ def test_wiping_a_batch() -> None:
         [pa.record_batch({kind: pa.array(v, arrow_type(kind)) for kind, v in ROWS.items()})] * 2
     )
     views = [np.frombuffer(column.buffers()[-1], np.uint8) for column in columns.columns]
-    MicroBatch(columns=columns, lent=Lent.of(columns.columns)).wipe()
+    Rows(columns=columns, lent=Lent.of(columns.columns)).wipe()
     assert all(view.any() for view in views)
-    batch = MicroBatch(columns=columns)
+    batch = Rows(columns=columns)
     batch.wipe()
     assert not any(view[:-2].any() for view in views)
     wipe_array(pa.chunked_array([pa.array([1, 2])]))
@@ -208,9 +207,8 @@ def test_wiping_a_batch() -> None:
 
 
 def test_a_batch_shows_no_values() -> None:
-    batch = MicroBatch(columns=pa.record_batch({"n": [12345]}), producer="p", sequence=1)
+    batch = Rows(columns=pa.record_batch({"n": [12345]}), producer="p", sequence=1)
     assert "12345" not in repr(batch)
-    assert batch.report(np.array([True]), "key is not declared") == (BadRow(row=1, reason="key is not declared"),)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -220,8 +218,8 @@ def converted(kind: str, array: pa.Array, *, user: bool = False) -> tuple[list[o
     schema = RowSchema(columns={"x": kind}, user="x" if user else None)
     check_types(pa.schema([("x", array.type)]), schema, "input")
     piece = from_arrow(pa.record_batch({"x": array}), schema, owned=False)
-    assert piece.rows == len(array)
-    bad = [] if piece.faults is None else np.flatnonzero(piece.faults.bad).tolist()
+    assert len(piece) == len(array)
+    bad = np.flatnonzero(piece.bad).tolist()
     return good(piece).column("x").to_pylist(), bad
 
 
@@ -328,7 +326,7 @@ def test_missing_columns() -> None:
 def test_text(kind: str, text: str, value: object) -> None:
     piece = from_text({"x": pa.array([text.encode(), None], pa.binary())}, RowSchema(columns={"x": kind}))
     assert piece.columns.column("x").to_pylist() == [value, None]
-    assert piece.faults is None
+    assert not piece.bad.any()
 
 
 @pytest.mark.parametrize(
@@ -348,12 +346,12 @@ def test_text_that_does_not_fit(kind: str, texts: list[str | bytes]) -> None:
         kind, b"a"
     )
     mixed = [cell for text in encoded for cell in (fine, text)]
-    piece = from_text({"x": pa.array(mixed, pa.binary())}, RowSchema(columns={"x": kind}))
-    assert piece.faults is not None
-    assert np.flatnonzero(piece.faults.bad).tolist() == list(range(1, len(mixed), 2))
+    schema = RowSchema(columns={"x": kind})
+    piece = from_text({"x": pa.array(mixed, pa.binary())}, schema)
+    assert np.flatnonzero(piece.bad).tolist() == list(range(1, len(mixed), 2))
     assert good(piece).num_rows == len(texts)
     assert piece.columns.column("x").null_count == len(texts)
-    assert piece.faults.first() == (1, piece.faults.schema.reason(piece.faults.schema.misfit("x")))
+    assert piece.codes[1] == schema.misfit("x")
 
 
 def test_schema_of_a_stream() -> None:

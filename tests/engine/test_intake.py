@@ -14,7 +14,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.explain import explain
 from panstream.engine.intake import LIVE, Pace, intakes_of, public_facts, step_length
 from panstream.engine.plan import plan_all
-from panstream.engine.rows import MicroBatch
+from panstream.engine.rows import Rows
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError
 from panstream.store.snapshot import SnapshotStore
@@ -38,11 +38,11 @@ class Scripted:
 
     def resume(self, applied: Any) -> None: ...
 
-    def batches(self) -> Iterator[MicroBatch | None]:
+    def batches(self) -> Iterator[Rows | None]:
         for second in self._seconds:
             for rows in second:
                 columns = pa.RecordBatch.from_pydict({"user": pa.array(range(rows), pa.int64())})
-                yield MicroBatch(columns=columns, token=rows)
+                yield Rows(columns=columns, token=rows)
             self._clock[0] += 1.0
             yield None
 

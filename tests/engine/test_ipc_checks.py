@@ -65,6 +65,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, file: bool) -> None:
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
 from panstream.engine.rows import RowSchema
+
 from panstream.errors import FeedError
 from panstream.engine.feeds import FileFeed
 try:

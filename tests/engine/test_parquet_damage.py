@@ -18,6 +18,7 @@ from pyarrow import parquet
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.parquet_pages.headers import CutOff, Damaged, read_header
 from panstream.engine.feeds.parquet_pages.pages import _unpacked
+from panstream.engine.feeds.typed import _with_ids
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 
@@ -59,8 +60,8 @@ def ours(path: Path, stored: bool) -> Table | None:
         return None
     try:
         for piece in file.pieces():
-            bad = [False] * piece.rows if piece.faults is None else piece.faults.bad.tolist()
-            columns = piece.with_ids(SCHEMA).columns
+            bad = piece.bad.tolist()
+            columns = _with_ids(piece, SCHEMA).columns
             pairs = zip(*(columns.column(name).cast(pa.binary()).to_pylist() for name in ("id", "kind")), strict=True)
             rows += [pair for pair, skipped in zip(pairs, bad, strict=True) if not skipped]
     except FeedError:

@@ -213,7 +213,7 @@ def test_values() -> None:
     whole = values(batch, "age")
     assert whole.numbers.dtype == np.int64
     assert whole.numbers.tolist() == [1, 0, 3]
-    assert whole.valid is not None and whole.valid.tolist() == [True, False, True]
+    assert whole.valid.tolist() == [True, False, True]
     assert values(batch, "age * 2 + 1").numbers.tolist() == [3, 0, 7]
     real = values(batch, "amount * 2")
     assert real.numbers.dtype == np.float64
@@ -223,7 +223,7 @@ def test_values() -> None:
     assert values(batch, "flag AND age > 0").numbers.tolist() == [1, 0, 0]
     assert values(batch, "1").numbers.tolist() == [1, 1, 1]
     assert values(batch, "-2.5").numbers.tolist() == [-2.5] * 3
-    assert values(batch_of(amount=[1.0]), "amount").valid is None
+    assert values(batch_of(amount=[1.0]), "amount").valid.tolist() == [True]
 
 
 def test_what_cannot_be_computed_is_missing() -> None:
@@ -238,7 +238,7 @@ def test_what_cannot_be_computed_is_missing() -> None:
         ("exp(age)", [None, 1.0, math.exp(3)]),
     ):
         result = values(batch, sql)
-        valid = [True] * 3 if result.valid is None else result.valid.tolist()
+        valid = result.valid.tolist()
         found = [number if there else None for number, there in zip(result.numbers.tolist(), valid, strict=True)]
         assert found == pytest.approx(expected), sql
     assert masks(batch, "age / weight > 1", "CAST(symptom AS INT) = 7", "age * weight = 6") == [

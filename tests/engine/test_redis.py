@@ -14,7 +14,7 @@ from engine.streams import good
 from panstream.engine.feeds import RedisFeed
 from panstream.engine.feeds.redis_streams import entry_number
 from panstream.engine.feeds.resp import Connection
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
@@ -79,9 +79,9 @@ def add(peer: redis.Redis, numbers: range) -> list[bytes]:
     return [peer.xadd(STREAM, {"ip": f"u{n}", "n": n, "other": "x" * 50}) for n in numbers]
 
 
-def take(running: Iterator[MicroBatch | None], rows: int) -> list[MicroBatch]:
+def take(running: Iterator[Rows | None], rows: int) -> list[Rows]:
     """Read on until ``rows`` rows have come."""
-    batches: list[MicroBatch] = []
+    batches: list[Rows] = []
     for batch in itertools.islice(running, 10_000):
         batches += [batch] if batch is not None else []
         if sum(len(batch) for batch in batches) >= rows:
@@ -89,7 +89,7 @@ def take(running: Iterator[MicroBatch | None], rows: int) -> list[MicroBatch]:
     raise AssertionError("the rows did not come")
 
 
-def numbers(batches: list[MicroBatch]) -> list[int]:
+def numbers(batches: list[Rows]) -> list[int]:
     return [n for batch in batches for n in good(batch).column("n").to_pylist()]
 
 
@@ -186,7 +186,7 @@ def test_bad_entries(server: Server, peer: redis.Redis) -> None:
     stream = reading.batches()
     (batch,) = take(stream, 7)
     assert good(batch).to_pydict() == {"ip": ["a", "b", ""], "n": [1, None, 7]}
-    assert [(bad.row, bad.reason) for bad in batch.bad_rows] == [
+    assert [(bad.row, bad.reason) for bad in batch.bad_rows(SCHEMA)] == [
         (2, f"entry {entries[1].decode()}: column n is not a whole number of 64 bits"),
         (3, f"entry {entries[2].decode()}: column ip, the user, is missing"),
         (4, f"entry {entries[3].decode()}: column ip is not a string of valid UTF-8"),

@@ -13,7 +13,7 @@ import pytest
 from engine.streams import COUNT, DISTINCT, config, question
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
-from panstream.engine.rows import MicroBatch
+from panstream.engine.rows import Rows
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, FeedError
@@ -32,7 +32,7 @@ class Listed:
     def resume(self, applied: Mapping[str, int]) -> None:
         self.resumed = applied
 
-    def batches(self) -> Iterator[MicroBatch | None]:
+    def batches(self) -> Iterator[Rows | None]:
         for step in self.steps:
             if isinstance(step, Exception):
                 raise step
@@ -51,9 +51,9 @@ class Listed:
         self.closed = True
 
 
-def batch(number: int, size: int = 10) -> MicroBatch:
+def batch(number: int, size: int = 10) -> Rows:
     columns = pa.RecordBatch.from_pydict({"user": list(range(number * size, (number + 1) * size))})
-    return MicroBatch(columns=columns, producer="p", sequence=number + 1, token=number)
+    return Rows(columns=columns, producer="p", sequence=number + 1, token=number)
 
 
 def run(settings: Config, source: Listed) -> tuple[Any, list[float]]:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from engine.streams import COUNT, DISTINCT, config, question, rows
-from panstream.engine.badrows import IdCheck, unusable_values, unusable_weights
+from panstream.engine.badrows import IdCheck, unusable_weights
 from panstream.engine.plan import plan_all
 from panstream.engine.running import Drawn, RunningQuery
 
@@ -33,7 +33,7 @@ def named(universe: list[str]) -> IdCheck:
 )
 def test_ids_of_a_sized_universe(ids: Any, bad: list[int]) -> None:
     mask = IdCheck.of(running(DISTINCT).plan).unusable(ids, len(ids))
-    assert ([] if mask is None else np.flatnonzero(mask).tolist()) == bad
+    assert np.flatnonzero(mask).tolist() == bad
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -41,19 +41,19 @@ def test_ids_of_a_listed_universe(encoded: bool) -> None:
     ids = pa.array(["ann", "eve", None, "bob", "mallory", "ann", ""])
     ids = ids.dictionary_encode() if encoded else ids
     mask = named(["ann", "bob", "cleo"]).unusable(ids, len(ids))
-    assert mask is not None
     assert np.flatnonzero(mask).tolist() == [1, 2, 4, 6]
-    assert named(["ann"]).unusable(pa.array(["ann", "ann"]), 2) is None
+    assert named(["ann"]).unusable(pa.array(["ann", "ann"]), 2).tolist() == [False, False]
 
 
 def test_values_and_weights() -> None:
-    assert unusable_values(np.array([1.0, -2.0])) is None
-    assert np.flatnonzero(unusable_values(np.array([1.0, np.nan, np.inf]))).tolist() == [1, 2]  # type: ignore[arg-type]
+    mean = running(question("m", "SELECT AVG(value) FROM s", lower=0, upper=8))
+    batch = rows(["m"], count=4, values=[1.0, np.nan, np.inf, np.nan], chosen=[True, True, True, False])
+    assert np.flatnonzero(mean.unusable(batch, batch.queries["m"])).tolist() == [1, 2]
     turnstile = running({**DISTINCT, "max_weight": 5}, weight="w").plan.algorithm
     weights = np.array([5, -5, 0, 6, np.iinfo(np.int64).min])
-    assert np.flatnonzero(unusable_weights(weights, turnstile)).tolist() == [3, 4]  # type: ignore[arg-type]
+    assert np.flatnonzero(unusable_weights(weights, turnstile)).tolist() == [3, 4]
     density = running(question("d", "SELECT DENSITY(user) FROM s", universe=9), weight="w").plan.algorithm
-    assert np.flatnonzero(unusable_weights(np.array([1, -1, 0, 2]), density)).tolist() == [2, 3]  # type: ignore[arg-type]
+    assert np.flatnonzero(unusable_weights(np.array([1, -1, 0, 2]), density)).tolist() == [2, 3]
 
 
 def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() -> None:
@@ -61,7 +61,7 @@ def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() 
     query = running(grouped, time="at")
     batch = rows(["g"], count=3, times=[1, 2, 12], groups=[0, -1, -1], chosen=np.array([True, True, False]))
     drawn: list[Drawn] = []
-    for prepared in query.prepare(batch, batch.queries["g"], None, np.array([1.0, 2.0, 12.0])):
+    for prepared in query.prepare(batch, batch.queries["g"], np.ones(3, bool), np.array([1.0, 2.0, 12.0])):
         query.apply(prepared, drawn.append)
     assert sorted(query.monitors) == [(1, 0), (1, 1)]
     assert [(each.window, each.group, each.estimate.value) for each in drawn] == [(0, 0, 1), (0, 1, 0)]
@@ -70,7 +70,7 @@ def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() 
 def test_preparing_touches_nothing() -> None:
     query = running({**COUNT, "window": 10}, time="at")
     batch = rows(["count"], count=2, times=[1, 25])
-    prepared = query.prepare(batch, batch.queries["count"], None, np.array([1.0, 25.0]))
+    prepared = query.prepare(batch, batch.queries["count"], np.ones(2, bool), np.array([1.0, 25.0]))
     assert len(prepared) == 2
     assert not query.monitors
     assert query.schedule is not None

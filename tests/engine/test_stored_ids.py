@@ -24,11 +24,10 @@ from panstream.engine.feeds import FileFeed
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.parquet_pages.pages import Page
-from panstream.engine.feeds.typed import Piece
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.memory import wipe_array
+from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
-from panstream.engine.selection import take_ids
 from panstream.engine.stored_ids import StoredIds, StoredPage
 from panstream.errors import FeedError
 
@@ -61,7 +60,7 @@ def pieces(path: Path, rows: int, schema: RowSchema = SCHEMA, *, packed: bool = 
     return [each for each in found if each is not None]
 
 
-def whole(batches: Sequence[MicroBatch | None]) -> tuple[list[Any], list[Any]]:
+def whole(batches: Sequence[Rows | None]) -> tuple[list[Any], list[Any]]:
     """Return all rows of batches, and what else they say."""
     rows: list[Any] = []
     said: list[Any] = []
@@ -72,7 +71,7 @@ def whole(batches: Sequence[MicroBatch | None]) -> tuple[list[Any], list[Any]]:
             columns["word"] = batch.ids.all().to_pylist()
         assert {len(column) for column in columns.values()} == {len(batch)}
         rows += zip(*(columns[name] for name in sorted(columns)), strict=True)
-        said.append((len(batch), batch.first_row, batch.sequence, batch.bad_rows, len(batch)))
+        said.append((len(batch), batch.first_row, batch.sequence, batch.bad_rows(SCHEMA), len(batch)))
         batch.wipe()
     return rows, said
 
@@ -234,18 +233,18 @@ def test_a_missing_value_where_the_file_says_there_is_none_is_damage(
     monkeypatch.undo()
     file = ParquetFile(path, SCHEMA, rows=90, stored_ids=True, ahead=False, hurry=lambda: True)
     piece = next(iter(file.pieces()))
-    assert piece.ids is None and piece.faults is not None and piece.faults.bad.sum() == 30
+    assert piece.ids is None and piece.bad.sum() == 30
     file.close()
 
 
 def test_whoever_waits_for_the_reading_thread_says_so() -> None:
     waiting, seen = threading.Event(), []
 
-    def batches() -> Generator[MicroBatch, None, None]:
+    def batches() -> Generator[Rows, None, None]:
         assert waiting.wait(60)
         seen.append(waiting.is_set())
         for number in range(3):
-            yield MicroBatch(columns=pa.table({"n": [number]}).to_batches()[0])
+            yield Rows(columns=pa.table({"n": [number]}).to_batches()[0])
 
     for batch in read_ahead(batches(), waiting=waiting):
         assert not waiting.is_set()
@@ -293,7 +292,7 @@ def test_damage_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> None:
             for _ in range(draw.choice((1, 3))):
                 broken[draw.randrange(start, len(sound) - 600)] = draw.choice((0, 1, 127, 128, 255))
             path.write_bytes(broken)
-            batches: list[Piece] = []
+            batches: list[Rows] = []
             try:
                 file = ParquetFile(
                     path, ALONE, rows=150, stored_ids=True, ahead=False, hurry=lambda: draw.random() < 0.5
@@ -301,7 +300,7 @@ def test_damage_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> None:
                 for batch in file.pieces():
                     batches.append(batch)
                     if batch.ids is not None:
-                        kept = batch.ids.chosen(masks.random(batch.rows) < 0.3)
+                        kept = batch.ids.chosen(masks.random(len(batch)) < 0.3)
                         # Its letters may be damaged, its offsets must not.
                         offsets = np.frombuffer(kept.buffers()[1], np.int32)
                         assert (np.diff(offsets) >= 0).all() and offsets[-1] <= kept.buffers()[2].size
@@ -430,9 +429,10 @@ def test_the_engine_answers_alike_whether_ids_stay_in_their_pages(tmp_path: Path
 def test_ids_kept_by_everybody_are_copied_once() -> None:
     page = StoredPage(np.frombuffer(bytearray(b"\1\0\0\0a\1\0\0\0b"), np.uint8), 0, 2, "f")
     ids = StoredIds.of(page, 0, 2)
-    one, two = take_ids(ids, None), take_ids(ids, None)
-    assert one.data is two.data and not one.owned
-    kept = take_ids(ids, np.array([False, True]))
-    assert kept.owned and kept.data.to_pylist() == ["b"]
-    kept.wipe()
+    rows = Rows(count=2, ids=ids)
+    (one, first), (two, second) = rows.some_ids(np.ones(2, bool)), rows.some_ids(np.ones(2, bool))
+    assert one is two and not first and not second
+    kept, owned = rows.some_ids(np.array([False, True]))
+    assert owned and kept.to_pylist() == ["b"]
+    wipe_array(kept)
     assert ids[:].to_pylist() == ["a", "b"]

@@ -26,7 +26,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.feeds import TableFeed, open_feed
 from panstream.engine.plan import needed_columns
 from panstream.engine.report import answers
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
 from panstream.errors import FeedError
@@ -54,10 +54,10 @@ class Bodies:
     def __init__(self, bodies: list[bytes], schema: RowSchema) -> None:
         self._bodies, self._schema = bodies, schema
 
-    def batches(self) -> Iterator[MicroBatch]:
+    def batches(self) -> Iterator[Rows]:
         for number, body in enumerate(self._bodies):
             piece = read_arrow(memoryview(bytearray(body)), self._schema, rows=10**6)
-            yield MicroBatch(columns=piece.columns, producer="p", sequence=number + 1)
+            yield Rows(columns=piece.columns, producer="p", sequence=number + 1)
 
     def resume(self, applied: Any) -> None: ...
     def acknowledge(self, token: object) -> None: ...

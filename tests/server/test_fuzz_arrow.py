@@ -17,8 +17,10 @@ BODIES = 3000 * int(os.environ.get("PANSTREAM_FUZZ", "1"))
 READ = """
 import json, sys
 import numpy as np
+from panstream.errors import FeedError
 from panstream.batch import items
 from panstream.engine.rows import RowSchema
+
 from panstream.errors import FeedError
 from panstream.hashing import derive
 from panstream.hashing.items import hash_items

@@ -10,7 +10,7 @@ import pytest
 
 from panstream.engine.engine import Engine
 from panstream.engine.producers import Sender
-from panstream.engine.rows import MicroBatch
+from panstream.engine.rows import Rows
 from panstream.server.bodies import Body
 from panstream.server.joining import join, joinable
 from panstream.server.limits import Gate, Limits
@@ -136,14 +136,14 @@ def test_together_or_one_by_one(tmp_path: Path, seed: int) -> None:
 def test_only_alike_batches_are_joined() -> None:
     words = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["x"]})
     codes = pa.RecordBatch.from_arrays([words.column(0), words.column(1).dictionary_encode()], ["user", "region"])
-    kinds = [MicroBatch(columns=each) for each in (words, words, codes)]
+    kinds = [Rows(columns=each) for each in (words, words, codes)]
     assert joinable(kinds) == 2
     assert joinable(kinds[2:]) == 1
-    long = MicroBatch(columns=pa.RecordBatch.from_pydict({"user": range(200_000)}))
+    long = Rows(columns=pa.RecordBatch.from_pydict({"user": range(200_000)}))
     assert joinable([long, long]) == 1
 
 
 def test_dictionaries_are_joined_by_their_words() -> None:
     one, two = (pa.array(words).dictionary_encode() for words in (["x", "y"], ["z", "x", None]))
-    batches = [MicroBatch(columns=pa.RecordBatch.from_arrays([each], ["a"])) for each in (one, two)]
+    batches = [Rows(columns=pa.RecordBatch.from_arrays([each], ["a"])) for each in (one, two)]
     assert join(batches).columns.column(0).to_pylist() == ["x", "y", "z", "x", None]

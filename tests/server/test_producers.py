@@ -8,7 +8,7 @@ import pytest
 
 from panstream.engine.engine import Engine
 from panstream.engine.producers import ROUND, WINDOW, Sender
-from panstream.engine.rows import MicroBatch
+from panstream.engine.rows import Rows
 from panstream.engine.select import Selector
 from panstream.errors import ProducerRefused
 from panstream.server.limits import Limits
@@ -86,7 +86,7 @@ def test_unused_producers_are_retired_by_the_clock(tmp_path: Path) -> None:
         def take(sender: Sender, number: int) -> bool:
             place = engine.place(sender, number)
             rows = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["north"], "amount": [1.0]})
-            selected = select(MicroBatch(columns=rows))
+            selected = select(Rows(columns=rows))
             return engine.apply(replace(selected, producer=place, sequence=number)).new
 
         assert [take(each, 1) for each in (idle, busy)] == [True, True]

@@ -28,8 +28,8 @@ from panstream.engine.config import Config
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.fate import Refreshed
 from panstream.engine.plan import QueryPlan, plan_all
+from panstream.engine.rows import Rows
 from panstream.engine.running import Drawn
-from panstream.engine.selection import Chosen, Rows
 from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
@@ -196,7 +196,9 @@ class ClusterEngine(Engine):
                 if query.schedule is not None:
                     moved = np.diff(np.stack(query.steps(marks)), axis=1).any(axis=0)
                     found |= {int(at) + 1 for at in np.flatnonzero(moved)}
-        numbers = rows.numbers() if self._positions and rows.numbers is not None else None
+        numbers = None
+        if self._positions and rows.first_row is not None:
+            numbers = rows.first_row + np.arange(rows.count)
         if rows.producer is not None:
             found |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}
         cuts = sorted(at for at in found if 0 < at < rows.count)
@@ -341,31 +343,5 @@ def _row_behind(origin: Origin, rows: Rows, numbers: NDArray[np.int64] | None) -
 
 def _slice(rows: Rows, start: int, stop: int, sequence: int) -> Rows:
     """Return some consecutive rows under a number of their own."""
-    if stop - start == rows.count:
-        return replace(rows, sequence=sequence)
-
-    def cut(column: NDArray[Any] | None) -> Any:
-        return None if column is None else column[start:stop]
-
-    def chosen(each: Chosen) -> Chosen:
-        return Chosen(
-            rows=cut(each.rows),
-            values=cut(each.values),
-            weights=cut(each.weights),
-            groups=cut(each.groups),
-            unusable=cut(each.unusable),
-        )
-
-    def numbers() -> NDArray[np.int64]:
-        return np.arange(start, stop) if rows.numbers is None else rows.numbers()[start:stop]
-
-    return replace(
-        rows,
-        count=stop - start,
-        queries={name: chosen(each) for name, each in rows.queries.items()},
-        ids=None if rows.ids is None else rows.ids[start:stop],
-        times=cut(rows.times),
-        bad=cut(rows.bad),
-        sequence=sequence,
-        numbers=numbers,
-    )
+    whole = stop - start == rows.count
+    return replace(rows if whole else rows.part(start, stop), sequence=sequence)

@@ -24,7 +24,7 @@ from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.layouts import check_types
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.plan import QueryPlan, needed_columns, plan_all
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
 from panstream.errors import BadRowError
@@ -104,7 +104,7 @@ class Reader:
             raise
         return found
 
-    def _read(self, partition: Partition, table: Any) -> Iterator[MicroBatch]:
+    def _read(self, partition: Partition, table: Any) -> Iterator[Rows]:
         if table is None and partition.format != "parquet":
             from panstream.engine.run import feed_of
 
@@ -130,7 +130,7 @@ class Reader:
         finally:
             coalescer.close()
 
-    def _stretch(self, partition: Partition, size: int) -> Iterator[typed.Piece]:
+    def _stretch(self, partition: Partition, size: int) -> Iterator[Rows]:
         """Yield the rows of some row groups."""
         assert partition.path is not None
         left = partition.rows
@@ -139,29 +139,27 @@ class Reader:
             file.skip(partition.before)
             for piece in file.pieces():
                 yield _first(piece, left)
-                left -= piece.rows
+                left -= len(piece)
                 if left <= 0:
                     return
         finally:
             file.close()
 
-    def _pieces(self, partition: Partition, table: Any) -> Iterator[typed.Piece]:
+    def _pieces(self, partition: Partition, table: Any) -> Iterator[Rows]:
         check_types(table.schema, self.schema, partition.name)
         for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
             yield typed.from_arrow(batch, self.schema, owned=False)
 
-    def _cut(self, batch: MicroBatch, found: Cut) -> None:
+    def _cut(self, batch: Rows, found: Cut) -> None:
         rows = self.select(batch)
-        useless = np.zeros(rows.count, bool) if rows.bad is None else rows.bad.copy()
+        useless = rows.bad
         if rows.times is not None:
-            useless |= ~np.isfinite(rows.times)
+            useless = useless | ~np.isfinite(rows.times)
         skipped = useless.copy()
         for name, query in self.queries.items():
             bad = query.unusable(rows, rows.queries[name])
-            usable = ~useless
-            if bad is not None:
-                usable &= ~bad
-                skipped |= bad
+            skipped |= bad
+            usable = ~(useless | bad)
             for prepared in query.prepare(rows, rows.queries[name], usable, None):
                 for slot, checked in prepared.batches:
                     if name in self.whole:
@@ -169,7 +167,7 @@ class Reader:
                     else:
                         self._outgoing.add(name, slot, checked)
                 prepared.wipe()
-        numbers = batch.row_numbers()[skipped].tolist()
+        numbers = batch.numbers(skipped)
         if numbers and self.config.stream.on_bad_row == "stop":
             raise BadRowError(f'row {numbers[0]} cannot be used, and on_bad_row is "stop"', row=numbers[0])
         found.rows += len(batch)
@@ -177,9 +175,9 @@ class Reader:
         found.skipped += numbers[: max(0, MOST_NUMBERS - len(found.skipped))]
 
 
-def _first(piece: typed.Piece, rows: int) -> typed.Piece:
+def _first(piece: Rows, rows: int) -> Rows:
     """Return at most the first rows of a piece, and overwrite the rest."""
-    if piece.rows <= rows:
+    if len(piece) <= rows:
         return piece
     first, rest = piece.split(rows)
     rest.wipe()

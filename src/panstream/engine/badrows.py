@@ -9,31 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.batch import items
-from panstream.engine.arrow import numbers_of, truth_of
+from panstream.engine.arrow import arrow_mask, numbers_of, truth_of
 from panstream.engine.plan import QueryPlan
 from panstream.engine.stored_ids import StoredIds
 from panstream.hashing import derive
 from panstream.hashing.items import hash_items
 from panstream.scratch import Scratch
 
-__all__ = ["IdCheck", "unusable_values", "unusable_weights"]
+__all__ = ["IdCheck", "unusable_weights"]
 
 Mask = NDArray[np.bool_]
 
 
-def unusable_values(values: NDArray[np.float64]) -> Mask | None:
-    """Return where values are NaN or infinite."""
-    bad: Mask = ~np.isfinite(values)
-    return bad if bad.any() else None
-
-
-def unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask | None:
+def unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask:
     """Return where weights are beyond what was declared; presence knows +1 and -1 only."""
     most = getattr(algorithm, "max_weight", 1)
     bad: Mask = (weights > most) | (weights < getattr(algorithm, "min_weight", -most))
     if not hasattr(algorithm, "max_weight"):
         bad |= weights == 0
-    return bad if bad.any() else None
+    return bad
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,25 +54,22 @@ class IdCheck:
         build(hashes, slots, numbers)
         return cls(None, slots, numbers)
 
-    def unusable(self, ids: Any, count: int) -> Mask | None:
-        """Return where ids cannot be used, or None if all can."""
+    def unusable(self, ids: Any, count: int) -> Mask:
+        """Return where ids cannot be used."""
+        bad = np.zeros(count, bool)
         if isinstance(ids, StoredIds):
             if self.universe is None and self.slots is None:
-                return None
+                return bad
             ids = ids.all()
-        if isinstance(ids, np.ndarray):
-            bad = np.zeros(count, bool)
-            good = None
-        else:
-            bad = truth_of(ids.is_null()) if ids.null_count else np.zeros(count, bool)
-            good = ids.is_valid() if ids.null_count else None
+        if not isinstance(ids, np.ndarray) and ids.null_count:
+            bad = truth_of(ids.is_null())
         if self.universe is not None:
-            whole = ids if isinstance(ids, np.ndarray) else _whole(ids)
-            bad = bad | (whole < 0) | (whole >= self.universe)
+            whole = ids if isinstance(ids, np.ndarray) else np.asarray(numbers_of(ids), np.int64)
+            bad |= (whole < 0) | (whole >= self.universe)
         elif self.slots is not None:
-            known = ids if good is None else ids.filter(good)
+            known = ids.filter(arrow_mask(~bad)) if bad.any() else ids
             bad[np.flatnonzero(~bad)[self._strangers(known)]] = True
-        return bad if bad.any() else None
+        return bad
 
     def _strangers(self, ids: Any) -> Mask:
         from panstream._kernels.table import find_strangers
@@ -98,8 +89,3 @@ class IdCheck:
 
 
 _KEY = derive(0, "bad rows")
-
-
-def _whole(ids: Any) -> NDArray[np.int64]:
-    whole = np.asarray(numbers_of(ids), np.int64)
-    return np.where(truth_of(ids.is_valid()), whole, -1) if ids.null_count else whole

@@ -22,9 +22,9 @@ from panstream.engine.kept import Kept, append_to, open_log, open_store
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.producers import Producers, Sender, check_order
 from panstream.engine.results import record, stamp_of
+from panstream.engine.rows import Applied, Rows
 from panstream.engine.running import Drawn, Prepared, RunningQuery
 from panstream.engine.schedule import StreamClock
-from panstream.engine.selection import Applied, Rows, either
 from panstream.engine.wall import watched
 from panstream.engine.whole import Whole
 from panstream.errors import BadRowError, BudgetExhausted, NotSupported, StoreError
@@ -219,7 +219,7 @@ class Engine:
         if self.seen(rows.producer, rows.sequence):
             return Applied(new=False)
         known, times = self._times(rows)
-        if known is not None:  # a time that cannot be used opens no window either
+        if not known.all():  # a time that cannot be used opens no window either
             rows = replace(rows, times=times)
         marks = None if times is None else self._stream_clock.marks(times)
         work, skipped, late = self._prepare(rows, known, times, marks)
@@ -235,36 +235,34 @@ class Engine:
             self._kept.dirty = self._uncommitted = True
             if commit:
                 self._commit_as_configured()
-        return Applied(new=True, skipped=rows.told(skipped), late=rows.told(late))
+        return Applied(new=True, skipped=rows.numbers(skipped), late=rows.numbers(late))
 
-    def _times(self, rows: Rows) -> tuple[Mask | None, NDArray[np.float64] | None]:
-        """Return which rows have a time that can be used (None: all), and all times, NaN where they cannot be used."""
+    def _times(self, rows: Rows) -> tuple[Mask, NDArray[np.float64] | None]:
+        """Return which rows have a time that can be used, and all times, NaN where they cannot be used."""
         if rows.times is None:
             scheduled = any(query.schedule is not None for query in self._queries.values())
-            return None, np.full(rows.count, self._clock()) if scheduled else None
+            return np.ones(rows.count, bool), np.full(rows.count, self._clock()) if scheduled else None
         known: Mask = np.isfinite(rows.times)
         if self.config.stream.ahead is not None:
             known &= rows.times <= self._clock() + self.config.stream.ahead
-        return (None, rows.times) if known.all() else (known, np.where(known, rows.times, np.nan))
+        return known, rows.times if known.all() else np.where(known, rows.times, np.nan)
 
     def _prepare(
-        self, rows: Rows, known: Mask | None, times: NDArray[np.float64] | None, marks: NDArray[np.float64] | None
-    ) -> tuple[list[tuple[RunningQuery, Prepared]], Mask | None, Mask | None]:
-        if rows.bad is not None:  # from here on: their times have moved the clock like anybody's
-            known = ~rows.bad if known is None else known & ~rows.bad
-        skipped, late = None if known is None else ~known, None
+        self, rows: Rows, known: Mask, times: NDArray[np.float64] | None, marks: NDArray[np.float64] | None
+    ) -> tuple[list[tuple[RunningQuery, Prepared]], Mask, Mask]:
+        known = known & ~rows.bad  # from here on: the times of bad rows have moved the clock like anybody's
+        skipped, late = ~known, np.zeros(rows.count, bool)
         work: list[tuple[RunningQuery, Prepared]] = []
         try:
             for name, query in self._queries.items():
                 chosen = rows.queries[name]
                 bad = query.unusable(rows, chosen)
-                usable = known if bad is None else ~bad if known is None else known & ~bad
-                skipped = either(skipped, bad)
+                skipped |= bad
                 if times is not None and marks is not None:
-                    late = either(late, query.late(times, marks))
-                work += [(query, each) for each in query.prepare(rows, chosen, usable, marks)]
-            if self.config.stream.on_bad_row == "stop" and skipped is not None:
-                first = rows.told(skipped)[0]
+                    late |= query.late(times, marks)
+                work += [(query, each) for each in query.prepare(rows, chosen, known & ~bad, marks)]
+            if self.config.stream.on_bad_row == "stop" and skipped.any():
+                first = rows.numbers(skipped)[0]
                 raise BadRowError(
                     f'row {first} cannot be used, and on_bad_row is "stop"; nothing of its batch was taken in',
                     row=first,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import pa
-from panstream.scratch import wipe_at
+from panstream.scratch import wipe, wipe_at
 
 __all__ = ["NONE_LENT", "Lent", "shares", "wipe_array", "wipe_unused"]
 
@@ -74,6 +74,10 @@ def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
     which batches share, up to seven bits at either end of a bitmap, which belong to neighbours too, and nested types and
     views, which no batch of the engine has.
     """
+    if isinstance(array, np.ndarray):
+        if array.dtype != object:
+            wipe(array)
+        return
     if isinstance(array, pa.ChunkedArray):
         for chunk in array.chunks:
             wipe_array(chunk, lent)

@@ -201,7 +201,7 @@ def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str, Callabl
     kind = query.parsed.aggregate
     name = query.parsed.aggregate.value.split("(")[0].lower()
     _check_ids(query, stream)
-    if kind in (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY, Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS):
+    if kind.of_users:
         _need(query, "a user column", stream.user)
         algorithm, why = _about_users(query, stream)
         return algorithm, why, lambda estimate: estimate

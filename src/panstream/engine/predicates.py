@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of
 from panstream.engine.duck import Duck, Kind
 from panstream.engine.plain import PlainCompiler
-from panstream.errors import EvaluationFailed, SqlRefused
+from panstream.errors import SqlRefused
 
-__all__ = ["EvaluationFailed", "Evaluator", "Expression", "Mask", "Result", "Values", "compile_masks"]
+__all__ = ["Evaluator", "Expression", "Mask", "Result", "Values", "compile_masks"]
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -33,10 +33,10 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Values:
-    """One number a row, int64 or float64; ``valid`` marks those that are there, ``None`` means all."""
+    """One number a row, int64 or float64; ``valid`` marks those that are there."""
 
     numbers: NDArray[np.int64] | NDArray[np.float64]
-    valid: Mask | None = None
+    valid: Mask
 
     def __repr__(self) -> str:
         return f"Values({self.numbers.size} rows of {self.numbers.dtype})"
@@ -139,7 +139,8 @@ class Evaluator:
         if kind == "mask":
             return lambda batch, rich: np.full(batch.num_rows, bool(value))
         whole = float(value).is_integer() and abs(value) < 2**53
-        return lambda batch, rich: Values(np.full(batch.num_rows, int(value) if whole else float(value)))
+        number = int(value) if whole else float(value)
+        return lambda batch, rich: Values(np.full(batch.num_rows, number), np.ones(batch.num_rows, bool))
 
 
 def _parsed(sql: str) -> Any:
@@ -165,10 +166,7 @@ def _values(array: Any) -> Values:
     if pa.types.is_floating(array.type):
         valid = truth_of(compute.is_finite(array))
         numbers = np.asarray(numbers_of(array), np.float64)
-        if valid.all():
-            return Values(numbers)
-        return Values(np.where(valid, numbers, 0.0), valid)
-    if not array.null_count:
-        return Values(np.asarray(numbers_of(array), np.int64))
-    valid = truth_of(array.is_valid())
-    return Values(np.where(valid, np.asarray(numbers_of(array), np.int64), 0), valid)
+    else:
+        valid = truth_of(array.is_valid())
+        numbers = np.asarray(numbers_of(array), np.int64)
+    return Values(numbers if valid.all() else np.where(valid, numbers, 0), valid)

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from panstream.engine.config import Config
-from panstream.engine.plan import plan_all
-from panstream.engine.rows import BadRow, MicroBatch
+from panstream.engine.plan import needed_columns, plan_all
+from panstream.engine.rows import BadRow, Rows, RowSchema
 from panstream.engine.run import feed_of
 from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
@@ -40,18 +41,19 @@ def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None
         source.close()
 
 
-def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: MicroBatch) -> list[BadRow]:
-    found = list(batch.bad_rows)
-    rows = select(batch)
-    fine = np.ones(rows.count, bool) if rows.bad is None else ~rows.bad
+def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: Rows) -> list[BadRow]:
+    schema = RowSchema.of(config.stream, needed_columns(config))
+    found, rows = batch.bad_rows(schema), select(batch)
+
+    def report(bad: NDArray[np.bool_], reason: str) -> None:
+        found.extend(BadRow(row=number, reason=reason) for number in batch.numbers(bad & ~rows.bad))
+
     if rows.times is not None:
-        found += batch.report(~np.isfinite(rows.times) & fine, _NO_TIME)
+        report(~np.isfinite(rows.times), _NO_TIME)
         ahead = config.stream.ahead
-        late = rows.times > (np.inf if ahead is None else time.time() + ahead)
-        found += batch.report(late & fine, "the time is in the future")
+        report(rows.times > (np.inf if ahead is None else time.time() + ahead), "the time is in the future")
     for query in queries:
         name = query.plan.config.name
         bad = query.unusable(rows, rows.queries[name])
-        if bad is not None and bad.any():
-            found += batch.report(bad & fine, f"query {name!r} cannot use its user, value or weight as declared")
+        report(bad, f"query {name!r} cannot use its user, value or weight as declared")
     return sorted(found, key=lambda bad: bad.row)

@@ -1,4 +1,4 @@
-"""Rows on their way through the engine: typed columns, what was skipped, and where they came from.
+"""The road of a row: bytes become ``Rows``, typed and checked, and of those every query gets its ``QueryRows``.
 
 Bad rows are known by their number and a reason that names a column and a rule, never by what stands in them, and only
 their sender is told.
@@ -7,32 +7,23 @@ their sender is told.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import pa
+from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.config import StreamConfig
-from panstream.engine.memory import NONE_LENT, Lent, wipe_array
+from panstream.engine.memory import NONE_LENT, Lent, shares, wipe_array
+from panstream.engine.stored_ids import StoredIds
 from panstream.errors import InvalidParameter
 from panstream.scratch import clear_registers
 
-if TYPE_CHECKING:
-    from panstream.engine.stored_ids import StoredIds
+__all__ = ["ENDLESS", "NOT_JSON", "RAGGED", "Applied", "BadRow", "QueryRows", "RowSchema", "Rows", "arrow_type"]
 
-__all__ = [
-    "ENDLESS",
-    "NOT_JSON",
-    "RAGGED",
-    "BadRow",
-    "Faults",
-    "MicroBatch",
-    "RowSchema",
-    "arrow_type",
-]
-
+Mask = NDArray[np.bool_]
+Codes = NDArray[np.uint16]
 
 RAGGED, NOT_JSON, ENDLESS = 1, 2, 3  # codes of rows that are not made as they should be
 _FAULTS = (
@@ -126,39 +117,6 @@ class RowSchema:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Faults:
-    """What is wrong with each of some rows: a code that the schema knows, 0 where nothing is."""
-
-    codes: NDArray[np.uint16]
-    schema: RowSchema
-
-    @property
-    def bad(self) -> NDArray[np.bool_]:
-        """Which rows cannot be used."""
-        found: NDArray[np.bool_] = self.codes != 0
-        return found
-
-    def part(self, start: int, stop: int) -> Faults | None:
-        """Return the faults of some rows; None if they have none."""
-        codes = self.codes[start:stop]
-        return Faults(codes, self.schema) if codes.any() else None
-
-    def first(self) -> tuple[int, str]:
-        """Return position and fault of the first bad row."""
-        position = int(np.argmax(self.bad))
-        return position, self.schema.reason(int(self.codes[position]))
-
-    @classmethod
-    def joined(cls, parts: Sequence[tuple[Faults | None, int]]) -> Faults | None:
-        """Return the faults of rows that follow each other, given with their numbers."""
-        known = [faults for faults, _ in parts if faults is not None]
-        if not known:
-            return None
-        codes = [np.zeros(rows, np.uint16) if faults is None else faults.codes for faults, rows in parts]
-        return cls(np.concatenate(codes), known[0].schema)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
     """A row that was skipped: its number in the input, counted from 1 without the header, and why."""
@@ -167,54 +125,131 @@ class BadRow:
     reason: str
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class MicroBatch:
-    """Some rows of one producer, typed as declared; bad ones are among them, since their times count.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What became of some rows: for whoever sent them, and nobody else."""
 
-    ``sequence`` is the producer's position after this batch (rows read so far for files, the last entry's id for Redis): it
-    grows from batch to batch, and a source told the last one applied goes on behind it. ``token`` goes to
-    ``Feed.acknowledge`` once the state is durable. ``faults`` is for the sender alone, and ``labels`` is what the sender calls the
-    rows, where those are not numbers. ``ids`` is the user column, where that is still in the pages of a file and not in ``columns``.
-    ``lent`` is memory of the columns that belongs to the caller.
+    new: bool  # False if they were applied before
+    skipped: tuple[int, ...] = ()  # numbers of the rows that some query could not use
+    late: tuple[int, ...] = ()  # numbers of the rows whose window was over
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class QueryRows:
+    """What one query looks at: ``rows`` are chosen, and of those it cannot use the ``unusable``.
+
+    Every column is as long as the rows are many, or None where the query has no use for it; ``groups`` is -1 for undeclared keys.
     """
 
-    columns: Any = field(repr=False)
-    first_row: int = 0
-    faults: Faults | None = field(default=None, repr=False)
+    rows: Mask
+    unusable: Mask
+    values: NDArray[np.float64] | None = None
+    weights: NDArray[np.int64] | None = None
+    groups: NDArray[np.int64] | None = None
+
+    @classmethod
+    def all(cls, count: int, **columns: Any) -> Self:
+        """Return all of some rows."""
+        return cls(**{"rows": np.ones(count, bool), "unusable": np.zeros(count, bool), **columns})
+
+    def part(self, start: int, stop: int) -> QueryRows:
+        """Return consecutive rows."""
+        columns = (self.rows, self.unusable, self.values, self.weights, self.groups)
+        names = ("rows", "unusable", "values", "weights", "groups")
+        return QueryRows(**{n: None if c is None else c[start:stop] for n, c in zip(names, columns, strict=True)})  # type: ignore[arg-type]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Rows:
+    """Some rows of one producer; bad ones are among them, since their times count.
+
+    A reader fills ``columns``, typed as declared, and ``codes``: 0, or the fault of a row as its schema knows it. ``ids`` is the user column
+    where that is still in the pages of a file and not in ``columns``; ``lent`` is memory of the columns that belongs to the caller.
+    The selector adds ``times`` (seconds of event time, NaN where unknown, None where the time of arrival counts) and ``queries``;
+    ``ids`` is then there for sure, as a NumPy or Arrow array or in pages, if a query needs it.
+
+    Rows with a ``producer`` are applied once, however often they are sent. ``sequence`` is its position after them (rows read so far
+    for files, the last entry's id for Redis): it grows, and a feed told the last one applied goes on behind it. Rows of
+    several producers that were joined are named by ``origins``, and are known to be new. ``token`` goes to ``Feed.acknowledge`` once the
+    state is durable. ``first_row`` is the first one's number for the sender (None: they are told by their places, from 0 on), and
+    ``labels`` is what the sender calls the rows, where those are not numbers.
+    """
+
+    columns: Any = field(default=None, repr=False)
+    count: int = -1  # as many as the columns have
+    codes: Codes = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)  # without any, nothing is wrong
+    ids: Any = field(default=None, repr=False)
+    lent: Lent = field(default=NONE_LENT, repr=False)
+    times: NDArray[np.float64] | None = field(default=None, repr=False)
+    queries: Mapping[str, QueryRows] = field(default_factory=dict, repr=False)
+    first_row: int | None = None
     producer: str | None = None
-    sequence: int | None = None
+    sequence: int = 0
+    origins: tuple[tuple[str, int], ...] = ()
     token: object = field(default=None, repr=False)
     labels: Sequence[str] = field(default=(), repr=False)
-    lent: Lent = field(default=NONE_LENT, repr=False)
-    ids: StoredIds | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.count = self.count if self.columns is None else int(self.columns.num_rows)
+        self.codes = self.codes if self.codes.size else np.zeros(self.count, np.uint16)
 
     def __len__(self) -> int:
-        return int(self.columns.num_rows)
-
-    def row_numbers(self) -> NDArray[np.int64]:
-        """Return the number of every row in the input, counted from 1."""
-        return np.arange(self.first_row + 1, self.first_row + len(self) + 1)
+        return self.count
 
     @property
-    def bad_rows(self) -> tuple[BadRow, ...]:
-        """The rows that cannot be used, for their sender."""
-        if self.faults is None:
-            return ()
-        found = []
-        for place in np.flatnonzero(self.faults.bad).tolist():
-            reason = self.faults.schema.reason(int(self.faults.codes[place]))
-            label = f"{self.labels[place]}: " if self.labels else ""
-            found.append(BadRow(row=self.first_row + place + 1, reason=label + reason))
-        return tuple(found)
+    def bad(self) -> Mask:
+        """Which rows cannot be used."""
+        found: Mask = self.codes != 0
+        return found
 
-    def report(self, rows: NDArray[np.bool_], reason: str) -> tuple[BadRow, ...]:
-        """Return reports for the sender about rows that a query could not use."""
-        return tuple(BadRow(row=int(number), reason=reason) for number in self.row_numbers()[rows])
+    def numbers(self, chosen: Mask) -> tuple[int, ...]:
+        """Return the numbers of some rows, for their sender."""
+        return tuple((np.flatnonzero(chosen) + (self.first_row or 0)).tolist())
+
+    def bad_rows(self, schema: RowSchema) -> list[BadRow]:
+        """Return the rows that cannot be used, for their sender."""
+        found = []
+        for place in np.flatnonzero(self.codes).tolist():
+            label = f"{self.labels[place]}: " if self.labels else ""
+            reason = schema.reason(int(self.codes[place]))
+            found.append(BadRow(row=(self.first_row or 0) + place, reason=label + reason))
+        return found
+
+    def some_ids(self, keep: Mask) -> tuple[Any, bool]:
+        """Return the ids of some rows, and whether they are a copy that the caller has to wipe."""
+        ids = self.ids
+        if keep.all():
+            return ids.all() if isinstance(ids, StoredIds) else ids, False
+        if isinstance(ids, StoredIds):
+            return ids.chosen(keep), True
+        if isinstance(ids, np.ndarray):
+            return ids[keep], True
+        taken = ids.filter(arrow_mask(keep))
+        return taken, not shares(taken, ids)
+
+    def split(self, rows: int) -> tuple[Rows, Rows]:
+        """Return the first rows and the others, as they were read; these must not be used any more."""
+        ids = (None, None) if self.ids is None else self.ids.split(rows)
+        early = replace(self, columns=self.columns.slice(0, rows), codes=self.codes[:rows], ids=ids[0])
+        return early, replace(self, columns=self.columns.slice(rows), codes=self.codes[rows:], ids=ids[1])
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Return consecutive rows as the queries see them."""
+        return replace(
+            self,
+            columns=None,
+            count=stop - start,
+            codes=self.codes[start:stop],
+            ids=None if self.ids is None else self.ids[start:stop],
+            times=None if self.times is None else self.times[start:stop],
+            queries={name: each.part(start, stop) for name, each in self.queries.items()},
+            first_row=(self.first_row or 0) + start,
+        )
 
     def wipe(self) -> None:
-        """Overwrite the columns, but for memory that was lent; the batch must not be used afterwards."""
+        """Overwrite the columns, but for memory that was lent; the rows must not be used afterwards."""
         for column in self.columns.columns:
             wipe_array(column, self.lent)
-        if self.ids is not None:
+        if isinstance(self.ids, StoredIds):
             self.ids.wipe()
         clear_registers()

@@ -12,7 +12,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.feeds import Feed, open_feed
 from panstream.engine.intake import Pace, intakes_of
 from panstream.engine.plan import needed_columns
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.select import Selector
 from panstream.engine.wall import JUMPED
 from panstream.errors import ClockJumped
@@ -138,7 +138,7 @@ def _check_clock(engine: Engine) -> None:
         raise ClockJumped(JUMPED)
 
 
-def _take(engine: Engine, select: Selector, batch: MicroBatch, fed: Fed, *, commit: bool) -> None:
+def _take(engine: Engine, select: Selector, batch: Rows, fed: Fed, *, commit: bool) -> None:
     try:
         applied = engine.apply(select(batch), commit=commit)
         if applied.new:

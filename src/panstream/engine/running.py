@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.backend import Backend, Held, LocalBackend, Slot
-from panstream.engine.badrows import IdCheck, unusable_values, unusable_weights
+from panstream.engine.badrows import IdCheck, unusable_weights
+from panstream.engine.memory import wipe_array
 from panstream.engine.plan import QueryPlan
+from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.schedule import UNKNOWN, Schedule
-from panstream.engine.selection import Chosen, Rows, Taken, take_ids
 from panstream.engine.sql import Aggregate
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate
@@ -24,8 +25,6 @@ from panstream.scratch import wipe
 __all__ = ["Drawn", "Prepared", "RunningQuery"]
 
 Mask = NDArray[np.bool_]
-
-_USERS = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY, Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +50,14 @@ class Prepared:
     reached: int | None  # where the stream's time is: ``step``, or up to the lateness ahead of it
     windows: tuple[int, ...]
     batches: list[tuple[Slot, Any]]
-    copies: list[Taken]
+    copies: list[Any]
 
     def wipe(self) -> None:
         """Overwrite what was copied."""
         for _, batch in self.batches:
             batch.wipe()
         for copy in self.copies:
-            copy.wipe()
+            wipe_array(copy)
 
 
 @dataclass(slots=True, eq=False)
@@ -111,30 +110,23 @@ class RunningQuery:
 
     # Checking: nothing is touched yet.
 
-    def unusable(self, rows: Rows, chosen: Chosen) -> Mask | None:
-        """Return which of the chosen rows this query cannot take, or None if all are fine."""
-        kind, found = self.plan.config.parsed.aggregate, []
-        if kind in _USERS or self.plan.config.contributions is not None:
+    def unusable(self, rows: Rows, chosen: QueryRows) -> Mask:
+        """Return which of the chosen rows this query cannot take."""
+        kind, bad = self.plan.config.parsed.aggregate, chosen.unusable.copy()
+        if kind.of_users or self.plan.config.contributions is not None:
             assert self._ids is not None
-            found.append(self._ids.unusable(rows.ids, rows.count))
-        if chosen.weights is not None and kind in _USERS:
-            found.append(unusable_weights(chosen.weights, self.plan.algorithm))
-        if chosen.values is not None and kind not in _USERS:
-            found.append(unusable_values(chosen.values))
-        found.append(chosen.unusable)
-        masks = [mask for mask in found if mask is not None]
-        if not masks:
-            return None
-        bad: Mask = np.logical_or.reduce(masks)
-        return bad if chosen.rows is None else bad & chosen.rows
+            bad |= self._ids.unusable(rows.ids, rows.count)
+        if chosen.weights is not None and kind.of_users:
+            bad |= unusable_weights(chosen.weights, self.plan.algorithm)
+        if chosen.values is not None and not kind.of_users:
+            bad |= ~np.isfinite(chosen.values)
+        return bad & chosen.rows
 
-    def prepare(
-        self, rows: Rows, chosen: Chosen, usable: Mask | None, marks: NDArray[np.float64] | None
-    ) -> list[Prepared]:
-        """Return the checked work, slot by slot. ``marks`` is the stream's time at every row; ``usable`` of None is all."""
-        keep = _both(chosen.rows, usable)
+    def prepare(self, rows: Rows, chosen: QueryRows, usable: Mask, marks: NDArray[np.float64] | None) -> list[Prepared]:
+        """Return the checked work, slot by slot. ``marks`` is the stream's time at every row."""
+        keep = chosen.rows & usable
         if chosen.groups is not None:
-            keep = _both(keep, chosen.groups >= 0)
+            keep &= chosen.groups >= 0
         if self.schedule is None or marks is None:
             return [self._prepare(rows, chosen, keep, None, None, None)]
         steps, reached = self.steps(marks)
@@ -143,7 +135,7 @@ class RunningQuery:
         try:
             for step, at in np.unique(np.stack([steps, reached])[:, steps > UNKNOWN], axis=1).T.tolist():
                 inside = (steps == step) & (reached == at)
-                found.append(self._prepare(rows, chosen, _both(keep, inside), step, at, _within(windows, inside)))
+                found.append(self._prepare(rows, chosen, keep & inside, step, at, _within(windows, inside)))
         except BaseException:
             for each in found:
                 each.wipe()
@@ -169,10 +161,10 @@ class RunningQuery:
         known = np.where(np.isfinite(times), times, -math.inf)
         return np.where(np.isfinite(known), np.floor(known / length), -(2.0**62)).astype(np.int64)
 
-    def late(self, times: NDArray[np.float64], marks: NDArray[np.float64]) -> Mask | None:
-        """Return the rows whose window is over by the stream's clock; None for a query without windows."""
+    def late(self, times: NDArray[np.float64], marks: NDArray[np.float64]) -> Mask:
+        """Return the rows whose window is over by the stream's clock; none of a query without windows."""
         if not self.windowed or self.schedule is None:
-            return None
+            return np.zeros(times.size, bool)
         steps, _ = self.steps(marks)
         return np.isfinite(times) & (self.windows_of(times) < steps // self.ticks_per_window)
 
@@ -185,8 +177,8 @@ class RunningQuery:
     def _prepare(
         self,
         rows: Rows,
-        chosen: Chosen,
-        keep: Mask | None,
+        chosen: QueryRows,
+        keep: Mask,
         step: int | None,
         reached: int | None,
         windows: NDArray[np.int64] | None,
@@ -195,7 +187,7 @@ class RunningQuery:
         if windows is not None and step is not None:
             alive = windows >= step // self.ticks_per_window
             opened = tuple(int(window) for window in np.unique(windows[alive]))
-            keep = _both(keep, alive)
+            keep = keep & alive
         prepared = Prepared(step, reached, opened, [], [])
         try:
             for slot, part in _parts(chosen.groups, windows, keep):
@@ -205,27 +197,29 @@ class RunningQuery:
             raise
         return prepared
 
-    def _batch(self, rows: Rows, chosen: Chosen, part: Mask | None, copies: list[Taken]) -> Any:
+    def _batch(self, rows: Rows, chosen: QueryRows, part: Mask, copies: list[Any]) -> Any:
         kind, algorithm = self.plan.config.parsed.aggregate, self.plan.algorithm
-        count = rows.count if part is None else int(np.count_nonzero(part))
         by_user = self.plan.config.contributions is not None
+        whole = bool(part.all())  # then nothing is copied
         ids = None
-        if kind in _USERS or by_user:
-            copies.append(take_ids(rows.ids, part))
-            ids = copies[-1].data
-        if kind in _USERS and chosen.weights is None:
-            return algorithm.batch(ids)
-        if kind in _USERS and chosen.weights is not None:
-            copies.append(Taken(_of(chosen.weights, part), part is not None))
-            return algorithm.batch(ids, copies[-1].data)
+        if kind.of_users or by_user:
+            ids, owned = rows.some_ids(part)
+            copies += [ids] if owned else []
+        if kind.of_users:
+            if chosen.weights is None:
+                return algorithm.batch(ids)
+            weights = chosen.weights if whole else chosen.weights[part]
+            copies += [] if whole else [weights]
+            return algorithm.batch(ids, weights)
         if kind is Aggregate.COUNT:
+            count = int(np.count_nonzero(part))
             return algorithm.batch(np.ones(count, np.int64), users=ids) if by_user else algorithm.batch(count)
         assert chosen.values is not None
-        values = _of(chosen.values, part)
+        values = chosen.values if whole else chosen.values[part]
         try:
             return algorithm.batch(values, users=ids) if by_user else algorithm.batch(values)
         finally:
-            if part is not None:
+            if not whole:
                 wipe(values)
 
     # Doing: called only after every query has checked its share.
@@ -321,36 +315,18 @@ class RunningQuery:
         return done
 
 
-def _both(one: Mask | None, other: Mask | None) -> Mask | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
-
-
 def _within(windows: NDArray[np.int64] | None, inside: Mask) -> NDArray[np.int64] | None:
     """Return the windows of some rows; the others are in none."""
     return None if windows is None else np.where(inside, windows, -(2**62))
 
 
-def _of(column: NDArray[Any], part: Mask | None) -> NDArray[Any]:
-    return column if part is None else column[part]
-
-
 def _parts(
-    groups: NDArray[np.int64] | None, windows: NDArray[np.int64] | None, keep: Mask | None
-) -> Iterator[tuple[Slot, Mask | None]]:
+    groups: NDArray[np.int64] | None, windows: NDArray[np.int64] | None, keep: Mask
+) -> Iterator[tuple[Slot, Mask]]:
     """Yield the rows of every window and group that has some."""
-    if groups is None and windows is None:
-        if keep is None or keep.any():
-            yield (0, 0), None if keep is None or keep.all() else keep
-        return
-    kept = slice(None) if keep is None else keep
-    for window in [None] if windows is None else np.unique(windows[kept]):
-        for group in [None] if groups is None else np.unique(groups[kept]):
-            part = keep
-            if window is not None and windows is not None:
-                part = _both(part, windows == window)
-            if group is not None and groups is not None:
-                part = _both(part, groups == group)
-            if part is not None and part.any():
-                yield (int(window or 0), int(group or 0)), part
+    for window in [0] if windows is None else np.unique(windows[keep]).tolist():
+        for group in [0] if groups is None else np.unique(groups[keep]).tolist():
+            part = keep if windows is None else keep & (windows == window)
+            part = part if groups is None else part & (groups == group)
+            if part.any():
+                yield (window, group), part

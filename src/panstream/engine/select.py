@@ -12,15 +12,13 @@ from panstream.engine.arrow import numbers_of, pa, truth_of
 from panstream.engine.config import Config, QueryConfig
 from panstream.engine.groups import GroupKeys
 from panstream.engine.predicates import Expression, Mask, Result, Values, compile_masks
-from panstream.engine.rows import MicroBatch
-from panstream.engine.selection import Chosen, Rows
-from panstream.engine.sql import Aggregate, ParsedQuery
+from panstream.engine.rows import QueryRows, Rows
+from panstream.engine.sql import ParsedQuery
 from panstream.errors import ConfigError, InvalidParameter, SqlRefused
 from panstream.scratch import wipe
 
 __all__ = ["Selector"]
 
-_PRESENCE = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
 _PIPE = "standard input"  # another run's pipe is another stream: there is no position to go on from
 
 
@@ -64,20 +62,17 @@ class Selector:
         self.wipe()
         self._evaluator.close()
 
-    def __call__(self, batch: MicroBatch) -> Rows:
-        """Return the micro-batch as the engine takes it."""
-        if batch.ids is not None and self._looks_at_ids:
-            batch = replace(batch, columns=_with_ids(batch, str(self._stream.user)), ids=None)
-        results = dict(zip(self._expressions, self._evaluator.evaluate(batch.columns), strict=True))
-        return Rows(
-            count=len(batch),
-            queries={query.name: self._chosen(query, batch, results) for query in self._queries},
-            ids=self._ids(batch),
-            times=self._times(batch),
-            bad=None if batch.faults is None else batch.faults.bad,
-            producer=None if batch.producer == _PIPE else batch.producer,
-            sequence=batch.sequence or 0,
-            numbers=batch.row_numbers,
+    def __call__(self, rows: Rows) -> Rows:
+        """Return the rows as the engine takes them."""
+        if rows.ids is not None and self._looks_at_ids:
+            rows = replace(rows, columns=_with_ids(rows, str(self._stream.user)), ids=None)
+        results = dict(zip(self._expressions, self._evaluator.evaluate(rows.columns), strict=True))
+        return replace(
+            rows,
+            queries={query.name: self._chosen(query, rows, results) for query in self._queries},
+            ids=self._ids(rows),
+            times=self._times(rows),
+            producer=None if rows.producer == _PIPE else rows.producer,
         )
 
     def wipe(self) -> None:
@@ -86,46 +81,45 @@ class Selector:
             wipe(array)
         self._made.clear()
 
-    def _chosen(self, query: QueryConfig, batch: MicroBatch, results: dict[Expression, Result]) -> Chosen:
+    def _chosen(self, query: QueryConfig, rows: Rows, results: dict[Expression, Result]) -> QueryRows:
         parsed = query.parsed
-        masks = [results[Expression(sql=sql)] for sql in (parsed.where, parsed.user_where) if sql is not None]
-        rows: Mask | None = None
-        for mask in masks:
-            assert not isinstance(mask, Values)
-            rows = mask if rows is None else rows & mask
-        values, bad_values = self._numbers(results, parsed.value, np.float64)
-        weights, bad_weights = self._numbers(results, parsed.weight, np.int64)
-        if weights is None and self._stream.weight is not None and parsed.aggregate in _PRESENCE:
-            column = batch.columns.column(self._stream.weight)
-            bad_weights = truth_of(column.is_null()) if column.null_count else None
+        chosen, unusable = np.ones(len(rows), bool), np.zeros(len(rows), bool)
+        for sql in (parsed.where, parsed.user_where):
+            if sql is not None:
+                mask = results[Expression(sql=sql)]
+                assert not isinstance(mask, Values)
+                chosen &= mask
+        values = self._numbers(results, parsed.value, np.float64, unusable)
+        weights = self._numbers(results, parsed.weight, np.int64, unusable)
+        if weights is None and self._stream.weight is not None and parsed.aggregate.of_presence:
+            column = rows.columns.column(self._stream.weight)
+            unusable |= truth_of(column.is_null())
             weights = self._own(np.array(numbers_of(column), np.int64))
-            if bad_weights is not None:
-                weights[bad_weights] = 0
+            weights[unusable] = 0
         groups = None
         if query.name in self._keys:
-            groups = self._own(self._keys[query.name].numbers(batch.columns))
-        unusable = bad_values if bad_weights is None else bad_weights
-        return Chosen(rows=rows, values=values, weights=weights, groups=groups, unusable=unusable)
+            groups = self._own(self._keys[query.name].numbers(rows.columns))
+        return QueryRows(rows=chosen, values=values, weights=weights, groups=groups, unusable=unusable)
 
-    def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any) -> tuple[Any, Mask | None]:
-        """Return the numbers of an expression, and where there is none or, for weights, none that is whole."""
+    def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any, unusable: Mask) -> Any:
+        """Return the numbers of an expression; mark where there is none or, for weights, none that is whole."""
         if sql is None:
-            return None, None
+            return None
         found = results[Expression(sql=sql, kind="value")]
         assert isinstance(found, Values)
-        bad = None if found.valid is None else ~found.valid
+        unusable |= ~found.valid
         numbers = found.numbers
         if kind is np.int64 and numbers.dtype != np.int64:
             broken = (numbers != np.trunc(numbers)) | (np.abs(numbers) >= 2.0**62)
-            bad = broken if bad is None else bad | broken
+            unusable |= broken
             numbers = np.where(broken, 0.0, numbers)
-        return (numbers if numbers.dtype == kind else self._own(numbers.astype(kind))), bad
+        return numbers if numbers.dtype == kind else self._own(numbers.astype(kind))
 
-    def _times(self, batch: MicroBatch) -> NDArray[np.float64] | None:
+    def _times(self, rows: Rows) -> NDArray[np.float64] | None:
         """Return event times as seconds since 1970, NaN where there is none."""
         if self._stream.time is None:
             return None
-        column = batch.columns.column(self._stream.time)
+        column = rows.columns.column(self._stream.time)
         unit = {"timestamp": 1e-6, "date": 86400.0, "int": 1.0}[self._stream.columns[self._stream.time]]
         whole = column.cast(pa.int32()).cast(pa.int64()) if unit == 86400.0 else column.cast(pa.int64())
         values: NDArray[np.float64] = numbers_of(whole) * unit
@@ -133,22 +127,21 @@ class Selector:
             values[truth_of(column.is_null())] = np.nan
         return values
 
-    def _ids(self, batch: MicroBatch) -> Any:
-        if batch.ids is not None:
-            return batch.ids
+    def _ids(self, rows: Rows) -> Any:
         name = self._stream.user
-        return None if name is None or name not in batch.columns.schema.names else batch.columns.column(name)
+        if rows.ids is not None or name is None or name not in rows.columns.schema.names:
+            return rows.ids
+        return rows.columns.column(name)
 
     def _own(self, array: NDArray[Any]) -> NDArray[Any]:
         self._made.append(array)
         return array
 
 
-def _with_ids(batch: MicroBatch, user: str) -> Any:
-    """Return the columns with the user's, which stays the batch's to wipe."""
-    assert batch.ids is not None
-    columns = batch.columns
-    return pa.RecordBatch.from_arrays([*columns.columns, batch.ids.all()], names=[*columns.schema.names, user])
+def _with_ids(rows: Rows, user: str) -> Any:
+    """Return the columns with the user's, which stays the rows' to wipe."""
+    columns = rows.columns
+    return pa.RecordBatch.from_arrays([*columns.columns, rows.ids.all()], names=[*columns.schema.names, user])
 
 
 def _expressions(parsed: ParsedQuery) -> list[Expression]:

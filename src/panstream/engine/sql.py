@@ -33,6 +33,16 @@ class Aggregate(Enum):
     CROPPED_SUM = "CROPPED_SUM(user, weight, tau)"
     HEAVY_HITTERS = "HEAVY_HITTERS(user, weight, threshold)"
 
+    @property
+    def of_presence(self) -> bool:
+        """Whether it asks which users are there, so that weights of the stream say who comes and goes."""
+        return self in (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
+
+    @property
+    def of_users(self) -> bool:
+        """Whether it is about users, and not about rows."""
+        return self.of_presence or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedQuery:

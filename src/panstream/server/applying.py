@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from panstream.engine.engine import Applied, Engine
-from panstream.engine.rows import MicroBatch
+from panstream.engine.rows import Rows
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError, ProducerRefused
 from panstream.server.jobs import Job, Taken
@@ -19,7 +19,7 @@ __all__ = ["FAILED", "Applier", "refuse"]
 FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 _ROUNDS = 4  # bodies of one step that may break the engine before the step is given up
 
-Work = list[tuple[Job, MicroBatch]]
+Work = list[tuple[Job, Rows]]
 
 
 class Applier:
@@ -64,7 +64,7 @@ class Applier:
             if self.failed:
                 break
             for job in jobs:
-                if job.refusal is None and not isinstance(job.work, MicroBatch):
+                if job.refusal is None and not isinstance(job.work, Rows):
                     job.refusal = Refusal("unavailable", FAILED, retry_after=1)  # its rows were overwritten
             for job, batch in _work(jobs):
                 job.result = None
@@ -96,11 +96,11 @@ class Applier:
             else:
                 fresh.append((job, batch))
                 new |= {} if place is None else {place: sequence}
-        joined: MicroBatch | None = None
+        joined: Rows | None = None
         try:
             if fresh:
                 joined = join([batch for _, batch in fresh])
-                rows = replace(self._select(joined), numbers=None, origins=tuple(new.items()))
+                rows = replace(self._select(joined), origins=tuple(new.items()))
                 parts = split(self.engine.apply(rows, commit=False), [batch for _, batch in fresh])
                 for (job, batch), applied in zip(fresh, parts, strict=True):
                     job.result = _taken(batch, applied)
@@ -120,7 +120,7 @@ class Applier:
             job.refusal = Refusal(error.code, str(error))
         return None
 
-    def _alone(self, job: Job, batch: MicroBatch) -> None:
+    def _alone(self, job: Job, batch: Rows) -> None:
         try:
             place = self._place(job)
             if job.refusal is None:
@@ -141,8 +141,8 @@ def refuse(jobs: Sequence[Job]) -> None:
 
 
 def _work(jobs: Sequence[Job]) -> Work:
-    return [(job, job.work) for job in jobs if job.refusal is None and isinstance(job.work, MicroBatch)]
+    return [(job, job.work) for job in jobs if job.refusal is None and isinstance(job.work, Rows)]
 
 
-def _taken(batch: MicroBatch, applied: Applied) -> Taken:
+def _taken(batch: Rows, applied: Applied) -> Taken:
     return Taken(applied=applied, rows=len(batch))

@@ -10,8 +10,8 @@ from panstream.engine.arrow import compute, pa, truth_of
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.ipc_checks import check_body
 from panstream.engine.feeds.layouts import check_layout, check_types
-from panstream.engine.feeds.typed import Piece, empty, from_arrow, joined
-from panstream.engine.rows import RowSchema
+from panstream.engine.feeds.typed import empty, from_arrow, joined
+from panstream.engine.rows import Rows, RowSchema
 from panstream.server.refusals import Refusal
 
 __all__ = ["read_arrow"]
@@ -22,7 +22,7 @@ _VIEWS = (pa.string_view(), pa.binary_view())
 _WORDS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
-def read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> Piece:
+def read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> Rows:
     """Return the rows of a stream; they may share the memory of ``data``.
 
     Words that stand there once and are used many times may take ``unpacked`` bytes written out.
@@ -32,7 +32,7 @@ def read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int 
     check_types(reader.schema, schema, _PLACE)
     if len(reader.schema) > len(schema.columns):  # others are not even read
         reader = _opened(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
-    pieces: list[Piece] = []
+    pieces: list[Rows] = []
     total = size = 0
     while (batch := guarded(lambda: _next(reader), place=_PLACE, what=_KIND)) is not None:
         total += batch.num_rows
@@ -45,7 +45,7 @@ def read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int 
             pieces.append(from_arrow(batch, schema, place=_PLACE))
     if not total:
         return empty(schema)
-    return joined(pieces)
+    return joined(pieces, schema)
 
 
 def _opened(data: memoryview, fields: list[int] | None = None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.csv import CsvParser
 from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.text import SPARE_BYTES
-from panstream.engine.feeds.typed import Piece, empty
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.feeds.typed import empty
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 from panstream.scratch import clear_registers, wipe
 from panstream.server.arrow_body import read_arrow
@@ -148,13 +148,13 @@ async def receive(request: Request, gate: Gate, token: str) -> Body:
     return body
 
 
-def parse(body: Body, schema: RowSchema) -> MicroBatch:
+def parse(body: Body, schema: RowSchema) -> Rows:
     """Return the rows of a body. They are copies, or the body's own memory: wipe both after use."""
     refusal: Refusal | None = None
     try:
         if body.encoding != "identity":
             _unpack(body)
-        return _held(body, _batch(_rows(body, schema)))
+        return _held(body, replace(_rows(body, schema), first_row=1))
     except FeedError as error:
         refusal = Refusal("bad_body", str(error))
     finally:
@@ -162,11 +162,7 @@ def parse(body: Body, schema: RowSchema) -> MicroBatch:
     raise refusal
 
 
-def _batch(piece: Piece) -> MicroBatch:
-    return MicroBatch(columns=piece.columns, faults=piece.faults)
-
-
-def _held(body: Body, batch: MicroBatch) -> MicroBatch:
+def _held(body: Body, batch: Rows) -> Rows:
     """Count the rows' own memory with the body's, or refuse: they stay until they are durable."""
     try:
         body.hold(max(0, int(batch.columns.nbytes) - body.reserved))
@@ -176,7 +172,7 @@ def _held(body: Body, batch: MicroBatch) -> MicroBatch:
     return batch
 
 
-def _rows(body: Body, schema: RowSchema) -> Piece:
+def _rows(body: Body, schema: RowSchema) -> Rows:
     limits, data = body.gate.limits, body.data
     if body.kind == "arrow":
         return read_arrow(memoryview(data)[: body.size], schema, rows=limits.rows, unpacked=limits.unpacked)
@@ -193,7 +189,7 @@ def _rows(body: Body, schema: RowSchema) -> Piece:
         with memoryview(data) as view:
             view[: body.size - begin] = view[begin : body.size]
         body.size -= begin
-    piece: Piece
+    piece: Rows
     piece, end = parser.parse(data, body.size)
     if end < body.size:
         raise FeedError(f"{_PLACE} ends within a quoted field")

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.producers import Sender
-from panstream.engine.rows import MicroBatch
+from panstream.engine.rows import Rows
 from panstream.server.bodies import Body
 
 __all__ = ["NOBODY", "Job", "Taken", "Tell", "overwrite", "teller"]
@@ -30,7 +30,7 @@ Tell: TypeAlias = Callable[[Any, BaseException | None], None]  # the result, or 
 class Job:
     """A body with its rows once they are parsed, or a call; and what came of it."""
 
-    work: MicroBatch | Callable[[Engine], Any] | None
+    work: Rows | Callable[[Engine], Any] | None
     tell: Tell
     body: Body | None = None
     sender: Sender | None = None
@@ -47,7 +47,7 @@ NOBODY = Job(None, lambda result, refusal: None)
 def overwrite(jobs: Iterable[Job]) -> None:
     """Overwrite bodies and what was parsed of them, which may be the same memory; nothing the second time."""
     for job in jobs:
-        if isinstance(job.work, MicroBatch):
+        if isinstance(job.work, Rows):
             job.work.wipe()
             job.work = None
         if job.body is not None:

@@ -15,9 +15,8 @@ from panstream.engine.arrow import pa
 from panstream.engine.config import Config, QueryConfig
 from panstream.engine.engine import Engine
 from panstream.engine.plan import needed_columns
-from panstream.engine.rows import RowSchema, arrow_type
+from panstream.engine.rows import QueryRows, Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
-from panstream.engine.selection import Chosen, Rows
 from panstream.errors import PanstreamError
 from panstream.server.bodies import Body, parse
 from panstream.server.limits import Gate, Limits
@@ -103,9 +102,10 @@ def _rows(config: Config) -> Rows:
     )
 
 
-def _chosen(query: QueryConfig) -> Chosen:
+def _chosen(query: QueryConfig) -> QueryRows:
     parsed = query.parsed
-    return Chosen(
+    return QueryRows.all(
+        2,
         values=None if parsed.value is None else np.zeros(2),
         weights=None if parsed.weight is None else np.ones(2, np.int64),
         groups=np.zeros(2, np.int64) if parsed.group_by else None,

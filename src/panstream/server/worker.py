@@ -18,7 +18,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.intake import Pace
 from panstream.engine.plan import needed_columns
 from panstream.engine.producers import Sender
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import PanstreamError
 from panstream.server.applying import FAILED, Applier, refuse
 from panstream.server.bodies import Body
@@ -303,7 +303,7 @@ class Worker:
         """Tell everybody who waits; what a parser still reads is overwritten by its thread."""
         with self._lock:
             left = list(self._open)
-        parsed = [job for job in left if isinstance(job.work, MicroBatch)]
+        parsed = [job for job in left if isinstance(job.work, Rows)]
         self._dismiss(parsed)
         for job in left:
             job.refusal = job.refusal or Refusal("unavailable", _ENDED)

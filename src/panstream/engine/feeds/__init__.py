@@ -20,7 +20,7 @@ from panstream.engine.feeds.follow import FollowFeed
 from panstream.engine.feeds.inputs import Format
 from panstream.engine.feeds.redis_streams import RedisFeed
 from panstream.engine.feeds.tables import TableFeed
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
 __all__ = [
@@ -42,7 +42,7 @@ class Feed(Protocol):
         """Tell the last sequence applied of every producer; what lies up to it will not be yielded again."""
         ...
 
-    def batches(self) -> Iterator[MicroBatch | None]:
+    def batches(self) -> Iterator[Rows | None]:
         """Yield batches in order, and ``None`` at least every ``poll`` seconds while there is nothing to read."""
         ...
 

@@ -9,8 +9,8 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.ipc_checks import CheckedStream, check_file
 from panstream.engine.feeds.layouts import check_types
-from panstream.engine.feeds.typed import Piece, from_arrow
-from panstream.engine.rows import RowSchema
+from panstream.engine.feeds.typed import from_arrow
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
 __all__ = ["ArrowInput"]
@@ -38,7 +38,7 @@ class ArrowInput:
             handle.close()
             raise
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[Rows]:
         """Yield the rows in order."""
         number = 0
         while (batch := self._guarded(lambda number=number: self._batch(number))) is not None:  # type: ignore[misc]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from panstream.engine.feeds.typed import Piece, joined, unread
-from panstream.engine.rows import MicroBatch, RowSchema
+import numpy as np
+
+from panstream.engine.feeds.typed import joined, unread
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import BadRowError
 
 __all__ = ["Coalescer"]
@@ -32,7 +35,7 @@ class Coalescer:
     ) -> None:
         self._schema, self._rows, self._producer, self._place = schema, rows, producer, place
         self._seconds, self._clock = seconds, clock
-        self._pieces: list[Piece] = []
+        self._pieces: list[Rows] = []
         self._waiting = 0
         self._since = 0.0
         self._done = start  # rows in batches given away, or passed over
@@ -43,26 +46,26 @@ class Coalescer:
         """Rows of this producer that were read, whether given away, waiting or passed over."""
         return self._done + self._waiting
 
-    def add(self, piece: Piece) -> Iterator[MicroBatch]:
+    def add(self, piece: Rows) -> Iterator[Rows]:
         """Take a piece and yield the batches that are full."""
-        if self._done < self._skip and piece.rows:
-            gone = min(self._skip - self._done, piece.rows)
+        if self._done < self._skip and len(piece):
+            gone = min(self._skip - self._done, len(piece))
             passed, piece = piece.split(gone)
             passed.wipe()
             self._done += gone
-        if piece.faults is not None and self._schema.on_bad_row == "stop":
-            position, reason = piece.faults.first()
-            row = self.rows_seen + position + 1
+        if self._schema.on_bad_row == "stop" and piece.codes.any():
+            position = int(np.argmax(piece.codes != 0))
+            row, reason = self.rows_seen + position + 1, self._schema.reason(int(piece.codes[position]))
             raise BadRowError(f"{self._place}, row {row}: {reason}; nothing of its batch was taken", row=row)
-        if piece.rows:
+        if len(piece):
             if not self._waiting:
                 self._since = self._clock()
             self._pieces.append(piece)
-            self._waiting += piece.rows
+            self._waiting += len(piece)
         while self._waiting >= self._rows:
             yield self._batch(self._rows)
 
-    def add_bad(self, code: int) -> Iterator[MicroBatch]:
+    def add_bad(self, code: int) -> Iterator[Rows]:
         """Take a row of which nothing could be read."""
         yield from self.add(unread(self._schema, code))
 
@@ -72,7 +75,7 @@ class Coalescer:
             return None
         return max(0.0, self._since + self._seconds - self._clock())
 
-    def flush(self) -> Iterator[MicroBatch]:
+    def flush(self) -> Iterator[Rows]:
         """Yield the waiting rows, if any."""
         if self._waiting:
             yield self._batch(self._waiting)
@@ -84,27 +87,17 @@ class Coalescer:
         self._pieces.clear()
         self._waiting = 0
 
-    def _batch(self, rows: int) -> MicroBatch:
+    def _batch(self, rows: int) -> Rows:
         parts, short = [], rows
         while short:
             piece = self._pieces.pop(0)
-            if piece.rows > short:
+            if len(piece) > short:
                 piece, rest = piece.split(short)
                 self._pieces.insert(0, rest)
             parts.append(piece)
-            short -= piece.rows
-        if 0 < sum(part.ids is not None for part in parts) < len(parts):
-            parts = [part.with_ids(self._schema) for part in parts]
-        whole = joined(parts)
+            short -= len(piece)
         first, self._done = self._done, self._done + rows
         self._waiting -= rows
         self._since = self._clock()
-        return MicroBatch(
-            columns=whole.columns,
-            first_row=first,
-            faults=whole.faults,
-            producer=self._producer,
-            sequence=self._done,
-            lent=whole.lent,
-            ids=whole.ids,
-        )
+        whole = joined(parts, self._schema)
+        return replace(whole, first_row=first + 1, producer=self._producer, sequence=self._done)

@@ -17,8 +17,8 @@ import numpy as np
 from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.feeds.csv_records import Dialect
 from panstream.engine.feeds.text_columns import FALSE_WORDS, TRUE_WORDS
-from panstream.engine.feeds.typed import Piece, empty, from_text, settle
-from panstream.engine.rows import RAGGED, RowSchema, arrow_type
+from panstream.engine.feeds.typed import empty, from_text, settle
+from panstream.engine.rows import RAGGED, Rows, RowSchema, arrow_type
 from panstream.errors import FeedError
 
 __all__ = ["CsvParser"]
@@ -54,7 +54,7 @@ class CsvParser:
         """Return where the last record seems to end."""
         return self._dialect.likely_end(data, end)
 
-    def parse(self, data: bytearray, end: int) -> tuple[Piece, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
         """Return the rows of complete records."""
         if not end:
             return empty(self._schema), 0
@@ -69,7 +69,7 @@ class CsvParser:
                     break
         return self._by_field(data, end)
 
-    def _by_field(self, data: bytearray, end: int) -> tuple[Piece, int]:
+    def _by_field(self, data: bytearray, end: int) -> tuple[Rows, int]:
         """Return the rows of complete records, and where the last of them ends: ``data[:end]`` may end within quotes."""
         from panstream._kernels.csv_fields import gather_fields, split_records
 

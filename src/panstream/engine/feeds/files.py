@@ -25,8 +25,7 @@ from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.streams import PipeBytes, open_file, text_bytes, unpacked
 from panstream.engine.feeds.text import BLOCK_BYTES, RecordParser, TextReader
-from panstream.engine.feeds.typed import Piece
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
 __all__ = ["FileFeed", "TextOptions"]
@@ -53,7 +52,7 @@ class TextOptions:
 class FileFeed:
     """Files that are there as a whole, and standard input.
 
-    With ``stored_ids`` the user column of a Parquet file may come as ``MicroBatch.ids`` and not among its columns.
+    With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class FileFeed:
         """Tell how far every producer was applied by earlier runs; call it before ``batches``."""
         self._applied = dict(applied)
 
-    def batches(self) -> Iterator[MicroBatch | None]:
+    def batches(self) -> Iterator[Rows | None]:
         """Yield all rows; ``None`` whenever standard input keeps us waiting."""
         for file, size in zip(self._files, self._sizes, strict=True):
             found = self._found(file, size)
@@ -95,7 +94,7 @@ class FileFeed:
             self._position = lambda: 0.0
             self._finished += size
 
-    def _found(self, file: InputFile, size: int) -> Generator[MicroBatch | None, None, None]:
+    def _found(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
         if file.format == "parquet":
             yield from self._parquet(file, size)
         elif file.format == "arrow":
@@ -128,7 +127,7 @@ class FileFeed:
             start=start,
         )
 
-    def _parquet(self, file: InputFile, size: int) -> Iterator[MicroBatch | None]:
+    def _parquet(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         if file.path is None:
             raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
         hurry = self._waiting.is_set
@@ -138,7 +137,7 @@ class FileFeed:
         self._position = lambda: size * coalescer.rows_seen / total
         yield from _coalesced(reader, reader.pieces(), coalescer)
 
-    def _arrow(self, file: InputFile, size: int) -> Iterator[MicroBatch | None]:
+    def _arrow(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         if file.path is None:
             pipe = PipeBytes(self._fd)
             while not pipe.wait(self._poll):
@@ -151,7 +150,7 @@ class FileFeed:
         reader = ArrowInput(handle, self._schema, place=file.name, seekable=seekable)
         yield from _coalesced(reader, reader.pieces(), self._coalescer(file))
 
-    def _text(self, file: InputFile, size: int) -> Iterator[MicroBatch | None]:
+    def _text(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         raw: io.FileIO | PipeBytes
         if file.path is None:
             raw = PipeBytes(self._fd)
@@ -176,9 +175,7 @@ class FileFeed:
             reader.close()
 
 
-def _coalesced(
-    reader: ArrowInput | ParquetFile, pieces: Iterator[Piece], coalescer: Coalescer
-) -> Iterator[MicroBatch | None]:
+def _coalesced(reader: ArrowInput | ParquetFile, pieces: Iterator[Rows], coalescer: Coalescer) -> Iterator[Rows | None]:
     try:
         for piece in pieces:
             yield from coalescer.add(piece)

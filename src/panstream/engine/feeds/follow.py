@@ -17,7 +17,7 @@ from panstream.engine.feeds.files import TextOptions
 from panstream.engine.feeds.inputs import Format, InputFile, expand
 from panstream.engine.feeds.streams import TailBytes
 from panstream.engine.feeds.text import TextReader
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
 __all__ = ["FollowFeed"]
@@ -58,7 +58,7 @@ class FollowFeed:
         """Tell how far every producer was applied by earlier runs; call it before ``batches``."""
         self._applied = dict(applied)
 
-    def batches(self) -> Iterator[MicroBatch | None]:
+    def batches(self) -> Iterator[Rows | None]:
         """Yield rows as they are appended, for ever; ``None`` whenever there is nothing new."""
         try:
             while not self._stopped:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from panstream.engine.arrow import arrow_mask, pa
-from panstream.engine.feeds.typed import Piece, empty, from_text
-from panstream.engine.rows import NOT_JSON, RowSchema
+from panstream.engine.feeds.typed import empty, from_text
+from panstream.engine.rows import NOT_JSON, Rows, RowSchema
 
 __all__ = ["JsonParser"]
 
@@ -41,7 +41,7 @@ class JsonParser:
         """Return where the last line ends; a string in JSON holds no raw newline."""
         return data.rfind(b"\n", 0, end) + 1
 
-    def parse(self, data: bytearray, end: int) -> tuple[Piece, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
         """Return the rows of complete lines."""
         from panstream._kernels.json_fields import ABSENT, gather_values, scan_lines
 

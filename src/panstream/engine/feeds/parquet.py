@@ -20,9 +20,9 @@ from panstream.engine.feeds.parquet_pages.cursor import Cursor
 from panstream.engine.feeds.parquet_pages.pages import Chunk, chunks_of, schema_of
 from panstream.engine.feeds.parquet_pages.stored import StoredColumn
 from panstream.engine.feeds.parquet_pages.strings import StringColumn
-from panstream.engine.feeds.typed import Piece, from_arrow
+from panstream.engine.feeds.typed import from_arrow
 from panstream.engine.memory import wipe_array
-from panstream.engine.rows import RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.stored_ids import StoredIds
 
 __all__ = ["ParquetFile"]
@@ -86,7 +86,7 @@ class ParquetFile:
             gone += self._sizes.pop(0)
         return gone
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[Rows]:
         """Yield the rows in order."""
         first = self._groups - len(self._sizes)
         strings = {name: self._column(name, chunks[first:]) for name, chunks in self._strings.items()}
@@ -110,13 +110,13 @@ class ParquetFile:
             )
         return StringColumn(Cursor(self._path, chunks, ahead=self._ahead))
 
-    def _piece(self, columns: dict[str, Any], rows: int) -> Piece:
+    def _piece(self, columns: dict[str, Any], rows: int) -> Rows:
         """Return the columns as declared; ids that are left in their pages are set apart."""
         user = self._schema.user
         ids = columns[user] if user is not None and isinstance(columns[user], StoredIds) else None
         kinds = {name: kind for name, kind in self._schema.columns.items() if ids is None or name != user}
         if not kinds:
-            return Piece(_rows_only(rows), ids=ids)
+            return Rows(columns=_rows_only(rows), ids=ids)
         batch = pa.RecordBatch.from_arrays([columns[name] for name in kinds], names=list(kinds))
         return from_arrow(batch, self._schema, ids=ids, place=self._place)
 

@@ -18,7 +18,7 @@ from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.resp import Connection, Reply
 from panstream.engine.feeds.typed import from_text
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, RedisRefused
 
 __all__ = ["RedisFeed", "entry_number"]
@@ -70,7 +70,7 @@ class RedisFeed:
         """Tell the last entry that an earlier run applied; call it before ``batches``."""
         self._applied = applied.get(self._producer, -1)
 
-    def batches(self) -> Iterator[MicroBatch | None]:
+    def batches(self) -> Iterator[Rows | None]:
         """Yield rows as entries arrive, for ever; ``None`` whenever there is nothing new."""
         waiting: list[bytes] = []
         self._running = True
@@ -119,9 +119,9 @@ class RedisFeed:
         if not self._running:
             self._connection.close()
 
-    def _labelled(self, batch: MicroBatch, entries: list[bytes]) -> MicroBatch:
+    def _labelled(self, batch: Rows, entries: list[bytes]) -> Rows:
         """Say in what the sender knows, entry ids, where the batch ends and which rows were bad."""
-        batch.labels = tuple(f"entry {entry.decode()}" for entry in entries) if batch.faults is not None else ()
+        batch.labels = tuple(f"entry {entry.decode()}" for entry in entries) if batch.codes.any() else ()
         batch.sequence, batch.token = entry_number(entries[-1]), tuple(entries)
         return batch
 

@@ -8,7 +8,7 @@ from typing import Any
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.layouts import check_types
 from panstream.engine.feeds.typed import from_arrow
-from panstream.engine.rows import MicroBatch, RowSchema
+from panstream.engine.rows import Rows, RowSchema
 
 __all__ = ["TableFeed"]
 
@@ -25,7 +25,7 @@ class TableFeed:
         """Tell how far every producer was applied by earlier runs; call it before ``batches``."""
         self._applied = dict(applied)
 
-    def batches(self) -> Iterator[MicroBatch | None]:
+    def batches(self) -> Iterator[Rows | None]:
         """Yield all rows."""
         coalescer = Coalescer(
             self._schema,

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.feeds.typed import Piece
-from panstream.engine.rows import ENDLESS, MicroBatch
+from panstream.engine.rows import ENDLESS, Rows
 
 __all__ = ["BLOCK_BYTES", "RECORD_BYTES", "SPARE_BYTES", "ByteStream", "RecordParser", "TextReader"]
 
@@ -45,7 +44,7 @@ class RecordParser(Protocol):
         """Return where the last complete record in ``data[:end]`` seems to end, 0 if there is none."""
         ...
 
-    def parse(self, data: bytearray, end: int) -> tuple[Piece, int]:
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
         """Return the rows of the complete records in ``data[:end]`` and where the last of them really ends.
 
         Nothing of ``data`` may be kept. There are ``SPARE_BYTES`` behind ``end`` to write on and put back.
@@ -82,7 +81,7 @@ class TextReader:
         """Return the seconds until waiting rows must go, if any do."""
         return self._coalescer.remaining()
 
-    def pump(self, wait: float = 0.0) -> Iterator[MicroBatch]:
+    def pump(self, wait: float = 0.0) -> Iterator[Rows]:
         """Read at most one block and yield the batches that are ready."""
         final = self._fill(wait)
         if not self._started:
@@ -120,7 +119,7 @@ class TextReader:
                 self.idle = False
         return False
 
-    def _records(self, *, final: bool) -> Iterator[MicroBatch]:
+    def _records(self, *, final: bool) -> Iterator[Rows]:
         if final and self._stream.was_cut:
             self._end = self._parser.cut(self._data, self._end)
         if final and self._end and self._data[self._end - 1] != 0x0A:

@@ -6,7 +6,7 @@ So a row keeps its place and its time whatever else is wrong with it: when windo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -18,71 +18,29 @@ from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
 from panstream.engine.feeds.arrow_columns import convert
 from panstream.engine.feeds.layouts import check_layout
 from panstream.engine.feeds.text_columns import parse
-from panstream.engine.memory import NONE_LENT, Lent, wipe_array, wipe_unused
-from panstream.engine.rows import Faults, RowSchema, arrow_type
+from panstream.engine.memory import NONE_LENT, Lent, wipe_unused
+from panstream.engine.rows import Codes, Rows, RowSchema, arrow_type
 from panstream.engine.stored_ids import StoredIds
 from panstream.errors import FeedError
 
-__all__ = ["Piece", "empty", "from_arrow", "from_text", "joined", "settle", "unread"]
-
-Codes = NDArray[np.uint16]
+__all__ = ["empty", "from_arrow", "from_text", "joined", "settle", "unread"]
 
 
-@dataclass(slots=True)
-class Piece:
-    """Rows just read, in order, bad ones among them. ``ids`` that are still in their pages are not among the columns."""
-
-    columns: Any
-    faults: Faults | None = None
-    ids: StoredIds | None = None
-    lent: Lent = NONE_LENT
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return int(self.columns.num_rows)
-
-    def wipe(self) -> None:
-        """Overwrite the rows, but for memory that was lent."""
-        for column in self.columns.columns:
-            wipe_array(column, self.lent)
-        if self.ids is not None:
-            self.ids.wipe()
-
-    def split(self, rows: int) -> tuple[Piece, Piece]:
-        """Return the first rows and the others; this must not be used any more."""
-        ids = (None, None) if self.ids is None else self.ids.split(rows)
-        faults = (None, None) if self.faults is None else (self.faults.part(0, rows), self.faults.part(rows, self.rows))
-        early, late = self.columns.slice(0, rows), self.columns.slice(rows)
-        return Piece(early, faults[0], ids[0], self.lent), Piece(late, faults[1], ids[1], self.lent)
-
-    def with_ids(self, schema: RowSchema) -> Piece:
-        """Return the same rows with the user column among the columns; this piece must not be used any more."""
-        if self.ids is None:
-            return self
-        try:
-            ids = self.ids.chosen(np.ones(self.rows, bool))
-        finally:
-            self.ids.wipe()
-        arrays = [ids if name == schema.user else self.columns.column(name) for name in schema.columns]
-        return Piece(pa.RecordBatch.from_arrays(arrays, names=list(schema.columns)), self.faults, lent=self.lent)
-
-
-def empty(schema: RowSchema) -> Piece:
+def empty(schema: RowSchema) -> Rows:
     """Return no rows."""
-    return Piece(pa.RecordBatch.from_pylist([], schema.arrow()))
+    return Rows(columns=pa.RecordBatch.from_pylist([], schema.arrow()))
 
 
-def unread(schema: RowSchema, code: int) -> Piece:
+def unread(schema: RowSchema, code: int) -> Rows:
     """Return a row of which nothing could be read."""
     columns = [pa.nulls(1, arrow_type(kind)) for kind in schema.columns.values()]
     batch = pa.RecordBatch.from_arrays(columns, names=list(schema.columns))
-    return Piece(batch, Faults(np.array([code], np.uint16), schema))
+    return Rows(columns=batch, codes=np.array([code], np.uint16))
 
 
 def from_arrow(
     batch: Any, schema: RowSchema, *, ids: StoredIds | None = None, owned: bool = True, place: str = "the input"
-) -> Piece:
+) -> Rows:
     """Return the declared columns of an Arrow record batch, converted to their declared types; without the user's if ``ids`` are given.
 
     What had to be copied of a batch that is ``owned`` is overwritten; another's memory is lent, and never written on.
@@ -115,7 +73,7 @@ def _converted(
     raise FeedError(f"{place} could not be read: column {name!r} points outside its data")
 
 
-def from_text(texts: Mapping[str, Any], schema: RowSchema, codes: Codes | None = None) -> Piece:
+def from_text(texts: Mapping[str, Any], schema: RowSchema, codes: Codes | None = None) -> Rows:
     """Return the declared columns, given as arrays of bytes that are ours, parsed as their declared types.
 
     ``codes`` has what is already known to be wrong with each row.
@@ -131,7 +89,7 @@ def from_text(texts: Mapping[str, Any], schema: RowSchema, codes: Codes | None =
     return piece
 
 
-def settle(columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: Lent = NONE_LENT) -> Piece:
+def settle(columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: Lent = NONE_LENT) -> Rows:
     """Check what no conversion checks: missing ids, infinite numbers."""
     for name, column in columns.items():
         if name == schema.user and column.null_count:
@@ -141,7 +99,7 @@ def settle(columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: Le
             columns[name] = compute.if_else(arrow_mask(bad), missing(column.type), column)
             _mark(codes, bad, schema.misfit(name))
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    return Piece(batch, Faults(codes, schema) if codes.any() else None, lent=lent)
+    return Rows(columns=batch, codes=codes, lent=lent)
 
 
 def _mark(codes: Codes, bad: NDArray[np.bool_] | None, code: int) -> None:
@@ -150,19 +108,37 @@ def _mark(codes: Codes, bad: NDArray[np.bool_] | None, code: int) -> None:
         codes[bad & (codes == 0)] = code
 
 
-def joined(parts: Sequence[Piece]) -> Piece:
-    """Return one piece with the rows of all, which must not be used any more: what was only theirs is overwritten."""
+def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:
+    """Return the rows of all, which must not be used any more: what was only theirs is overwritten."""
     if len(parts) == 1:
         return parts[0]
+    if 0 < sum(part.ids is not None for part in parts) < len(parts):
+        parts = [_with_ids(part, schema) for part in parts]
     batches = [part.columns for part in parts]
     table = pa.Table.from_batches(_one_encoding(batches)).unify_dictionaries().combine_chunks()
     columns = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
     for part in parts:
         wipe_unused(part.columns.columns, columns.columns, part.lent)
     stored = [part.ids for part in parts if part.ids is not None]
-    lent = reduce(or_, (part.lent for part in parts), NONE_LENT)
-    faults = Faults.joined([(part.faults, part.rows) for part in parts])
-    return Piece(columns, faults, StoredIds.joined(stored) if stored else None, lent)
+    return Rows(
+        columns=columns,
+        codes=np.concatenate([part.codes for part in parts]),
+        ids=StoredIds.joined(stored) if stored else None,
+        lent=reduce(or_, (part.lent for part in parts), NONE_LENT),
+    )
+
+
+def _with_ids(part: Rows, schema: RowSchema) -> Rows:
+    """Return the same rows with the user column among the columns; those given must not be used any more."""
+    if part.ids is None:
+        return part
+    try:
+        ids = part.ids.chosen(np.ones(len(part), bool))
+    finally:
+        part.ids.wipe()
+    arrays = [ids if name == schema.user else part.columns.column(name) for name in schema.columns]
+    columns = pa.RecordBatch.from_arrays(arrays, names=list(schema.columns))
+    return replace(part, columns=columns, ids=None)
 
 
 def _one_encoding(batches: list[Any]) -> list[Any]:
