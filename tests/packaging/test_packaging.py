@@ -100,3 +100,23 @@ def test_no_section_of_the_unit_is_misspelt() -> None:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.read_string(UNIT)
     assert parser.sections() == ["Unit", "Service", "Install"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [("github-workflows", "workflows/*.yml"), ("github-issue-forms", "ISSUE_TEMPLATE/[!c]*.yml")],
+)
+def test_hosted_files_are_what_the_host_understands(schema: str, files: str) -> None:
+    found = sorted(map(str, (ROOT / ".github").glob(files)))
+    assert len(found) == 2
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *found]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_workflows_may_read_only() -> None:
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        text = path.read_text()
+        assert "\npermissions:\n  contents: read\n" in text, "nothing more than a job needs"
+        assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+        assert "pull_request_target" not in text
