@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from panstream import checks
 from panstream.client_bodies import COMPRESSIONS, as_batches, encode
 from panstream.client_lanes import Batch, Lane
 from panstream.client_wire import Address, Patience, Wire
@@ -88,8 +89,8 @@ class Client:
     ) -> None:
         if batch_rows < 1 or lanes < 1:
             raise InvalidParameter(f"batch_rows and lanes must be positive, got {batch_rows} and {lanes}")
-        if pace is not None and not pace > 0:
-            raise InvalidParameter(f"pace must be positive, got pace={pace}")
+        if pace is not None:
+            checks.positive(pace=pace)
         if compression not in COMPRESSIONS:
             raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
         self._rows, self._compression, self._pace = batch_rows, compression, pace

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import InvalidParameter
+from panstream import checks
 from panstream.privacy.claim import Claim
 
 __all__ = ["Estimate", "Estimates", "falling_root", "figure", "normal_laplace_quantile"]
@@ -50,8 +50,7 @@ class Estimate:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return a confidence interval at ``level``, computed from the released numbers only."""
-        if not 0 < level < 1:
-            raise InvalidParameter(f"level must be in (0, 1), got level={level}")
+        checks.probability(level=level)
         if self.rule is not None:
             low, high = self.rule(level)
         else:
@@ -62,8 +61,7 @@ class Estimate:
 
     def scaled(self, factor: float, name: str) -> Estimate:
         """Return the same answer in another unit (a density as a number of users, say)."""
-        if not factor > 0:
-            raise InvalidParameter(f"factor must be positive, got factor={factor}")
+        checks.positive(factor=factor)
         rule = self.rule
 
         def scaled_rule(level: float) -> tuple[float, float]:

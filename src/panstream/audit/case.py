@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 
 __all__ = [
@@ -79,8 +80,7 @@ class Case:
     quick_runs: int = 2_000
 
     def __post_init__(self) -> None:
-        if not self.claimed >= 0:
-            raise InvalidParameter(f"claimed must be at least 0, got claimed={self.claimed}")
+        checks.at_least(0, claimed=self.claimed)
         if self.exact is None and self.trial is None:
             raise InvalidParameter(f"case {self.name!r} has nothing to measure")
         if self.kind not in ("production", "control"):

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from panstream import checks
 from panstream.algorithm import Monitor
 from panstream.batch import items
-from panstream.errors import InvalidParameter, NotSupported
+from panstream.errors import NotSupported
 from panstream.packed import bit_at
 from panstream.scratch import Scratch
 
@@ -39,8 +40,7 @@ def member_odds(data: bytes, member: Any, *, prior: float = 0.5) -> Odds:
     Every cell that the id can have touched is read; phases that announced intrusions ended count too. For a bitmap the factor
     is that for an id whose cell nobody else fell into, the most that it can be.
     """
-    if not 0 < prior < 1:
-        raise InvalidParameter(f"prior must be in (0, 1), got prior={prior}")
+    checks.probability(prior=prior)
     return odds_in(Monitor[Any].from_bytes(data), member, prior=prior)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from panstream import checks
 from panstream.audit.case import Trial
 from panstream.errors import InvalidParameter, MissingExtra
 
@@ -37,8 +38,7 @@ def clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, fl
     """
     if not 0 <= happened <= runs or runs < 1:
         raise InvalidParameter(f"happened must be in 0..{runs}, got happened={happened}")
-    if not 0 < failure < 1:
-        raise InvalidParameter(f"failure must be in (0, 1), got failure={failure}")
+    checks.probability(failure=failure)
     quantile = _beta_quantile()
     low = 0.0 if happened == 0 else float(quantile(happened, runs - happened + 1, failure / 2))
     high = 1.0 if happened == runs else float(quantile(happened + 1, runs - happened, 1 - failure / 2))

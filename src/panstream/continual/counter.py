@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm
 from panstream.codec import FieldLayout
 from panstream.continual.counter_state import IDLE, Shape, TickState, empty_state, refresh_state, state_layout
@@ -80,17 +81,15 @@ class SlotCounter(Algorithm[TickState]):
     most_events: int = 1
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        checks.positive(epsilon=self.epsilon)
         if self.horizon is None and self.needs_horizon:
             raise InvalidParameter(f"horizon must be given: {type(self).__name__} is bounded in time")
-        if self.horizon is not None and not 1 <= self.horizon <= MAX_HORIZON:
-            raise InvalidParameter(f"horizon must be in 1..2**62, got horizon={self.horizon}")
+        if self.horizon is not None:
+            checks.within(1, MAX_HORIZON, horizon=self.horizon)
         self.slot_range.check()
         if self.unit not in ("event", "slot"):
             raise InvalidParameter(f"unit must be 'event' or 'slot', got unit={self.unit!r}")
-        if not 1 <= self.most_events <= 1 << 20:
-            raise InvalidParameter(f"most_events must be in 1..2**20, got most_events={self.most_events}")
+        checks.within(1, 1 << 20, most_events=self.most_events)
         if self.unit == "slot" and not (self.one_step_ticks and self.most_events == 1):
             # Over several steps nobody could enforce a slot's range without keeping its exact total.
             raise InvalidParameter("unit='slot' needs one_step_ticks=True and most_events=1")

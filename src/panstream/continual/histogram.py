@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream._kernels.tree import count_cells
 from panstream.continual.fixed_point import Grid, Outside, Steps
 from panstream.continual.tree_base import Arrays, Tree, TreeState
@@ -85,8 +86,7 @@ class RangeHistogram(Tree):
 
     def check(self) -> None:
         """Check range, quantile and cells."""
-        if not 0 <= self.quantile <= 1:
-            raise InvalidParameter(f"quantile must be in [0, 1], got quantile={self.quantile}")
+        checks.fraction(quantile=self.quantile)
         if not (self.branching >= 2 and self.depth >= 1 and self.width <= _MOST_NODES):
             raise InvalidParameter(
                 f"branching must be at least 2, depth at least 1 and all nodes at most {_MOST_NODES}, "
@@ -143,8 +143,7 @@ class RangeHistogram(Tree):
 
     def at(self, state: TreeState, quantile: float) -> Estimate:
         """Return any quantile after the last tick, from numbers that are public already: it costs nothing."""
-        if not 0 <= quantile <= 1:
-            raise InvalidParameter(f"quantile must be in [0, 1], got quantile={quantile}")
+        checks.fraction(quantile=quantile)
         return self._from_totals(self.engine.totals(state), quantile)
 
     def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:

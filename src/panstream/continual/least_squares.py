@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream._kernels.least_squares import advance, draws_needed, open_below, sampled_noise
 from panstream.algorithm import Algorithm
 from panstream.batch import integers
@@ -90,10 +91,8 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
     radices: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if not 1 <= self.horizon <= 1 << 40:
-            raise InvalidParameter(f"horizon must be in 1..2**40, got horizon={self.horizon}")
+        checks.positive(epsilon=self.epsilon)
+        checks.within(1, 1 << 40, horizon=self.horizon)
         if not (-_LARGEST <= self.lower <= self.upper <= _LARGEST and (self.lower or self.upper)):
             raise InvalidParameter(f"lower and upper must be a range, got lower={self.lower} and upper={self.upper}")
         radices = tuple(self.radices) or choose_radices(self.horizon)

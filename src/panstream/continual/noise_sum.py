@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from panstream.errors import InvalidParameter
+from panstream import checks
 from panstream.privacy.split import minimise
 from panstream.randomness import DiscreteLaplace
 
@@ -80,8 +80,7 @@ def error_bound(beta: float, parts: NoiseParts) -> float:
     E exp(theta·X) = (cosh kappa - 1)/(cosh kappa - cosh theta). All even cumulants of X are positive, so
     log E exp(theta·w·X) <= w**2·log E exp(theta·X) for w <= 1: weighted draws may be counted by their squared weights.
     """
-    if not 0.0 < beta < 1.0:
-        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+    checks.probability(beta=beta)
     noisy = [(draws, law.kappa) for draws, law in parts if draws and math.isfinite(law.kappa)]
     if not noisy:
         return 0.0

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.batch import integers, numbers
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.scratch import wipe
@@ -49,8 +50,7 @@ class SlotRange:
 
     def check(self) -> None:
         """Raise InvalidParameter unless the range is one."""
-        if not 0 <= self.fraction_bits <= 40:
-            raise InvalidParameter(f"fraction_bits must be in 0..40, got fraction_bits={self.fraction_bits}")
+        checks.within(0, 40, fraction_bits=self.fraction_bits)
         if not (math.isfinite(self.lower) and math.isfinite(self.upper) and self.lower <= self.upper):
             raise InvalidParameter(f"lower must not exceed upper, got lower={self.lower} and upper={self.upper}")
         if self.fraction_bits == 0 and not (float(self.lower).is_integer() and float(self.upper).is_integer()):

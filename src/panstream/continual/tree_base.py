@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm
 from panstream.codec import FieldLayout
 from panstream.continual.contributions import first_contributions
@@ -76,12 +77,11 @@ class Tree(Algorithm[TreeState]):
     capacity: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if self.contributions is not None and self.contributions < 1:
-            raise InvalidParameter(f"contributions must be at least 1, got contributions={self.contributions}")
-        if self.horizon is not None and not 1 <= self.horizon <= MOST_SLOTS:
-            raise InvalidParameter(f"horizon must be in 1..2**56, got horizon={self.horizon}")
+        checks.positive(epsilon=self.epsilon)
+        if self.contributions is not None:
+            checks.at_least(1, contributions=self.contributions)
+        if self.horizon is not None:
+            checks.within(1, MOST_SLOTS, horizon=self.horizon)
         self.check()
         self._settle_shape()
         rows = self.engine.shape(EPOCHS - 1).rows
@@ -99,8 +99,8 @@ class Tree(Algorithm[TreeState]):
             if self.levels is not None or self.capacity is not None:
                 raise InvalidParameter("levels and capacity must not be given where horizon is None")
             return
-        if self.levels is not None and not 1 <= self.levels <= MOST_LEVELS:
-            raise InvalidParameter(f"levels must be in 1..{MOST_LEVELS}, got levels={self.levels}")
+        if self.levels is not None:
+            checks.within(1, MOST_LEVELS, levels=self.levels)
         if self.capacity is None:
             shape = choose_shape(self.horizon, self.one_step_ticks, self.levels)
             object.__setattr__(self, "levels", shape.levels)
@@ -332,8 +332,8 @@ class Tree(Algorithm[TreeState]):
     def steps_off(self, beta: float, ticks: int | None, parts: float = 1.0) -> float:
         """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above 1."""
         last = most_slots(self.horizon)
-        if ticks is not None and not 1 <= ticks <= last:
-            raise InvalidParameter(f"ticks must be in 1..{last}, got ticks={ticks}")
+        if ticks is not None:
+            checks.within(1, last, ticks=ticks)
         if math.isinf(self.epsilon):
             return 0.0
         if ticks is None and self.horizon is None:

@@ -9,11 +9,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream._kernels.psums import most_window_nodes, window_draws, window_node, window_slots
 from panstream.continual.counter import Answer, SlotCounter
 from panstream.continual.counter_state import Shape, TickState
 from panstream.continual.noise_sum import NoiseParts, error_bound
-from panstream.errors import InvalidParameter
 from panstream.privacy.psums import window_levels
 from panstream.randomness import Source
 
@@ -57,8 +57,7 @@ class WindowedSum(SlotCounter):
 
     def check(self) -> None:
         """Raise InvalidParameter unless the window fits into memory."""
-        if not 1 <= self.window <= 1 << 26:
-            raise InvalidParameter(f"window must be in 1..2**26, got window={self.window}")
+        checks.within(1, 1 << 26, window=self.window)
 
     @property
     def memberships(self) -> int:

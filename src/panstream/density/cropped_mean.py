@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream._kernels.bits import count_and_redraw, count_ones
 from panstream.algorithm import Algorithm, spend_release
 from panstream.codec import FieldLayout, noised, public
 from panstream.density.optbern import OptBern
 from panstream.density.presence import PresenceBatch
 from panstream.density.universe import Members
-from panstream.errors import InvalidParameter, NotSupported
+from panstream.errors import NotSupported
 from panstream.estimate import Estimate, normal_laplace_quantile
 from panstream.packed import toss
 from panstream.privacy.claim import Claim
@@ -76,8 +77,7 @@ class CroppedMean(Algorithm[CroppedState]):
     presence: OptBern = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.crop < 1 << 31:
-            raise InvalidParameter(f"crop must be in 1..2**31 - 1, got crop={self.crop}")
+        checks.within(1, (1 << 31) - 1, crop=self.crop)
         presence = OptBern(
             universe=self.universe, epsilon=self.epsilon, sample=self.sample, releases=self.releases, key=self.key
         )
@@ -162,8 +162,7 @@ class CroppedMean(Algorithm[CroppedState]):
 
     def error(self, *, beta: float) -> float:
         """Return the error of the mean that is exceeded with probability at most ``beta``."""
-        if not 0 < beta < 1:
-            raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+        checks.probability(beta=beta)
         law, cells = self.presence.law, self.presence.cells
         gap = law.p1 - law.p0
         sigma = math.sqrt(max(self._variance(self.crop * i / 64) for i in range(65)))

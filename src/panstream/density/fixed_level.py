@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from panstream import checks
 from panstream.density.optbern import OptBern
 from panstream.density.presence import BitLaw, Presence
 from panstream.density.universe import Universe
-from panstream.errors import InvalidParameter
 
 __all__ = ["FixedLevel"]
 
@@ -41,8 +41,7 @@ class FixedLevel(Presence):
     sample: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.level <= 62:
-            raise InvalidParameter(f"level must be in 0..62, got level={self.level}")
+        checks.within(0, 62, level=self.level)
         size = Universe(tuple(self.universe) if isinstance(self.universe, list) else self.universe, None, self.key).size
         object.__setattr__(self, "sample", -(-size >> self.level) if self.level else None)
         Presence.__post_init__(self)

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm
 from panstream.batch import integers
 from panstream.codec import FieldLayout
 from panstream.density.optbern import OptBern
 from panstream.density.presence import PresenceBatch, PresenceState
-from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.errors import InvalidBatch
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
@@ -59,8 +60,7 @@ class GraphDensity(Algorithm[PresenceState]):
     edges: OptBern = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 2 <= self.vertices <= 1 << 31:
-            raise InvalidParameter(f"vertices must be in 2..2**31, got vertices={self.vertices}")
+        checks.within(2, 1 << 31, vertices=self.vertices)
         object.__setattr__(
             self,
             "edges",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
 from panstream.codec import FieldLayout, noised, public
 from panstream.density.cropped_mean import CroppedMean, CroppedState
@@ -79,8 +80,7 @@ class HeavyFraction(Algorithm[HeavyState]):
     low: CroppedMean = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.threshold < 2:
-            raise InvalidParameter(f"threshold must be at least 2, got threshold={self.threshold}")
+        checks.at_least(2, threshold=self.threshold)
         lower = self._lower()
         high = CroppedMean(
             universe=self.universe,

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream._kernels.bits import choose, count_ones, redraw, scatter
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
@@ -100,12 +101,9 @@ class Presence(Algorithm[PresenceState]):
         if isinstance(self.universe, list):
             object.__setattr__(self, "universe", tuple(self.universe))
         object.__setattr__(self, "population", Universe(self.universe, self.sample, self.key))
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if self.releases < 1:
-            raise InvalidParameter(f"releases must be at least 1, got releases={self.releases}")
-        if not 0 <= self.announced <= MAX_PHASES:
-            raise InvalidParameter(f"announced must be in 0..{MAX_PHASES}, got announced={self.announced}")
+        checks.positive(epsilon=self.epsilon)
+        checks.at_least(1, releases=self.releases)
+        checks.within(0, MAX_PHASES, announced=self.announced)
         if self.announced and self.deletions:
             raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
 
@@ -288,8 +286,7 @@ class Presence(Algorithm[PresenceState]):
 
         The number of ones is taken as normal here; ``panstream.planning.density`` has the exact tails.
         """
-        if not 0 < beta < 1:
-            raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+        checks.probability(beta=beta)
         law = self.law
         gap = law.p1 - law.p0
         weights = pattern_weights(self.announced, law.p0, law.p1)

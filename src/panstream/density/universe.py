@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.batch import integers, items
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.hashing import check_key, derive, permute
@@ -35,13 +36,12 @@ class Universe:
         if isinstance(members, bool) or not isinstance(members, int | tuple):
             raise InvalidParameter("universe must be a number of users or a list of ids")
         if isinstance(members, int):
-            if not 1 <= members <= 1 << 62:
-                raise InvalidParameter(f"universe must be in 1..2**62, got universe={members}")
+            checks.within(1, 1 << 62, universe=members)
             self.size = members
         else:
             self._enter(members)
-        if sample is not None and not 1 <= sample <= self.size:
-            raise InvalidParameter(f"sample must be in 1..{self.size}, got sample={sample}")
+        if sample is not None:
+            checks.within(1, self.size, sample=sample)
         self.sampled = self.size if sample is None else sample
         self.permuted = self.sampled < self.size
 

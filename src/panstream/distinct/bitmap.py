@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.batch import Items, items
 from panstream.distinct.counting import BitmapState, CellCounter, CellLaw, law_of
 from panstream.distinct.merged import MergedBitmap, merge_noisy, refuse_unlike
@@ -77,10 +78,8 @@ class Bitmap(CellCounter):
 
     def __post_init__(self) -> None:
         self.check()
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if not 0 <= self.announced <= MAX_PHASES:
-            raise InvalidParameter(f"announced must be in 0..{MAX_PHASES}, got announced={self.announced}")
+        checks.positive(epsilon=self.epsilon)
+        checks.within(0, MAX_PHASES, announced=self.announced)
         top = self.epsilon / (self.announced + 1)
         if self.epsilon_state is not None and not 0 < self.epsilon_state < top:
             raise InvalidParameter(f"epsilon_state must be in (0, {top}), got epsilon_state={self.epsilon_state}")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import Items
 from panstream.codec import FieldLayout, noised, public, published
@@ -92,8 +93,7 @@ class CellCounter(Algorithm[BitmapState]):
         object.__setattr__(self, "owned", owned)
         if self.expected is not None and not 0 < self.expected < math.inf:
             raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
-        if self.releases < 1:
-            raise InvalidParameter(f"releases must be at least 1, got releases={self.releases}")
+        checks.at_least(1, releases=self.releases)
 
     @property
     @abstractmethod
@@ -200,8 +200,7 @@ class CellCounter(Algorithm[BitmapState]):
 
         It holds for any number of users up to ``users``, which is ``expected`` unless given.
         """
-        if not 0 < beta < 1:
-            raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+        checks.probability(beta=beta)
         most = self.expected if users is None else users
         if most is None or not most > 0:
             raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {most}")

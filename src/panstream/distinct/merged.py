@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from panstream import checks
 from panstream.batch import Items, items
 from panstream.distinct.counting import BitmapState, CellCounter, CellLaw
 from panstream.errors import InvalidParameter, MergeRefused, NotSupported
@@ -66,8 +67,7 @@ class MergedBitmap(CellCounter):
         object.__setattr__(self, "sites", tuple(self.sites))
         if len(self.sites) < 2 or not all(site > 0 for site in self.sites):
             raise InvalidParameter("sites must be two or more positive epsilon_state")
-        if not self.kappa > 0:
-            raise InvalidParameter(f"kappa must be positive, got kappa={self.kappa}")
+        checks.positive(kappa=self.kappa)
 
     @property
     def law(self) -> CellLaw:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from panstream import checks
 from panstream.batch import Items, items
 from panstream.distinct.counting import BitmapState, CellCounter, CellLaw, law_of
 from panstream.errors import InvalidBatch, InvalidParameter
@@ -53,10 +54,8 @@ class TogglingBitmap(CellCounter):
 
     def __post_init__(self) -> None:
         self.check()
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if not 0 <= self.announced <= MAX_PHASES:
-            raise InvalidParameter(f"announced must be in 0..{MAX_PHASES}, got announced={self.announced}")
+        checks.positive(epsilon=self.epsilon)
+        checks.within(0, MAX_PHASES, announced=self.announced)
         if self.epsilon_state is not None and not 0 < self.epsilon_state * (self.announced + 1) < self.epsilon:
             top = self.epsilon / (self.announced + 1)
             raise InvalidParameter(f"epsilon_state must be in (0, {top}), got epsilon_state={self.epsilon_state}")

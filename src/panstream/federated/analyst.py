@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidBytes, InvalidParameter
 from panstream.federated.answers import Answer, Declined, Introduction, Tables, read_answer
 from panstream.federated.channels import Channel, LocalChannel
@@ -56,10 +57,8 @@ class Federation:
         attempts: int = 3,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        if not 1 <= minimum <= len(channels):
-            raise InvalidParameter(f"minimum must be in 1..{len(channels)}, got minimum={minimum}")
-        if attempts < 1:
-            raise InvalidParameter(f"attempts must be at least 1, got attempts={attempts}")
+        checks.within(1, len(channels), minimum=minimum)
+        checks.at_least(1, attempts=attempts)
         self.domain = domain
         self.schema = domain_digest(domain)
         self.run = _label() if run is None else run

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from panstream import checks
 from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, StoreError
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.holders import Loss, total_epsilon
@@ -41,8 +42,7 @@ class Budget:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        checks.positive(epsilon=self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
 

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from panstream import checks
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.federated.wire import Message, decode, encode
 
@@ -258,5 +259,4 @@ def _positive(name: str, value: float) -> None:
 
 
 def _degree(degree: int) -> None:
-    if not 1 <= degree <= _LARGEST_DEGREE:
-        raise InvalidParameter(f"degree must be in 1..{_LARGEST_DEGREE}, got degree={degree}")
+    checks.within(1, _LARGEST_DEGREE, degree=degree)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
@@ -123,8 +124,7 @@ def greedy(
     The parents are ``min(degree, number placed)`` attributes that were placed before (002, Algorithm 3.2 without noise).
     ``score(child, parents)`` is the mutual information unless given. ``degree = 1`` is Chow–Liu's tree.
     """
-    if degree < 1:
-        raise InvalidParameter(f"degree must be at least 1, got degree={degree}")
+    checks.at_least(1, degree=degree)
     score = score or _information_score(tables)
     placed = [root]
     parents: list[tuple[int, ...]] = [()] * len(domain)
@@ -171,8 +171,7 @@ def _bic_score(
     domain: Domain, tables: Tables, records: int, *, penalty: float = 1.0
 ) -> Callable[[int, tuple[int, ...]], float]:
     """Return the score of a family in bits: -n·H(child | parents) - penalty · log2(n)/2 · free probabilities."""
-    if records < 1:
-        raise InvalidParameter(f"records must be at least 1, got records={records}")
+    checks.at_least(1, records=records)
     sizes, price = domain.sizes, penalty * math.log2(records) / 2
     found: dict[tuple[int, tuple[int, ...]], float] = {}
 
@@ -202,8 +201,7 @@ def local_search(
     ``records`` is the public number of records; no attribute gets more than ``degree`` parents, so tables of
     ``degree + 1`` attributes suffice.
     """
-    if degree < 1:
-        raise InvalidParameter(f"degree must be at least 1, got degree={degree}")
+    checks.at_least(1, degree=degree)
     score = _bic_score(domain, tables, records, penalty=penalty)
     parents = [tuple(sorted(family)) for family in start or ((),) * len(domain)]
     for _ in range(steps):

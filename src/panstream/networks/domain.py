@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidBytes, InvalidParameter
 
 __all__ = ["LARGEST_TABLE", "Attribute", "Bins", "Domain", "propose_domain"]
@@ -295,8 +296,7 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
     >>> propose_domain({"sex": ["f", "m"], "stay": {"type": "integer", "minimum": 1, "maximum": 14}})
     Domain(sex: 2, stay: 14)
     """
-    if bins < 1:
-        raise InvalidParameter(f"bins must be at least 1, got bins={bins}")
+    checks.at_least(1, bins=bins)
     attributes: dict[str, Sequence[str] | Bins] = {}
     nullable: dict[str, str] = {}
     for name, declared in _fields(metadata).items():

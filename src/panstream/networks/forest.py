@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork
@@ -78,8 +79,7 @@ def fit_forest(
     Tables are first smoothed along declared bins (:mod:`panstream.networks.smoothing`). ``records`` is the public number of
     records. Tables of the same attributes are averaged with weights 1/sigma².
     """
-    if records < 1:
-        raise InvalidParameter(f"records must be at least 1, got records={records}")
+    checks.at_least(1, records=records)
     merged = _merged(domain, records, tables)
     edges = tuple(key for key in merged if len(key) == 2)
     forest = _spanning(domain.sizes, [(one, other) for one, other in edges])

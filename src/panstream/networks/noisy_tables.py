@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
 
@@ -202,8 +203,7 @@ def expected(counts: NDArray[Any], sigma: float, total: float = 1.0) -> NDArray[
     >>> expected(np.array([0.9, 0.4, -0.5]), 0.1).round(3).tolist()
     [0.742, 0.244, 0.015]
     """
-    if not sigma >= 0:
-        raise InvalidParameter(f"sigma must be at least 0, got sigma={sigma}")
+    checks.at_least(0, sigma=sigma)
     values = np.asarray(counts, np.float64)
     if sigma == 0:
         return project(values, total)

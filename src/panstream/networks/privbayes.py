@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.baselines import tables_from
 from panstream.networks.budget import Budget, PureBudget, Split, portions
@@ -66,16 +67,14 @@ class PrivBayes:
     split: Split | None = None
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
+        checks.positive(epsilon=self.epsilon)
         if self.score not in ("gain", *_SCORES):
             raise InvalidParameter(f"score must be one of gain, R, mi, F, got score={self.score!r}")
-        if self.degree is not None and self.degree < 0:
-            raise InvalidParameter(f"degree must be at least 0, got degree={self.degree}")
+        if self.degree is not None:
+            checks.at_least(0, degree=self.degree)
         if self.score == "gain" and self.degree not in (None, 0, 1):
             raise InvalidParameter(f"score gain makes a forest, so degree must be 0 or 1, got degree={self.degree}")
-        if not self.theta > 0:
-            raise InvalidParameter(f"theta must be positive, got theta={self.theta}")
+        checks.positive(theta=self.theta)
 
     def claim(self) -> Claim:
         """Return what is promised before anything is looked at."""

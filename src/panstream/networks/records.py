@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from panstream import checks
 from panstream.batch.arrow import pyarrow
 from panstream.batch.files import read_columns
 from panstream.batch.frames import library_of
-from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.errors import InvalidBatch
 from panstream.networks.domain import Attribute, Domain
 
 __all__ = ["Records"]
@@ -98,8 +99,7 @@ class Records:
 
     def split(self, parts: int) -> tuple[Records, ...]:
         """Deal the records round robin into ``parts`` parts whose sizes differ by one at most."""
-        if parts < 1:
-            raise InvalidParameter(f"parts must be at least 1, got parts={parts}")
+        checks.at_least(1, parts=parts)
         return tuple(Records(self.domain, self.codes[:, start::parts]) for start in range(parts))
 
 

@@ -18,6 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.budget import RESIDUAL_SENSITIVITY, Budget, Split, ZcdpBudget, portions
 from panstream.networks.counting import contingency, pairwise
@@ -76,10 +77,8 @@ class TreeNetwork:
     split: Split | None = None
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if not 0 < self.delta < 1:
-            raise InvalidParameter(f"delta must be in (0, 1), got delta={self.delta}")
+        checks.positive(epsilon=self.epsilon)
+        checks.probability(delta=self.delta)
         if self.degree not in (None, 0, 1):
             raise InvalidParameter(f"degree must be 0 or 1, got degree={self.degree}")
 

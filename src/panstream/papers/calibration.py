@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
 from panstream.codec import FieldLayout, noised, public
@@ -166,8 +167,7 @@ class CalibratedSketch(Algorithm[SketchState]):
         object.__setattr__(self, "rows", tuple(tuple(row) for row in self.rows))
         if not 0 < self.epsilon < math.inf:
             raise InvalidParameter(f"epsilon must be positive and finite, got epsilon={self.epsilon}")
-        if self.modulus < 2:
-            raise InvalidParameter(f"modulus must be at least 2, got modulus={self.modulus}")
+        checks.at_least(2, modulus=self.modulus)
         if self.quality not in _QUALITIES:
             raise InvalidParameter(f"quality must be one of {', '.join(_QUALITIES)}, got quality={self.quality!r}")
         if not self.step > 0:

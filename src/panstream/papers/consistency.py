@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream._kernels.psums import ratchet
-from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, Estimates
 
 __all__ = ["ConsistentCount", "consistent"]
@@ -28,8 +28,7 @@ def consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray
     >>> consistent(np.array([0.4, 2.6, 1.0, 9.0]), most=2).tolist()
     [0, 2, 2, 4]
     """
-    if most < 1:
-        raise InvalidParameter(f"most must be at least 1, got most={most}")
+    checks.at_least(1, most=most)
     out = np.empty(values.size, np.int64)
     ratchet(np.rint(np.asarray(values, np.float64)), most, last, out)
     return out
@@ -55,8 +54,7 @@ class ConsistentCount:
     __slots__ = ("last", "most")
 
     def __init__(self, *, most: int) -> None:
-        if most < 1:
-            raise InvalidParameter(f"most must be at least 1, got most={most}")
+        checks.at_least(1, most=most)
         self.most = most
         self.last = 0
 

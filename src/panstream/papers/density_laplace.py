@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from panstream.errors import InvalidParameter
+from panstream import checks
 from panstream.papers.density_laws import LaplaceLaw, LevelLaw
 from panstream.papers.literal_density import LiteralDensity
 from panstream.planning._stored_values import quantised_values
@@ -70,8 +70,7 @@ class PublishedQuantisedLaplace(LiteralDensity):
     levels: int = 2
 
     def __post_init__(self) -> None:
-        if not 2 <= self.levels <= 64:
-            raise InvalidParameter(f"levels must be in 2..64, got levels={self.levels}")
+        checks.within(2, 64, levels=self.levels)
         LiteralDensity.__post_init__(self)
 
     @property

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
 from panstream.codec import FieldLayout, public
@@ -73,14 +74,12 @@ class PublishedPPDS(Algorithm[PPDSState]):
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
             raise InvalidParameter(f"epsilon must be positive and finite, got epsilon={self.epsilon}")
-        if not 1 <= self.universe <= 1 << 40:
-            raise InvalidParameter(f"universe must be in 1..2**40, got universe={self.universe}")
-        if self.sample < 1:
-            raise InvalidParameter(f"sample must be at least 1, got sample={self.sample}")
+        checks.within(1, 1 << 40, universe=self.universe)
+        checks.at_least(1, sample=self.sample)
         if self.factor is not None and not (self.factor % 2 == 1 and 0 < self.factor < max(2, 1 << self.bits)):
             raise InvalidParameter(f"factor must be odd and below 2**{self.bits}, got factor={self.factor}")
-        if self.shift is not None and not 0 <= self.shift < 1 << self.bits:
-            raise InvalidParameter(f"shift must be in 0..2**{self.bits} - 1, got shift={self.shift}")
+        if self.shift is not None:
+            checks.within(0, (1 << self.bits) - 1, shift=self.shift)
 
     @property
     def bits(self) -> int:

@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm
 from panstream.batch import integers
 from panstream.codec import FieldLayout
 from panstream.continual.slots import Amounts
-from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
+from panstream.errors import BudgetExhausted, NotSupported
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.randomness import DiscreteLaplace, Source
@@ -48,12 +49,9 @@ class LiteralCounter(Algorithm[LiteralState]):
     bound: int = 1
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if not 2 <= self.horizon <= 1 << 40:
-            raise InvalidParameter(f"horizon must be in 2..2**40, got horizon={self.horizon}")
-        if not 1 <= self.bound <= 1 << 20:
-            raise InvalidParameter(f"bound must be in 1..2**20, got bound={self.bound}")
+        checks.positive(epsilon=self.epsilon)
+        checks.within(2, 1 << 40, horizon=self.horizon)
+        checks.within(1, 1 << 20, bound=self.bound)
 
     @property
     @abstractmethod

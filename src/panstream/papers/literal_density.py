@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
 from panstream.codec import FieldLayout, noised, public
@@ -71,8 +72,7 @@ class LiteralDensity(Algorithm[LiteralState]):
         bounds = self.bounds
         if not 0 < self.epsilon < bounds.largest_epsilon or not math.isfinite(self.epsilon):
             raise InvalidParameter(f"epsilon must be positive and finite for {bounds.name}, got epsilon={self.epsilon}")
-        if not 1 <= self.universe <= 1 << 40:
-            raise InvalidParameter(f"universe must be in 1..2**40, got universe={self.universe}")
+        checks.within(1, 1 << 40, universe=self.universe)
         if not 1 <= self.sampled <= self.universe:
             raise InvalidParameter(f"sample must be in 1..{self.universe}, got sample={self.sample}")
         if self.integer_noise and self._two_levels() is None:
@@ -222,8 +222,7 @@ def _claim(algorithm: LiteralDensity) -> Claim:
 
 def smallest_error(failure: Callable[[float], float], beta: float) -> float:
     """Return the smallest alpha in (0, 1) whose failure bound is at most ``beta``, or 1."""
-    if not 0 < beta < 1:
-        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+    checks.probability(beta=beta)
     low, high = 0.0, 1.0 - 1e-12
     if failure(high) > beta:
         return 1.0

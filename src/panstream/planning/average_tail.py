@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 
 __all__ = ["average_error_quantile", "average_error_tail"]
@@ -40,8 +41,7 @@ def average_error_quantile(
     beta: float, *, count: int, mean: float, draws: int, scale: float, bound: float = 1.0
 ) -> float:
     """Return the error that is exceeded with probability ``beta``."""
-    if not 0.0 < beta < 1.0:
-        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+    checks.probability(beta=beta)
 
     def tail(error: float) -> float:
         return average_error_tail(error, count=count, mean=mean, draws=draws, scale=scale, bound=bound)

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.psums import binary_levels, event_counter_memberships, segment_levels
 
@@ -164,8 +165,7 @@ def epsilon_for(bound: Callable[..., float], error: float, /, **parameters: Any)
 
     ``average_bound`` and ``variance_bound`` are not, and are inverted by bisection.
     """
-    if not error > 0:
-        raise InvalidParameter(f"error must be positive, got error={error}")
+    checks.positive(error=error)
     if bound not in (average_bound, variance_bound):
         return bound(1.0, **parameters) / error
     low, high = 1e-12, 1.0
@@ -208,14 +208,12 @@ def beta_for(bound: Callable[..., float], error: float, epsilon: float, /, **par
 
 
 def _log(beta: float) -> float:
-    if not 0.0 < beta < 1.0:
-        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+    checks.probability(beta=beta)
     return math.log(2.0 / beta)
 
 
 def _positive(epsilon: float) -> float:
-    if not epsilon > 0.0:
-        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    checks.positive(epsilon=epsilon)
     return epsilon
 
 

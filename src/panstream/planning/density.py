@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import normal_laplace_quantile
 from panstream.planning._tails import NoisyCount, UpperTail
@@ -51,8 +52,7 @@ def failure_probability(epsilon: float, alpha: float, m: int, universe: int, den
     """
     _check(epsilon=epsilon, alpha=alpha, m=m, universe=universe)
     if density is not None:
-        if not 0 <= density <= 1:
-            raise InvalidParameter(f"density must be in [0, 1], got density={density}")
+        checks.fraction(density=density)
         return _Deviation.at(epsilon, m, universe, round(density * universe), alpha).failure(alpha)
     return max(deviation.bound(alpha) for deviation in _scan(epsilon, m, universe, alpha))
 
@@ -298,13 +298,12 @@ def _check(
     beta: float | None = None,
     m: int | None = None,
 ) -> None:
-    if universe < 1:
-        raise InvalidParameter(f"universe must be at least 1, got universe={universe}")
+    checks.at_least(1, universe=universe)
     if epsilon is not None and not 0 < epsilon <= MAX_EPSILON:
         raise InvalidParameter(f"epsilon must be in (0, {MAX_EPSILON:g}], got epsilon={epsilon}")
-    if alpha is not None and not 0 < alpha < 1:
-        raise InvalidParameter(f"alpha must be in (0, 1), got alpha={alpha}")
-    if beta is not None and not 0 < beta < 1:
-        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
-    if m is not None and not 1 <= m <= universe:
-        raise InvalidParameter(f"m must be in 1..{universe}, got m={m}")
+    if alpha is not None:
+        checks.probability(alpha=alpha)
+    if beta is not None:
+        checks.probability(beta=beta)
+    if m is not None:
+        checks.within(1, universe, m=m)

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.planning._stored_values import (
     quantised_values,
@@ -69,8 +70,7 @@ class PublishedEstimator:
         0.083
         """
         self._check(epsilon, alpha)
-        if not m > 0:
-            raise InvalidParameter(f"m must be positive, got m={m}")
+        checks.positive(m=m)
         return _tight_beta(epsilon, alpha, m, self.contrast(epsilon))
 
     def sample_size(self, epsilon: float, alpha: float, beta: float) -> int:
@@ -95,13 +95,11 @@ class PublishedEstimator:
         if not 0 < epsilon < self.largest_epsilon or not math.isfinite(epsilon):
             limit = "positive" if math.isinf(self.largest_epsilon) else f"in (0, {self.largest_epsilon:g})"
             raise InvalidParameter(f"epsilon must be {limit} for {self.name}, got epsilon={epsilon}")
-        if not 0 < alpha < 1:
-            raise InvalidParameter(f"alpha must be in (0, 1), got alpha={alpha}")
+        checks.probability(alpha=alpha)
 
 
 def _check_beta(beta: float) -> None:
-    if not 0 < beta < 1:
-        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+    checks.probability(beta=beta)
 
 
 def _tight_beta(epsilon: float, alpha: float, m: float, contrast: float) -> float:
@@ -185,15 +183,13 @@ def ppds_capacity(epsilon: float, alpha: float, beta: float, universe: int, dens
 
 
 def _stored_share(epsilon: float, density: float) -> float:
-    if not 0 <= density <= 1:
-        raise InvalidParameter(f"density must be in [0, 1], got density={density}")
+    checks.fraction(density=density)
     gap = math.tanh(epsilon / 2)
     return 0.5 * (1 - gap) + gap * density
 
 
 def _check_universe(m: int, universe: int) -> None:
-    if not 1 <= m <= universe:
-        raise InvalidParameter(f"capacity must be in 1..{universe}, got capacity={m}")
+    checks.within(1, universe, capacity=m)
 
 
 def _bernoulli_loss(pair: Callable[[float], tuple[float, float]]) -> Callable[[float], float]:

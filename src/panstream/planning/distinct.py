@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from panstream import checks
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.merged import MergedBitmap
@@ -94,8 +95,7 @@ def merged_error(users: float, epsilon: float, sites: int, buckets: int = 4096, 
     >>> [round(merged_error(1_000_000, 2.0, sites), 3) for sites in (1, 2, 4, 8)]
     [0.017, 0.024, 0.04, 0.094]
     """
-    if sites < 1:
-        raise InvalidParameter(f"sites must be at least 1, got sites={sites}")
+    checks.at_least(1, sites=sites)
     if sites == 1:
         return bitmap_error(users, epsilon, buckets, levels=levels)
     site = Bitmap(epsilon=epsilon, buckets=buckets, levels=levels, expected=users)

@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
 from panstream.privacy.rounding import HAIR, down, grown, log_up, rest, up
@@ -217,8 +218,7 @@ def _best_state(
     moments: Callable[[float, float], LevelMoments],
 ) -> float:
     """Return the epsilon_state with the smallest error, if ``near`` says what kappa it leaves."""
-    if not epsilon > 0:
-        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    checks.positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf
 

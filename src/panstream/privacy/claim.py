@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
+from panstream import checks
 from panstream.durations import say_duration
 from panstream.errors import InvalidParameter
 
@@ -88,8 +89,7 @@ class Claim:
     event_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.epsilon >= 0:
-            raise InvalidParameter(f"epsilon must be at least 0, got epsilon={self.epsilon}")
+        checks.at_least(0, epsilon=self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
         if self.unit not in get_args(Unit):

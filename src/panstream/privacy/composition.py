@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import multiple, total
@@ -71,8 +72,7 @@ def per_holder(claims: Sequence[Claim]) -> Claim:
 
 def repeated(claim: Claim, times: int) -> Claim:
     """Compose a claim with itself: every loss is multiplied by ``times``."""
-    if times < 1:
-        raise InvalidParameter(f"times must be at least 1, got times={times}")
+    checks.at_least(1, times=times)
     return replace(
         claim,
         epsilon=multiple(claim.epsilon, times),
@@ -85,8 +85,7 @@ def repeated(claim: Claim, times: int) -> Claim:
 
 def group(claim: Claim, size: int) -> Claim:
     """Return the claim for groups of ``size`` units: epsilon·size, delta·(e**(size·eps)-1)/(e**eps-1)."""
-    if size < 1:
-        raise InvalidParameter(f"size must be at least 1, got size={size}")
+    checks.at_least(1, size=size)
     return replace(
         claim,
         epsilon=multiple(claim.epsilon, size),
@@ -112,8 +111,7 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
 
 def gaussian_rho(sensitivity: float, sigma: float) -> float:
     """Return the zCDP loss of (discrete) Gaussian noise: sensitivity²/(2·sigma²) for L2 sensitivity."""
-    if not sigma > 0:
-        raise InvalidParameter(f"sigma must be positive, got sigma={sigma}")
+    checks.positive(sigma=sigma)
     return sensitivity**2 / (2.0 * sigma**2)
 
 
@@ -136,8 +134,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the smallest epsilon at which rho-zCDP gives ``delta``."""
-    if not 0.0 < delta < 1.0:
-        raise InvalidParameter(f"delta must be in (0, 1), got delta={delta}")
+    checks.probability(delta=delta)
     if rho == 0.0:
         return 0.0
     low, high = 0.0, rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # Bun, Steinke 2016, Proposition 1.3
@@ -155,10 +152,8 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     >>> round(rho, 6), zcdp_delta(rho, 1.0) <= 1e-9
     (0.014973, True)
     """
-    if not epsilon > 0:
-        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
-    if not 0.0 < delta < 1.0:
-        raise InvalidParameter(f"delta must be in (0, 1), got delta={delta}")
+    checks.positive(epsilon=epsilon)
+    checks.probability(delta=delta)
     if math.isinf(epsilon):
         return math.inf
     low, high = 0.0, epsilon

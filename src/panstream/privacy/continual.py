@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from panstream.errors import InvalidParameter
+from panstream import checks
 from panstream.privacy.rounding import share
 
 __all__ = ["bernstein_sensitivity", "moment_sensitivity", "tree_kappa", "tree_loss"]
@@ -29,10 +29,8 @@ def tree_loss(kappa: float, levels: int, sensitivity: int = 1, contributions: in
 
 def tree_kappa(epsilon: float, levels: int, sensitivity: int = 1, contributions: int = 1) -> Fraction | float:
     """Return the decay rate whose joint loss is ``epsilon``, exactly: the inverse of ``tree_loss``."""
-    if not epsilon > 0:
-        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
-    if contributions < 1:
-        raise InvalidParameter(f"contributions must be at least 1, got contributions={contributions}")
+    checks.positive(epsilon=epsilon)
+    checks.at_least(1, contributions=contributions)
     return share(epsilon, levels * sensitivity * contributions)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.rounding import share
 
@@ -37,8 +38,7 @@ def psum_loss(kappa: float, memberships: int, sensitivity: float = 1.0) -> float
 
 def psum_kappa(epsilon: float, memberships: int, sensitivity: float = 1.0) -> Fraction | float:
     """Return the decay rate whose joint loss is ``epsilon``, exactly: the inverse of ``psum_loss``."""
-    if not epsilon > 0:
-        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    checks.positive(epsilon=epsilon)
     return share(epsilon, memberships) / Fraction(sensitivity)
 
 

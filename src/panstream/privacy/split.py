@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from panstream.errors import InvalidParameter
+from panstream import checks
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
 
 __all__ = ["density_split", "laplace_variance", "minimise"]
@@ -47,8 +47,7 @@ def density_split(epsilon: float, cells: int, releases: int = 1, announced: int 
     >>> round(state, 4), round(kappa, 4)
     (0.8495, 0.2085)
     """
-    if not epsilon > 0:
-        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    checks.positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf, math.inf
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 
 __all__ = [
@@ -117,8 +118,7 @@ def residual_sensitivity(records: int) -> Fraction:
 
 
 def _records(records: int) -> int:
-    if records < 1:
-        raise InvalidParameter(f"records must be at least 1, got records={records}")
+    checks.at_least(1, records=records)
     return records
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from panstream.errors import InvalidParameter
+from panstream import checks
 from panstream.privacy.claim import Adjacency
 from panstream.privacy.joint import modular_loss
 from panstream.privacy.rounding import down, rest
@@ -115,8 +115,7 @@ def profile_split(epsilon: float, cells: int, prime: int, *, releases: int = 1) 
 
 
 def _split(epsilon: float, shares: int, variance: Callable[[float, float], float]) -> tuple[float, float]:
-    if not epsilon > 0:
-        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    checks.positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf, math.inf
 

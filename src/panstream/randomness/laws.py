@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 
 __all__ = [
@@ -38,8 +39,7 @@ class Coin:
     threshold: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.threshold <= 1 << COIN_BITS:
-            raise InvalidParameter(f"threshold must be in 0..2**64, got threshold={self.threshold}")
+        checks.within(0, 1 << COIN_BITS, threshold=self.threshold)
 
     @classmethod
     def at_most(cls, probability: float | Fraction) -> Coin:
@@ -73,8 +73,7 @@ def symmetric_pair(epsilon: float) -> tuple[Coin, Coin]:
     >>> present.probability / absent.probability <= exp_fraction(Fraction(1))
     True
     """
-    if not epsilon > 0:
-        raise InvalidParameter(f"epsilon must be positive, got epsilon={epsilon}")
+    checks.positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return Coin(0), Coin(1 << COIN_BITS)
     growth = _CONTEXT.exp(Decimal(min(epsilon, 200.0)))  # beyond 45 every p1 rounds to the same coin
@@ -96,8 +95,7 @@ class DiscreteLaplace:
     @classmethod
     def at_most(cls, kappa: float | Fraction) -> DiscreteLaplace:
         """Return the law with the largest representable decay rate not above ``kappa`` (never less noise)."""
-        if not kappa > 0:
-            raise InvalidParameter(f"kappa must be positive, got kappa={kappa}")
+        checks.positive(kappa=kappa)
         if isinstance(kappa, float) and math.isinf(kappa):
             return cls(None)
         numerator = math.floor(Fraction(kappa) * (1 << LAPLACE_BITS))
@@ -138,8 +136,7 @@ class DiscreteGaussian:
     @classmethod
     def at_least(cls, sigma: float | Fraction) -> DiscreteGaussian:
         """Return the law with the smallest representable sigma not below ``sigma`` (never less noise)."""
-        if not sigma >= 0:
-            raise InvalidParameter(f"sigma must be at least 0, got sigma={sigma}")
+        checks.at_least(0, sigma=sigma)
         if sigma == 0:
             return cls(None)
         if isinstance(sigma, float) and math.isinf(sigma):
@@ -182,8 +179,7 @@ class Preference:
     @classmethod
     def at_most(cls, rate: float | Fraction) -> Preference:
         """Return the preference with the largest representable rate not above ``rate`` (never more revealing)."""
-        if not rate >= 0:
-            raise InvalidParameter(f"rate must be at least 0, got rate={rate}")
+        checks.at_least(0, rate=rate)
         if isinstance(rate, float) and math.isinf(rate):
             return cls(None)
         return cls(min(math.floor(Fraction(rate) * (1 << RATE_BITS)), 1 << 62))

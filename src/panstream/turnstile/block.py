@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.turnstile import counter_split
@@ -62,8 +63,7 @@ class BlockCounter(ModularCounter):
     largest: int = 1 << 40
 
     def _check(self) -> None:
-        if self.crop < 1:
-            raise InvalidParameter(f"crop must be at least 1, got crop={self.crop}")
+        checks.at_least(1, crop=self.crop)
         if not 1 <= self.largest <= MAX_MODULUS // 4 or self.crop > MAX_MODULUS // 4:
             raise InvalidParameter(f"largest and crop must be in 1..2**60, got largest={self.largest}")
         self.placement.check_inverted()

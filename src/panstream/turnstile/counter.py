@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import Items, integers
 from panstream.codec import FieldLayout, noised, public
@@ -112,12 +113,9 @@ class ModularCounter(Algorithm[CounterState]):
     key: int = 0
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise InvalidParameter(f"epsilon must be positive, got epsilon={self.epsilon}")
-        if not 1 <= self.max_weight <= _MAX_WEIGHT:
-            raise InvalidParameter(f"max_weight must be in 1..2**61 - 1, got max_weight={self.max_weight}")
-        if self.releases < 1:
-            raise InvalidParameter(f"releases must be at least 1, got releases={self.releases}")
+        checks.positive(epsilon=self.epsilon)
+        checks.within(1, _MAX_WEIGHT, max_weight=self.max_weight)
+        checks.at_least(1, releases=self.releases)
         if self.adjacency not in ("add-remove", "replace"):
             raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
         self.placement.check()

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.turnstile import counter_split
@@ -99,15 +100,13 @@ class HeavyHitterCount(ModularCounter):
         return {**super(HeavyHitterCount, cls).stored(parameters), **old}
 
     def _check(self) -> None:
-        if not 1 <= self.threshold <= MAX_MODULUS // 8:
-            raise InvalidParameter(f"threshold must be in 1..2**59, got threshold={self.threshold}")
+        checks.within(1, MAX_MODULUS // 8, threshold=self.threshold)
         if self.steps is None:
             chosen = self.threshold if self.threshold <= _EXACT_UP_TO else _BRACKET_STEPS
             object.__setattr__(self, "steps", chosen)
         if not 1 <= self._steps <= min(64, self.threshold):
             raise InvalidParameter(f"steps must be in 1..{min(64, self.threshold)}, got steps={self.steps}")
-        if not 1 <= self.largest <= MAX_MODULUS // 8:
-            raise InvalidParameter(f"largest must be in 1..2**59, got largest={self.largest}")
+        checks.within(1, MAX_MODULUS // 8, largest=self.largest)
         if self.least is not None and self.least > 0:
             raise InvalidParameter(f"least must be 0 or below, got least={self.least}")
         if self.readings > _MAX_READINGS:
@@ -115,8 +114,8 @@ class HeavyHitterCount(ModularCounter):
                 f"least={self.least} would take {self.readings} readings of every counter, and {_MAX_READINGS} are the most: "
                 "give fewer steps, or use ProfileSketch"
             )
-        if self.total_weight is not None and self.total_weight < 1:
-            raise InvalidParameter(f"total_weight must be at least 1, got total_weight={self.total_weight}")
+        if self.total_weight is not None:
+            checks.at_least(1, total_weight=self.total_weight)
         if self.levels != 1:
             raise InvalidParameter(f"levels must be 1: hashing to levels would thin out the heavy, got {self.levels}")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from panstream.errors import InvalidParameter
+from panstream import checks
 from panstream.estimate import Estimate, normal_laplace_quantile
 from panstream.privacy.claim import Claim
 
@@ -67,8 +67,7 @@ class Linear:
 
 def check_beta(beta: float) -> None:
     """Raise InvalidParameter unless ``beta`` is a probability between 0 and 1."""
-    if not 0 < beta < 1:
-        raise InvalidParameter(f"beta must be in (0, 1), got beta={beta}")
+    checks.probability(beta=beta)
 
 
 def sampling_factor(sampled: int, population: int) -> float:

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.turnstile import profile_split
@@ -65,8 +66,7 @@ class ProfileSketch(ModularCounter):
     signed: bool = True
 
     def _check(self) -> None:
-        if not 1 <= self.largest <= _MAX_LARGEST:
-            raise InvalidParameter(f"largest must be in 1..{_MAX_LARGEST}, got largest={self.largest}")
+        checks.within(1, _MAX_LARGEST, largest=self.largest)
         if self.levels != 1:
             raise InvalidParameter(f"levels must be 1, got levels={self.levels}")
 

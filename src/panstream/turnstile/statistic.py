@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
 
 __all__ = ["DISTINCT", "Statistic", "cropped_moment", "heavy_hitters", "incidence"]
@@ -49,8 +50,7 @@ def cropped_moment(order: float, crop: int) -> Statistic:
 
 def heavy_hitters(threshold: int) -> Statistic:
     """Return the number of users with a net weight of at least ``threshold``, exactly (no grey zone)."""
-    if threshold < 1:
-        raise InvalidParameter(f"threshold must be at least 1, got threshold={threshold}")
+    checks.at_least(1, threshold=threshold)
     return Statistic(f"users with net >= {threshold}", lambda a: a >= threshold)
 
 

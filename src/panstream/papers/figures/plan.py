@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import InvalidParameter
+from panstream import checks
 
 __all__ = [
     "CLAIMED",
@@ -43,12 +43,10 @@ class FigureOptions:
     repetitions: int | None = None
 
     def __post_init__(self) -> None:
-        if self.universe < 100:
-            raise InvalidParameter(f"universe must be at least 100, got universe={self.universe}")
-        if self.length < 1:
-            raise InvalidParameter(f"length must be at least 1, got length={self.length}")
-        if self.repetitions is not None and self.repetitions < 2:
-            raise InvalidParameter(f"repetitions must be at least 2, got repetitions={self.repetitions}")
+        checks.at_least(100, universe=self.universe)
+        checks.at_least(1, length=self.length)
+        if self.repetitions is not None:
+            checks.at_least(2, repetitions=self.repetitions)
 
     def runs(self, papers: int) -> int:
         """Return how often an experiment is repeated that the paper repeats ``papers`` times."""

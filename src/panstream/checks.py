@@ -1,0 +1,65 @@
+"""Rules that public parameters must keep: one for every kind, so that all of them say the same words.
+
+A rule names the parameter, itself and the value, which is public.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from panstream.errors import InvalidParameter
+
+__all__ = ["at_least", "fraction", "positive", "probability", "within"]
+
+
+def positive(**values: float | Fraction) -> None:
+    """Refuse what is not above 0; infinity is, and stands for no noise at all.
+
+    >>> positive(epsilon=-1.0)
+    Traceback (most recent call last):
+    panstream.errors.InvalidParameter: epsilon must be positive, got epsilon=-1.0
+    """
+    for name, value in values.items():
+        if not value > 0:
+            raise InvalidParameter(f"{name} must be positive, got {name}={value}")
+
+
+def at_least(least: float, **values: float | Fraction) -> None:
+    """Refuse what is below ``least``."""
+    for name, value in values.items():
+        if not value >= least:
+            raise InvalidParameter(f"{name} must be at least {least}, got {name}={value}")
+
+
+def within(low: int, high: int, **values: int) -> None:
+    """Refuse what is not one of the whole numbers from ``low`` to ``high``.
+
+    >>> within(1, 2**62, horizon=0)
+    Traceback (most recent call last):
+    panstream.errors.InvalidParameter: horizon must be in 1..2**62, got horizon=0
+    """
+    for name, value in values.items():
+        if not low <= value <= high:
+            raise InvalidParameter(f"{name} must be in {low}..{_said(high)}, got {name}={value}")
+
+
+def probability(**values: float) -> None:
+    """Refuse what is not strictly between 0 and 1."""
+    for name, value in values.items():
+        if not 0 < value < 1:
+            raise InvalidParameter(f"{name} must be in (0, 1), got {name}={value}")
+
+
+def fraction(**values: float) -> None:
+    """Refuse what is not from 0 to 1, both included."""
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise InvalidParameter(f"{name} must be in [0, 1], got {name}={value}")
+
+
+def _said(number: int) -> str:
+    """Return a large power of two, or one less, as one writes it."""
+    power = number.bit_length()
+    if number >= 1 << 20 and number == 1 << (power - 1):
+        return f"2**{power - 1}"
+    return f"2**{power} - 1" if number >= 1 << 20 and number == (1 << power) - 1 else str(number)
