@@ -25,8 +25,8 @@ from panstream.engine.plan import needed_columns
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import feed
 from panstream.engine.select import Selector
+from panstream.server.access import Gate, Limits
 from panstream.server.bodies import Body, parse
-from panstream.server.limits import Gate, Limits
 
 GOOD = {
     "int": "5",

@@ -31,7 +31,7 @@ import numpy as np
 from verdicts import verdict
 
 from panstream.drill.certificate import write_certificate
-from panstream.server.tokens import create_token
+from panstream.server.access import create_token
 from server import witness
 
 CONFIG = """

@@ -251,7 +251,7 @@ def check(body: memoryview, kind: str) -> str:
     from panstream.errors import FeedError
     from panstream.hashing import derive
     from panstream.hashing.items import hash_items
-    from panstream.server.arrow_body import read_arrow
+    from panstream.server.bodies import read_arrow
     from panstream.server.refusals import Refusal
 
     schema = RowSchema(columns={"u": "string", "x": kind}, user="u")

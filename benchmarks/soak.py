@@ -73,7 +73,8 @@ def serve(folder: Path) -> None:
 
     module.Engine = partial(Engine, zero_noise=True)  # type: ignore[assignment,misc]
     settings = module.Settings(port=0, tokens=folder / "tokens")
-    module.serve(load_config(folder / "panstream.toml"), settings, started=lambda address: print(address, flush=True))
+    config = load_config(folder / "panstream.toml")
+    module.make_server(config, settings, started=lambda address: print(address, flush=True)).run_until_stopped()
 
 
 class Server:
@@ -302,7 +303,7 @@ def check(load: Load) -> None:
 
 def soak(folder: Path, minutes: float, life: float, pace: float, steady: float) -> int:
     """Run the whole thing; return the number of problems."""
-    from panstream.server.tokens import create_token
+    from panstream.server.access import create_token
 
     (folder / "panstream.toml").write_text(CONFIG)
     token = create_token(folder / "tokens", "soak", ["ingest", "read", "admin"])

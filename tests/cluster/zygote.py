@@ -115,11 +115,12 @@ def served(directory: Path) -> object:
 
 
 def front(address: str, directory: str) -> None:
-    from panstream.server.serve import Settings, serve
+    from panstream.server.serve import Settings, make_server
 
     stream = served(Path(directory))
     with session.engines(stream, address=address, workers=1, shards=2, zero_noise=True) as engine:  # type: ignore[arg-type]
-        serve(stream, Settings(port=0), started=lambda at: say(f"serving {at}"), engine=engine)  # type: ignore[arg-type]
+        server = make_server(stream, Settings(port=0), started=lambda at: say(f"serving {at}"), engine=engine)  # type: ignore[arg-type]
+        server.run_until_stopped()
 
 
 ROLES = {"scheduler": scheduler, "worker": worker, "load": load, "front": front}

@@ -4,7 +4,9 @@ import re
 import runpy
 from pathlib import Path
 
-from panstream.server.openapi import CODES, SCOPES, describe
+from panstream.server.access import SCOPES
+from panstream.server.openapi import describe
+from panstream.server.refusals import CODES
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 

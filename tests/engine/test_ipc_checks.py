@@ -14,7 +14,7 @@ from panstream.engine.feeds import FileFeed
 from panstream.engine.feeds.ipc_checks import MOST_UNPACKED, CheckedStream, check_file
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
-from panstream.server.arrow_body import read_arrow
+from panstream.server.bodies import read_arrow
 
 SCHEMA = RowSchema(columns={"n": "int"})
 WORDS = RowSchema(columns={"w": "string"})

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from panstream.engine.config import Config, load_config
-from panstream.server.limits import Limits
+from panstream.server.access import Limits
 from panstream.server.serve import Settings, make_server
 
 CSV, LINES, ARROW = "text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 
 from panstream.drill.certificate import write_certificate
+from panstream.server.access import Gate, Limits, create_token
 from panstream.server.bodies import Body
 from panstream.server.door import Door
-from panstream.server.jobs import Job
-from panstream.server.limits import Gate, Limits
+from panstream.server.jobs import Job, _Turns
 from panstream.server.refusals import Refusal
-from panstream.server.tokens import create_token
-from panstream.server.turns import Turns
 from server.server_live import EVENTS, LINES, Live, lines, served, write_config
 
 
@@ -137,7 +135,7 @@ def test_a_token_holds_half_of_what_others_leave() -> None:
 
 
 def test_tokens_take_turns() -> None:
-    turns, gate = Turns(), Gate(Limits())
+    turns, gate = _Turns(), Gate(Limits())
     for token, count in (("flood", 5), ("one", 2), ("other", 1)):
         for number in range(count):
             turns.put(

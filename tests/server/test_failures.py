@@ -20,8 +20,8 @@ from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError
-from panstream.server import applying, parsing, worker
-from panstream.server.limits import Limits
+from panstream.server import applying, jobs, worker
+from panstream.server.access import Limits
 from panstream.server.refusals import Refusal
 from panstream.server.serve import Settings, make_server
 from panstream.store.snapshot import SnapshotStore
@@ -53,7 +53,7 @@ def together(
         held.set()
         assert go_on.wait(30)
 
-    job = worker.Job(hold, lambda result, refusal: None)
+    job = jobs.Job(call=hold)
     queue.put(job)
     assert held.wait(30)
     meanwhile()
@@ -96,7 +96,7 @@ def test_a_join_beyond_what_offsets_hold_is_not_tried(tmp_path: Path, monkeypatc
     def refuse(batches: Any) -> Any:
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")
 
-    monkeypatch.setattr(applying, "join", refuse)
+    monkeypatch.setattr(applying, "_join", refuse)
     with served(write_config(tmp_path)) as server:
         answers = together(server, [(lines(3), LINES), (lines(4), LINES)])
         assert [answer.status for answer in answers] == [200, 200]
@@ -130,7 +130,7 @@ def test_words_that_stand_once_and_are_used_often_are_not_written_out(
     few = table.slice(0, 100)
     with served(write_config(tmp_path), Limits(unpacked=8 << 20)) as server:
         with monkeypatch.context() as patch:
-            patch.setattr("panstream.server.arrow_body.from_arrow", None)  # not reached
+            patch.setattr("panstream.server.bodies.from_arrow", None)  # not reached
             assert server.post(stream(table), ARROW).code == "too_large"
         assert server.post(stream(few), ARROW).status == 200
         assert server.rows() == 100
@@ -153,14 +153,14 @@ Plant = Callable[[pytest.MonkeyPatch, type[BaseException]], None]
 
 
 def in_join(patch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
-    real = applying.join
+    real = applying._join
 
     def join(batches: Any) -> Any:
         if any(map(marked, batches)):
             raise error
         return real(batches)
 
-    patch.setattr(applying, "join", join)
+    patch.setattr(applying, "_join", join)
     in_select(patch, error)
 
 
@@ -196,14 +196,14 @@ def in_apply(patch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
 
 
 def in_parse(patch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
-    real = parsing.parse
+    real = jobs.parse
 
     def parse(body: Any, *rest: Any) -> Any:
         if MARK.encode() in bytes(body.data[: body.size]):
             raise error
         return real(body, *rest)
 
-    patch.setattr(parsing, "parse", parse)
+    patch.setattr(jobs, "parse", parse)
 
 
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, pa.ArrowInvalid], ids=lambda error: error.__name__)
@@ -352,6 +352,6 @@ def test_a_state_in_memory_alone_is_not_started_anew(tmp_path: Path, monkeypatch
 
 
 def test_refusals_name_no_value() -> None:
-    refusal = parsing.failure(ValueError("user-12345"), "a body could not be read")
+    refusal = jobs.failure(ValueError("user-12345"), "a body could not be read")
     assert isinstance(refusal, Refusal)
     assert "12345" not in refusal.message

@@ -24,7 +24,7 @@ from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 from panstream.hashing import derive
 from panstream.hashing.items import hash_items
-from panstream.server.arrow_body import read_arrow
+from panstream.server.bodies import read_arrow
 for name, body in json.load(sys.stdin).items():
     for user in ("x", None):
         print(name, end=": ", flush=True)

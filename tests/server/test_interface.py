@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from panstream.server.openapi import CODES, describe
+from panstream.server.openapi import describe
+from panstream.server.refusals import CODES
 from server.server_live import ARROW, CSV, LINES, Live, arrow, csv, lines, served, write_config
 
 
@@ -183,7 +184,7 @@ def test_every_code_is_described() -> None:
 
 
 def test_a_clock_that_jumped_shows_in_the_health() -> None:
-    from panstream.server.views import health
+    from panstream.server.app import _health as health
 
     asked = [(False, False, False), (False, False, True), (False, True, True), (True, True, True)]
     told = [health(failed=f, stopping=s, waiting=w)["status"] for f, s, w in asked]

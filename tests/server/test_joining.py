@@ -11,9 +11,10 @@ import pytest
 from panstream.engine.engine import Engine
 from panstream.engine.producers import Sender
 from panstream.engine.rows import Rows
+from panstream.server.access import Gate, Limits
+from panstream.server.applying import _join, _joinable
 from panstream.server.bodies import Body
-from panstream.server.joining import join, joinable
-from panstream.server.limits import Gate, Limits
+from panstream.server.jobs import Job
 from panstream.server.refusals import Refusal
 from panstream.server.worker import Worker
 from server.server_live import EXACT, arrow, lines, write_config
@@ -79,9 +80,9 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
             body.data[: len(data)], body.size = data, len(data)
             told: asyncio.Future[Any] = loop.create_future()
             sender = None if producer is None else ids[producer]
-            worker.take_soon(
-                body, sender, sequence, lambda result, refusal, told=told: told.set_result(outcome(result, refusal))
-            )
+            job = Job(body, sender, sequence)
+            job.tell = lambda result, refusal, told=told: told.set_result(outcome(result, refusal))  # type: ignore[misc]
+            worker.submit(job)
             waiting.append(told)
             if not together:
                 await told
@@ -137,13 +138,13 @@ def test_only_alike_batches_are_joined() -> None:
     words = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["x"]})
     codes = pa.RecordBatch.from_arrays([words.column(0), words.column(1).dictionary_encode()], ["user", "region"])
     kinds = [Rows(columns=each) for each in (words, words, codes)]
-    assert joinable(kinds) == 2
-    assert joinable(kinds[2:]) == 1
+    assert _joinable(kinds) == 2
+    assert _joinable(kinds[2:]) == 1
     long = Rows(columns=pa.RecordBatch.from_pydict({"user": range(200_000)}))
-    assert joinable([long, long]) == 1
+    assert _joinable([long, long]) == 1
 
 
 def test_dictionaries_are_joined_by_their_words() -> None:
     one, two = (pa.array(words).dictionary_encode() for words in (["x", "y"], ["z", "x", None]))
     batches = [Rows(columns=pa.RecordBatch.from_arrays([each], ["a"])) for each in (one, two)]
-    assert join(batches).columns.column(0).to_pylist() == ["x", "y", "z", "x", None]
+    assert _join(batches).columns.column(0).to_pylist() == ["x", "y", "z", "x", None]

@@ -9,17 +9,17 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from panstream.server.bodies import Body, announced
-from panstream.server.desk import Desk, Passage
-from panstream.server.limits import Gate, Limits, Use
-from panstream.server.protocol import protocol_with
+from panstream.server.access import Gate, Limits, Use
+from panstream.server.bodies import Body
+from panstream.server.jobs import FastPath, Job
+from panstream.server.protocol import Protocol, Shared
 
 KEEP = 5.0
 PATIENT = Limits(head_time=1000.0, body_time=1000.0, body_rate=0.01)
-FIRST = b"POST /short HTTP/1.1\r\n"
+FIRST = b"POST /fast HTTP/1.1\r\n"
 REQUESTS = {
     "get": b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n",
-    "short": FIRST + b"Host: a\r\nContent-Length: 3\r\n\r\nabc",
+    "fast": FIRST + b"Host: a\r\nContent-Length: 3\r\n\r\nabc",
     "chunked": b"POST /long HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 }
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -71,21 +71,21 @@ class Wire(asyncio.Transport):
         return
 
 
-class HeldDesk(Desk):
-    """Takes every request by the short way, and answers when told."""
+class HeldPath(FastPath):
+    """Takes every request on the fast path, and answers when told."""
 
     def __init__(self, held: list[Callable[[], None]]) -> None:
         self.first, self._held = FIRST, held
 
-    def admit(self, headers: Any) -> Any:
+    def _admitted(self, headers: Any) -> Job:
         body = Body(Gate(Limits()), "json", "identity", expected=int(headers["content-length"]))
         body.make_room(3)
-        return Passage(body, None, 0, Use(0.0, 0.0))
+        return Job(body, use=Use(0.0, 0.0))
 
-    def abandon(self, passage: Any) -> None:
+    def abandon(self, job: Job) -> None:
         return
 
-    def take(self, passage: Any, tell: Callable[[bytes, bool], None]) -> None:
+    def submit(self, job: Job, tell: Callable[[bytes, bool], None]) -> None:
         self._held.append(lambda: tell(ANSWER, True))
 
 
@@ -104,12 +104,11 @@ class Connection:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
             await send({"type": "http.response.body", "body": b"ok"})
 
-        kind = protocol_with(limits, HeldDesk(self.held))
         config = uvicorn.Config(
-            app, http=kind, ws="none", lifespan="off", log_config=None, timeout_keep_alive=int(KEEP)
+            app, http=Protocol, ws="none", lifespan="off", log_config=None, timeout_keep_alive=int(KEEP)
         )
         config.load()
-        self.protocol: Any = kind(config, ServerState(), {}, _loop=loop)
+        self.protocol: Any = Protocol(config, ServerState(), loop, Shared(limits, HeldPath(self.held)))
         self.protocol.connection_made(self.wire)
 
     def send(self, data: bytes) -> None:
@@ -159,7 +158,7 @@ def test_busy_connections_are_kept_and_idle_ones_closed(loop: Clockwork, kinds: 
     assert connection.wire.closed
 
 
-@pytest.mark.parametrize("kind", ["short", "chunked"])
+@pytest.mark.parametrize("kind", ["fast", "chunked"])
 def test_a_body_that_comes_slowly_is_waited_for(loop: Clockwork, kind: str) -> None:
     connection = Connection(loop)
     connection.send(REQUESTS["get"])
@@ -192,7 +191,7 @@ def test_a_body_must_come_at_some_rate(loop: Clockwork) -> None:
 
 def test_memory_for_a_body_is_set_aside_as_it_comes() -> None:
     gate = Gate(Limits())
-    body = announced({"content-type": "text/csv", "content-length": str(16 << 20)}, gate, "token")
+    body = Body.announced({"content-type": "text/csv", "content-length": str(16 << 20)}, gate, "token")
     held = [gate._memory]
     while body.size < body.expected:
         body.size += min(len(body.free()), 100_000)

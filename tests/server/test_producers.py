@@ -11,8 +11,7 @@ from panstream.engine.producers import ROUND, WINDOW, Sender
 from panstream.engine.rows import Rows
 from panstream.engine.select import Selector
 from panstream.errors import ProducerRefused
-from panstream.server.limits import Limits
-from panstream.server.tokens import create_token
+from panstream.server.access import Limits, create_token
 from server.server_live import ARROW, LINES, Live, arrow, lines, served, write_config
 
 

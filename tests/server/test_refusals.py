@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.server.limits import Limits
+from panstream.server.access import Limits, Tokens, create_token
 from panstream.server.serve import Settings, make_server
-from panstream.server.tokens import Tokens, create_token
 from server.server_live import ARROW, CSV, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 LIMITS = Limits(body=200_000, unpacked=400_000, rows=5_000, head=4_000, head_time=0.3, body_time=0.5)
@@ -321,5 +320,5 @@ def test_a_token_is_added_to_whatever_an_editor_left(tmp_path: Path, before: str
     token = create_token(file, "door", ["ingest"])
     found = Tokens.load(file)
     assert [holder.name for _, holder in found.hashes] == (["gate"] if "gate" in before else []) + ["door"]
-    assert found.holder(token) is not None
+    assert found.grant(token) is not None
     assert file.read_bytes().startswith(before.encode())

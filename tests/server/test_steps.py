@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from panstream.engine.engine import Engine
-from panstream.server import metrics, views
+from panstream.server.access import Gate, Limits
+from panstream.server.app import _queries
 from panstream.server.bodies import Body
-from panstream.server.jobs import NOBODY
-from panstream.server.limits import Gate, Limits
+from panstream.server.jobs import Job
+from panstream.server.service import metrics
 from panstream.server.worker import Worker
 from panstream.store.snapshot import SnapshotStore
 from server.server_live import arrow, lines, write_config
@@ -117,7 +118,7 @@ def seen_after(
                 body = Body(gate, kind, "identity")
                 body.make_room(len(data))
                 body.data[: len(data)], body.size = data, len(data)
-                worker.take_soon(body, None, 0, lambda result, refusal, told=told: told.append(refusal or result))
+                worker.submit(Job(body, tell=lambda result, refusal, told=told: told.append(refusal or result)))
             for _ in range(3000):
                 if len(worker._held) + len(told) == len(posts):
                     break
@@ -127,12 +128,12 @@ def seen_after(
             clock[0] += 1.0
             pace.over.clear()
             pace.due = True
-            worker._jobs.put(NOBODY)  # wakes it
+            worker._jobs.put(Job(call=lambda engine: None))  # wakes it
             assert await asyncio.to_thread(pace.over.wait, 30)
             await asyncio.sleep(0)
             assert len(told) == len(posts)
-            shown.append((await worker.call(lambda engine: metrics.exposition(engine, worker))).decode())
-            shown.append(json.dumps(await worker.call(views.queries)))
+            shown.append((await worker.call(lambda engine: metrics(engine, failed=worker.failed))).decode())
+            shown.append(json.dumps(await worker.call(_queries)))
         log = await worker.call(lambda engine: [(r.query, r.number, r.time) for r in engine.log.history()])
         generation = worker.engine._store.generation  # type: ignore[union-attr]
         assert gate._memory == 0
@@ -176,7 +177,7 @@ def test_as_they_come_the_number_of_batches_shows_and_is_said(tmp_path: Path, mo
             body = Body(Gate(Limits()), "json", "identity")
             body.make_room(100)
             body.data[:100], body.size = lines(1).ljust(100), 100
-            await worker.take(body, None, 0)
+            await worker.take(Job(body))
         public = worker.engine.plans[0].claim.public
         await worker.stop()
         return tuple(public)

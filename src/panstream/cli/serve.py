@@ -59,9 +59,8 @@ def serve(
         harden()
     with outcome():
         from panstream.engine.config import load_config
-        from panstream.server.limits import Limits
-        from panstream.server.serve import Settings
-        from panstream.server.serve import serve as run
+        from panstream.server.access import Limits
+        from panstream.server.serve import Settings, make_server
 
         loaded = load_config(config)
         if no_hardening:
@@ -90,7 +89,8 @@ def serve(
 
         key = operator_key(key_file)
         if cluster is None and workers is None:
-            run(loaded, settings, operator_key=key, started=started, accept_time=accept_time)
+            server = make_server(loaded, settings, operator_key=key, started=started, accept_time=accept_time)
+            server.run_until_stopped()
             return
         from panstream.cluster.session import engines
 
@@ -102,7 +102,7 @@ def serve(
             accept_time=accept_time,
             tell=lambda text: typer.echo(text, err=True),
         ) as engine:
-            run(loaded, settings, started=started, engine=engine)
+            make_server(loaded, settings, started=started, engine=engine).run_until_stopped()
 
 
 def token(
@@ -112,6 +112,6 @@ def token(
 ) -> None:
     """Make a token and print it once; FILE keeps only its hash."""
     with outcome():
-        from panstream.server.tokens import create_token
+        from panstream.server.access import create_token
 
         typer.echo(create_token(file, name, scope))

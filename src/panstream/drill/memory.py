@@ -32,7 +32,7 @@ from panstream.drill.certificate import write_certificate
 from panstream.drill.traffic import ACCEPTED, Peer, body, ways
 from panstream.errors import PanstreamError
 from panstream.hashing import cells_of_strings, hash_strings
-from panstream.server.tokens import create_token
+from panstream.server.access import create_token
 from panstream.testing.memory import Report, make_needles, scan
 
 __all__ = ["DrillReport", "drill"]

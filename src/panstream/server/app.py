@@ -1,7 +1,13 @@
-"""The application: routes, and what is done before and after every one of them."""
+"""The application: routes, what is done before and after every one of them, and what each answers.
+
+Everything in an answer is public: it is what the engine publishes, in JSON.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import math
 import re
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -13,6 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from panstream import __version__
+from panstream.engine.engine import Engine
+from panstream.engine.fate import Refreshed, fate
+from panstream.engine.plan import QueryPlan
 from panstream.errors import (
     BudgetExhausted,
     ConfigError,
@@ -21,16 +31,12 @@ from panstream.errors import (
     PanstreamError,
     ProducerRefused,
 )
-from panstream.server import metrics, views
-from panstream.server.access import Access
+from panstream.server.access import Access, Gate
 from panstream.server.bodies import receive
-from panstream.server.feed import event
-from panstream.server.intake import origin, outcome
-from panstream.server.limits import Gate
+from panstream.server.jobs import Job, origin
 from panstream.server.openapi import describe
-from panstream.server.refusals import Refusal, json_response, refuse
-from panstream.server.service import Service
-from panstream.server.small_bodies import read_announcement
+from panstream.server.refusals import Refusal, to_json
+from panstream.server.service import Service, event, metrics, release_json, series_of
 
 __all__ = ["application"]
 
@@ -40,7 +46,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Handler = Callable[[Request], Awaitable[Response]]
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_LONGEST = 1_000  # bytes of the one small JSON body
 _STATUS_CODES = {404: "not_found", 405: "method_not_allowed"}
+_ERROR_CODES = {BudgetExhausted: "budget_exhausted", InvalidParameter: "bad_request", NotSupported: "conflict"}
 
 
 def application(service: Service, access: Access, gate: Gate, pages: Sequence[BaseRoute]) -> Any:
@@ -49,9 +58,9 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
     def route(path: str, **handlers: tuple[str | None, Handler]) -> Route:
         async def endpoint(request: Request) -> Response:
             scope, handler = handlers["GET" if request.method == "HEAD" else request.method]
-            holder = access.check(request.headers, scope)
-            request.state.holder = holder.name
-            with gate.request(holder.name):
+            grant = access.check(request.headers, scope)
+            request.state.token = grant.name
+            with gate.request(grant.name):
                 return await handler(request)
 
         return Route(path, endpoint, methods=list(handlers))
@@ -76,7 +85,7 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
         route("/openapi.json", GET=(None, calls.description)),
         *pages,
     ]
-    handlers: Any = {HTTPException: _http_error, Refusal: _refused, PanstreamError: _failed, Exception: _internal}
+    handlers: Any = dict.fromkeys((HTTPException, Refusal, PanstreamError, Exception), _refuse)
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return _Outermost(app)
@@ -93,45 +102,46 @@ class _Calls:
         if request.path_params["name"] != self._service.config.stream.name:
             raise Refusal("not_found", "there is no stream of this name")
         self._service.check_running()
-        sender, sequence = origin(request.headers, request.state.holder)
-        body = await receive(request, self._gate, request.state.holder)
-        return json_response(outcome(await self._worker.take(body, sender, sequence)))
+        sender, sequence = origin(request.headers, request.state.token)
+        body = await receive(request, self._gate, request.state.token)
+        outcome = await self._worker.take(Job(body, sender, sequence))
+        return _json(outcome.to_json())
 
     async def producers(self, request: Request) -> Response:
-        token = request.state.holder
-        return json_response(await self._worker.call(lambda engine: views.producers(engine, token)))
+        token = request.state.token
+        return _json(await self._worker.call(lambda engine: _producers(engine, token)))
 
     async def producer(self, request: Request) -> Response:
-        token, name = request.state.holder, request.path_params["name"]
-        return json_response(await self._worker.call(lambda engine: views.producer(engine, token, name)))
+        token, name = request.state.token, request.path_params["name"]
+        return _json(await self._worker.call(lambda engine: _producer(engine, token, name)))
 
     async def open_producer(self, request: Request) -> Response:
-        token, name, most = request.state.holder, request.path_params["name"], self._gate.limits.producers
+        token, name, most = request.state.token, request.path_params["name"], self._gate.limits.producers
         self._service.check_running()
 
         def opened(engine: Any) -> dict[str, Any]:
             engine.producers.open(token, name, most)
-            return views.producer(engine, token, name)
+            return _producer(engine, token, name)
 
-        return json_response(await self._worker.call(opened, durable=True))
+        return _json(await self._worker.call(opened, durable=True))
 
     async def close_producer(self, request: Request) -> Response:
-        token, name = request.state.holder, request.path_params["name"]
+        token, name = request.state.token, request.path_params["name"]
 
         def closed(engine: Any) -> dict[str, Any]:
-            last = views.producer(engine, token, name)
+            last = _producer(engine, token, name)
             engine.close_producer(token, name)
             return last
 
-        return json_response(await self._worker.call(closed, durable=True))
+        return _json(await self._worker.call(closed, durable=True))
 
     async def queries(self, request: Request) -> Response:
-        return json_response(await self._worker.call(views.queries))
+        return _json(await self._worker.call(_queries))
 
     async def release(self, request: Request) -> Response:
         name = request.path_params["name"]
         drawn = await self._worker.call(lambda engine: engine.release(name))
-        return json_response({"releases": [views.release(each) for each in drawn]})
+        return _json({"releases": [release_json(each) for each in drawn]})
 
     async def releases(self, request: Request) -> Response:
         query, since, limit = request.query_params.get("query"), request.query_params.get("since"), _limit(request)
@@ -141,49 +151,49 @@ class _Calls:
         seen = request.headers.get("last-event-id", "")
         if streamed and since is None and _TIME.fullmatch(seen):
             since = seen
-        listener = self._service.feed.listen(request.state.holder, self._gate.limits.at_once) if streamed else None
+        listener = self._service.listeners.listen(request.state.token, self._gate.limits.at_once) if streamed else None
         try:
             past = await self._service.past(query, since, limit)
         except BaseException:
             if listener is not None:
-                self._service.feed.leave(listener)
+                self._service.listeners.leave(listener)
             raise
         if listener is None:
-            return json_response({"releases": past})
+            return _json({"releases": past})
         old = [event("release", each, each["time"]) for each in past]
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        stream = self._service.feed.stream(listener, old, query)
+        stream = self._service.listeners.stream(listener, old, query)
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def ledger(self, request: Request) -> Response:
-        return json_response(await self._worker.call(views.ledger))
+        return _json(await self._worker.call(_ledger))
 
     async def intrusions(self, request: Request) -> Response:
-        return json_response(await self._worker.call(views.intrusions))
+        return _json(await self._worker.call(_intrusions))
 
     async def announce(self, request: Request) -> Response:
-        if not await read_announcement(request, self._gate.limits):
+        if not await _is_confirmed(request, self._gate.limits.body_time):
             return await self.intrusions(request)
         found, ledger = await self._worker.call(self._announce)
-        self._service.feed.publish(event("ledger", ledger))
-        return json_response(found)
+        self._service.listeners.publish(event("ledger", ledger))
+        return _json(found)
 
     @staticmethod
     def _announce(engine: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         states = engine.announce_intrusion()
-        return views.intrusions(engine, states), views.ledger(engine)
+        return _intrusions(engine, states), _ledger(engine)
 
     async def health(self, request: Request) -> Response:
         worker = self._worker
-        status = views.health(failed=worker.failed, stopping=self._service.stopping, waiting=worker.engine.jumped)
-        return json_response(status, 200 if status["status"] in ("ok", "waiting") else 503)
+        status = _health(failed=worker.failed, stopping=self._service.stopping, waiting=worker.engine.jumped)
+        return _json(status, 200 if status["status"] in ("ok", "waiting") else 503)
 
     async def metrics(self, request: Request) -> Response:
-        text = await self._worker.call(lambda engine: metrics.exposition(engine, self._worker))
-        return Response(text, media_type=metrics.MEDIA_TYPE)
+        text = await self._worker.call(lambda engine: metrics(engine, failed=self._worker.failed))
+        return Response(text, media_type=_METRICS)
 
     async def description(self, request: Request) -> Response:
-        return json_response(self._description)
+        return _json(self._description)
 
 
 def _limit(request: Request) -> int:
@@ -193,35 +203,146 @@ def _limit(request: Request) -> int:
     return int(given)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return refuse(error)
+async def _is_confirmed(request: Request, seconds: float) -> bool:
+    """Return whether an announcement of an intrusion is confirmed."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refusal("unsupported_media_type", "Content-Type must be application/json")
+    data = b""
+    slow = False
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > _LONGEST:
+                    raise Refusal("too_large", f"this body may have {_LONGEST:,} bytes")
+    except TimeoutError:
+        slow = True
+    if slow:
+        raise Refusal("request_timeout")
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or set(found) != {"confirm"} or not isinstance(found["confirm"], bool):
+        raise Refusal("bad_request", 'the body must be {"confirm": true} or {"confirm": false}')
+    return bool(found["confirm"])
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    response = refuse(Refusal(_STATUS_CODES.get(error.status_code, "bad_request")))
-    for name, value in (error.headers or {}).items():
+def _producers(engine: Engine, token: str) -> dict[str, Any]:
+    """Return the producers that are open under a token."""
+    return {"producers": [_producer(engine, token, each.name) for each in engine.producers.all_of(token)]}
+
+
+def _producer(engine: Engine, token: str, name: str) -> dict[str, Any]:
+    """Return how far a producer came."""
+    found = engine.producers.find(token, name)
+    return {"name": found.name, "id": found.id, "last": max(0, engine.last_sequence(found.place))}
+
+
+def _queries(engine: Engine) -> dict[str, Any]:
+    """Return the stream and its questions."""
+    config, stream = engine.config, engine.config.stream
+    return {
+        "stream": {
+            "name": stream.name,
+            "columns": dict(stream.columns),
+            "user": stream.user,
+            "time": stream.time,
+            "durability": config.durability,
+            "on_disk": config.directory is not None,
+        },
+        "queries": [_query(engine, plan) for plan in engine.plans],
+    }
+
+
+def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
+    query = plan.config
+    scheduled = query.every is not None or query.window is not None
+    return {
+        "name": query.name,
+        "sql": query.sql,
+        "algorithm": type(plan.algorithm).__name__,
+        "why": plan.why,
+        "claim": plan.claim.to_json(),
+        "state_bytes": plan.state_bytes,
+        "series": series_of(plan),
+        "releases": {"planned": None if query.window is not None else plan.releases, "made": engine.made(query.name)},
+        "every": query.every,
+        "window": query.window,
+        "on_demand": not scheduled,
+        "finished": engine.finished(query.name),
+        "refreshable": fate(plan, len(engine.intrusions))[0],
+    }
+
+
+def _ledger(engine: Engine) -> dict[str, Any]:
+    """Return what was spent."""
+    book = engine.ledger
+    return {
+        "totals": [total.to_json() for total in book.totals()],
+        "entries": [
+            {
+                "name": entry.name,
+                "unit": entry.unit,
+                "adjacency": entry.adjacency,
+                "window": entry.window,
+                "epsilon": entry.epsilon if math.isfinite(entry.epsilon) else "inf",
+                "delta": entry.delta,
+            }
+            for entry in book
+        ],
+        "intrusions": list(engine.intrusions),
+    }
+
+
+def _intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> dict[str, Any]:
+    """Return the intrusions announced, what this request did to each state, and the price of another announcement."""
+    before = len(engine.intrusions)
+    prices = [(plan.config.name, *fate(plan, before)) for plan in engine.plans]
+    return {
+        "done": states is not None,
+        "states": [state.to_json() for state in states or ()],
+        "announced": list(engine.intrusions),
+        "price": [
+            {"query": name, "refreshable": good, "epsilon": 0.0 if good else None, "text": text}
+            for name, good, text in prices
+        ],
+    }
+
+
+def _health(*, failed: bool, stopping: bool, waiting: bool = False) -> dict[str, Any]:
+    """Return whether events are taken, and whether answers wait for the operator to set the clock right."""
+    status = "failed" if failed else "stopping" if stopping else "waiting" if waiting else "ok"
+    return {"status": status, "version": __version__}
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(to_json(content), status, {"cache-control": "no-store"}, "application/json")
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer with a refusal, whatever went wrong."""
+    refusal = _refusal(error)
+    headers = {"cache-control": "no-store", **refusal.headers}
+    response = Response(refusal.body, refusal.status, headers, "application/json")
+    for name, value in ((error.headers if isinstance(error, HTTPException) else None) or {}).items():
         response.headers[name] = value
     return response
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    if isinstance(error, BudgetExhausted):
-        return refuse(Refusal("budget_exhausted", str(error)))
+def _refusal(error: Exception) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, HTTPException):
+        return Refusal(_STATUS_CODES.get(error.status_code, "bad_request"))
     if isinstance(error, ConfigError):
-        return refuse(Refusal("not_found", "there is no query of this name"))
+        return Refusal("not_found", "there is no query of this name")
     if isinstance(error, ProducerRefused):
-        return refuse(Refusal(error.code, str(error)))
-    if isinstance(error, InvalidParameter):
-        return refuse(Refusal("bad_request", str(error)))
-    if isinstance(error, NotSupported):
-        return refuse(Refusal("conflict", str(error)))
-    return refuse(Refusal("unavailable"))
-
-
-async def _internal(request: Request, error: Exception) -> Response:
-    return refuse(Refusal("internal"))
+        return Refusal(error.code, str(error))
+    for kind, code in _ERROR_CODES.items():
+        if isinstance(error, kind):
+            return Refusal(code, str(error))
+    return Refusal("unavailable" if isinstance(error, PanstreamError) else "internal")
 
 
 class _Outermost:

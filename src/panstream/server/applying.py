@@ -1,22 +1,29 @@
-"""Bodies into the engine: as few steps as they allow, and a body that fails is refused alone."""
+"""Bodies into the engine: as few steps as they allow, and a body that fails is refused alone.
+
+Bodies that wait together are joined to one micro-batch: what a step costs is then paid once for all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
+import numpy as np
+
+from panstream.engine.arrow import pa
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.rows import Rows
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError, ProducerRefused
-from panstream.server.jobs import Job, Taken
-from panstream.server.joining import join, joinable, split
-from panstream.server.parsing import failure
+from panstream.server.jobs import Job, Outcome, failure
 from panstream.server.refusals import Refusal
 
 __all__ = ["FAILED", "Applier", "refuse"]
 
 FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
+_ROWS = 1 << 18  # of a joined batch, at most
+_BYTES = 1 << 26  # of it, at most: far from 2 GiB, which the offsets of words cannot exceed
 _ROUNDS = 4  # bodies of one step that may break the engine before the step is given up
 
 Work = list[tuple[Job, Rows]]
@@ -42,7 +49,7 @@ class Applier:
         """
         work = _work(jobs)
         while work and not self.failed:
-            alike = joinable([batch for _, batch in work])
+            alike = _joinable([batch for _, batch in work])
             part, work = work[:alike], work[alike:]
             if len(part) == 1 or not self.engine.joins or not self._joined(part):
                 for job, batch in part:
@@ -64,7 +71,7 @@ class Applier:
             if self.failed:
                 break
             for job in jobs:
-                if job.refusal is None and not isinstance(job.work, Rows):
+                if job.refusal is None and job.rows is None:
                     job.refusal = Refusal("unavailable", FAILED, retry_after=1)  # its rows were overwritten
             for job, batch in _work(jobs):
                 job.result = None
@@ -92,18 +99,18 @@ class Applier:
             if job.refusal is not None:
                 continue
             if place is not None and (self.engine.seen(place, sequence) or new.get(place, -1) >= sequence):
-                job.result = Taken(applied=Applied(new=False), rows=len(batch))
+                job.result = Outcome(applied=Applied(new=False), rows=len(batch))
             else:
                 fresh.append((job, batch))
                 new |= {} if place is None else {place: sequence}
         joined: Rows | None = None
         try:
             if fresh:
-                joined = join([batch for _, batch in fresh])
+                joined = _join([batch for _, batch in fresh])
                 rows = replace(self._select(joined), origins=tuple(new.items()))
-                parts = split(self.engine.apply(rows, commit=False), [batch for _, batch in fresh])
+                parts = _split(self.engine.apply(rows, commit=False), [batch for _, batch in fresh])
                 for (job, batch), applied in zip(fresh, parts, strict=True):
-                    job.result = _taken(batch, applied)
+                    job.result = Outcome(applied=applied, rows=len(batch))
         except Exception:
             return self.engine.broken  # if not, nothing was done
         finally:
@@ -125,7 +132,7 @@ class Applier:
             place = self._place(job)
             if job.refusal is None:
                 rows = replace(self._select(batch), producer=place, sequence=job.sequence)
-                job.result = _taken(batch, self.engine.apply(rows, commit=False))
+                job.result = Outcome(applied=self.engine.apply(rows, commit=False), rows=len(batch))
         except PanstreamError as error:
             job.refusal = Refusal("bad_body", str(error))
         except Exception as error:
@@ -141,8 +148,44 @@ def refuse(jobs: Sequence[Job]) -> None:
 
 
 def _work(jobs: Sequence[Job]) -> Work:
-    return [(job, job.work) for job in jobs if job.refusal is None and isinstance(job.work, Rows)]
+    return [(job, job.rows) for job in jobs if job.refusal is None and job.rows is not None]
 
 
-def _taken(batch: Rows, applied: Applied) -> Taken:
-    return Taken(applied=applied, rows=len(batch))
+def _joinable(batches: Sequence[Rows]) -> int:
+    """Return how many of the batches, from the first one on, can be joined."""
+    schema, rows, size, count = batches[0].columns.schema, 0, 0, 0
+    for batch in batches:
+        rows, size = rows + len(batch), size + int(batch.columns.nbytes)
+        if count and (rows > _ROWS or size > _BYTES or not batch.columns.schema.equals(schema)):
+            break
+        count += 1
+    return count
+
+
+def _join(batches: Sequence[Rows]) -> Rows:
+    """Return one batch with a copy of the rows of all, to be wiped like any other."""
+    columns = [
+        pa.concat_arrays([batch.columns.column(place) for batch in batches])
+        for place in range(batches[0].columns.num_columns)
+    ]
+    joined = pa.RecordBatch.from_arrays(columns, schema=batches[0].columns.schema)
+    return Rows(columns=joined, codes=np.concatenate([batch.codes for batch in batches]))
+
+
+def _split(applied: Applied, batches: Sequence[Rows]) -> Iterator[Applied]:
+    """Yield what became of each of the batches, in the row numbers of their senders.
+
+    >>> rows = pa.RecordBatch.from_pydict({"user": [1, 2, 3]})
+    >>> two = [Rows(columns=rows, first_row=1), Rows(columns=rows, first_row=1)]
+    >>> [part.skipped for part in _split(Applied(new=True, skipped=(0, 2, 4)), two)]
+    [(1, 3), (2,)]
+    """
+    if not applied.skipped and not applied.late:
+        yield from [applied] * len(batches)
+        return
+    skipped, late = np.array(applied.skipped, np.int64), np.array(applied.late, np.int64)
+    for batch, stop in zip(batches, accumulate(map(len, batches)), strict=True):
+        start = stop - len(batch)
+        first = (batch.first_row or 0) - start
+        told = [(places[(places >= start) & (places < stop)] + first).tolist() for places in (skipped, late)]
+        yield Applied(new=True, skipped=tuple(told[0]), late=tuple(told[1]))

@@ -1,32 +1,46 @@
-"""A request's body: received within limits, decompressed within limits, parsed, and overwritten."""
+"""A request's body: received within limits, decompressed within limits, parsed, and overwritten.
+
+Bytes come from strangers: every size is checked before anything is believed, and every offset before it is used.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from starlette.requests import Request
 
-from panstream.engine.arrow import pa
+from panstream.engine.arrow import compute, pa, truth_of
 from panstream.engine.feeds.csv import CsvParser
+from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.ipc_checks import check_body
 from panstream.engine.feeds.json_lines import JsonParser
+from panstream.engine.feeds.layouts import check_layout, check_types
 from panstream.engine.feeds.text import SPARE_BYTES
-from panstream.engine.feeds.typed import empty
+from panstream.engine.feeds.typed import empty, from_arrow, joined
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
-from panstream.scratch import clear_registers, wipe
-from panstream.server.arrow_body import read_arrow
-from panstream.server.buffers import BUFFERS
-from panstream.server.limits import Gate, Limits
-from panstream.server.openapi import FORMATS
+from panstream.scratch import clear_registers
+from panstream.server.access import Gate
 from panstream.server.refusals import Refusal
+from panstream.server.wiping import BUFFERS
 
-__all__ = ["Body", "announced", "parse", "receive"]
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
+__all__ = ["FORMATS", "Body", "parse", "read_arrow", "receive"]
+
+FORMATS = {
+    "application/x-ndjson": "json",
+    "text/csv": "csv",
+    "application/vnd.apache.arrow.stream": "arrow",
+}
 _PLACE = "the body"
+_STREAM = "an Arrow IPC stream"
+_VIEWS = (pa.string_view(), pa.binary_view())
+_WORDS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _FIRST = 1 << 20  # bytes that are set aside for a body before anything of it came
 
 
@@ -43,6 +57,22 @@ class Body:
     expected: int = 0  # its length, where the sender has told it
     token: str = ""  # whose it is
 
+    @classmethod
+    def announced(cls, headers: Mapping[str, str], gate: Gate, token: str) -> Body:
+        """Return the body that a request's head tells of, with nothing in it yet, or refuse."""
+        kind, encoding = _media_type(headers)
+        declared = headers.get("content-length", "")
+        length = int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 19 else 0
+        if length > gate.limits.body:
+            raise _too_large(gate.limits.body)
+        body = cls(gate, kind, encoding, expected=length, token=token)
+        try:
+            body.make_room(min(length, _FIRST))
+        except Refusal:
+            body.give_back()
+            raise
+        return body
+
     def make_room(self, size: int) -> None:
         """Have room for ``size`` bytes and some to spare."""
         needed = size + SPARE_BYTES
@@ -53,7 +83,7 @@ class Body:
             if old:
                 with memoryview(old) as view:
                     self.data[: self.size] = view[: self.size]
-                _overwrite(old)
+                BUFFERS.give_back(old)
 
     def hold(self, more: int) -> None:
         """Count more memory as this body's, or refuse."""
@@ -70,7 +100,7 @@ class Body:
 
     def overwrite(self) -> None:
         """Overwrite everything; from any thread. Nobody may look at the memory any more."""
-        _overwrite(self.data)
+        BUFFERS.give_back(self.data)
         self.data, self.size = bytearray(), 0
         clear_registers()
 
@@ -83,22 +113,6 @@ class Body:
         """Do both."""
         self.overwrite()
         self.give_back()
-
-
-def announced(headers: Mapping[str, str], gate: Gate, token: str) -> Body:
-    """Return the body that a request's head tells of, with nothing in it yet, or refuse."""
-    kind, encoding = _media_type(headers)
-    declared = headers.get("content-length", "")
-    length = int(declared) if declared.isascii() and declared.isdecimal() and len(declared) < 19 else 0
-    if length > gate.limits.body:
-        raise _too_large(gate.limits.body)
-    body = Body(gate, kind, encoding, expected=length, token=token)
-    try:
-        body.make_room(min(length, _FIRST))
-    except Refusal:
-        body.give_back()
-        raise
-    return body
 
 
 def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
@@ -116,7 +130,7 @@ def _media_type(headers: Mapping[str, str]) -> tuple[str, str]:
 
 async def receive(request: Request, gate: Gate, token: str) -> Body:
     """Return the whole body; it must come within the limits of size and time."""
-    limits, body = gate.limits, announced(request.headers, gate, token)
+    limits, body = gate.limits, Body.announced(request.headers, gate, token)
     refusal: Refusal | None = None
     try:
         begin = asyncio.get_running_loop().time()
@@ -180,7 +194,7 @@ def _rows(body: Body, schema: RowSchema) -> Rows:
         data[body.size] = 0x0A
         body.size += 1
     if data.count(b"\n", 0, body.size) > limits.rows + 1:
-        raise _too_many(limits)
+        raise _too_large(limits.rows, "rows")
     parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_PLACE)
     begin = parser.start(data, body.size, final=True)
     if begin is None or begin >= body.size:
@@ -194,6 +208,62 @@ def _rows(body: Body, schema: RowSchema) -> Rows:
     if end < body.size:
         raise FeedError(f"{_PLACE} ends within a quoted field")
     return piece
+
+
+def read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> Rows:
+    """Return the rows of a stream; they may share the memory of ``data``.
+
+    Words that stand there once and are used many times may take ``unpacked`` bytes written out.
+    """
+    check_body(data, _PLACE)
+    reader = _opened(data)
+    check_types(reader.schema, schema, _PLACE)
+    if len(reader.schema) > len(schema.columns):  # others are not even read
+        reader = _opened(data, sorted(reader.schema.get_field_index(name) for name in schema.columns))
+    pieces: list[Rows] = []
+    total = size = 0
+    while (batch := guarded(lambda: next(iter(reader), None), place=_PLACE, what=_STREAM)) is not None:
+        total += batch.num_rows
+        if total > rows:
+            raise _too_large(rows, "rows")
+        size += guarded(lambda: _written_out(batch, schema), place=_PLACE, what=_STREAM)
+        if size > unpacked:
+            raise Refusal("too_large", f"the words of a body may have {unpacked:,} bytes written out")
+        if batch.num_rows:
+            pieces.append(from_arrow(batch, schema, place=_PLACE))
+    return joined(pieces, schema) if total else empty(schema)
+
+
+def _opened(data: memoryview, fields: list[int] | None = None) -> Any:
+    options = pa.ipc.IpcReadOptions(
+        use_threads=False, ensure_alignment=pa.ipc.Alignment.DataTypeSpecific, included_fields=fields
+    )
+    return guarded(lambda: pa.ipc.open_stream(pa.BufferReader(data), options=options), place=_PLACE, what=_STREAM)
+
+
+def _written_out(batch: Any, schema: RowSchema) -> int:
+    """Return how many bytes words take that the body holds once for many rows, where they will be written out."""
+    size = 0
+    for name, kind in schema.columns.items():
+        array = getattr(batch.column(name), "storage", batch.column(name))
+        coded = pa.types.is_dictionary(array.type)
+        words = array.dictionary if coded else array
+        if coded and kind == "string" and name != schema.user:
+            continue  # stays as it is
+        if words.type in _VIEWS or (coded and words.type in _WORDS):
+            check_layout(array)
+            lengths = _lengths(words)
+            size += int(compute.sum(lengths.take(array.indices) if coded else lengths).as_py() or 0)
+    return size
+
+
+def _lengths(words: Any) -> Any:
+    if words.type not in _VIEWS:
+        return compute.binary_length(words)
+    stop = words.offset + len(words)
+    views = np.frombuffer(words.buffers()[1] or b"", np.int32, 4 * stop).reshape(-1, 4)[words.offset :, 0]
+    known = np.where(truth_of(words.is_valid()), views, 0)  # of a word that is missing, the view may say anything
+    return pa.Array.from_buffers(pa.int32(), len(known), [None, pa.py_buffer(known.astype(np.int32))])
 
 
 def _unpack(body: Body) -> None:
@@ -232,15 +302,5 @@ def _memory(size: int) -> bytearray:
     raise Refusal("unavailable", "there is no memory for the body; try again", retry_after=1)
 
 
-def _overwrite(data: bytearray) -> None:
-    if data:
-        wipe(np.frombuffer(data, np.uint8))
-        BUFFERS.give_back(data)
-
-
-def _too_large(limit: int) -> Refusal:
-    return Refusal("too_large", f"a body may have {limit:,} bytes")
-
-
-def _too_many(limits: Limits) -> Refusal:
-    return Refusal("too_large", f"a body may have {limits.rows:,} rows")
+def _too_large(limit: int, what: str = "bytes") -> Refusal:
+    return Refusal("too_large", f"a body may have {limit:,} {what}")

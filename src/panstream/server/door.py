@@ -21,8 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from panstream.randomness.entropy import system_entropy
-from panstream.server.desk import refusal_bytes
-from panstream.server.limits import Limits
+from panstream.server.access import Limits
 from panstream.server.refusals import Refusal
 
 __all__ = ["Door", "Guest"]
@@ -40,7 +39,7 @@ _MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
 _YOUNG = 1.0  # seconds that a handshake is worth
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE = 0.1  # seconds before the next try when the system has no room for a connection
-_FULL = refusal_bytes(Refusal("unavailable", "all connections are busy; try again", retry_after=1), last=True)
+_FULL = Refusal("unavailable", "all connections are busy; try again", retry_after=1).framed(last=True)
 _CLOSING = 5.0  # seconds for the end of a TLS connection
 
 

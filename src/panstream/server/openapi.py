@@ -1,7 +1,4 @@
-"""The HTTP interface as data: an OpenAPI 3.1 description, served as ``/openapi.json``.
-
-Errors have one shape, ``{"error": {"code": ..., "message": ...}}``, whatever went wrong; ``CODES`` lists every code.
-"""
+"""The HTTP interface as data: an OpenAPI 3.1 description, served as ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -9,39 +6,11 @@ from typing import Any
 
 from panstream import __version__
 from panstream.engine.producers import ID_PATTERN, NAME_PATTERN, ROUND, WINDOW
+from panstream.server.jobs import MAX_SEQUENCE
+from panstream.server.refusals import CODES
 from panstream.server.schemas import SCHEMAS
 
-__all__ = ["CODES", "FORMATS", "MAX_SEQUENCE", "SCOPES", "describe"]
-
-SCOPES = ("ingest", "read", "admin")
-FORMATS = {
-    "application/x-ndjson": "json",
-    "text/csv": "csv",
-    "application/vnd.apache.arrow.stream": "arrow",
-}
-MAX_SEQUENCE = 2**62
-
-CODES = {
-    "bad_request": (400, "The request cannot be understood, or could be understood in two ways."),
-    "bad_body": (400, "The body does not hold rows of the declared columns, or is not compressed as it says."),
-    "unauthorized": (401, "A bearer token is needed, and this is none that is known."),
-    "forbidden": (403, "The token has another scope, or the request comes from another site."),
-    "not_found": (404, "There is nothing under this name."),
-    "method_not_allowed": (405, "This cannot be done here."),
-    "request_timeout": (408, "The request came too slowly."),
-    "conflict": (409, "The query answers by its schedule, not when asked."),
-    "budget_exhausted": (409, "All releases that were paid for have been made."),
-    "unknown_producer": (409, "The producer is not open under this token, or was opened anew; nothing was taken."),
-    "sequence_gap": (409, f"The batch's number is more than {WINDOW:,} above the last one; nothing was taken."),
-    "too_many_producers": (409, "As many producers as a token may have are open: close some."),
-    "too_large": (413, "The body, as sent or decompressed, or its number of rows is over the limit."),
-    "unsupported_media_type": (415, "Content-Type or Content-Encoding is none of those that are understood."),
-    "misdirected": (421, "Without tokens, the server answers only under a loopback name."),
-    "rate_limited": (429, "The token's rate or its number of requests at a time is used up; see Retry-After."),
-    "header_too_large": (431, "The head of the request is over the limit."),
-    "internal": (500, "The server is at fault. What was acknowledged is kept."),
-    "unavailable": (503, "The server is stopping, is full, or gave up its state; try again later."),
-}
+__all__ = ["describe"]
 
 
 def describe() -> dict[str, Any]:

@@ -1,312 +1,379 @@
-"""HTTP/1.1 on a connection: uvicorn's pure-Python protocol, with a short way for events, time limits and the one error shape.
+"""HTTP/1.1 on a connection: uvicorn's pure-Python protocol, with a fast path for events, time limits and the one error shape.
 
-Pure Python, since a parser in C keeps buffers that nobody overwrites.
+Pure Python, since a parser in C keeps buffers that nobody overwrites. This is the only module that relies on what h11 and
+uvicorn do not promise: where the parser keeps bytes, how many are left of a body, and the methods that ``Protocol``
+replaces. ``check_private_parts`` looks at them when a server starts, and the releases are bounded in pyproject.toml.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
 import h11
 import numpy as np
 from h11._readers import ContentLengthReader
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
+from panstream.errors import PanstreamError
 from panstream.scratch import clear_registers, wipe
-from panstream.server.desk import Desk, Passage, refusal_bytes
+from panstream.server.access import Limits
+from panstream.server.bodies import Body
 from panstream.server.door import Guest
-from panstream.server.heads import is_ambiguous, read_head
-from panstream.server.limits import Limits
-from panstream.server.refusals import Refusal, refuse
-from panstream.server.sweep import Sweeper, overwrite
+from panstream.server.jobs import FastPath, Job
+from panstream.server.refusals import Refusal
+from panstream.server.wiping import Sweeper, overwrite
 
-__all__ = ["protocol_with"]
+__all__ = ["Protocol", "Shared", "check_private_parts"]
 
 _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
 _SCRATCH = 1 << 16
+_FRAMING = re.compile(rb"(?im)^(content-length|transfer-encoding)[ \t]*:([^\n]*)")
+_FOLDED = re.compile(rb"\n[ \t]")
+_REPLACED = (
+    *("connection_made", "connection_lost", "data_received", "on_response_complete", "send_400_response", "shutdown"),
+    *("timeout_keep_alive_handler", "_should_upgrade", "_unset_keepalive_if_required", "handle_events"),
+)
 
 
-def protocol_with(limits: Limits, desk: Desk) -> type[H11Protocol]:
-    """Return the protocol class of a server with these limits, whose events go to ``desk``."""
-    sweeper = Sweeper()
-    scratch = bytearray(_SCRATCH)  # of all connections: what arrives is dealt with at once, or copied
-    view, cells = memoryview(scratch), np.frombuffer(scratch, np.uint8)
+class Shared:
+    """What all connections of a server share."""
 
-    class Protocol(H11Protocol, asyncio.BufferedProtocol):
-        """One connection. The loop writes what arrives where ``get_buffer`` says."""
+    def __init__(self, limits: Limits, fast_path: FastPath) -> None:
+        self.limits, self.fast_path, self.sweeper = limits, fast_path, Sweeper()
+        self.scratch = bytearray(_SCRATCH)  # what arrives here is dealt with at once, or copied
+        self.view, self.cells = memoryview(self.scratch), np.frombuffer(self.scratch, np.uint8)
 
-        _timer: asyncio.TimerHandle | None = None
-        _allowance: int | None = None  # bytes of a refused body that are still read, and dropped
-        _passage: Passage | None = None  # the request that is under way on the short way
-        _early = b""  # what came behind it
-        _last = False  # whether the connection ends with it
-        _answered = 0.0
-        _began = 0.0  # of the body under way on the short way
-        guest: Guest | None = None
 
-        def __init__(self, *given: Any, **named: Any) -> None:
-            super().__init__(*given, **named)
-            self.conn = _Strict(h11.SERVER, limits.head)
+class Protocol(H11Protocol, asyncio.BufferedProtocol):
+    """One connection. The loop writes what arrives where ``get_buffer`` says."""
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.client = None  # addresses are not kept
-            self._start_timer(limits.head_time, self._too_slow)
+    _timer: asyncio.TimerHandle | None = None
+    _allowance: int | None = None  # bytes of a refused body that are still read, and dropped
+    _job: Job | None = None  # the request that is under way on the fast path
+    _body: Body | None = None  # its body, while that is received
+    _early = b""  # what came behind it
+    _last = False  # whether the connection ends with it
+    _answered = 0.0
+    _began = 0.0  # of the body under way on the fast path
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_timer()
-            passage = self._passage
-            if passage is not None and passage.receiving:
-                self._passage = None
-                desk.abandon(passage)
-            super().connection_lost(exc)
-            if self.guest is not None:
-                self.guest.leave()
-            self._unset_keepalive_if_required()
-            self._forget()
-            overwrite(getattr(getattr(self.conn, "_receive_buffer", None), "_data", None))
-            sweeper.soon(self.loop)
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        loop: asyncio.AbstractEventLoop,
+        shared: Shared,
+        guest: Guest | None = None,
+    ) -> None:
+        super().__init__(config, state, {}, loop)
+        self.conn = self._parser = _Parser(h11.SERVER, shared.limits.head)
+        self._shared, self._limits, self._fast_path = shared, shared.limits, shared.fast_path
+        self._guest = guest
 
-        # The short way.
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        self.client = None  # addresses are not kept
+        self._start_timer(self._limits.head_time, self._too_slow)
 
-        def get_buffer(self, sizehint: int) -> memoryview:
-            """Return where the next bytes go: straight into a body that is under way."""
-            passage = self._passage
-            if passage is None or not passage.receiving:
-                return view
-            try:
-                return passage.body.free()
-            except Refusal as refusal:
-                self._give_up_body(refusal)
-            return view
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave nothing behind."""
+        self._stop_timer()
+        if self._body is not None:
+            self._drop_body()
+        super().connection_lost(exc)
+        if self._guest is not None:
+            self._guest.leave()
+        self._unset_keepalive_if_required()
+        self._forget()
+        self._parser.wipe()
+        self._shared.sweeper.soon(self.loop)
 
-        def buffer_updated(self, count: int) -> None:
-            """Take what arrived."""
-            passage = self._passage
-            if passage is not None and passage.receiving:
-                passage.received(count)
-                if not passage.receiving:
-                    self._take(passage)
-                return
-            try:
-                if passage is not None:
-                    self._early += view[:count]
-                    self.flow.pause_reading()
-                elif not self._enter(count):
-                    self.data_received(bytes(view[:count]))
-            finally:
-                wipe(cells[:count])
-                clear_registers()
+    # The fast path.
 
-        def _enter(self, count: int) -> bool:
-            """Begin a request by the short way, if it may go there."""
-            conn = self.conn
-            if conn.their_state is not h11.IDLE or conn.our_state is not h11.IDLE or conn.trailing_data[0]:
-                return False
-            if self._allowance is not None or self.transport.is_closing():
-                return False
-            found = read_head(scratch, min(count, limits.head), desk.first)
-            passage = None if found is None else desk.admit(found[0])
-            if found is None or passage is None:
-                return False
-            body, begin = passage.body, found[1]
-            stop = min(count, begin + body.expected)
-            body.data[: stop - begin] = view[begin:stop]
-            passage.received(stop - begin)
-            self._passage = passage
-            if self.guest is not None:
-                self.guest.begin(passage.body.token)
-            if stop < count:
-                self._early = bytes(view[stop:count])
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go: straight into a body that is under way."""
+        if self._body is None:
+            return self._shared.view
+        try:
+            return self._body.free()
+        except Refusal as refusal:
+            self._give_up_body(refusal)
+        return self._shared.view
+
+    def buffer_updated(self, count: int) -> None:
+        """Take what arrived."""
+        job, view = self._job, self._shared.view
+        if self._body is not None and job is not None:
+            if job.received(count):
+                self._submit(job)
+            return
+        try:
+            if job is not None:
+                self._early += view[:count]
                 self.flow.pause_reading()
-            if passage.receiving:
-                self._began = self.loop.time()
-                self._start_timer(limits.patience(body.size), self._look_at_body)
-            else:
-                self._take(passage)
-            return True
+            elif not self._enter(count):
+                self.data_received(bytes(view[:count]))
+        finally:
+            wipe(self._shared.cells[:count])
+            clear_registers()
 
-        def _take(self, passage: Passage) -> None:
-            self._stop_timer()
-            desk.take(passage, self._told)
+    def _enter(self, count: int) -> bool:
+        """Begin a request on the fast path, if it may go there."""
+        conn, view = self.conn, self._shared.view
+        if conn.their_state is not h11.IDLE or conn.our_state is not h11.IDLE or conn.trailing_data[0]:
+            return False
+        if self._allowance is not None or self.transport.is_closing():
+            return False
+        found = self._fast_path.admit(self._shared.scratch, min(count, self._limits.head))
+        if found is None:
+            return False
+        job, body, begin = found
+        stop = min(count, begin + body.expected)
+        body.data[: stop - begin] = view[begin:stop]
+        whole = job.received(stop - begin)
+        self._job = job
+        if self._guest is not None:
+            self._guest.begin(body.token)
+        if stop < count:
+            self._early = bytes(view[stop:count])
+            self.flow.pause_reading()
+        if whole:
+            self._submit(job)
+        else:
+            self._body, self._began = body, self.loop.time()
+            self._start_timer(self._limits.patience(body.size), self._look_at_body)
+        return True
 
-        def _told(self, answer: bytes, good: bool) -> None:
-            """Write the answer, and go on with what came meanwhile."""
-            self._passage = None
-            if self.guest is not None:
-                self.guest.end()
-            self.server_state.total_requests += 1
-            if self.transport.is_closing():
-                return
-            self.transport.write(answer)
-            if self._last:
-                self.transport.close()
-                return
-            self._answered = self.loop.time()
-            if self.timeout_keep_alive_task is None:
-                self._close_if_idle_in(self.timeout_keep_alive)
-            if not good:
-                sweeper.soon(self.loop)
-            if self._early:
-                early, self._early = self._early, b""
-                view[: len(early)] = early
-                self.flow.resume_reading()
-                self.buffer_updated(len(early))
+    def _submit(self, job: Job) -> None:
+        """Hand over a whole body: from here on its memory belongs to another thread."""
+        self._body = None
+        self._stop_timer()
+        self._fast_path.submit(job, self._told)
 
-        def _close_if_idle_in(self, seconds: float) -> None:
-            self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+    def _told(self, answer: bytes, good: bool) -> None:
+        """Write the answer, and go on with what came meanwhile."""
+        self._job = None
+        if self._guest is not None:
+            self._guest.end()
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.transport.write(answer)
+        if self._last:
+            self.transport.close()
+            return
+        self._answered = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_if_idle_in(self.timeout_keep_alive)
+        if not good:
+            self._shared.sweeper.soon(self.loop)
+        if self._early:
+            early, self._early = self._early, b""
+            self._shared.view[: len(early)] = early
+            self.flow.resume_reading()
+            self.buffer_updated(len(early))
 
-        def timeout_keep_alive_handler(self) -> None:
-            """Close a connection on which nothing happens; one timer for many requests, so it may come too early."""
-            self.timeout_keep_alive_task = None
-            left = self._answered + self.timeout_keep_alive - self.loop.time()
-            if self._busy:
-                return  # whoever answers sets the timer again
-            if left > 0:
-                self._close_if_idle_in(left)
-            else:
-                super().timeout_keep_alive_handler()
+    def _close_if_idle_in(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
-        @property
-        def _busy(self) -> bool:
-            """Whether a request has begun that is not answered."""
-            answering = self.cycle is not None and not self.cycle.response_complete
-            return self._passage is not None or answering or self.conn.their_state is not h11.IDLE
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing happens; one timer for many requests, so it may come too early."""
+        self.timeout_keep_alive_task = None
+        left = self._answered + self.timeout_keep_alive - self.loop.time()
+        if self._job is not None or self._answering or self.conn.their_state is not h11.IDLE:
+            return  # whoever answers sets the timer again
+        if left > 0:
+            self._close_if_idle_in(left)
+        else:
+            super().timeout_keep_alive_handler()
 
-        def _look_at_body(self) -> None:
-            """Wait for more of a body that comes fast enough; give up one that does not."""
-            passage = self._passage
-            if passage is None:
-                return
-            left = self._began + limits.patience(passage.body.size) - self.loop.time()
-            if left > 0:
-                self._start_timer(left, self._look_at_body)
-            else:
-                self._give_up_body(Refusal("request_timeout"))
+    @property
+    def _answering(self) -> bool:
+        """Whether a request on the general way is not answered yet."""
+        return self.cycle is not None and not self.cycle.response_complete
 
-        def _give_up_body(self, refusal: Refusal) -> None:
-            """Refuse a body before all of it came; the rest is read and dropped, so that the sender sees why."""
-            passage, self._passage = self._passage, None
-            assert passage is not None
-            self._allowance = passage.body.expected - passage.body.size
+    def _look_at_body(self) -> None:
+        """Wait for more of a body that comes fast enough; give up one that does not."""
+        if self._body is None:
+            return
+        left = self._began + self._limits.patience(self._body.size) - self.loop.time()
+        if left > 0:
+            self._start_timer(left, self._look_at_body)
+        else:
+            self._give_up_body(Refusal("request_timeout"))
+
+    def _give_up_body(self, refusal: Refusal) -> None:
+        """Refuse a body before all of it came; the rest is read and dropped, so that the sender sees why."""
+        assert self._body is not None
+        self._allowance = self._body.expected - self._body.size
+        self._last = True
+        self._drop_body()
+        if self._guest is not None:
+            self._guest.end()
+        self.transport.write(refusal.framed(last=True))
+        self._start_timer(self._limits.body_time, self.transport.abort)
+
+    def _drop_body(self) -> None:
+        job, self._job, self._body = self._job, None, None
+        assert job is not None
+        self._fast_path.abandon(job)
+
+    def shutdown(self) -> None:
+        """End the connection, after the answer that is under way."""
+        if self._job is None:
+            super().shutdown()
+        else:
             self._last = True
-            desk.abandon(passage)
-            if self.guest is not None:
-                self.guest.end()
-            self.transport.write(refusal_bytes(refusal, last=True))
-            self._start_timer(limits.body_time, self.transport.abort)
 
-        def shutdown(self) -> None:
-            """End the connection, after the answer that is under way."""
-            if self._passage is None:
-                super().shutdown()
-            else:
-                self._last = True
+    # The general way.
 
-        # The general way.
-
-        def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing():
+    def data_received(self, data: bytes) -> None:
+        """Have the parser read what arrived."""
+        if self.transport.is_closing():
+            return
+        if self._allowance is not None:
+            self._allowance -= len(data)
+            if self._allowance < 0 or (self._last and not self._allowance):
+                self.transport.abort()
                 return
-            if self._allowance is not None:
-                self._allowance -= len(data)
-                if self._allowance < 0 or (self._last and not self._allowance):
-                    self.transport.abort()
-                    return
-                if self._last:
-                    return
-            elif self._timer is None and self.conn.their_state is h11.IDLE:
-                self._start_timer(limits.head_time, self._too_slow)
-            if self._allowance is None and self._take_directly(data):
+            if self._last:
                 return
-            super().data_received(data)
-            if self.guest is not None and self.cycle is not None and not self.cycle.response_complete:
-                self.guest.begin()
-            if self.conn.their_state is not h11.IDLE and self._allowance is None:
-                self._stop_timer()
-            if self._allowance is not None and self.conn.their_state is not h11.SEND_BODY:
-                self._allowance = None
-                self._stop_timer()
-
-        def _take_directly(self, data: bytes) -> bool:
-            """Take the middle of a body of known length without copying it through the parser."""
-            reader = getattr(self.conn, "_reader", None)
-            if type(reader) is not ContentLengthReader or self.conn.our_state is h11.DONE:
-                return False
-            if len(data) >= reader._remaining or self.conn.trailing_data[0] or self.cycle is None:
-                return False
-            reader._remaining -= len(data)
+        elif self._timer is None and self.conn.their_state is h11.IDLE:
+            self._start_timer(self._limits.head_time, self._too_slow)
+        if self._allowance is None and self.cycle is not None and self._parser.skip(len(data)):
+            # The middle of a body of known length is not copied through the parser.
             self.cycle.body += data
             if len(self.cycle.body) > _HIGH_WATER:
                 self.flow.pause_reading()
             self.cycle.message_event.set()
-            return True
-
-        def on_response_complete(self) -> None:
-            self._forget()
-            self._answered = self.loop.time()
-            if self.guest is not None:
-                self.guest.end()
-            super().on_response_complete()
-            if self.guest is not None and self.cycle is not None and not self.cycle.response_complete:
-                self.guest.begin()  # with the next request, which was here already
-            if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-                # Refused before all of it came. To close now could make the sender miss the answer.
-                self._allowance = limits.body
-                self._start_timer(limits.body_time, self.transport.abort)
-
-        def send_400_response(self, msg: str) -> None:
-            """Answer what is not HTTP, or has too long a head."""
-            too_long = len(self.conn.trailing_data[0]) > limits.head
-            self._answer(Refusal("header_too_large" if too_long else "bad_request"))
-
-        def _forget(self) -> None:
-            """Overwrite what was received of a body and never asked for: these objects live on until collected."""
-            self.headers = []
-            if self.cycle is not None:
-                overwrite(self.cycle.body)
-
-        def _should_upgrade(self) -> bool:
-            return False
-
-        def _start_timer(self, seconds: float, action: Callable[[], None]) -> None:
+            return
+        super().data_received(data)
+        if self._guest is not None and self._answering:
+            self._guest.begin()
+        if self.conn.their_state is not h11.IDLE and self._allowance is None:
             self._stop_timer()
-            self._timer = self.loop.call_later(seconds, action)
+        if self._allowance is not None and self.conn.their_state is not h11.SEND_BODY:
+            self._allowance = None
+            self._stop_timer()
 
-        def _stop_timer(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
+        self._forget()
+        self._answered = self.loop.time()
+        if self._guest is not None:
+            self._guest.end()
+        super().on_response_complete()
+        if self._guest is not None and self._answering:
+            self._guest.begin()  # with the next request, which was here already
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            # Refused before all of it came. To close now could make the sender miss the answer.
+            self._allowance = self._limits.body
+            self._start_timer(self._limits.body_time, self.transport.abort)
 
-        def _too_slow(self) -> None:
-            self._answer(Refusal("request_timeout"))
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, or has too long a head."""
+        too_long = len(self.conn.trailing_data[0]) > self._limits.head
+        self._answer(Refusal("header_too_large" if too_long else "bad_request"))
 
-        def _answer(self, refusal: Refusal) -> None:
-            """Send an error without a request, and close."""
-            response = refuse(refusal)
-            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
-                headers: list[Any] = [*response.raw_headers, (b"connection", b"close")]
-                events: list[Any] = [
-                    h11.Response(status_code=response.status_code, headers=headers),
-                    h11.Data(data=bytes(response.body)),
-                    h11.EndOfMessage(),
-                ]
-                for event in events:
-                    self.transport.write(self.conn.send(event) or b"")
-            self.transport.close()
-            overwrite(getattr(getattr(self.conn, "_receive_buffer", None), "_data", None))
-            sweeper.soon(self.loop)
+    def _forget(self) -> None:
+        """Overwrite what was received of a body and never asked for: these objects live on until collected."""
+        self.headers = []
+        if self.cycle is not None:
+            overwrite(self.cycle.body)
 
-    return Protocol
+    def _should_upgrade(self) -> bool:
+        return False
+
+    def _start_timer(self, seconds: float, action: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, action)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._answer(Refusal("request_timeout"))
+
+    def _answer(self, refusal: Refusal) -> None:
+        """Send an error without a request, and close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
+            body = refusal.body
+            headers = {"cache-control": "no-store", **refusal.headers, "content-length": str(len(body))}
+            headers |= {"content-type": "application/json", "connection": "close"}
+            for event in (
+                h11.Response(status_code=refusal.status, headers=list(headers.items())),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+        self._parser.wipe()
+        self._shared.sweeper.soon(self.loop)
 
 
-class _Strict(h11.Connection):
+class _Parser(h11.Connection):
     """The parser, refusing heads that it would read although another parser might see another body in them."""
 
     def next_event(self) -> Any:
         """Return the next event, or raise ``RemoteProtocolError``."""
-        if self.their_state is h11.IDLE and is_ambiguous(self._receive_buffer._data):
+        if self.their_state is h11.IDLE and _is_ambiguous(self._receive_buffer._data):
             raise h11.RemoteProtocolError("more than one way to tell where the body ends")
         return super().next_event()
+
+    def skip(self, count: int) -> bool:
+        """Count bytes as read, if they are in the middle of a body of known length, and nothing waits before them."""
+        reader = self._reader
+        if type(reader) is not ContentLengthReader or self.our_state is h11.DONE:
+            return False
+        if count >= reader._remaining or self.trailing_data[0]:
+            return False
+        reader._remaining -= count
+        return True
+
+    def wipe(self) -> None:
+        """Overwrite what was received and not read."""
+        overwrite(self._receive_buffer._data)
+
+
+def _is_ambiguous(data: bytearray) -> bool:
+    """Return whether a whole head is there that servers and proxies may read differently: the way to smuggle requests.
+
+    That is a head with more than one length or coding of the body, with a folded line, or of HTTP/1.0 with a coding.
+
+    >>> _is_ambiguous(bytearray(b"POST / HTTP/1.1\\r\\nContent-Length: 3\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n"))
+    True
+    """
+    ends = [end for end in (data.find(b"\n\r\n"), data.find(b"\n\n")) if end >= 0]
+    if not ends:
+        return False
+    head = bytes(memoryview(data)[: min(ends)])
+    framing = _FRAMING.findall(head)
+    first = head.partition(b"\n")[0].rstrip(b"\r")
+    coded = [name for name, _ in framing if name[:1] in b"tT"]
+    lists = [value for _, value in framing if b"," in value]
+    return bool(len(framing) > 1 or lists or _FOLDED.search(head) or (coded and not first.endswith(b"HTTP/1.1")))
+
+
+def check_private_parts() -> None:
+    """Raise PanstreamError if h11 or uvicorn no longer are as this module needs them: bytes might not be overwritten."""
+    parser = _Parser(h11.SERVER, 1 << 10)
+    parser.receive_data(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\n")
+    good = all(callable(getattr(H11Protocol, name, None)) for name in _REPLACED)
+    good &= {"body", "response_complete", "message_event"} <= set(RequestResponseCycle.__init__.__code__.co_names)
+    try:
+        good &= isinstance(parser.next_event(), h11.Request) and parser.skip(2) and not parser.skip(1)
+        parser.receive_data(b"c")
+        good &= bytes(parser._receive_buffer._data) == b"c"
+        parser.wipe()
+        good &= parser.trailing_data[0] == b""
+    except AttributeError:
+        good = False
+    if not good:
+        raise PanstreamError("this release of h11 or uvicorn is not one that the server can run with")

@@ -1,14 +1,44 @@
-"""One shape for everything that is refused."""
+"""One shape for everything that is refused: ``{"error": {"code": ..., "message": ...}}``, whatever went wrong."""
 
 from __future__ import annotations
 
 import json
 
-from starlette.responses import Response
+from panstream.engine.producers import WINDOW
 
-from panstream.server.openapi import CODES
+__all__ = ["CODES", "Refusal", "framed", "to_json"]
 
-__all__ = ["Refusal", "json_response", "refuse"]
+CODES = {
+    "bad_request": (400, "The request cannot be understood, or could be understood in two ways."),
+    "bad_body": (400, "The body does not hold rows of the declared columns, or is not compressed as it says."),
+    "unauthorized": (401, "A bearer token is needed, and this is none that is known."),
+    "forbidden": (403, "The token has another scope, or the request comes from another site."),
+    "not_found": (404, "There is nothing under this name."),
+    "method_not_allowed": (405, "This cannot be done here."),
+    "request_timeout": (408, "The request came too slowly."),
+    "conflict": (409, "The query answers by its schedule, not when asked."),
+    "budget_exhausted": (409, "All releases that were paid for have been made."),
+    "unknown_producer": (409, "The producer is not open under this token, or was opened anew; nothing was taken."),
+    "sequence_gap": (409, f"The batch's number is more than {WINDOW:,} above the last one; nothing was taken."),
+    "too_many_producers": (409, "As many producers as a token may have are open: close some."),
+    "too_large": (413, "The body, as sent or decompressed, or its number of rows is over the limit."),
+    "unsupported_media_type": (415, "Content-Type or Content-Encoding is none of those that are understood."),
+    "misdirected": (421, "Without tokens, the server answers only under a loopback name."),
+    "rate_limited": (429, "The token's rate or its number of requests at a time is used up; see Retry-After."),
+    "header_too_large": (431, "The head of the request is over the limit."),
+    "internal": (500, "The server is at fault. What was acknowledged is kept."),
+    "unavailable": (503, "The server is stopping, is full, or gave up its state; try again later."),
+}
+_PHRASES = {
+    200: b"OK",
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    500: b"Internal Server Error",
+    503: b"Service Unavailable",
+}  # HTTP lets others be without
+_COMMON = b"cache-control: no-store\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+_ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Refusal(Exception):
@@ -20,21 +50,29 @@ class Refusal(Exception):
         self.message = message or default
         super().__init__(self.message)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers that only this refusal has."""
+        found = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
+        return found | ({"www-authenticate": 'Bearer realm="panstream"'} if self.code == "unauthorized" else {})
 
-def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return JSON that no cache keeps."""
-    data = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-    return Response(data, status, {"cache-control": "no-store", **(headers or {})}, "application/json")
+    @property
+    def body(self) -> bytes:
+        """Return the body of the answer."""
+        error = {"code": self.code, "message": self.message} | ({} if self.row is None else {"row": self.row})
+        return to_json({"error": error})
+
+    def framed(self, *, last: bool = False) -> bytes:
+        """Return the whole answer as it goes over the wire; ``last`` says that the connection ends with it."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
+        return framed(self.status, self.body, lines.encode() + (b"connection: close\r\n" if last else b""))
 
 
-def refuse(refusal: Refusal) -> Response:
-    """Return the response that tells of a refusal."""
-    error: dict[str, object] = {"code": refusal.code, "message": refusal.message}
-    if refusal.row is not None:
-        error["row"] = refusal.row
-    headers: dict[str, str] = {}
-    if refusal.retry_after is not None:
-        headers["retry-after"] = str(refusal.retry_after)
-    if refusal.code == "unauthorized":
-        headers["www-authenticate"] = 'Bearer realm="panstream"'
-    return json_response({"error": error}, refusal.status, headers)
+def to_json(content: object) -> bytes:
+    """Return JSON without spaces."""
+    return _ENCODE(content).encode()
+
+
+def framed(status: int, body: bytes, lines: bytes = b"") -> bytes:
+    """Return a JSON answer as it goes over the wire, with further header ``lines``."""
+    return b"HTTP/1.1 %d %s\r\n" % (status, _PHRASES.get(status, b"")) + lines + _COMMON % len(body) + body

@@ -7,25 +7,55 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any
+from urllib.parse import quote
 
-from panstream.engine.config import Config
-from panstream.engine.engine import Engine
+import numpy as np
+
 from panstream.errors import InvalidParameter, MissingExtra, PanstreamError
-from panstream.server.limits import Gate, Limits
+
+try:
+    import starlette  # noqa: F401
+    import uvicorn
+except ImportError:
+    raise MissingExtra("the server", "server") from None
+
+from panstream.engine.arrow import pa
+from panstream.engine.config import Config, QueryConfig
+from panstream.engine.engine import Engine
+from panstream.engine.plan import needed_columns
+from panstream.engine.rows import QueryRows, Rows, RowSchema, arrow_type
+from panstream.engine.select import Selector
+from panstream.server.access import Access, Gate, Limits, Tokens, is_loopback
+from panstream.server.app import application
+from panstream.server.bodies import Body, parse
+from panstream.server.dashboard import routes
+from panstream.server.door import Door, Guest
+from panstream.server.jobs import FastPath
+from panstream.server.protocol import Protocol, Shared, check_private_parts
+from panstream.server.refusals import Refusal
+from panstream.server.service import Service
+from panstream.server.wiping import Sweeper
 from panstream.store.releases import Release
 
-if TYPE_CHECKING:
-    from panstream.server.worker import Worker
-
-__all__ = ["Running", "Settings", "make_server", "serve"]
+__all__ = ["Server", "Settings", "make_server", "warm_up"]
 
 OpenEngine = Callable[[Callable[[Release], None]], Engine]  # given what is to be told of every release
 
 _GRACE = 20  # seconds for requests under way when the server stops
+_WORDS = {
+    "int": "1",
+    "double": "1.0",
+    "string": "a",
+    "binary": "a",
+    "bool": "true",
+    "timestamp": "2000-01-01 00:00:00",
+    "date": "2000-01-01",
+}
+_NOW = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,37 +70,83 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
 
-class Running(Protocol):
-    """A server that is ready to run."""
+class Server(uvicorn.Server):
+    """A server that is ready to run. ``started`` is told its address."""
 
-    address: str
-    worker: Worker
+    def __init__(
+        self,
+        service: Service,
+        access: Access,
+        limits: Limits,
+        tls: dict[str, str],
+        listening: socket.socket,
+        started: Callable[[str], None],
+    ) -> None:
+        stream, gate = service.config.stream.name, Gate(limits)
+        super().__init__(
+            uvicorn.Config(
+                application(service, access, gate, routes()),
+                loop="asyncio",
+                http=Protocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE,
+                h11_max_incomplete_event_size=limits.head,
+                ssl_certfile=tls.get("certificate"),
+                ssl_keyfile=tls.get("private_key"),
+            )
+        )
+        first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
+        fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
+        self._shared, self.door = Shared(limits, fast_path), Door(limits)
+        host, port = listening.getsockname()[:2]
+        scheme = "https" if tls else "http"
+        self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        self.worker = service.worker
+        self._service, self._listening, self._started = service, listening, started
 
     def run_until_stopped(self) -> None:
         """Serve until SIGTERM, Ctrl-C or ``stop``; then finish what is under way, commit, and close.
 
         Raises PanstreamError if the engine's thread ended, which stops the server too.
         """
-        ...
+        with contextlib.closing(self._listening):
+            self.run([self._listening])
+        if self.worker.dead:
+            raise PanstreamError("the server's engine failed, so it stopped; what was acknowledged is kept")
 
     def stop(self) -> None:
         """Ask it to stop, from any thread."""
-        ...
+        self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        warm_up(self._service.config)
+        self._service.start()
+        Sweeper.start()
+        await super().startup([])
+        self.door.open(self._listening, self._protocol, self.config.ssl)
+        self._started(self.address)
 
-def serve(
-    config: Config,
-    settings: Settings,
-    *,
-    operator_key: bytes | None = None,
-    accept_time: bool = False,
-    started: Callable[[str], None] = lambda address: None,
-    engine: OpenEngine | None = None,
-) -> None:
-    """Serve until SIGTERM or Ctrl-C. ``started`` is told the address; ``engine`` opens another engine than that of one process."""
-    make_server(
-        config, settings, operator_key=operator_key, accept_time=accept_time, started=started, engine=engine
-    ).run_until_stopped()
+    def _protocol(self, guest: Guest) -> Protocol:
+        return Protocol(self.config, self.server_state, asyncio.get_running_loop(), self._shared, guest)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End, after what is under way."""
+        self._service.begin_stop()
+        self.door.close()
+        await super().shutdown(sockets)
+        await self._service.stop()
+        Sweeper.stop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note a signal; the second one does not wait."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
 
 def make_server(
@@ -81,107 +157,36 @@ def make_server(
     accept_time: bool = False,
     started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
-) -> Running:
-    """Open the engine and listen; nothing is answered before it runs."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn
-    except ImportError:
-        raise MissingExtra("the server", "server") from None
-    from panstream.server.access import Access, is_loopback
-    from panstream.server.app import application
-    from panstream.server.dashboard import routes
-    from panstream.server.desk import Desk
-    from panstream.server.door import Door, Guest
-    from panstream.server.protocol import protocol_with
-    from panstream.server.rehearsal import rehearse
-    from panstream.server.service import Service
-    from panstream.server.sweep import Sweeper
-    from panstream.server.tokens import Tokens
-
+) -> Server:
+    """Open the engine and listen; nothing is answered before it runs. ``engine`` opens another than that of one process."""
     if config.stream.on_bad_row == "stop":
         raise InvalidParameter(
-            '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others of its batch count, '
-            "which no claim covers"
+            '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others of its batch '
+            "count, which no claim covers"
         )
     if settings.tokens is None and not is_loopback(settings.host):
         raise InvalidParameter("tokens are needed unless host is a loopback address, got no file of tokens")
+    check_private_parts()
+    logging.getLogger("uvicorn").addHandler(logging.NullHandler())
+    logging.getLogger("uvicorn").propagate = False
+
+    def open_engine(publish: Callable[[Release], None]) -> Engine:
+        return Engine(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
+
+    server: Server
     tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
     tls = _tls(settings)
     listening = _listen(settings)
-    access, gate, entrance = Access(tokens), Gate(settings.limits), Door(settings.limits)
     try:
-        service = Service(
-            config,
-            engine
-            or (lambda publish: Engine(config, operator_key=operator_key, accept_time=accept_time, publish=publish)),
-            ended=lambda: server.stop(),
-        )
+        service = Service(config, engine or open_engine, ended=lambda: server.stop())
     except BaseException:
         listening.close()
         raise
-    logging.getLogger("uvicorn").addHandler(logging.NullHandler())
-    logging.getLogger("uvicorn").propagate = False
-    web = uvicorn.Config(
-        application(service, access, gate, routes()),
-        loop="asyncio",
-        http=protocol_with(settings.limits, Desk(service, access, gate)),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE,
-        h11_max_incomplete_event_size=settings.limits.head,
-        **tls,
-    )
-    host, port = listening.getsockname()[:2]
-    place = f"{'https' if settings.certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-
-    class Server(uvicorn.Server):
-        address, worker = place, service.worker
-        door = entrance
-
-        def run_until_stopped(self) -> None:
-            with contextlib.closing(listening):
-                self.run([listening])
-            if service.worker.dead:
-                raise PanstreamError("the server's engine failed, so it stopped; what was acknowledged is kept")
-
-        def stop(self) -> None:
-            self.should_exit = True
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            rehearse(config)
-            service.start()
-            Sweeper.start()
-            await super().startup([])
-            entrance.open(listening, self._protocol, self.config.ssl)
-            started(place)
-
-        def _protocol(self, guest: Guest) -> asyncio.BaseProtocol:
-            kind: Any = self.config.http_protocol_class
-            made = kind(self.config, self.server_state, {}, asyncio.get_running_loop())
-            made.guest = guest
-            return cast(asyncio.BaseProtocol, made)
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            service.begin_stop()
-            entrance.close()
-            await super().shutdown(sockets)
-            await service.stop()
-            Sweeper.stop()
-
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            self.force_exit = self.should_exit
-            self.should_exit = True
-
-    server = Server(web)
+    server = Server(service, Access(tokens), settings.limits, tls, listening, started)
     return server
 
 
-def _tls(settings: Settings) -> dict[str, Any]:
+def _tls(settings: Settings) -> dict[str, str]:
     if (settings.certificate is None) != (settings.private_key is None):
         raise InvalidParameter("certificate and private key are given together")
     for file in (settings.certificate, settings.private_key):
@@ -189,7 +194,7 @@ def _tls(settings: Settings) -> dict[str, Any]:
             raise InvalidParameter(f"there is no file {file.name!r}")
     if settings.certificate is None:
         return {}
-    return {"ssl_certfile": str(settings.certificate), "ssl_keyfile": str(settings.private_key)}
+    return {"certificate": str(settings.certificate), "private_key": str(settings.private_key)}
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -204,3 +209,73 @@ def _listen(settings: Settings) -> socket.socket:
     except OSError as error:
         refused = f"cannot listen on host and port given: {error.strerror or 'unknown name'}"
     raise InvalidParameter(refused)
+
+
+def warm_up(config: Config) -> None:
+    """Do everything once on made-up rows: parse every format, select, apply and answer, with nothing on disk.
+
+    Loops are compiled or loaded when they are first used; the first senders would wait for it, for seconds where nothing
+    was compiled before. The states that are used here are thrown away.
+    """
+    config = replace(config, directory=None)
+    schema = RowSchema.of(config.stream, needed_columns(config))
+    with contextlib.suppress(PanstreamError, Refusal), Selector(config) as select:
+        for kind, text in _bodies(schema).items():
+            body = Body(Gate(Limits()), kind, "identity")
+            body.make_room(len(text))
+            body.data[: len(text)], body.size = text, len(text)
+            with contextlib.ExitStack() as after:
+                after.callback(body.wipe)
+                batch = parse(body, schema)
+                select(batch)
+                select.wipe()
+                batch.wipe()
+    with contextlib.suppress(PanstreamError), Engine(config, clock=lambda: _NOW) as engine:
+        engine.apply(_rows(config))
+        engine.finish()
+
+
+def _bodies(schema: RowSchema) -> dict[str, bytes]:
+    names, words = list(schema.columns), [_WORDS[kind] for kind in schema.columns.values()]
+    quoted = [
+        word if kind in ("int", "double", "bool") else f'"{word}"'
+        for word, kind in zip(words, schema.columns.values(), strict=True)
+    ]
+    line = ",".join(f'"{name}":{word}' for name, word in zip(names, quoted, strict=True))
+    arrays = [_array(word, 1, kind) for word, kind in zip(words, schema.columns.values(), strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    text = f"{','.join(names)}\n{','.join(words)}\n"
+    return {"json": f"{{{line}}}\n".encode(), "csv": text.encode(), "arrow": sink.getvalue().to_pybytes()}
+
+
+def _array(word: str, count: int, kind: str) -> Any:
+    """Return a column; ``pa.array`` would do, and import pandas, where it is installed."""
+    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * len(word))
+    text = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(word.encode() * count)])
+    return text.cast(arrow_type(kind))
+
+
+def _rows(config: Config) -> Rows:
+    """Return two rows that every query takes, whatever its conditions."""
+    stream = config.stream
+    kind = None if stream.user is None else stream.columns[stream.user]
+    ids = None if kind is None else _array(_WORDS[kind], 2, kind)
+    return Rows(
+        count=2,
+        queries={query.name: _chosen(query) for query in config.queries},
+        ids=ids,
+        times=None if stream.time is None else np.full(2, _NOW),
+    )
+
+
+def _chosen(query: QueryConfig) -> QueryRows:
+    parsed = query.parsed
+    return QueryRows.all(
+        2,
+        values=None if parsed.value is None else np.zeros(2),
+        weights=None if parsed.weight is None else np.ones(2, np.int64),
+        groups=np.zeros(2, np.int64) if parsed.group_by else None,
+    )

@@ -17,13 +17,10 @@ from typing import Any
 from panstream.engine.engine import Engine
 from panstream.engine.intake import Pace
 from panstream.engine.plan import needed_columns
-from panstream.engine.producers import Sender
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.rows import RowSchema
 from panstream.errors import PanstreamError
 from panstream.server.applying import FAILED, Applier, refuse
-from panstream.server.bodies import Body
-from panstream.server.jobs import NOBODY, Job, Taken, Tell, overwrite, teller
-from panstream.server.parsing import Parsers, failure
+from panstream.server.jobs import Job, Outcome, Parsers, Stage, failure, overwrite
 from panstream.server.refusals import Refusal
 
 __all__ = ["Worker"]
@@ -50,7 +47,8 @@ class Worker:
         schema = RowSchema.of(engine.config.stream, needed_columns(engine.config))
         self._parsers = Parsers(schema, self._parsed, self._die)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # None is the end
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._open: set[Job] = set()  # whom nobody has told yet
         self._lock = threading.Lock()
@@ -86,26 +84,36 @@ class Worker:
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def take(self, body: Body, sender: Sender | None, sequence: int) -> Taken:
-        """Take a body's rows; when this returns they are durable, as configured. The body is overwritten in any case."""
-        future = self._future()
-        self.take_soon(body, sender, sequence, teller(future))
-        taken: Taken = await future
-        return taken
+    async def take(self, job: Job) -> Outcome:
+        """Return what became of a body; it is durable then, as configured. The body is overwritten in any case."""
+        future = self._promise(job)
+        self.submit(job)
+        outcome: Outcome = await future
+        return outcome
 
-    def take_soon(self, body: Body, sender: Sender | None, sequence: int, tell: Tell) -> None:
-        """Take a body, and have the event loop call ``tell`` when it is durable."""
-        self._enter(Job(None, tell, body, sender, sequence), self._parsers.submit)
+    def submit(self, job: Job) -> None:
+        """Take a body, and have the event loop call the job's ``tell`` when it is durable."""
+        job.stage = Stage.PARSING
+        self._enter(job, self._parsers.submit)
 
     async def call(self, work: Callable[[Engine], Any], *, durable: bool = False) -> Any:
         """Return ``work(engine)``; when what it changed is durable, if asked for, together with the batches that wait."""
-        future = self._future()
-        self._enter(Job(work, teller(future), durable=durable), self._jobs.put)
+        job = Job(call=work, durable=durable, stage=Stage.READY)
+        future = self._promise(job)
+        self._enter(job, self._jobs.put)
         return await future
 
-    def _future(self) -> asyncio.Future[Any]:
+    def _promise(self, job: Job) -> asyncio.Future[Any]:
+        """Return a future that the job's answer settles, unless nobody waits for it any more."""
         assert self._loop is not None
-        return self._loop.create_future()
+        future = self._loop.create_future()
+
+        def tell(result: Any, refusal: BaseException | None) -> None:
+            if not future.done():
+                future.set_result(result) if refusal is None else future.set_exception(refusal)
+
+        job.tell = tell
+        return future
 
     def _enter(self, job: Job, put: Callable[[Job], None]) -> None:
         with self._lock:
@@ -129,8 +137,8 @@ class Worker:
     def _run(self) -> None:
         step = self._take_what_comes if self._pace is None else self._take_until_due
         try:
-            while step():
-                pass
+            while not self._ending:
+                step()
             self._guard(self.engine.commit)
         except BaseException:
             self._die()
@@ -141,36 +149,30 @@ class Worker:
                 with contextlib.suppress(BaseException):  # the thread ends here anyway
                     close()
 
-    def _take_until_due(self) -> bool:
-        """Apply what comes until the step is over, then commit, whatever has come; False at the end."""
+    def _take_until_due(self) -> None:
+        """Apply what comes until the step is over, then commit, whatever has come."""
         assert self._pace is not None
-        more = True
-        while more and (wait := self._pace.remaining()) > 0:
-            job = self._next(wait)
-            if job is None:
-                more = False
-            elif job is not NOBODY:
-                bodies, calls, more = self._waiting(job)
+        while not self._ending and (wait := self._pace.remaining()) > 0:
+            if (job := self._next(wait)) is not None:
+                bodies, calls = self._waiting(job)
                 self._apply(bodies)
                 self._do(calls)
         if self._applier.failed:
             self._applier.open_again()
         self._commit(lambda durable: self.engine.step(durable=durable))
         self._pace.next()
-        return more
 
-    def _take_what_comes(self) -> bool:
-        """Take what has come and commit it at once, or look at the clock; False at the end."""
+    def _take_what_comes(self) -> None:
+        """Take what has come and commit it at once, or look at the clock."""
         job = self._next(max(0.0, self._looked + _PULSE - time.monotonic()))
         if self._applier.failed:
             self._applier.open_again()
         calls: list[Job] = []
-        more = True
-        while more and job is not None and job is not NOBODY:
-            bodies, some, more = self._waiting(job)
+        while job is not None:
+            bodies, some = self._waiting(job)
             calls += some
             self._apply(bodies)
-            job = self._next(0.0) if more and len(self._held) < _GROUP else NOBODY
+            job = self._next(0.0) if len(self._held) < _GROUP else None
         self._do([call for call in calls if call.durable])
         if self._held:
             durable = self.engine.config.durability == "batch"
@@ -179,24 +181,27 @@ class Worker:
         if time.monotonic() - self._looked >= _PULSE:
             self._looked = time.monotonic()
             self._guard(self.engine.advance)
-        return more and job is not None
 
-    def _waiting(self, job: Job) -> tuple[list[Job], list[Job], bool]:
-        """Return a job and what waits behind it, as far as it is applied as one: bodies, calls; and False at the end."""
+    def _waiting(self, job: Job) -> tuple[list[Job], list[Job]]:
+        """Return a job and what waits behind it, as far as it is applied as one: bodies and calls."""
         bodies: list[Job] = []
         calls: list[Job] = []
         found: Job | None = job
-        while found is not None and found is not NOBODY:
+        while found is not None:
             (calls if found.body is None else bodies).append(found)
-            found = NOBODY if len(bodies) == _JOINED else self._next(0.0)
-        return bodies, calls, found is not None
+            found = self._next(0.0) if len(bodies) < _JOINED else None
+        return bodies, calls
 
     def _next(self, wait: float) -> Job | None:
-        """Return the next job, ``NOBODY`` if none comes in time, ``None`` at the end."""
+        """Return the next job; None if none comes in time, or there will be no more."""
+        if self._ending:
+            return None
         try:
-            return self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()
+            job = self._jobs.get(timeout=wait) if wait > 0 else self._jobs.get_nowait()
         except queue.Empty:
-            return NOBODY
+            return None
+        self._ending = job is None
+        return job
 
     def _apply(self, jobs: list[Job]) -> None:
         """Apply bodies, which wait for the commit; those that are refused do not wait."""
@@ -234,11 +239,11 @@ class Worker:
             self._answer(jobs)
 
     def _call(self, job: Job) -> None:
-        if self._applier.failed or not callable(job.work):
+        if self._applier.failed or job.call is None:
             job.refusal = Refusal("unavailable", FAILED, retry_after=1)
             return
         try:
-            job.result = job.work(self.engine)
+            job.result = job.call(self.engine)
         except (Refusal, PanstreamError) as error:
             job.refusal = error
         except Exception as error:
@@ -275,9 +280,9 @@ class Worker:
 
     def _tell(self, jobs: list[Job]) -> None:
         with self._lock:
-            untold = [job for job in jobs if not job.answered]
+            untold = [job for job in jobs if job.stage is not Stage.ANSWERED]
             for job in untold:
-                job.answered = True
+                job.stage = Stage.ANSWERED
             self._open.difference_update(untold)
 
         def tell() -> None:
@@ -303,8 +308,7 @@ class Worker:
         """Tell everybody who waits; what a parser still reads is overwritten by its thread."""
         with self._lock:
             left = list(self._open)
-        parsed = [job for job in left if isinstance(job.work, Rows)]
-        self._dismiss(parsed)
+        self._dismiss([job for job in left if job.stage is Stage.READY])
         for job in left:
             job.refusal = job.refusal or Refusal("unavailable", _ENDED)
         self._tell(left)

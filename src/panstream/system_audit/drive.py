@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from panstream.engine.config import Config
 from panstream.errors import PanstreamError
-from panstream.server.tokens import create_token
+from panstream.server.access import create_token
 from panstream.system_audit.formats import MEDIA_TYPES
 from panstream.system_audit.observe import Fields, observe_directory, observe_text
 

@@ -1,4 +1,4 @@
-"""The short way in for events: it reads the same requests as the general parser, and leaves the rest to that."""
+"""The fast path of events: it reads the same requests as the general parser, and leaves the rest to that."""
 
 import contextlib
 import json
@@ -12,12 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from panstream.engine.engine import Applied
-from panstream.server.buffers import Buffers
-from panstream.server.desk import _taken
-from panstream.server.heads import read_head
-from panstream.server.intake import outcome
-from panstream.server.jobs import Taken
-from panstream.server.limits import Limits
+from panstream.server.access import Limits
+from panstream.server.jobs import Outcome, read_head
+from panstream.server.wiping import _Buffers
 from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 FIRST = f"POST {EVENTS} HTTP/1.1\r\n".encode()
@@ -26,7 +23,7 @@ LIMITS = Limits(body=200_000, head=4_000, head_time=5.0, body_time=0.5, at_once=
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with served(write_config(tmp_path_factory.mktemp("short")), LIMITS) as server:
+    with served(write_config(tmp_path_factory.mktemp("fast")), LIMITS) as server:
         yield server
 
 
@@ -120,7 +117,7 @@ def test_usual_heads_are_read() -> None:
 
 
 def test_requests_cut_anywhere(live: Live) -> None:
-    """Cut at any place, a request is the same request: a whole head goes the short way, half a one the other."""
+    """Cut at any place, a request is the same request: a whole head takes the fast path, half a one the other."""
     whole = request(lines(4))
     for cut in range(1, len(whole), 7):
         ((status, body),) = answers(live, whole[:cut], whole[cut:], count=1)
@@ -142,7 +139,7 @@ def test_requests_sent_before_the_answer_to_the_last(live: Live) -> None:
     assert [status for status, _ in late] == [200] * 3
 
 
-def test_refusals_by_the_short_way_keep_the_connection(live: Live) -> None:
+def test_refusals_on_the_fast_path_keep_the_connection(live: Live) -> None:
     found = answers(live, request(b"\0" * 99, ARROW) + request(lines(2)), count=2)
     assert [status for status, _ in found] == [400, 200]
     assert b'"code":"bad_body"' in found[0][1]
@@ -187,7 +184,7 @@ def test_more_than_may_be_under_way_is_refused(tmp_path: Path) -> None:
 
 
 def test_buffers_are_used_again() -> None:
-    buffers = Buffers()
+    buffers = _Buffers()
     first = buffers.take(200_000)
     assert len(first) >= 200_000
     buffers.give_back(first)
@@ -204,7 +201,7 @@ def test_buffers_are_used_again() -> None:
 def test_the_usual_answer_says_what_the_general_one_does(
     rows: int, new: bool, skipped: tuple[int, ...], late: tuple[int, ...]
 ) -> None:
-    taken = Taken(applied=Applied(new=new, skipped=skipped, late=late), rows=rows)
-    head, _, body = _taken(taken).partition(b"\r\n\r\n")
-    assert json.loads(body) == outcome(taken)
+    outcome = Outcome(applied=Applied(new=new, skipped=skipped, late=late), rows=rows)
+    head, _, body = outcome.framed().partition(b"\r\n\r\n")
+    assert json.loads(body) == outcome.to_json()
     assert f"content-length: {len(body)}".encode() in head

@@ -1,4 +1,4 @@
-"""The rehearsal before the first request: it uses what requests will use, and leaves nothing behind."""
+"""The warm-up before the first request: it uses what requests will use, and leaves nothing behind."""
 
 from pathlib import Path
 
@@ -6,8 +6,7 @@ import pytest
 
 from panstream.engine import engine
 from panstream.engine.running import RunningQuery
-from panstream.server import rehearsal
-from panstream.server.rehearsal import rehearse
+from panstream.server import serve
 from server.server_live import CONFIG, write_config
 
 TIMED = """
@@ -42,7 +41,7 @@ def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.
     taken: list[str] = []
     drawn: list[str] = []
     parsed: list[int] = []
-    apply, publish, parse = RunningQuery.apply, engine.append_to, rehearsal.parse
+    apply, publish, parse = RunningQuery.apply, engine.append_to, serve.parse
 
     def watched_apply(self: RunningQuery, prepared: object, draw: object) -> None:
         taken.extend(self.plan.config.name for _ in prepared.batches)  # type: ignore[attr-defined]
@@ -59,8 +58,8 @@ def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(RunningQuery, "apply", watched_apply)
     monkeypatch.setattr(engine, "append_to", watched_publish)
-    monkeypatch.setattr(rehearsal, "parse", watched_parse)
-    rehearse(config)
+    monkeypatch.setattr(serve, "parse", watched_parse)
+    serve.warm_up(config)
     names = {query.name for query in config.queries}
     assert set(taken) == names
     assert set(drawn) == names
