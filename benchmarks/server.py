@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 
-from panstream.client_bodies import encode
+from panstream.client_wire import encode
 from panstream.planning.text import aligned
 
 CONFIG = """

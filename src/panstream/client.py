@@ -19,9 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from panstream import checks
-from panstream.client_bodies import COMPRESSIONS, as_batches, encode
-from panstream.client_lanes import Batch, Lane
-from panstream.client_wire import Address, Patience, Wire
+from panstream.client_wire import COMPRESSIONS, Lane, Patience, Wire, as_batches, encode
 from panstream.errors import BatchUncertain, InvalidParameter, PanstreamError, RequestRefused
 from panstream.randomness.entropy import system_entropy
 
@@ -94,15 +92,13 @@ class Client:
         if compression not in COMPRESSIONS:
             raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
         self._rows, self._compression, self._pace = batch_rows, compression, pace
-        self._address = Address(url=url, token=token, ca_file=ca_file)
-        self._patience = patience or Patience()
+        self._control = Wire(url, token, ca_file, patience or Patience())
         self._passing = producer is None  # whether its producers end with it
         name = producer or f"client-{_random_name()}"
-        self._lanes = [Lane(f"{name}.{n}", stream, self._address, self._patience) for n in range(lanes)]
+        self._lanes = [Lane(f"{name}.{n}", stream, self._control.another()) for n in range(lanes)]
         self._free: deque[Lane] = deque(self._lanes)
         self._freed = threading.Condition()
         self._pool = ThreadPoolExecutor(lanes, "panstream-lane")
-        self._control = Wire(self._address, self._patience)
         self._pending: list[Any] = []
         self._pending_rows = 0
         self._under_way: set[Future[None]] = set()
@@ -259,12 +255,12 @@ class Client:
 
     def _give_back(self, lane: Lane) -> None:
         with self._freed:
-            lane.waiting = None
+            lane.unload()
             self._free.append(lane)
             self._freed.notify_all()
 
     def _start(self, lane: Lane, body: Any, headers: dict[str, str]) -> None:
-        lane.waiting = Batch(body, headers)
+        lane.load(body, headers)
         future = self._pool.submit(self._send, lane)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
@@ -316,8 +312,7 @@ class Client:
         """Yield releases, old ones first, then each as it is published, until the server ends the stream."""
         path = "/v1/releases" if query is None else f"/v1/releases?query={quote(query, safe='')}"
         seen: set[tuple[str, int]] = set()
-        wire = Wire(self._address, self._patience)
-        for kind, data in wire.events(path):
+        for kind, data in self._control.another().events(path):
             if kind == "release" and (data["series"], data["number"]) not in seen:
                 seen.add((data["series"], data["number"]))
                 yield data
@@ -339,7 +334,7 @@ class Client:
         return self._once("/v1/intrusions", b'{"confirm": true}')
 
     def _once(self, path: str, body: bytes) -> dict[str, Any]:
-        wire = Wire(self._address, Patience(tries=1, timeout=self._patience.timeout))
+        wire = self._control.another(once=True)
         try:
             return dict(wire.ask("POST", path, body, {"Content-Type": "application/json"}))
         finally:

@@ -45,18 +45,15 @@ class AsyncClient:
 
     async def open(self) -> list[int]:
         """Open the producers now; return the number of the last batch that the server has of each lane."""
-        async with self._turn:
-            return await asyncio.to_thread(self._client.open)
+        return await self._ask(self._client.open)
 
     async def send(self, rows: Any) -> None:
         """Take rows; full batches go on their way."""
-        async with self._turn:
-            await asyncio.to_thread(self._client.send, rows)
+        await self._ask(self._client.send, rows)
 
     async def flush(self) -> Sent:
         """Return when everything is durable on the server."""
-        async with self._turn:
-            return await asyncio.to_thread(self._client.flush)
+        return await self._ask(self._client.flush)
 
     async def queries(self) -> dict[str, Any]:
         """Return the stream and its questions."""
@@ -90,6 +87,6 @@ class AsyncClient:
         return await self._ask(self._client.announce_intrusion)
 
     async def _ask(self, call: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
-        """Reading shares one connection: one question at a time."""
+        """Call in a thread, one call at a time: reading shares one connection."""
         async with self._turn:
             return await asyncio.to_thread(call, *given, **options)

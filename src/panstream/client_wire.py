@@ -1,21 +1,32 @@
-"""One connection to a server: requests one after the other, sent again with the same sequence until answered."""
+"""Below the client: rows as bodies of requests, connections, and the lanes that send bodies until they are answered."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from panstream.errors import InvalidParameter, RequestRefused, ServerUnreachable
+from panstream.errors import (
+    BatchUncertain,
+    InvalidBatch,
+    InvalidParameter,
+    MissingExtra,
+    PanstreamError,
+    RequestRefused,
+    ServerUnreachable,
+)
 
-__all__ = ["Address", "Patience", "Wire"]
+__all__ = ["COMPRESSIONS", "Lane", "Patience", "Wire", "as_batches", "encode"]
 
+COMPRESSIONS = (None, "gzip", "zstd")
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_OPENINGS = 3  # of a lane for one batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,45 +45,23 @@ class Patience:
         self.sleep(min(self.longest, max(wished, self.first * 2.0**number)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where the server is, and what shows that we may talk to it."""
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
-
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise InvalidParameter("url must be like https://host:port, with nothing behind it")
-
-    def connect(self, timeout: float) -> http.client.HTTPConnection:
-        """Return a connection, not yet made."""
-        parts = urlsplit(self.url)
-        host = parts.hostname or ""
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(host, parts.port, timeout=timeout)
-        context = ssl.create_default_context(cafile=self.ca_file)
-        return http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=context)
-
-    @property
-    def base(self) -> str:
-        """Return the path that all others are below."""
-        return urlsplit(self.url).path.rstrip("/")
-
-    def headers(self) -> dict[str, str]:
-        """Return the headers of every request."""
-        return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-
-
 class Wire:
     """A connection that is made when needed, and again when lost. For one thread at a time."""
 
-    def __init__(self, address: Address, patience: Patience) -> None:
-        self._address, self._patience = address, patience
+    def __init__(self, url: str, token: str | None, ca_file: str | None, patience: Patience) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise InvalidParameter("url must be like https://host:port, with nothing behind it")
+        self._url, self._token, self._ca_file, self._patience = url, token, ca_file, patience
+        self._base = parts.path.rstrip("/")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connection: http.client.HTTPConnection | None = None
         self.unanswered = False  # whether a try of the last request may have been taken although no answer said so
+
+    def another(self, *, once: bool = False) -> Wire:
+        """Return another connection to the same server; ``once`` tries everything once."""
+        patience = Patience(tries=1, timeout=self._patience.timeout) if once else self._patience
+        return Wire(self._url, self._token, self._ca_file, patience)
 
     def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         """Return the answer's JSON. Sends the same again while the server cannot be reached or is busy.
@@ -104,9 +93,9 @@ class Wire:
         connection = self._open()
         connection.request(
             method,
-            self._address.base + path,
+            self._base + path,
             body,
-            {**self._address.headers(), "Accept": "application/json", **headers},
+            {**self._headers, "Accept": "application/json", **headers},
         )
         response = connection.getresponse()
         data = response.read()
@@ -121,8 +110,7 @@ class Wire:
     def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the server-sent events of one connection, until it ends."""
         connection = self._open()
-        headers = {**self._address.headers(), "Accept": "text/event-stream"}
-        connection.request("GET", self._address.base + path, headers=headers)
+        connection.request("GET", self._base + path, headers={**self._headers, "Accept": "text/event-stream"})
         response = connection.getresponse()
         if response.status != 200:
             answer = response.read()
@@ -150,7 +138,14 @@ class Wire:
 
     def _open(self) -> http.client.HTTPConnection:
         if self._connection is None:
-            self._connection = self._address.connect(self._patience.timeout)
+            parts, timeout = urlsplit(self._url), self._patience.timeout
+            if parts.scheme == "http":
+                self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+            else:
+                context = ssl.create_default_context(cafile=self._ca_file)
+                self._connection = http.client.HTTPSConnection(
+                    parts.hostname or "", parts.port, timeout=timeout, context=context
+                )
         return self._connection
 
     def close(self) -> None:
@@ -165,3 +160,147 @@ def _error(answer: Any, status: int) -> tuple[str, str]:
     if isinstance(found, dict):
         return str(found.get("code")), str(found.get("message"))
     return "http", f"the server answered with status {status}"
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """The body of a request, the number it was first sent under, and whether some try of it was not answered."""
+
+    body: Any = field(repr=False)
+    headers: dict[str, str]
+    number: int | None = None
+    unanswered: bool = False
+
+
+class Lane:
+    """Sends one batch at a time, each until it is answered. For one thread at a time."""
+
+    def __init__(self, producer: str, stream: str, wire: Wire) -> None:
+        self._waiting: _Batch | None = None
+        self.stuck = False  # whether it waits to be sent again
+        self._events = f"/v1/streams/{quote(stream, safe='')}/events"
+        self._producer = f"/v1/producers/{quote(producer, safe='')}"
+        self._wire = wire
+        self._id: str | None = None
+        self._last = 0
+
+    def open(self) -> int:
+        """Open the producer, or take it over; return the number of the last batch that the server has of it."""
+        found = self._wire.ask("POST", self._producer, b"")
+        self._id, self._last = str(found["id"]), int(found["last"])
+        return self._last
+
+    def load(self, body: Any, headers: dict[str, str]) -> None:
+        """Have a batch to deliver."""
+        self._waiting = _Batch(body, headers)
+
+    def unload(self) -> None:
+        """Forget the batch."""
+        self._waiting = None
+
+    def deliver(self) -> dict[str, Any]:
+        """Return the server's answer to what waits. Sends it under another number only if it surely was not counted."""
+        batch = self._waiting
+        assert batch is not None
+        for _ in range(_OPENINGS):
+            if self._id is None:
+                self.open()
+            if batch.number is None:
+                self._last += 1
+                batch.number = self._last
+            try:
+                answer = self._try(batch)
+            except RequestRefused as refusal:
+                refused = refusal
+            else:
+                if not answer["new"] and not batch.unanswered:
+                    raise BatchUncertain(
+                        "the server has another batch under this number, so this one was not counted: does another sender "
+                        "use the same producer?",
+                        code="unknown_producer",
+                        status=200,
+                    )
+                return answer
+            if refused.code not in ("unknown_producer", "sequence_gap"):
+                raise refused
+            self._id = None
+            if batch.unanswered and refused.code == "unknown_producer":
+                raise BatchUncertain(
+                    "a batch was sent without an answer, and the server no longer knows its producer: it may or may not have "
+                    "been counted, and was not sent again",
+                    code=refused.code,
+                    status=refused.status,
+                )
+            batch.number = None
+        raise refused
+
+    def _try(self, batch: _Batch) -> dict[str, Any]:
+        origin = {"Panstream-Producer": str(self._id), "Panstream-Sequence": str(batch.number)}
+        try:
+            return dict(self._wire.ask("POST", self._events, batch.body, {**batch.headers, **origin}))
+        finally:
+            batch.unanswered |= self._wire.unanswered
+
+    def close(self, *, forget: bool) -> None:
+        """Close the connection; and the producer, if it is to be forgotten and the server can be reached."""
+        self._wire.close()
+        if forget and self._id is not None:
+            wire = self._wire.another(once=True)
+            with contextlib.suppress(PanstreamError):
+                wire.ask("DELETE", self._producer)
+            wire.close()
+
+
+def as_batches(rows: Any) -> list[Any]:
+    """Return rows as record batches: a mapping of columns, a sequence of dicts, or an Arrow, pandas or polars table."""
+    pa = _arrow()
+    wrong = False
+    try:
+        if isinstance(rows, pa.RecordBatch):
+            return [rows]
+        if isinstance(rows, pa.Table):
+            return list(rows.to_batches())
+        if isinstance(rows, Mapping):
+            return [pa.RecordBatch.from_pydict({name: pa.array(column) for name, column in rows.items()})]
+        if hasattr(rows, "__arrow_c_stream__"):
+            return list(pa.table(rows).to_batches())
+        if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+            return [pa.RecordBatch.from_pylist(list(rows))]
+        if type(rows).__module__.partition(".")[0] == "pandas":
+            return list(pa.Table.from_pandas(rows, preserve_index=False).to_batches())
+        wrong = True
+    except (pa.ArrowException, TypeError, AttributeError):  # their messages may quote values
+        wrong = True
+    assert wrong
+    raise InvalidBatch("rows must be a mapping of columns, a list of dicts, or an Arrow, pandas or polars table")
+
+
+def encode(batches: list[Any], compression: str | None) -> Any:
+    """Return one IPC stream with all rows in one batch."""
+    pa = _arrow()
+    failed = False
+    try:
+        table = pa.Table.from_batches(batches).combine_chunks() if len(batches) > 1 else None
+    except pa.ArrowException:
+        failed = True
+    if failed:
+        raise InvalidBatch("all rows of a batch must have the same columns and types")
+    sink = pa.BufferOutputStream()
+    out = sink if compression is None else pa.CompressedOutputStream(sink, compression)
+    schema = batches[0].schema if table is None else table.schema
+    with pa.ipc.new_stream(out, schema) as writer:
+        if table is None:
+            writer.write_batch(batches[0])
+        else:
+            writer.write_table(table)
+    if out is not sink:
+        out.close()
+    return memoryview(sink.getvalue())
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtra("the client", "arrow") from None
+    return pyarrow

@@ -20,7 +20,7 @@ import pytest
 
 from engine.matrix import FORMS, REFUSED, ROWS, Form, arrays, expected, query, questions, same, table
 from panstream.client import Client
-from panstream.client_bodies import as_batches, encode
+from panstream.client_wire import as_batches, encode
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import TableFeed, open_feed

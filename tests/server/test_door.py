@@ -138,10 +138,7 @@ def test_tokens_take_turns() -> None:
     turns, gate = _Turns(), Gate(Limits())
     for token, count in (("flood", 5), ("one", 2), ("other", 1)):
         for number in range(count):
-            turns.put(
-                Job(None, lambda result, refusal: None, Body(gate, "csv", "identity", token=token), sequence=number)
-            )
-    assert turns.qsize() == 8
+            turns.put(Job(Body(gate, "csv", "identity", token=token), sequence=number))
     turns.end()
     found = [
         (job.body.token, job.sequence) for job in iter(turns.get, None) if job is not None and job.body is not None
