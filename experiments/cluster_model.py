@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -22,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from panstream.cluster import division
-from panstream.cluster.ownership import Ownership
+from panstream.cluster.division import Division
+from panstream.cluster.messages import CellMessage
 from panstream.cluster.partitions import partitions_of
 from panstream.cluster.reading import Job, Reader
 from panstream.cluster.shard import Shard, label
@@ -42,8 +43,8 @@ def best(work: object, rounds: int = 3) -> float:
     return min(found[1:]) if rounds > 1 else found[0]
 
 
-def _take(shard: Shard, name: str, steps: Iterator[int], pieces: Iterator[list[division.Piece]]) -> None:
-    shard.apply(next(steps), [(None, 0, (), [(name, next(pieces))])])
+def _take(shard: Shard, steps: Iterator[int], work: Iterator[CellMessage]) -> None:
+    shard.apply(next(steps), 0, (), [((), (), [next(work)])])
 
 
 def measure(rows: int) -> dict[str, float]:
@@ -68,20 +69,20 @@ def measure(rows: int) -> dict[str, float]:
         for shards in SHARDS:
             reader = Reader(Job(name="model", config=config, shards=shards))
             algorithm = reader.queries["n"].plan.algorithm
-            ownership = Ownership(cells=algorithm.table.cells, shards=shards)
             reader.cut(parts)
             read = best(lambda reader=reader: reader.cut(parts)) / rows
-            work = [own[label("n", (0, 0))] for own in reader.cut(parts).work]
-            sent = sum(pieces[0][1][0].nbytes for pieces in work) / algorithm.table.cells
+            work = [own[0] for own in reader.cut(parts).work]
+            marks = [message.marks for message in work]
+            sent = sum(own.nbytes for own in marks) / algorithm.cells
             seconds = []
             for directory in (None, Path(folder) / str(shards)):
                 shard = Shard(number=0, shards=shards, algorithms={"n": algorithm}, directory=directory)
-                shard.apply(1, [(None, 0, (label("n", (0, 0)),), [])])
-                copies = [[(kind, tuple(c.copy() for c in columns)) for kind, columns in work[0]] for _ in range(6)]
-                seconds.append(best(partial(_take, shard, label("n", (0, 0)), count(2), iter(copies)), 6))
+                shard.apply(1, 0, (), [((), (label("n", (0, 0)),), [])])
+                copies = [replace(work[0], marks=marks[0].copy()) for _ in range(6)]
+                seconds.append(best(partial(_take, shard, count(2), iter(copies)), 6))
                 held = len(shard.gather(label("n", (0, 0))))
                 shard.close()
-            own = ownership.count(0)
+            own = Division(algorithm, shards).count(0)
             take, store = seconds[0] / own, max(seconds[1] - seconds[0], 0.0) / own
             table.append((read, take, store, sent, held / own))
             print(
@@ -89,7 +90,7 @@ def measure(rows: int) -> dict[str, float]:
                 flush=True,
             )
     read, take, store, sent, held = np.median(np.array(table), axis=0)
-    cells = algorithm.table.cells
+    cells = algorithm.cells
     return {"read": read, "take": take, "store": store, "sent": sent, "held": held, "cells": cells}
 
 
@@ -137,7 +138,7 @@ def main() -> None:
     need = 1e12 / 86_400
     workers = next(w for w in range(1, 5000) if model(constants, w, 1_000_000) >= need)
     algorithm = Bitmap(epsilon=1.0, buckets=1 << 16, levels=24, expected=1e10)
-    cells = algorithm.table.cells
+    cells = algorithm.cells
     print(
         f"\n10^12 events a day are {need:,.0f} a second: {workers} workers like this core, partitions of a million rows"
     )

@@ -74,3 +74,18 @@ def test_wipe_of_columns_and_of_what_may_not_be_written(size: int) -> None:
     with pytest.raises(ValueError, match="read-only"):
         wipe(np.frombuffer(letters, np.uint8))
     assert letters == b"x" * size
+
+
+def test_arrays_that_make_room_are_zeroed_as_far_as_they_were_ever_written() -> None:
+    with Scratch() as scratch:
+        kept, taken = scratch.array(16), scratch.taken
+        first = scratch.array(1000)
+        first[:] = 7
+        scratch.reuse(taken)
+        second = scratch.array(10)
+        second[:] = 7
+        kept[:] = 7
+        assert np.shares_memory(first, second)
+        assert not np.shares_memory(kept, second)
+    assert not first.any()
+    assert not kept.any()

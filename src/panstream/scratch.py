@@ -109,10 +109,11 @@ def _stack() -> tuple[int, int]:
 class Scratch:
     """A set of temporary arrays, all zeroed together at the end of the ``with`` block."""
 
-    __slots__ = ("_used",)
+    __slots__ = ("_spare", "_used")
 
     def __init__(self) -> None:
         self._used: list[tuple[NDArray[np.uint8], int]] = []
+        self._spare: list[tuple[NDArray[np.uint8], int]] = []  # to be handed out again; how much of it was written to
 
     def __enter__(self) -> Scratch:
         return self
@@ -126,18 +127,36 @@ class Scratch:
             return np.empty(0, dtype)
         item = np.dtype(dtype)
         nbytes = size * item.itemsize
-        raw = self._take(nbytes)
-        self._used.append((raw, nbytes))
+        raw, written = self._again(nbytes) if self._spare else (self._take(nbytes), nbytes)
+        self._used.append((raw, written))
         return raw[:nbytes].view(item)
+
+    @property
+    def taken(self) -> int:
+        """Return how many arrays were taken, for :meth:`reuse`."""
+        return len(self._used)
+
+    def reuse(self, since: int) -> None:
+        """Let the arrays that were taken since then make room for the next ones; all are zeroed when the block ends."""
+        self._spare += self._used[since:]
+        del self._used[since:]
+
+    def _again(self, nbytes: int) -> tuple[NDArray[np.uint8], int]:
+        for position, (raw, written) in enumerate(self._spare):
+            if raw.nbytes >= nbytes:
+                del self._spare[position]
+                return raw, max(written, nbytes)
+        return self._take(nbytes), nbytes
 
     def close(self) -> None:
         """Zero every array handed out and return its memory to the pool."""
         free: list[NDArray[np.uint8]] = _POOL.__dict__.setdefault("free", [])
-        for raw, nbytes in self._used:
+        for raw, nbytes in self._used + self._spare:
             raw[:nbytes].fill(0)
             if raw.nbytes <= _KEEP_BYTES and len(free) < 16:
                 free.append(raw)
         self._used.clear()
+        self._spare.clear()
         clear_registers()
 
     @staticmethod

@@ -11,11 +11,11 @@ from scipy import stats
 
 from conformance.specimens import specimens
 from panstream.catalogue import ALGORITHMS
-from panstream.cluster import division
-from panstream.cluster.messages import Outgoing, take
-from panstream.cluster.ownership import Ownership
+from panstream.cluster.division import Division, Ownership
+from panstream.cluster.messages import Outgoing
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
+from panstream.divisible import Divisible
 from panstream.packed import number_of_ones, unpacked
 from panstream.randomness import Source
 from panstream.testing.checks import Specimen
@@ -24,7 +24,7 @@ from statistical import ALPHA
 from zero_noise import ZeroNoiseSource
 
 SPECIMENS = specimens()
-DIVIDED = [specimen for specimen in SPECIMENS if division.division_of(specimen.algorithm) is not None]
+DIVIDED = [specimen for specimen in SPECIMENS if isinstance(specimen.algorithm, Divisible)]
 RUNS = 500
 
 
@@ -42,11 +42,9 @@ def one_machine(algorithm: Any, batches: Any, source: Source) -> Any:
 
 
 def many(algorithm: Any, batches: Any, shards: int, make: Any = Source, marked: int = 32) -> Any:
-    found = division.division_of(algorithm)
-    assert found is not None
-    ownership = Ownership(cells=found.cells, shards=shards)
+    division = Division(algorithm, shards)
     with make() as source:
-        parts = [division.begin_part(algorithm, ownership, shard, source) for shard in range(shards)]
+        parts = [algorithm.fresh(division.count(shard), source) for shard in range(shards)]
     outgoing = Outgoing({"q": (algorithm, 1)}, shards, marked=marked)
     for each in batches:
         batch = batch_of(algorithm, each)
@@ -54,11 +52,8 @@ def many(algorithm: Any, batches: Any, shards: int, make: Any = Source, marked: 
         outgoing.add("q", (0, 0), batch)
         for part, sent in zip(parts, outgoing.messages({"q": [(0, 0)]}), strict=True):
             for message in sent:
-                take(message, algorithm, lambda slot, part=part: part, make)
-    for shard, part in enumerate(parts):
-        count = ownership.count(shard)
-        parts[shard] = division.decode_part(algorithm, division.encode_part(algorithm, part, count), count)
-    return division.join(algorithm, parts, ownership, 0)
+                message.apply(algorithm, lambda slot, part=part: part, make)
+    return division.join([division.decode(division.encode(part, n), n) for n, part in enumerate(parts)], 0)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -125,14 +120,14 @@ def test_with_noise_the_laws_cannot_be_told_apart(algorithm: Any) -> None:
 def test_too_little_noise_in_one_shard_would_be_seen() -> None:
     """The same test statistic, on states whose second shard starts at zero."""
     algorithm = OptBern(universe=300, epsilon=1.0)
-    ownership = Ownership(cells=300, shards=2)
+    division = Division(algorithm, 2)
     one, other = [], []
     for _ in range(RUNS):
         with Source() as source:
             one.append(number_of_ones(algorithm.begin(source).bits))
-            parts = [division.begin_part(algorithm, ownership, shard, source) for shard in range(2)]
+            parts = [algorithm.fresh(division.count(shard), source) for shard in range(2)]
         parts[1].bits[:] = 0
-        other.append(number_of_ones(division.join(algorithm, parts, ownership, 0).bits))
+        other.append(number_of_ones(division.join(parts, 0).bits))
     assert stats.ks_2samp(one, other).pvalue < ALPHA
 
 
@@ -147,7 +142,7 @@ def test_every_cell_has_one_owner_and_one_place(cells: int, shards: int, key: in
     from panstream.scratch import Scratch
 
     with Scratch() as scratch:
-        found = ownership.split(rows, (np.arange(rows.size),), scratch)
+        found = ownership.split((rows, np.arange(rows.size)), scratch)
     for shard, (places, numbers) in enumerate(found):
         assert np.array_equal(owned[shard][places], rows[numbers])
         assert np.all(np.diff(numbers) > 0), "rows of one user keep their order"
@@ -166,6 +161,6 @@ def test_rebalancing_moves_cells_and_changes_none() -> None:
     with Source() as source:
         state = algorithm.begin(source)
     for shards in (2, 5, 3):
-        ownership = Ownership(cells=1000, shards=shards)
-        parts = [division.cut(algorithm, state, ownership, shard) for shard in range(shards)]
-        assert same(state, division.join(algorithm, parts, ownership, 0))
+        division = Division(algorithm, shards)
+        parts = [division.cut(state, shard) for shard in range(shards)]
+        assert same(state, division.join(parts, 0))

@@ -24,7 +24,7 @@ from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.hygiene import quieten
 from panstream.cluster.lakes import feed_files
 from panstream.cluster.links import Call
-from panstream.cluster.messages import Message
+from panstream.cluster.messages import CellMessage
 from panstream.cluster.partitions import partitions_of
 from panstream.cluster.reading import Job
 from panstream.errors import ClusterError
@@ -142,7 +142,7 @@ def test_the_scheduler_dies(cluster: Processes, link: DaskLink, tmp_path: Path) 
 def test_a_failing_call_says_nothing_of_its_arguments(cluster: Processes, link: DaskLink, tmp_path: Path) -> None:
     canary = secrets.token_hex(12)
     places = np.frombuffer(canary.encode(), np.uint8).copy()
-    call = Call(0, "absorb", ([canary], [Message(canary, np.zeros((1, 2), np.int64), rows=(places,))]))
+    call = Call(0, "absorb", ([canary], [CellMessage(canary, np.zeros((1, 2), np.int64), rows=(places,))]))
     assert canary not in repr(call)
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         engine.apply(batch(0))

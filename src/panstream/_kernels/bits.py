@@ -62,10 +62,10 @@ def redraw(bits: Bytes, size: int, cells: NDArray[np.int64], coins: Bytes) -> No
 
 
 @njit(cache=True, nogil=True)
-def choose(coins: Bytes, others: Bytes, weights: NDArray[np.int64], start: int) -> None:
+def choose(coins: Bytes, others: Bytes, weights: NDArray[np.int64]) -> None:
     """Replace a coin by the other one where the weight is negative."""
     for i in range(coins.size):
-        if weights[start + i] < 0:
+        if weights[i] < 0:
             coins[i] = others[i]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["mark", "mark_seen"]
+__all__ = ["mark", "mark_inside", "mark_seen"]
 
 Bytes = NDArray[np.uint8]
 
@@ -18,6 +18,14 @@ def mark(marks: Bytes, cells: NDArray[Any]) -> None:
     """Set ``marks[cell]`` to 1 for every cell."""
     for i in range(cells.size):
         marks[cells[i]] = np.uint8(1)
+
+
+@njit(cache=True, nogil=True)
+def mark_inside(marks: Bytes, cells: NDArray[Any]) -> None:
+    """Set ``marks[cell]`` to 1 for every cell that has a mark."""
+    for i in range(cells.size):
+        if cells[i] < marks.size:
+            marks[cells[i]] = np.uint8(1)
 
 
 @njit(cache=True, nogil=True)

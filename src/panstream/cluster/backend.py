@@ -13,12 +13,12 @@ from typing import Any
 
 from panstream import codec
 from panstream.algorithm import built
-from panstream.cluster import division
+from panstream.cluster.division import Division, wipe_state
 from panstream.cluster.links import Call, Link
-from panstream.cluster.messages import Message, Outgoing, wipe_messages
-from panstream.cluster.ownership import Ownership
+from panstream.cluster.messages import CellMessage, Outgoing, wipe_messages
 from panstream.cluster.shard import Origin, Part, Status, label, reached
 from panstream.codec import FieldLayout, public
+from panstream.divisible import Divisible
 from panstream.engine.backend import Held, LocalBackend, Slot
 from panstream.errors import NotSupported, StoreError
 from panstream.estimate import Estimate
@@ -44,7 +44,7 @@ class _Part:
 
     origins: list[Origin] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
-    work: list[list[Message]] = field(default_factory=list)  # of every shard
+    work: list[list[CellMessage]] = field(default_factory=list)  # of every shard
     again: bool = False
 
 
@@ -92,7 +92,7 @@ class ClusterBackend:
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
         """Return a fresh state; the shards start their parts with the next step."""
-        if division.division_of(algorithm) is None:
+        if not isinstance(algorithm, Divisible):
             return self._home.start(query, slot, algorithm)
         self._part.opened.append(label(query, slot))
         self._open.setdefault(query, []).append(slot)
@@ -102,7 +102,7 @@ class ClusterBackend:
         """Return the state again."""
         header, _ = codec.read_header(data, checked=False)  # the store has authenticated it
         algorithm = built(header)
-        if division.division_of(algorithm) is None:
+        if not isinstance(algorithm, Divisible):
             return self._home.restore(query, slot, data)
         record = codec.decode(data, _Record, _LAYOUT, checked=False)
         self.least = self._committed = max(self.least, record.step)
@@ -194,24 +194,18 @@ class ClusterBackend:
 
     def whole(self, name: str, algorithm: Any, released: int) -> Any:
         """Return the whole noisy state as the shards hold it."""
-        ownership = self.ownership(algorithm)
+        division = Division(algorithm, self._link.shards)
         parts = self._link.send([Call(shard, "gather", (name,)) for shard in range(self._link.shards)])
-        states = [division.decode_part(algorithm, data, ownership.count(shard)) for shard, data in enumerate(parts)]
+        states = [division.decode(data, shard) for shard, data in enumerate(parts)]
         try:
-            return division.join(algorithm, states, ownership, released)
+            return division.join(states, released)
         finally:
             for state in states:
-                division.wipe_state(state)
+                wipe_state(state)
 
     def refresh(self, query: str, slot: Slot) -> None:
         """Let every shard freeze its part of a state, and start afresh."""
         self._everywhere("refresh", [([label(query, slot)],)] * self._link.shards)
-
-    def ownership(self, algorithm: Any) -> Ownership:
-        """Return who owns which cell of an algorithm's state."""
-        found = division.division_of(algorithm)
-        assert found is not None
-        return Ownership(cells=found.cells, shards=self._link.shards)
 
     def _close_part(self) -> None:
         """Turn the batches since the last part into messages: of as many bytes whatever was selected."""
@@ -246,7 +240,7 @@ class DividedState:
                 estimate: Estimate = self.algorithm.release(state, source)
             self._released = state.released
         finally:
-            division.wipe_state(state)
+            wipe_state(state)
         return estimate
 
     def tick(self) -> Estimate:
@@ -260,7 +254,7 @@ class DividedState:
             with self._random() as source:
                 self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
         finally:
-            division.wipe_state(state)
+            wipe_state(state)
         self._backend.refresh(*self._place)
 
     def to_bytes(self, *, checked: bool = True) -> bytes:

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.cluster import division
 from panstream.cluster.backend import ClusterBackend
 from panstream.cluster.links import Link, Opening
 from panstream.cluster.moving import deal_out_anew, note_shards
 from panstream.cluster.reading import Totals
 from panstream.cluster.shard import Origin, label, query_of, reached
 from panstream.continual.tree_base import TreeBatch
+from panstream.divisible import Divisible
 from panstream.engine.config import Config
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.fate import Refreshed
@@ -43,7 +43,7 @@ _BITS, _LAST = 32, (1 << 32) - 1  # positions of earlier releases: sequence · 2
 
 def divided_algorithms(plans: Collection[QueryPlan]) -> dict[str, Any]:
     """Return the algorithm of every query whose state is with the shards."""
-    return {plan.config.name: plan.algorithm for plan in plans if division.division_of(plan.algorithm) is not None}
+    return {plan.config.name: plan.algorithm for plan in plans if isinstance(plan.algorithm, Divisible)}
 
 
 class ClusterEngine(Engine):

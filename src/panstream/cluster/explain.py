@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from panstream.cluster import division
+from panstream.divisible import Divisible
 from panstream.engine.explain import expected_errors
 from panstream.engine.plan import QueryPlan
 
@@ -22,13 +22,14 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
     """Return for every query where its state is, and the cost of that against the alternative."""
     found = []
     for plan in plans:
-        divided = division.division_of(plan.algorithm)
-        entry: dict[str, Any] = {"name": plan.config.name, "divided": divided is not None}
-        if divided is not None:
-            cells = -(-divided.cells // shards)
-            entry |= {"cells": divided.cells, "cells_per_shard": cells, "extra_noise": 0.0}
+        divided = isinstance(plan.algorithm, Divisible)
+        entry: dict[str, Any] = {"name": plan.config.name, "divided": divided}
+        if divided:
+            whole = plan.algorithm.cells
+            cells = -(-whole // shards)
+            entry |= {"cells": whole, "cells_per_shard": cells, "extra_noise": 0.0}
             entry["why"] = (
-                f"each of {shards} shards owns about {cells:,} of {divided.cells:,} cells: same law as on one machine, no extra noise"
+                f"each of {shards} shards owns about {cells:,} of {whole:,} cells: same law as on one machine, no extra noise"
             )
         else:
             width, factor = getattr(plan.algorithm, "width", 1), (shards + 1) / 2

@@ -10,10 +10,10 @@ from typing import Any
 from panstream.cluster.access import check_client
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
-from panstream.cluster.division import division_of
 from panstream.cluster.ingest import Ingested, ingest, ingest_frame
 from panstream.cluster.partitions import Partition, can_read_apart, files_of, stretches, tasks_of
 from panstream.cluster.reading import Job
+from panstream.divisible import Divisible
 from panstream.engine.config import Config, read_config
 from panstream.engine.run import Fed, Tick
 from panstream.errors import BadRowError, ConfigError, FeedError, InvalidParameter
@@ -125,8 +125,8 @@ def feed_files(
     def here(task: Task, actors: dict[int, Any]) -> Ingested:
         return ingest(job, task, actors)
 
-    divisions = [division_of(plan.algorithm) for plan in engine.plans]
-    large = all(found is None or found.markable for found in divisions)
+    algorithms = [plan.algorithm for plan in engine.plans]
+    large = all(not isinstance(algorithm, Divisible) or algorithm.only_touched for algorithm in algorithms)
     fresh = [partition for partition in partitions if not engine.seen_apart(partition.name)]
     tasks = tasks_of(fresh, link.shards, large=large, alone=engine.begun_apart())
     return feed_tasks(engine, link, tasks, _Reading(submit=submit, here=here), tick)

@@ -7,8 +7,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from panstream.cluster import division
 from panstream.cluster.backend import ClusterBackend
+from panstream.cluster.division import Division, wipe_state
 from panstream.cluster.links import Call, LocalLink, Opening
 from panstream.cluster.shard import destroy, query_of
 from panstream.errors import ConfigError
@@ -63,7 +63,7 @@ def deal_out_anew(opening: Opening, directory: Path) -> None:
 
 
 def _move(old: LocalLink, new: LocalLink, opening: Opening) -> None:
-    backend, target = ClusterBackend(old), ClusterBackend(new)
+    backend = ClusterBackend(old)
     found = backend.join()
     _, recent, absorbed, names = found[0]
     if any((sorted(other[1]), sorted(other[2])) != (sorted(recent), sorted(absorbed)) for other in found):
@@ -76,12 +76,12 @@ def _move(old: LocalLink, new: LocalLink, opening: Opening) -> None:
         algorithm = opening.algorithms.get(query_of(name))
         if algorithm is None:
             raise ConfigError(f"query {query_of(name)!r} is stored but not asked: name it while the shards are moved")
-        state, ownership = backend.whole(name, algorithm, 0), target.ownership(algorithm)
+        state, division = backend.whole(name, algorithm, 0), Division(algorithm, new.shards)
         for shard, own in enumerate(parts):
-            part = division.cut(algorithm, state, ownership, shard)
-            own[name] = division.encode_part(algorithm, part, ownership.count(shard))
-            division.wipe_state(part)
-        division.wipe_state(state)
+            part = division.cut(state, shard)
+            own[name] = division.encode(part, shard)
+            wipe_state(part)
+        wipe_state(state)
     new.send(
         [Call(shard, "replace", (backend.step + 1, parts[shard], recent, absorbed)) for shard in range(new.shards)]
     )

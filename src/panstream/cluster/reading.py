@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.cluster import division
-from panstream.cluster.messages import Message, Outgoing, wipe_messages
+from panstream.cluster.messages import CellMessage, Outgoing, wipe_messages
 from panstream.cluster.partitions import Partition
 from panstream.continual.tree_base import TreeBatch
+from panstream.divisible import Divisible
 from panstream.engine.config import Config
 from panstream.engine.feeds import typed
 from panstream.engine.feeds.coalesce import Coalescer
@@ -53,7 +53,7 @@ class Cut:
     """What the rows of a task mean for every shard, and for states that stay whole; and what was wrong with some."""
 
     totals: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
-    work: list[list[Message]] = field(default_factory=list)  # of every shard
+    work: list[list[CellMessage]] = field(default_factory=list)  # of every shard
     rows: int = 0
     skipped_count: int = 0
     skipped: list[int] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Reader:
         self.schema = RowSchema.of(config.stream, needed_columns(config))
         self.select = Selector(config)
         self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
-        self.whole = {plan.config.name: plan for plan in plans if division.division_of(plan.algorithm) is None}
+        self.whole = {plan.config.name: plan for plan in plans if not isinstance(plan.algorithm, Divisible)}
         queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
         self._outgoing = Outgoing(queries, job.shards, marked=_MARKED)
         self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}

@@ -15,9 +15,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from panstream.cluster import division, messages
-from panstream.cluster.messages import Message, wipe_messages
-from panstream.cluster.ownership import Ownership
+from panstream.cluster.division import Division, wipe_state
+from panstream.cluster.messages import CellMessage, wipe_messages
 from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness import Source
 from panstream.store.snapshot import SnapshotStore
@@ -33,7 +32,7 @@ _BITS, _LAST = (
 Origin = tuple[str, int, float | None]
 """A batch: its producer, its number, and, if it goes on in another step, the time of its next row."""
 
-Part = tuple[Sequence[Origin], Sequence[str], Sequence[Message]]  # batches, states to start, what happens to states
+Part = tuple[Sequence[Origin], Sequence[str], Sequence[CellMessage]]  # batches, states to start, what happens to states
 Status = tuple[int, list[Origin], list[str], list[str]]  # last step, batches of the last steps, partitions, states
 
 
@@ -75,7 +74,7 @@ class Shard:
         self.step = 0
         self.recent: dict[str, tuple[int, Origin]] = {}  # the last batch of a producer and its step, while that matters
         self.absorbed: dict[str, None] = {}  # partitions that workers read
-        self._algorithms = dict(algorithms)
+        self._divisions = {query: Division(algorithm, shards) for query, algorithm in algorithms.items()}
         self._states: dict[str, Any] = {}
         self._parked: dict[str, bytes] = {}  # states of queries that are not asked any more
         self._broken = False
@@ -97,7 +96,7 @@ class Shard:
         if self._store is not None:
             self._store.close()
         for state in self._states.values():
-            division.wipe_state(state)
+            wipe_state(state)
         self._states.clear()
         self._broken = True
 
@@ -136,7 +135,7 @@ class Shard:
         entry = self.recent.get(origin[0])
         return entry is not None and reached(entry[1]) >= reached(origin)
 
-    def absorb(self, producers: Sequence[str], work: Sequence[Message]) -> None:
+    def absorb(self, producers: Sequence[str], work: Sequence[CellMessage]) -> None:
         """Take in what some partitions add together, in whatever order such calls come; durable when this returns.
 
         Each partition counts once, so that of those in one call all are new here or none is.
@@ -155,22 +154,19 @@ class Shard:
         finally:
             wipe_messages(work)
 
-    def _do(self, work: Sequence[Message]) -> None:
+    def _do(self, work: Sequence[CellMessage]) -> None:
         for message in work:
             query = message.query
 
             def state_of(slot: tuple[int, int], query: str = query) -> Any:
                 return self._states[label(query, slot)]
 
-            messages.take(message, self._algorithms[query], state_of, self._random)
+            message.apply(self._divisions[query].algorithm, state_of, self._random)
 
     def gather(self, name: str) -> bytes:
         """Return this shard's part of a state: for one who is about to release it, and nobody else."""
         self._check_whole()
-        query = query_of(name)
-        return division.encode_part(
-            self._algorithms[query], self._states[name], self._ownership(query).count(self.number)
-        )
+        return self._divisions[query_of(name)].encode(self._states[name], self.number)
 
     def replace(
         self, step: int, states: Mapping[str, bytes], recent: Sequence[Origin], absorbed: Iterable[str]
@@ -181,7 +177,7 @@ class Shard:
             return
         with self._all_or_nothing():
             for name, data in states.items():
-                self._states[name] = self._decode(name, data)
+                self._states[name] = self._divisions[query_of(name)].decode(data, self.number)
             self.recent = {origin[0]: (step, origin) for origin in recent}
             self.absorbed = dict.fromkeys(absorbed)
             self._commit(step)
@@ -193,10 +189,9 @@ class Shard:
             return
         with self._all_or_nothing():
             for name in names:
-                query = query_of(name)
-                count = self._ownership(query).count(self.number)
+                division = self._divisions[query_of(name)]
                 with self._random() as source:
-                    division.refresh(self._algorithms[query], self._states[name], count, source)
+                    division.algorithm.refresh_part(self._states[name], division.count(self.number), source)
             self._commit(step)
 
     def drop(self, step: int, names: Collection[str]) -> None:
@@ -208,24 +203,14 @@ class Shard:
             for name in names:
                 state = self._states.pop(name, None)
                 if state is not None:
-                    division.wipe_state(state)
+                    wipe_state(state)
             self._commit(step)
 
     def _open(self, name: str) -> None:
         if name not in self._states:
-            query = query_of(name)
+            division = self._divisions[query_of(name)]
             with self._random() as source:
-                state = division.begin_part(self._algorithms[query], self._ownership(query), self.number, source)
-            self._states[name] = state
-
-    def _ownership(self, query: str) -> Ownership:
-        found = division.division_of(self._algorithms[query])
-        assert found is not None
-        return Ownership(cells=found.cells, shards=self.shards)
-
-    def _decode(self, name: str, data: bytes) -> Any:
-        query = query_of(name)
-        return division.decode_part(self._algorithms[query], data, self._ownership(query).count(self.number))
+                self._states[name] = division.algorithm.fresh(division.count(self.number), source)
 
     def _random(self) -> Source:
         return Source() if self._source is None else self._source
@@ -253,8 +238,8 @@ class Shard:
                 f"the store is that of shard {found[0]} of {found[1]}, not of shard {self.number} of {self.shards}"
             )
         for name, data in parts.items():
-            if query_of(name) in self._algorithms:
-                self._states[name] = self._decode(name, data)
+            if query_of(name) in self._divisions:
+                self._states[name] = self._divisions[query_of(name)].decode(data, self.number)
             else:
                 self._parked[name] = data
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from panstream.algorithm import Monitor
-from panstream.batch import items
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import MissingExtra, NotSupported
 from panstream.estimate import Estimate
+from panstream.packed import packed, unpacked
 from panstream.randomness import Source
-from panstream.scratch import Scratch
+from panstream.scratch import Scratch, wipe
 from panstream.statistics import DistinctCount
 
 __all__ = ["distinct", "fill"]
@@ -63,22 +63,20 @@ def _touched(algorithm: Bitmap, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield one row: which cells the partition's rows touch."""
     import pyarrow as pa
 
-    whole = np.zeros(algorithm.table.cells, np.uint8)
+    whole = np.zeros(algorithm.cells, np.uint8)
     for batch in batches:
-        checked = items(batch.column(0).drop_null())
+        checked = algorithm.batch(batch.column(0).drop_null())
         with Scratch() as scratch:
-            np.bitwise_or(whole, algorithm.table.mark(checked, scratch), out=whole)
+            algorithm.mark(checked, whole, scratch)
         checked.wipe()
-    packed = np.packbits(whole).tobytes()
+    cells = packed(whole).tobytes()
     whole.fill(0)
-    yield pa.RecordBatch.from_arrays([pa.array([packed], pa.binary())], ["cells"])
+    yield pa.RecordBatch.from_arrays([pa.array([cells], pa.binary())], ["cells"])
 
 
-def _draw(algorithm: Bitmap, monitor: Monitor[Any], packed: bytes) -> None:
+def _draw(algorithm: Bitmap, monitor: Monitor[Any], cells: bytes) -> None:
     """Draw afresh every cell that a partition touched: the same law as an update with its rows."""
-    from panstream._kernels.bits import draw_marked
-
+    marks = unpacked(np.frombuffer(cells, np.uint8), algorithm.cells)
     with Source() as source:
-        marks = source.scratch.array(algorithm.table.cells)
-        marks[:] = np.unpackbits(np.frombuffer(packed, np.uint8), count=marks.size)
-        draw_marked(monitor.state.bits, marks, source.bernoulli(algorithm.law.present, marks.size))
+        algorithm.touch_marked(monitor.state, marks, source)
+    wipe(marks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream._kernels.bits import count_and_redraw, count_ones
-from panstream.algorithm import Algorithm, spend_release
+from panstream.algorithm import spend_release
 from panstream.codec import FieldLayout, noised, public
 from panstream.density.optbern import OptBern
 from panstream.density.presence import PresenceBatch
 from panstream.density.universe import Members
+from panstream.divisible import Divisible, Touches
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate, normal_laplace_quantile
 from panstream.packed import toss
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
+from panstream.scratch import Scratch
 
 __all__ = ["CroppedMean", "CroppedState"]
-
-_CHUNK = 1 << 15
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class CroppedState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CroppedMean(Algorithm[CroppedState]):
+class CroppedMean(Divisible[CroppedState]):
     """The mean over a known population of min(appearances, crop), for streams of arrivals.
 
     Every sampled user has a counter that starts uniformly in 0..crop-1 and a bit drawn as for an absent user. An
@@ -97,28 +97,29 @@ class CroppedMean(Algorithm[CroppedState]):
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
-    def begin(self, source: Source) -> CroppedState:
+    @property
+    def cells(self) -> int:
+        """Return how many users are sampled."""
+        return self.presence.cells
+
+    def fresh(self, count: int, source: Source) -> CroppedState:
         """Return uniform counters and bits of absent users."""
-        cells = self.presence.cells
-        bits = toss(self.presence.law.absent, cells, source)
-        counters = source.uniform_below(self.crop, cells).astype(np.int32)
+        bits = toss(self.presence.law.absent, count, source)
+        counters = source.uniform_below(self.crop, count).astype(np.int32)
         return CroppedState(counters=counters, bits=bits, released=0)
 
     def batch(self, ids: Any) -> PresenceBatch:
         """Check ids; every row is one arrival."""
         return self.presence.batch(ids)
 
-    def update(self, state: CroppedState, batch: PresenceBatch, source: Source) -> None:
+    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the users' numbers in the sample."""
+        return self.presence.touches(batch, scratch)
+
+    def touch(self, state: CroppedState, touches: Touches, source: Source) -> None:
         """Move every arrival's counter on and re-draw the bits of those that wrap."""
-        law, population = self.presence.law, self.presence.population
-        coins = source.scratch.array(min(_CHUNK, len(batch)))
-        moved = source.scratch.array(coins.size if population.permuted else 0, np.int64)
-        for start in range(0, len(batch), _CHUNK):
-            cells = batch.cells[start : start + _CHUNK]
-            tossed = source.bernoulli(law.present, cells.size, out=coins)
-            if population.permuted:
-                cells = population.permute(cells, moved[: cells.size])
-            count_and_redraw(state.counters, state.bits, cells, tossed, self.crop)
+        coins = source.bernoulli(self.presence.law.present, touches[0].size)
+        count_and_redraw(state.counters, state.bits, touches[0], coins, self.crop)
 
     def release(self, state: CroppedState, source: Source) -> Estimate:
         """Publish the noisy number of ones, turned into a mean."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.algorithm import Algorithm
 from panstream.batch import integers
-from panstream.codec import FieldLayout
 from panstream.density.optbern import OptBern
-from panstream.density.presence import PresenceBatch, PresenceState
+from panstream.density.presence import BitLaw, PresenceBatch, PresenceState, SampledBits
+from panstream.density.universe import Universe
 from panstream.errors import InvalidBatch
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
@@ -24,7 +22,7 @@ __all__ = ["GraphDensity"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphDensity(Algorithm[PresenceState]):
+class GraphDensity(SampledBits):
     """The fraction of a graph's possible undirected edges that have appeared in a stream of edges.
 
     An edge (u, v) with u < v has the number u·(2n-u-1)/2 + v-u-1 among n(n-1)/2; every sampled edge has a noisy bit.
@@ -47,8 +45,6 @@ class GraphDensity(Algorithm[PresenceState]):
 
     Reference: "Improved pan-private stream density estimation", section 2 (dynamic graphs).
     """
-
-    state_type: ClassVar[type[Any]] = PresenceState
 
     vertices: int
     epsilon: float
@@ -79,13 +75,15 @@ class GraphDensity(Algorithm[PresenceState]):
         """Return OptBern's claim about one edge."""
         return replace(self.edges.claim(), unit="edge", public=("the vertices, the sample of edges and its key",))
 
-    def layout(self) -> Mapping[str, FieldLayout]:
-        """Return the layout of one bit per sampled edge."""
-        return self.edges.layout()
+    @property
+    def population(self) -> Universe:
+        """Return the possible edges and which of them are sampled."""
+        return self.edges.population
 
-    def begin(self, source: Source) -> PresenceState:
-        """Return bits drawn as for a graph without edges."""
-        return self.edges.begin(source)
+    @property
+    def law(self) -> BitLaw:
+        """Return the coins and noise of an edge's bit."""
+        return self.edges.law
 
     def batch(self, edges: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
         """Check edges given as pairs, as a two-column array, or as (sources, targets) of two arrays."""
@@ -115,17 +113,9 @@ class GraphDensity(Algorithm[PresenceState]):
             raise InvalidBatch("an edge must join two different vertices", row=int(loops[0]))
         return numbers
 
-    def update(self, state: PresenceState, batch: PresenceBatch, source: Source) -> None:
-        """Re-draw the bit of every edge in the batch."""
-        self.edges.update(state, batch, source)
-
     def release(self, state: PresenceState, source: Source) -> Estimate:
         """Publish the density of the graph."""
         return replace(self.edges.release(state, source), claim=self.claim(), name="graph density")
-
-    def refresh(self, state: PresenceState, source: Source) -> None:
-        """Freeze the seen bits and start afresh, as often as declared."""
-        self.edges.refresh(state, source)
 
     def error(self, *, beta: float) -> float:
         """Return the additive error of the density that is exceeded with probability at most ``beta``."""

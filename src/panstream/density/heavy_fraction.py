@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.algorithm import Algorithm, spend_release
+from panstream.algorithm import spend_release
 from panstream.codec import FieldLayout, noised, public
 from panstream.density.cropped_mean import CroppedMean, CroppedState
 from panstream.density.presence import PresenceBatch
 from panstream.density.universe import Members
+from panstream.divisible import Divisible, Touches
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
 from panstream.privacy.composition import sequential
 from panstream.randomness import Source
+from panstream.scratch import Scratch
 
 __all__ = ["HeavyFraction", "HeavyState"]
 
@@ -39,7 +41,7 @@ class HeavyState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeavyFraction(Algorithm[HeavyState]):
+class HeavyFraction(Divisible[HeavyState]):
     """The fraction of a known population that appeared at least ``threshold`` times.
 
     The difference of two cropped means, at k and at a lower crop, divided by the distance of the two. At k - 1, the default up to
@@ -128,9 +130,14 @@ class HeavyFraction(Algorithm[HeavyState]):
             "released": high["released"],
         }
 
-    def begin(self, source: Source) -> HeavyState:
+    @property
+    def cells(self) -> int:
+        """Return how many users are sampled."""
+        return self.high.cells
+
+    def fresh(self, count: int, source: Source) -> HeavyState:
         """Return two fresh cropped means."""
-        high, low = self.high.begin(source), self.low.begin(source)
+        high, low = self.high.fresh(count, source), self.low.fresh(count, source)
         return HeavyState(
             high_counters=high.counters,
             high_bits=high.bits,
@@ -143,11 +150,14 @@ class HeavyFraction(Algorithm[HeavyState]):
         """Check ids; every row is one arrival."""
         return self.high.batch(ids)
 
-    def update(self, state: HeavyState, batch: PresenceBatch, source: Source) -> None:
+    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the users' numbers in the sample."""
+        return self.high.touches(batch, scratch)
+
+    def touch(self, state: HeavyState, touches: Touches, source: Source) -> None:
         """Take every arrival into both means."""
-        high, low = _parts(state)
-        self.high.update(high, batch, source)
-        self.low.update(low, batch, source)
+        for mean, part in zip((self.high, self.low), _parts(state), strict=True):
+            mean.touch(part, touches, source)
 
     def release(self, state: HeavyState, source: Source) -> Estimate:
         """Publish the two noisy numbers of ones, turned into a fraction."""

@@ -9,28 +9,29 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
 from panstream._kernels.bits import choose, count_ones, redraw, scatter
-from panstream.algorithm import Algorithm, spend_release
+from panstream.algorithm import spend_release
 from panstream.batch import integers
-from panstream.codec import FieldLayout, noised, public, published
+from panstream.codec import noised, public, published
 from panstream.density.universe import Members, Universe
+from panstream.divisible import CoinCells, Touches
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
-from panstream.packed import toss
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Coin, DiscreteLaplace, Source
-from panstream.refresh import MAX_PHASES, freeze, pattern_of, pattern_weights
+from panstream.refresh import MAX_PHASES, pattern_of, pattern_weights
+from panstream.scratch import Scratch
 
-__all__ = ["BitLaw", "Presence", "PresenceBatch", "PresenceState"]
+__all__ = ["BitLaw", "Presence", "PresenceBatch", "PresenceState", "SampledBits"]
 
 _CHUNK = 1 << 17
 
@@ -82,11 +83,76 @@ class PresenceBatch:
             array.fill(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Presence(Algorithm[PresenceState]):
-    """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
+class SampledBits(CoinCells[PresenceState], Protocol):
+    """The steps of one bit per sampled user, whoever the users are."""
 
     state_type: ClassVar[type[Any]] = PresenceState
+
+    @property
+    @abstractmethod
+    def population(self) -> Universe:
+        """Return the users and which of them are sampled."""
+
+    @property
+    def deletions(self) -> bool:
+        """Return whether users may also be taken out."""
+        return False
+
+    @property
+    def announced(self) -> int:
+        """Return how many announced intrusions are paid for."""
+        ...
+
+    def phases(self) -> int:
+        """Return how many announced intrusions are paid for."""
+        return self.announced
+
+    @property
+    def cells(self) -> int:
+        """Return m, the number of stored bits."""
+        return self.population.sampled
+
+    @property
+    def carried(self) -> tuple[type[np.generic], ...]:
+        """Return the weight, -1 for a delete, where there are deletes."""
+        return (np.int8,) if self.deletions else ()
+
+    @property
+    def only_touched(self) -> bool:
+        """Return True where nothing is ever deleted."""
+        return not self.deletions
+
+    def refresh(self, state: PresenceState, source: Source) -> None:
+        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid for."""
+        if self.deletions:
+            raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
+        CoinCells.refresh(self, state, source)
+
+    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the users' numbers in the sample, and their weights where some are deletes."""
+        population = self.population
+        moved = scratch.array(min(_CHUNK, len(batch)) if population.permuted else 0, np.int64)
+        for start in range(0, len(batch), _CHUNK):
+            cells = batch.cells[start : start + _CHUNK]
+            if population.permuted:
+                cells = population.permute(cells, moved[: cells.size])
+            yield (cells,) if batch.weights is None else (cells, batch.weights[start : start + _CHUNK])
+
+    def touch(self, state: PresenceState, touches: Touches, source: Source) -> None:
+        """Re-draw the bit of every row, in order: as for an absent user where it is a delete."""
+        cells, law = touches[0], self.law
+        coins = source.bernoulli(law.present, cells.size)
+        if len(touches) > 1:
+            choose(coins, source.bernoulli(law.absent, cells.size), touches[1])
+        if self.population.permuted:
+            redraw(state.bits, self.cells, cells, coins)
+        else:
+            scatter(state.bits, cells, coins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence(SampledBits):
+    """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
 
     universe: Members
     epsilon: float
@@ -112,11 +178,6 @@ class Presence(Algorithm[PresenceState]):
     def law(self) -> BitLaw:
         """Return the coins and noise; subclasses say which."""
 
-    @property
-    def cells(self) -> int:
-        """Return m, the number of stored bits."""
-        return self.population.sampled
-
     def claim(self) -> Claim:
         """Return the exact joint loss of one look at any time and all releases, in either order."""
         law = self.law
@@ -130,19 +191,6 @@ class Presence(Algorithm[PresenceState]):
             public=("the universe, the sample and its key",),
             note="" if math.isfinite(law.epsilon) else "no noise: for tests only",
         )
-
-    def layout(self) -> Mapping[str, FieldLayout]:
-        """Return m bits, the frozen arrays of announced intrusions, and the release count."""
-        return {
-            "bits": FieldLayout("packed", (self.cells,)),
-            "frozen": FieldLayout("packed", (None, self.cells)),
-            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
-        }
-
-    def begin(self, source: Source) -> PresenceState:
-        """Return m bits drawn as for users who never appeared."""
-        bits = toss(self.law.absent, self.cells, source)
-        return PresenceState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
 
     def batch(self, ids: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
         """Check ids, or ``insert=`` and ``delete=`` (inserts first), or ids with ``weight`` +1 or -1 per row.
@@ -181,22 +229,6 @@ class Presence(Algorithm[PresenceState]):
         cells = np.concatenate([first, second])
         weights = np.repeat(np.array([1, -1], np.int64), [first.size, second.size])
         return PresenceBatch(cells, weights, (*first_owned, *second_owned, cells, weights))
-
-    def update(self, state: PresenceState, batch: PresenceBatch, source: Source) -> None:
-        """Re-draw the bit of every user in the batch, row by row."""
-        law, population = self.law, self.population
-        coins = source.scratch.array(min(_CHUNK, len(batch)))
-        others = source.scratch.array(coins.size if batch.weights is not None else 0)
-        moved = source.scratch.array(coins.size if population.permuted else 0, np.int64)
-        for start in range(0, len(batch), _CHUNK):
-            cells = batch.cells[start : start + _CHUNK]
-            tossed = source.bernoulli(law.present, cells.size, out=coins)
-            if batch.weights is not None:
-                choose(tossed, source.bernoulli(law.absent, cells.size, out=others), batch.weights, start)
-            if population.permuted:
-                redraw(state.bits, self.cells, population.permute(cells, moved[: cells.size]), tossed)
-            else:
-                scatter(state.bits, cells, tossed)
 
     def release(self, state: PresenceState, source: Source) -> Estimate:
         """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
@@ -269,17 +301,6 @@ class Presence(Algorithm[PresenceState]):
         upper = falling_root(lambda truth: reach(truth, False) - (truth - density), inside, 1.0, 1e-7)
         lower = falling_root(lambda gap: reach(inside - gap, True) - (density - inside + gap), 0.0, inside, 1e-7)
         return inside - lower, upper
-
-    def refresh(self, state: PresenceState, source: Source) -> None:
-        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid for."""
-        if self.deletions:
-            raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
-        if len(state.frozen) >= self.announced:
-            raise NotSupported(
-                f"this algorithm was built with announced={self.announced}; each announced intrusion costs "
-                f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
-            )
-        state.frozen = freeze(state.frozen, state.bits, self.cells, self.law.absent, source)
 
     def error(self, *, beta: float) -> float:
         """Return the additive error of the density that is exceeded with probability at most ``beta``.

@@ -123,10 +123,6 @@ class Bitmap(CellCounter):
         """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
         return items(ids)
 
-    def update(self, state: BitmapState, batch: Items, source: Source) -> None:
-        """Draw afresh the cell of every user in the batch."""
-        self.draw_afresh(state, batch, source)
-
     def route(self, ids: Any) -> NDArray[np.int64]:
         """Return for every row the shard, in 0..shards-1, that its user belongs to."""
         batch = items(ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.algorithm import Algorithm, spend_release
+from panstream.algorithm import spend_release
 from panstream.batch import Items
-from panstream.codec import FieldLayout, noised, public, published
+from panstream.codec import noised, public, published
 from panstream.distinct.cells import CellTable, check_table, table_of
 from panstream.distinct.likelihood import Likelihood
+from panstream.divisible import CoinCells, Divisible, Touches
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate
-from panstream.packed import toss
 from panstream.privacy.bitmap import Decoder, LevelMoments
 from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
-from panstream.refresh import freeze
+from panstream.scratch import Scratch
 
 __all__ = ["BitmapState", "CellCounter", "CellLaw", "law_of"]
 
@@ -74,8 +74,8 @@ def _moments(law: CellLaw, buckets: int, levels: int, phases: int) -> LevelMomen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellCounter(Algorithm[BitmapState]):
-    """Base of the bitmaps. Subclasses give ``law``, ``claim``, ``batch`` and ``update``."""
+class CellCounter(CoinCells[BitmapState]):
+    """Base of the bitmaps. Subclasses give ``law``, ``claim`` and ``batch``."""
 
     state_type: ClassVar[type[Any]] = BitmapState
 
@@ -118,48 +118,58 @@ class CellCounter(Algorithm[BitmapState]):
         """Return how many announced intrusions were paid for."""
         return 0
 
-    def layout(self) -> Mapping[str, FieldLayout]:
-        """Return one bit per cell, the frozen arrays of announced intrusions, and the release count."""
-        return {
-            "bits": FieldLayout("packed", (self.table.cells,)),
-            "frozen": FieldLayout("packed", (None, self.table.cells)),
-            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
-        }
+    @property
+    def cells(self) -> int:
+        """Return how many cells the table has."""
+        return self.table.cells
+
+    @property
+    def only_touched(self) -> bool:
+        """Return True unless an arrival toggles."""
+        return self.law.turns == 1
 
     def begin(self, source: Source) -> BitmapState:
         """Return cells drawn as if nobody had come."""
-        bits = toss(self.law.absent, self.table.cells, source)
-        self.table.clear_others(bits)
-        return BitmapState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
+        state = CoinCells.fresh(self, self.cells, source)
+        self.table.clear_others(state.bits)
+        return state
 
-    def draw_afresh(self, state: BitmapState, batch: Items, source: Source) -> None:
-        """Draw the cell of every user in the batch as for one who came.
+    def fresh(self, count: int, source: Source) -> BitmapState:
+        """Return cells to which nobody came, of a table that is not dealt out to ``shards`` already."""
+        if not self.table.is_whole:
+            raise NotSupported("a bitmap that owns some buckets only cannot be divided further")
+        return CoinCells.fresh(self, count, source)
 
-        Only the last draw of a cell survives the step, so a batch with more rows than there are cells needs one coin
-        for each cell, not one for each row. The law is the same.
+    def touches(self, batch: Items, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the cell of every row."""
+        for cells in self.table.rows(batch, scratch):
+            yield (cells,)
+
+    def touch(self, state: BitmapState, touches: Touches, source: Source) -> None:
+        """Draw the cell of every row as for a user who came."""
+        from panstream._kernels.bits import scatter
+
+        scatter(state.bits, touches[0], source.bernoulli(self.law.present, touches[0].size))
+
+    def mark(self, batch: Items, marks: NDArray[np.uint8], scratch: Scratch) -> None:
+        """Set ``marks`` to 1 at the cells of the batch; the values of a dictionary are hashed once."""
+        self.table.mark(batch, scratch, marks)
+
+    def update(self, state: BitmapState, batch: Items, source: Source) -> None:
+        """Touch the cell of every row.
+
+        Where only touched cells matter, a batch with more rows than there are cells needs one coin for each cell, not one for
+        each row.
         """
-        from panstream._kernels.bits import draw_marked, scatter
-
-        table, present = self.table, self.law.present
-        if len(batch) >= table.cells:
-            marks = table.mark(batch, source.scratch)
-            draw_marked(state.bits, marks, source.bernoulli(present, table.cells))
+        if self.only_touched and len(batch) >= self.cells:
+            self.touch_marked(state, self.table.mark(batch, source.scratch), source)
         else:
-            coins = source.bernoulli(present, len(batch))
-            done = 0
-            for cells in table.rows(batch, source.scratch):
-                scatter(state.bits, cells, coins[done : done + cells.size])
-                done += cells.size
-        table.clear_others(state.bits)
+            Divisible.update(self, state, batch, source)
+        self.table.clear_others(state.bits)
 
-    def refresh(self, state: BitmapState, source: Source) -> None:
-        """Freeze the cells that were seen and start afresh; at most ``announced`` times, which the claim has paid for."""
-        if len(state.frozen) >= self.phases():
-            raise NotSupported(
-                f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "
-                f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
-            )
-        state.frozen = freeze(state.frozen, state.bits, self.table.cells, self.law.absent, source)
+    def refresh_part(self, state: BitmapState, count: int, source: Source) -> None:
+        """Freeze what was seen and start afresh."""
+        CoinCells.refresh_part(self, state, count, source)
         self.table.clear_others(state.bits)
 
     def release(self, state: BitmapState, source: Source) -> Estimate:

@@ -101,10 +101,6 @@ class MergedBitmap(CellCounter):
         """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
         return items(ids)
 
-    def update(self, state: BitmapState, batch: Items, source: Source) -> None:
-        """Draw afresh the cell of every user in the batch."""
-        self.draw_afresh(state, batch, source)
-
     def refresh(self, state: BitmapState, source: Source) -> None:
         """Refuse: a merged state cannot be frozen, since its sites' noise is already spent."""
         raise NotSupported("a merged bitmap cannot be refreshed; refresh the sites before they are merged")

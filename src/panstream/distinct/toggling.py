@@ -9,6 +9,7 @@ from typing import Any
 from panstream import checks
 from panstream.batch import Items, items
 from panstream.distinct.counting import BitmapState, CellCounter, CellLaw, law_of
+from panstream.divisible import Touches
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.privacy.bitmap import reference_users, toggling_kappa, toggling_split
 from panstream.privacy.claim import Claim, Intrusions
@@ -106,10 +107,8 @@ class TogglingBitmap(CellCounter):
             raise
         return Items(first.parts + second.parts, first.owned + second.owned)
 
-    def update(self, state: BitmapState, batch: Items, source: Source) -> None:
+    def touch(self, state: BitmapState, touches: Touches, source: Source) -> None:
         """Toggle the cell of every row."""
         from panstream._kernels.bits import toggle
 
-        for cells in self.table.rows(batch, source.scratch):
-            toggle(state.bits, cells)
-        self.table.clear_others(state.bits)
+        toggle(state.bits, touches[0])

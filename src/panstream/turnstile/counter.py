@@ -17,16 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.algorithm import Algorithm, spend_release
+from panstream.algorithm import spend_release
 from panstream.batch import Items, integers
 from panstream.codec import FieldLayout, noised, public
+from panstream.divisible import Divisible, Touches
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Adjacency, Claim
 from panstream.privacy.rounding import state_and_output
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch
-from panstream.turnstile.placement import Piece, Placement
+from panstream.turnstile.placement import Placement
 from panstream.turnstile.residues import ResidueLaw
 
 __all__ = ["CounterBatch", "CounterLaw", "CounterState", "ModularCounter"]
@@ -94,7 +95,7 @@ class CounterBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModularCounter(Algorithm[CounterState]):
+class ModularCounter(Divisible[CounterState]):
     """Base of the turnstile algorithms. Subclasses say which modulus, what is counted, and how it is decoded."""
 
     state_type: ClassVar[type[Any]] = CounterState
@@ -214,12 +215,14 @@ class ModularCounter(Algorithm[CounterState]):
             "released": FieldLayout("int", at_least=0, below=self.releases + 1),
         }
 
-    def begin(self, source: Source) -> CounterState:
-        """Return counters at random."""
-        return CounterState(counters=self.fresh(self.cells, source), released=0)
+    @property
+    def carried(self) -> tuple[type[np.generic], ...]:
+        """Return the weight and, in an open universe, the public factor."""
+        weight = np.int32 if self.max_weight < 1 << 31 else np.int64
+        return (weight, np.uint64) if self._factored else (weight,)
 
-    def fresh(self, count: int, source: Source) -> NDArray[np.int64]:
-        """Return ``count`` start values: a coin for the class, a uniform block of the class, a uniform offset in it."""
+    def fresh(self, count: int, source: Source) -> CounterState:
+        """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
         counters = np.zeros(count, np.int64)
         start = self.law.start
         if start is not None:
@@ -232,7 +235,7 @@ class ModularCounter(Algorithm[CounterState]):
             minus = source.uniform_below(half + 1, counters.size - squares)
             offsets = source.uniform_below(self.width, counters.size if self.width > 1 else 0)
             draw_start(counters, coins, plus, minus, offsets, self.prime, self.width)
-        return counters
+        return CounterState(counters=counters, released=0)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids and their weights, integers from min_weight to max_weight; one integer is for all rows."""
@@ -252,35 +255,26 @@ class ModularCounter(Algorithm[CounterState]):
             raise
         return CounterBatch(read, weights, owned)
 
-    def update(self, state: CounterState, batch: CounterBatch, source: Source) -> None:
-        """Add every weight to its user's counter, modulo the modulus."""
-        single = batch.weights.size == 1
-        for rows, cells, factors in self.pieces(batch, source.scratch):
-            self.add(state, cells, batch.weights if single else batch.weights[rows], factors)
+    def touches(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the counter, the weight and, in an open universe, the public factor of every row."""
+        pieces = self.placement.pieces(batch.ids, scratch, multipliers=self.prime if self._factored else 0)
+        for rows, cells, factors in pieces:
+            weights = batch.weights if batch.weights.size == 1 else batch.weights[rows]
+            yield (cells, weights) if factors is None else (cells, weights, factors)
 
-    def pieces(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Piece]:
-        """Yield rows, their cells and public factors, piece by piece; cells beyond the last are outside the sample."""
-        return self.placement.pieces(batch.ids, scratch, multipliers=self.prime if self.factored else 0)
-
-    def add(
-        self,
-        state: CounterState,
-        cells: NDArray[np.int64],
-        weights: NDArray[np.int64],
-        factors: NDArray[np.uint64] | None,
-    ) -> None:
-        """Add weights, times their factors, to counters."""
+    def touch(self, state: CounterState, touches: Touches, source: Source) -> None:
+        """Add every weight, times its factor, to its counter, modulo the modulus."""
         from panstream._kernels.modular import add, add_multiples
 
-        modulus = self.modulus
-        inverse = np.uint64((1 << 64) // modulus if self.max_weight >= modulus else 0)
-        if factors is None:
-            add(state.counters, cells, weights, modulus, inverse)
+        cells, weights, *factors = touches
+        inverse = np.uint64((1 << 64) // self.modulus if self.max_weight >= self.modulus else 0)
+        if factors:
+            add_multiples(state.counters, cells, weights, factors[0], self.modulus, inverse)
         else:
-            add_multiples(state.counters, cells, weights, factors, modulus, inverse)
+            add(state.counters, cells, weights, self.modulus, inverse)
 
     @property
-    def factored(self) -> bool:
+    def _factored(self) -> bool:
         """Return whether rows carry a public factor, by which their weights are multiplied."""
         return self.placement.open and self._multiplied
 

@@ -1,0 +1,148 @@
+"""Algorithms whose state is an array of independent cells, so that its parts may live in different places."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.algorithm import Algorithm
+from panstream.codec import FieldLayout
+from panstream.errors import NotSupported
+from panstream.packed import toss
+from panstream.randomness import Source
+from panstream.refresh import freeze
+from panstream.scratch import Scratch
+
+__all__ = ["CoinCells", "Divisible", "Touches"]
+
+StateT = TypeVar("StateT")
+
+Touches = tuple[NDArray[Any], ...]
+"""Cells, one for each row, and what the rows carry. A single value stands for all rows."""
+
+
+@runtime_checkable
+class Divisible(Algorithm[StateT], Protocol[StateT]):
+    """An algorithm that turns rows into touches of cells, and does to any set of cells what touches do.
+
+    A *part* is a state of the same type whose arrays are shorter: some of the cells, and nothing about the others. Whoever
+    divides a state numbers a part's cells from 0. Rows become touches where they are read, so that ids do not travel; a part
+    draws its own noise; parts join again by putting their arrays together, as ``layout`` describes them.
+
+    The same verbs serve an owner of all cells, shards that own some of them, and two machines that hold shares of
+    every cell: ``mark`` gives the cells that a batch touches as a dense vector, ``touches`` the weights that are
+    added to them (or, of presence, -1 for a delete, the last of which wins), and ``layout`` the integers that a cell may
+    hold. What a release opens is a function of the whole state.
+    """
+
+    @property
+    def cells(self) -> int:
+        """Return how many cells the whole state has."""
+        ...
+
+    @property
+    def carried(self) -> tuple[type[np.generic], ...]:
+        """Return what a row carries besides its cell. It depends on public parameters only, whatever the rows hold."""
+        return ()
+
+    @property
+    def only_touched(self) -> bool:
+        """Return whether it only matters which cells are touched, not how often or in which order."""
+        return False
+
+    @abstractmethod
+    def fresh(self, count: int, source: Source) -> StateT:
+        """Return a state of ``count`` cells that nobody has touched."""
+
+    @abstractmethod
+    def touches(self, batch: Any, scratch: Scratch) -> Iterator[Touches]:
+        """Yield what a checked batch touches, piece by piece, in arrays that the next piece may overwrite.
+
+        Cells beyond the last are outside the sample. What is carried may be left out at the end: 0, then.
+        """
+
+    @abstractmethod
+    def touch(self, state: StateT, touches: Touches, source: Source) -> None:
+        """Do to the cells of a state, or of a part, what their rows do, row by row."""
+
+    def mark(self, batch: Any, marks: NDArray[np.uint8], scratch: Scratch) -> None:
+        """Set ``marks`` to 1 at the cells that a checked batch touches."""
+        from panstream._kernels.marks import mark_inside
+
+        for cells, *_ in self.touches(batch, scratch):
+            mark_inside(marks, cells)
+
+    def touch_marked(self, state: StateT, marks: NDArray[np.uint8], source: Source) -> None:
+        """Do what touches of all marked cells do, where only that matters; ``marks`` may be longer than the state."""
+        raise NotSupported(f"{type(self).__name__} must know more than which cells are touched")
+
+    def refresh_part(self, state: StateT, count: int, source: Source) -> None:
+        """Do to a part of ``count`` cells what ``refresh`` does to the whole state, which says whether it may be done."""
+        raise NotSupported(f"{type(self).__name__} cannot be refreshed")
+
+    def begin(self, source: Source) -> StateT:
+        """Return a fresh state of all cells."""
+        return self.fresh(self.cells, source)
+
+    def update(self, state: StateT, batch: Any, source: Source) -> None:
+        """Do to the cells what the rows of the batch do."""
+        scratch = source.scratch
+        for touches in self.touches(batch, scratch):
+            taken = scratch.taken
+            self.touch(state, touches, source)
+            scratch.reuse(taken)  # the coins of the next piece find these in the cache
+
+
+class CoinCells(Divisible[StateT], Protocol[StateT]):
+    """Cells of one bit, packed: a toss of ``law.absent`` at the start, and of ``law.present`` after every touch."""
+
+    @property
+    def law(self) -> Any:
+        """Return the two coins and what they cost."""
+        ...
+
+    @property
+    def releases(self) -> int:
+        """Return how many estimates are paid for."""
+        ...
+
+    def phases(self) -> int:
+        """Return how many announced intrusions are paid for."""
+        ...
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return one bit per cell, the frozen arrays of announced intrusions, and the release count."""
+        return {
+            "bits": FieldLayout("packed", (self.cells,)),
+            "frozen": FieldLayout("packed", (None, self.cells)),
+            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
+        }
+
+    def fresh(self, count: int, source: Source) -> StateT:
+        """Return cells that nobody has touched."""
+        bits = toss(self.law.absent, count, source)
+        state: StateT = self.state_type(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
+        return state
+
+    def touch_marked(self, state: Any, marks: NDArray[np.uint8], source: Source) -> None:
+        """Draw every marked cell afresh: of several draws in one step only the last would survive, so the law is the same."""
+        from panstream._kernels.bits import draw_marked
+
+        draw_marked(state.bits, marks, source.bernoulli(self.law.present, marks.size))
+
+    def refresh(self, state: Any, source: Source) -> None:
+        """Freeze the cells that were seen and start afresh; at most as often as was announced, which the claim has paid for."""
+        if len(state.frozen) >= self.phases():
+            raise NotSupported(
+                f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "
+                f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
+            )
+        self.refresh_part(state, self.cells, source)
+
+    def refresh_part(self, state: Any, count: int, source: Source) -> None:
+        """Freeze what was seen of ``count`` cells, and start them afresh."""
+        state.frozen = freeze(state.frozen, state.bits, count, self.law.absent, source)
