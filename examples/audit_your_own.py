@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from panstream.audit import audit, linear_case, register_case
 from panstream.codec import FieldLayout, noised
-from panstream.continual.fixed_point import Steps
+from panstream.continual.grid import Steps
 from panstream.continual.tree import KaryTree
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim

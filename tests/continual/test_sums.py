@@ -8,7 +8,7 @@ import pytest
 
 from continual.linear_view import joint_loss, neighbours, several_steps, with_event
 from panstream.algorithm import Monitor
-from panstream.continual.fixed_point import Grid, Steps
+from panstream.continual.grid import Grid, Steps
 from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter
 from panstream.testing.enumerate import snapshot

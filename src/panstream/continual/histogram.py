@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream._kernels.tree import count_cells
-from panstream.continual.fixed_point import Grid, Outside, Steps
+from panstream.continual.grid import Grid, Outside, Steps
 from panstream.continual.tree_base import Arrays, Tree, TreeState
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, figure

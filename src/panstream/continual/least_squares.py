@@ -16,7 +16,7 @@ from panstream._kernels.least_squares import advance, draws_needed, open_below, 
 from panstream.algorithm import Algorithm
 from panstream.batch import integers
 from panstream.codec import FieldLayout, noise, noised, public, published
-from panstream.continual.fixed_point import Steps
+from panstream.continual.grid import Steps
 from panstream.continual.noise_sum import error_bound, half_width
 from panstream.continual.slots import clipped
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.continual.fixed_point import Grid, Outside, Steps
+from panstream.continual.grid import Grid, Outside, Steps
 from panstream.continual.tree_base import Arrays, Tree
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from panstream.batch import integers
-from panstream.continual.fixed_point import Grid, Outside, Steps
+from panstream.continual.grid import Grid, Outside, Steps
 from panstream.continual.tree_base import SLOT_TOTAL, Tree, TreeBatch
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.privacy.claim import Adjacency, Unit

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from panstream.batch import integers
-from panstream.continual.fixed_point import Steps
+from panstream.continual.grid import Steps
 from panstream.continual.slots import clipped
 from panstream.continual.tree_base import SLOT_TOTAL, Tree
 from panstream.errors import InvalidParameter

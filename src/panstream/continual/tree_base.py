@@ -17,7 +17,7 @@ from panstream.algorithm import Algorithm
 from panstream.codec import FieldLayout
 from panstream.continual.contributions import first_contributions
 from panstream.continual.epochs import EPOCHS, MOST_SLOTS
-from panstream.continual.fixed_point import Steps
+from panstream.continual.grid import Steps
 from panstream.continual.noise_sum import error_bound, half_width
 from panstream.continual.radices import MOST_CAPACITY, MOST_LEVELS, TreeShape, choose_shape
 from panstream.continual.slots import REFUSES
