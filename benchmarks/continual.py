@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from verdicts import verdict
 
 from panstream.algorithm import Monitor
-from panstream.continual.epochs import epoch_noise, epoch_of, epoch_shape
 from panstream.continual.least_squares import LeastSquaresTree
 from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.sums import ContinualCount
-from panstream.continual.tree import KaryTree
+from panstream.continual.shapes import epoch_noise, epoch_of, epoch_shape
+from panstream.continual.sums import ContinualCount, KaryTree
 from panstream.continual.tree_engine import TreeEngine
 from panstream.papers.event_counter import EventCounter
 from panstream.randomness import SeededSource

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from panstream.audit import audit, linear_case, register_case
 from panstream.codec import FieldLayout, noised
 from panstream.continual.grid import Steps
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import KaryTree
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source

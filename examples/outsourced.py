@@ -12,7 +12,7 @@ from shared.band_plot import draw, target
 
 from panstream.continual.sums import ContinualSum
 from panstream.continual.windowed import WindowedSum
-from panstream.papers.continual_simple import PublishedPointNoise
+from panstream.papers.literal_counters import PublishedPointNoise
 
 EPSILON, MOST, FILMS, RATINGS, MACHINES = 1.0, 10, 12, 5000, 4
 

@@ -13,7 +13,7 @@ from peers.rows import Row
 import density
 from panstream.algorithm import Monitor
 from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import KaryTree
 from panstream.density import FixedLevel, OptBern
 from panstream.distinct import Bitmap
 from panstream.papers.event_counter import EventCounter

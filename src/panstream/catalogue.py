@@ -31,7 +31,7 @@ ALGORITHMS: dict[str, str] = {
     "ContinualSum": "panstream.continual.sums",
     "ContinualVariance": "panstream.continual.moments",
     "DecayedSum": "panstream.continual.decayed",
-    "KaryTree": "panstream.continual.tree",
+    "KaryTree": "panstream.continual.sums",
     "LeastSquaresTree": "panstream.continual.least_squares",
     "RangeHistogram": "panstream.continual.histogram",
     "WindowedSum": "panstream.continual.windowed",

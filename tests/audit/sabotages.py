@@ -13,8 +13,7 @@ from panstream.audit.production.distinct import id_in
 from panstream.audit.streams import several_steps, with_added, with_event, with_events, with_refreshes
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualVariance
-from panstream.continual.sums import ContinualSum
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import ContinualSum, KaryTree
 from panstream.density.cropped_mean import CroppedMean
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap

@@ -47,7 +47,7 @@ CHANGES = {
 SAME = {
     "universe", "epsilon", "key", "count", "level", "crop", "threshold", "slack", "vertices", "levels", "expected", "owned", "sites",
     "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed", "horizon", "lower", "upper",
-    "fraction_bits", "outside", "window", "decay", "rate", "capacity", "resolution", "population", "quantile", "branching",
+    "outside", "window", "decay", "rate", "capacity", "resolution", "population", "quantile", "branching",
     "depth", "radices", "mixed",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.algorithm import Monitor
-from panstream.continual.contributions import first_contributions
 from panstream.continual.moments import ContinualMean
 from panstream.continual.sums import ContinualCount, ContinualSum
+from panstream.continual.tree_base import _first_contributions
 from panstream.errors import InvalidBatch
 from panstream.testing.enumerate import snapshot
 
@@ -25,15 +25,15 @@ def test_first_rows_of_every_user_are_kept(users: list[int], most: int) -> None:
     for user in users:
         seen[user] += 1
         expected.append(int(seen[user] <= most))
-    assert first_contributions(users, len(users), most).tolist() == expected
+    assert _first_contributions(users, len(users), most).tolist() == expected
     names = [f"user {user}" for user in users]
-    assert first_contributions(names, len(users), most).tolist() == expected
+    assert _first_contributions(names, len(users), most).tolist() == expected
 
 
 def test_many_users() -> None:
     users = np.arange(100_000) % 70_000
-    assert first_contributions(users, users.size, 1).sum() == 70_000
-    assert first_contributions(users, users.size, 2).sum() == 100_000
+    assert _first_contributions(users, users.size, 1).sum() == 70_000
+    assert _first_contributions(users, users.size, 2).sum() == 100_000
 
 
 def test_a_batch_counts_a_user_at_most_so_often() -> None:

@@ -165,11 +165,12 @@ def test_bounded_counters_need_a_horizon(name):
         ({"epsilon": math.nan}, "epsilon must be positive"),
         ({"horizon": 0}, "horizon must be in"),
         ({"lower": 2, "upper": 1}, "lower must not exceed upper"),
-        ({"lower": 0, "upper": 0}, "must span"),
-        ({"upper": 0.5}, "must be integers unless fraction_bits"),
+        ({"lower": 0, "upper": 0}, "must be a range"),
+        ({"upper": 0.5}, "must be integers unless there is a resolution"),
         ({"upper": math.inf}, "lower must not exceed upper"),
-        ({"upper": 1 << 41}, "must span"),
-        ({"fraction_bits": 41}, "fraction_bits must be in 0..40"),
+        ({"upper": 1 << 41}, "must be a range"),
+        ({"resolution": 2.0**-41}, "at most 2..40 steps"),
+        ({"resolution": 0.0}, "resolution must be positive"),
         ({"unit": "user"}, "unit must be 'event' or 'slot'"),
         ({"unit": "slot"}, "needs one_step_ticks=True"),
         ({"outside": "ignore"}, "outside must be"),
@@ -203,7 +204,7 @@ def test_values_are_refused_by_row_or_clipped():
 
 
 def test_fixed_point_numbers():
-    exact = build("binary", epsilon=math.inf, lower=-1.5, upper=2.5, fraction_bits=3, outside="refuse").start()
+    exact = build("binary", epsilon=math.inf, lower=-1.5, upper=2.5, resolution=0.125, outside="refuse").start()
     assert exact.ticks([0.125, 2.5, -1.5, 0.06]).value.tolist() == [0.125, 2.625, 1.125, 1.125]
     assert exact.ticks([0.07]).value.tolist() == [1.25]  # rounded to eighths
     with pytest.raises(InvalidBatch) as caught:
@@ -211,12 +212,12 @@ def test_fixed_point_numbers():
     assert caught.value.row == 1
     with pytest.raises(InvalidBatch, match="row 1"):
         exact.ticks([0.0, math.nan])
-    clipping = build("binary", epsilon=math.inf, upper=1.0, fraction_bits=8, outside="clip").start()
+    clipping = build("binary", epsilon=math.inf, upper=1.0, resolution=2**-8, outside="clip").start()
     assert clipping.ticks([7.0, -3.0, 0.5]).value.tolist() == [1.0, 1.0, 1.5]
     with pytest.raises(InvalidBatch, match="row 0"):
         clipping.ticks([math.inf])
-    assert build("binary", upper=2.5, fraction_bits=3).sensitivity == 20
-    noisy, whole = build("binary", upper=1.0, fraction_bits=10), build("binary")
+    assert build("binary", upper=2.5, resolution=0.125).sensitivity == 20
+    noisy, whole = build("binary", upper=1.0, resolution=2**-10), build("binary")
     assert noisy.start().ticks([1.0] * 7).standard_error[6] == pytest.approx(
         whole.start().ticks([1] * 7).standard_error[6], rel=1e-2
     )
@@ -260,7 +261,7 @@ def test_nothing_is_released_before_the_first_tick(name):
 
 
 def test_numbers_beyond_all_bounds_are_refused_or_clipped():
-    shared = {"epsilon": math.inf, "upper": 1.0, "fraction_bits": 40}
+    shared = {"epsilon": math.inf, "upper": 1.0, "resolution": 2.0**-40}
     with pytest.raises(InvalidBatch, match="row 1: values must be between 0.0 and 1.0"):
         build("binary", **shared, outside="refuse").start().ticks([0.0, 1e308, -1.0])
     assert build("binary", **shared, outside="clip").start().ticks([1e308, -1e308]).value.tolist() == [1.0, 1.0]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from panstream.continual.decayed import DecayedSum, exponential_terms
+from panstream.continual.decayed import DecayedSum, _exponential_terms
 from panstream.errors import InvalidParameter
 from panstream.randomness import SeededSource
 
@@ -13,7 +13,7 @@ from panstream.randomness import SeededSource
 @pytest.mark.parametrize("slots", [1 << 10, 1 << 20])
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.5, 1.0, 2.0, 7.5, 20.0])
 def test_exponentials_add_up_to_the_polynomial_weights(rate, slots):
-    terms = exponential_terms("polynomial", rate, slots)
+    terms = _exponential_terms("polynomial", rate, slots)
     ages = np.unique(np.concatenate([np.arange(1, 60), np.geomspace(60, slots - 1, 80).astype(np.int64)]))
     for weights, exponent in ((terms.weights, rate), (terms.squared, 2 * rate)):
         exact = (1.0 + ages) ** -exponent

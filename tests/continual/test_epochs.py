@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from continual.tree_twin import TwinTree
-from panstream.continual.epochs import EPOCHS, MOST_SLOTS, epoch_noise, epoch_of, epoch_shape
-from panstream.continual.tree import KaryTree
+from panstream.continual.shapes import EPOCHS, MOST_SLOTS, epoch_noise, epoch_of, epoch_shape
+from panstream.continual.sums import KaryTree
 from panstream.errors import InvalidParameter
 from zero_noise import ZeroNoiseSource
 

@@ -13,8 +13,7 @@ from scipy.optimize import minimize_scalar
 from continual.linear_view import one_step, several_steps
 from panstream.continual.decayed import DecayedSum
 from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.sums import ContinualCount, ContinualSum
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
 from panstream.continual.windowed import WindowedSum
 from panstream.papers.binary import BinaryMechanism
 from panstream.papers.event_counter import EventCounter
@@ -34,7 +33,7 @@ COUNTERS = {
     "hybrid": lambda **more: HybridMechanism(epsilon=0.8, **more),
     "window": lambda **more: WindowedSum(epsilon=0.8, window=5, **more),
     "exponential": lambda **more: DecayedSum(epsilon=0.8, decay="exponential", rate=0.9, **more),
-    "fractions": lambda **more: BinaryMechanism(epsilon=0.8, horizon=SLOTS, fraction_bits=3, **more),
+    "fractions": lambda **more: BinaryMechanism(epsilon=0.8, horizon=SLOTS, resolution=0.125, **more),
     "tree": lambda **more: KaryTree(epsilon=0.8, horizon=SLOTS, **more),
     "count without end": lambda **more: ContinualCount(epsilon=0.8, **more),
     "sum": lambda **more: ContinualSum(epsilon=0.8, horizon=SLOTS, lower=0.0, upper=3.0, resolution=0.5, **more),
@@ -82,7 +81,7 @@ def test_columns_of_slots_say_the_same_errors_as_single_slots(name):
 @pytest.mark.parametrize("name", SLOT_COUNTERS)
 def test_the_draws_of_an_answer_are_counted_in_advance(name, single):
     counter = COUNTERS[name](one_step_ticks=single)
-    step = 2.0**-counter.fraction_bits
+    step = counter.scale
     said = [
         sum(draws * law.variance for draws, law in counter.answer_parts(time)) * step**2 for time in range(1, SLOTS + 1)
     ]

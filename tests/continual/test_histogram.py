@@ -9,7 +9,7 @@ from scipy import stats
 
 from continual.linear_view import joint_loss, several_steps
 from panstream.algorithm import Monitor
-from panstream.continual.histogram import RangeHistogram, _rounded, consistent_cells, edge_variances
+from panstream.continual.histogram import RangeHistogram, _consistent_cells, _edge_variances, _rounded
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.randomness import SeededSource
 from panstream.testing.enumerate import snapshot, update
@@ -33,14 +33,14 @@ def test_counts_are_those_of_least_squares(branching: int, depth: int) -> None:
     nodes = incidence(branching, depth)
     noisy = np.random.default_rng(1).normal(size=len(nodes))
     expected = np.linalg.lstsq(nodes, noisy, rcond=None)[0]
-    assert consistent_cells(noisy, branching, depth) == pytest.approx(expected)
+    assert _consistent_cells(noisy, branching, depth) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("branching", "depth"), TREES)
 def test_variances_of_edges_are_those_of_least_squares(branching: int, depth: int) -> None:
     solve = np.linalg.pinv(incidence(branching, depth))
     below = np.vstack([np.zeros(solve.shape[1]), np.cumsum(solve, axis=0)])
-    spread, weight, total = edge_variances(branching, depth)
+    spread, weight, total = _edge_variances(branching, depth)
     assert spread == pytest.approx((below**2).sum(axis=1), abs=1e-12)
     assert weight == pytest.approx(below @ below[-1], abs=1e-12)
     assert total == pytest.approx(float(below[-1] @ below[-1]))
@@ -255,7 +255,7 @@ def test_error_formula_scales_with_the_depth() -> None:
     flat = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=1.0, branching=64, depth=1)
     deep = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=1.0, branching=8, depth=2)
     assert flat.engine.law().kappa == pytest.approx(2 * deep.engine.law().kappa)
-    assert edge_variances(64, 1)[0].max() == 64.0
+    assert _edge_variances(64, 1)[0].max() == 64.0
     assert deep.error(beta=0.1) < flat.error(beta=0.1)
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 from continual.linear_view import joint_loss, neighbours, one_step, several_steps
 from panstream.algorithm import Monitor
 from panstream.catalogue import ALGORITHMS
-from panstream.continual.least_squares import LeastSquaresState, LeastSquaresTree, most_noise
+from panstream.continual.least_squares import LeastSquaresTree, _LeastSquaresState, _most_noise
 from panstream.continual.noise_sum import error_bound
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
 from panstream.randomness import SeededSource
@@ -158,7 +158,7 @@ def test_bytes_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "LeastSquaresTree", "panstream.continual.least_squares")
     monitor = Monitor(LeastSquaresTree(epsilon=1.0, horizon=100), source=SeededSource(3))
     monitor.ticks([1] * 20)
-    again = Monitor[LeastSquaresState].from_bytes(monitor.to_bytes(), source=SeededSource(4))
+    again = Monitor[_LeastSquaresState].from_bytes(monitor.to_bytes(), source=SeededSource(4))
     monitor._given = SeededSource(4)
     assert [again.tick().value for _ in range(30)] == [monitor.tick().value for _ in range(30)]
 
@@ -191,7 +191,7 @@ def test_no_answer_is_noisier_than_the_bound(radices: tuple[int, ...]) -> None:
     whole = math.prod(radices)
     for horizon in {1, 2, 3, whole // 2, whole - 2, whole - 1, whole}:
         _, largest = LeastSquaresTree(epsilon=1.0, horizon=horizon, radices=radices).noise(horizon)
-        assert largest * (1 - 1e-12) <= most_noise(radices, horizon) < 1.01 * largest
+        assert largest * (1 - 1e-12) <= _most_noise(radices, horizon) < 1.01 * largest
 
 
 def test_the_promised_error_is_that_of_the_noisiest_answer_of_a_long_stream() -> None:

@@ -10,8 +10,8 @@ from scipy import stats
 
 from continual.linear_view import joint_loss, several_steps, with_event
 from panstream.algorithm import Monitor
-from panstream.continual.moments import ContinualMean, ContinualVariance, Parts
-from panstream.continual.tree import KaryTree
+from panstream.continual.moments import ContinualMean, ContinualVariance
+from panstream.continual.sums import KaryTree
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.randomness import SeededSource
 from panstream.testing.enumerate import snapshot, tick, update
@@ -62,12 +62,17 @@ def test_no_data_is_said_in_words(kind: type[Any], adjacency: str) -> None:
     assert noiseless.ticks([0.5]).standard_error[0] == 0.0
 
 
+def parts(steps: int, degree: int, adjacency: Any) -> ContinualMean | ContinualVariance:
+    kind = ContinualMean if degree == 1 else ContinualVariance
+    return kind(epsilon=1.0, horizon=4, lower=0.0, upper=float(steps), resolution=1.0, adjacency=adjacency)
+
+
 @pytest.mark.parametrize("degree", [1, 2])
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
 def test_parts_and_their_sensitivity(steps: int, degree: int) -> None:
     """All values, and all pairs of values, of the grid."""
     rows = np.arange(steps + 1)
-    bernstein, centred = Parts(steps, degree, "add-remove"), Parts(steps, degree, "replace")
+    bernstein, centred = (parts(steps, degree, adjacency) for adjacency in ("add-remove", "replace"))
     leaves = np.empty((steps + 1, bernstein.width), np.int64)
     bernstein.spread(rows, leaves)
     expected = [
@@ -85,10 +90,10 @@ def test_parts_and_their_sensitivity(steps: int, degree: int) -> None:
 
 
 def test_centred_squares_attain_their_sensitivity() -> None:
-    parts = Parts(8, 2, "replace")
+    variance = parts(8, 2, "replace")
     leaves = np.empty((2, 2), np.int64)
-    parts.spread(np.array([8, 2]), leaves)  # y = 1 and y = -1/2
-    assert np.abs(leaves[0] - leaves[1]).sum() == parts.sensitivity == 144
+    variance.spread(np.array([8, 2]), leaves)  # y = 1 and y = -1/2
+    assert np.abs(leaves[0] - leaves[1]).sum() == variance.sensitivity == 144
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,7 +130,7 @@ def test_a_third_of_the_budget_each_is_noisier(kind: type[Any]) -> None:
     """Count and sum of y, and for the variance y² too, against separate trees; ratios of exact variances."""
     steps = 1024
     algorithm = kind(epsilon=1.0, horizon=1024, lower=0.0, upper=1.0, resolution=1 / steps)
-    degree = algorithm.parts.degree
+    degree = algorithm.degree
     part = algorithm.engine.law().variance / algorithm.sensitivity**2
     split = KaryTree(epsilon=1.0 / (degree + 1), horizon=1024).engine.law().variance
     if kind is ContinualMean:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from panstream.continual.noise_sum import error_bound, half_width, laplace_sum_tail, noise_variance
+from panstream.continual.noise_sum import _laplace_sum_tail, error_bound, half_width, noise_variance
 from panstream.errors import InvalidParameter
 from panstream.randomness import DiscreteLaplace
 
@@ -17,8 +17,8 @@ def test_tails_are_those_of_a_difference_of_gammas(draws):
         exact, _ = integrate.quad(
             lambda y, x=x: stats.gamma.pdf(y, draws) * stats.gamma.sf(x + y, draws), 0, math.inf, epsabs=1e-12
         )
-        assert laplace_sum_tail(x, draws) == pytest.approx(exact, rel=1e-7)
-    assert laplace_sum_tail(1e6, draws) == 0.0
+        assert _laplace_sum_tail(x, draws) == pytest.approx(exact, rel=1e-7)
+    assert _laplace_sum_tail(1e6, draws) == 0.0
 
 
 def exact_sum(parts):

@@ -11,7 +11,7 @@ from continual.tree_twin import TwinTree
 from panstream.algorithm import Monitor
 from panstream.catalogue import ALGORITHMS
 from panstream.continual.least_squares import LeastSquaresTree
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import KaryTree
 from panstream.continual.tree_base import TreeState
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidBytes, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
@@ -259,7 +259,7 @@ def test_parameters_are_checked(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("horizon", [50, None])
 def test_bytes_round_trip(horizon: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALGORITHMS, "KaryTree", "panstream.continual.tree")
+    monkeypatch.setitem(ALGORITHMS, "KaryTree", "panstream.continual.sums")
     monitor = Monitor(KaryTree(epsilon=1.0, horizon=horizon), source=SeededSource(3))
     monitor.ticks([1] * 20)
     monitor.update([1, 0])

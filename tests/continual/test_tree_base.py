@@ -7,8 +7,7 @@ import pytest
 
 from exact_law import laplace_sum
 from panstream.algorithm import Monitor
-from panstream.continual.sums import ContinualCount, ContinualSum
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
 from panstream.errors import InvalidParameter
 from panstream.randomness import SeededSource
 from zero_noise import ZeroNoiseSource

@@ -2,7 +2,7 @@
 
 import pytest
 
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import KaryTree
 
 
 @pytest.mark.parametrize("one_step_ticks", [True, False])

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from continual.linear_view import joint_loss, neighbours, one_step, several_steps, with_event, with_refreshes
 from continual.tree_twin import TwinTree
-from panstream.continual.epochs import epoch_shape
-from panstream.continual.tree import KaryTree
+from panstream.continual.shapes import epoch_shape
+from panstream.continual.sums import KaryTree
 from panstream.continual.tree_base import TreeState
 from panstream.estimate import Estimate
 from panstream.randomness import Source

@@ -5,9 +5,9 @@ import pytest
 
 from continual.view_matrix import ScriptedSource
 from panstream.continual.noise_sum import noise_variance
-from panstream.continual.windowed import WindowedSum, _most_nodes, window_cover
+from panstream.continual.windowed import WindowedSum, _cover, _most_nodes
 from panstream.errors import InvalidParameter
-from panstream.privacy.psums import window_levels
+from panstream.privacy.continual import segment_levels
 from panstream.randomness import SeededSource
 
 WINDOWS = [1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16]
@@ -18,19 +18,19 @@ def test_nodes_cover_the_window_exactly_once(window):
     for time in range(1, 3 * window + 2):
         block, offset = divmod(time - 1, window)
         covered = []
-        nodes = window_cover(time, window)
+        nodes = _cover(time, window)
         for place, start, stop in nodes:
             current = start <= offset
             covered += [(block if current else block - 1) * window + at for at in range(start, stop)]
             assert place < WindowedSum(epsilon=1.0, window=window).shape[1]
         assert sorted(covered) == list(range(max(0, time - window), time))
-        assert len(nodes) <= _most_nodes(window) <= max(1, 2 * window_levels(window))
+        assert len(nodes) <= _most_nodes(window) <= max(1, 2 * segment_levels(window))
         assert len({place for place, _, _ in nodes}) == len(nodes)
 
 
 @pytest.mark.parametrize("window", [4, 16, 64, 256])
 def test_powers_of_two_need_at_most_one_node_more_than_levels(window):
-    assert _most_nodes(window) == window_levels(window) + 1
+    assert _most_nodes(window) == segment_levels(window) + 1
 
 
 @pytest.mark.parametrize("one_step_ticks", [False, True])
@@ -70,8 +70,8 @@ def test_windows_out_of_range_are_refused(window):
         WindowedSum(epsilon=1.0, window=window)
 
 
-@pytest.mark.parametrize("fraction_bits", [0, 3])
-def test_the_error_at_any_slot_is_that_of_the_worst(fraction_bits):
-    algorithm = WindowedSum(epsilon=1.0, window=13, lower=0.0, upper=2.0, fraction_bits=fraction_bits)
+@pytest.mark.parametrize("resolution", [None, 0.125])
+def test_the_error_at_any_slot_is_that_of_the_worst(resolution):
+    algorithm = WindowedSum(epsilon=1.0, window=13, lower=0.0, upper=2.0, resolution=resolution)
     worst = max(algorithm.error(beta=0.1, ticks=time) for time in range(1, 40))
     assert algorithm.error(beta=0.1) == pytest.approx(worst, rel=1e-9)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithm import Monitor
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers.calibration import L0, L1, L2, CalibratedSketch, NoiseTable, Quality
+from panstream.papers.calibration import L0, L1, L2, CalibratedSketch, Quality, _NoiseTable
 from panstream.privacy.turnstile import calibrated_loss
 from panstream.randomness import SeededSource, Source
 from statistical import assert_fits
@@ -155,5 +155,5 @@ def test_bad_batches_and_unreachable_sketches() -> None:
     assert int((sketch.table.weight > 0).sum()) == 2
     with pytest.raises(InvalidBatch, match="one value per id"):
         sketch.batch([0, 0], weight=[1])
-    cut = NoiseTable.build(((1,),), 9, L0, 1.0, 2)  # |c| ≤ 2Z only, as printed: not a group
+    cut = _NoiseTable.build(((1,),), 9, L0, 1.0, 2)  # |c| ≤ 2Z only, as printed: not a group
     assert cut.ratio(((1,),), 9) is None

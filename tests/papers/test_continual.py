@@ -9,12 +9,16 @@ from continual.view_matrix import slots_in_one_step, slots_of_steps, tick, updat
 from panstream.algorithm import Monitor
 from panstream.codec import role_of
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers.continual_binary import PublishedBinary, PublishedInitialNoise
-from panstream.papers.continual_hybrid import PublishedHybrid
-from panstream.papers.continual_moments import PublishedAverage, PublishedVariance
-from panstream.papers.continual_simple import PublishedPointNoise, PublishedSimpleCounterI
-from panstream.papers.literal_counters import LiteralState
-from panstream.privacy.psums import published_binary_loss
+from panstream.papers.literal_counters import (
+    PublishedAverage,
+    PublishedBinary,
+    PublishedHybrid,
+    PublishedInitialNoise,
+    PublishedPointNoise,
+    PublishedSimpleCounterI,
+    PublishedVariance,
+    _ClearState,
+)
 from panstream.randomness import SeededSource
 from zero_noise import ZeroNoiseSource
 
@@ -55,7 +59,7 @@ def test_a_look_at_an_open_slot_shows_it_in_the_clear(kind):
 @pytest.mark.parametrize(("horizon", "factor"), [(2, 2.0), (8, 4 / 3), (64, 7 / 6)])
 def test_too_few_levels(horizon, factor):
     """eps/(N·log T): found by the linear program for 2 and 8, and by counting sums for 64."""
-    assert published_binary_loss(EPSILON, horizon) == pytest.approx(EPSILON * factor)
+    assert PublishedBinary(epsilon=EPSILON, horizon=horizon).output_loss == pytest.approx(EPSILON * factor)
     if horizon <= 8:
         algorithm = PublishedBinary(epsilon=EPSILON, horizon=horizon, bound=3)
         assert views(algorithm, slots_in_one_step(horizon), event=3).loss([None]) == pytest.approx(EPSILON * factor)
@@ -117,9 +121,9 @@ def test_shared_rules(kind):
     for refused in (monitor.refresh, monitor.release, lambda: algorithm.error(beta=0.1)):
         with pytest.raises(NotSupported):
             refused()
-    for name in LiteralState.__dataclass_fields__.values():
+    for name in _ClearState.__dataclass_fields__.values():
         assert role_of(name) is None  # so that the conformance suite would refuse it
     for more in ({"epsilon": 0.0}, {"horizon": 1}, {"bound": 0}):
         with pytest.raises(InvalidParameter):
             kind(**{"epsilon": 1.0, "horizon": 4, "bound": 2, **more})
-    assert set(algorithm.layout()) == set(LiteralState.__dataclass_fields__)
+    assert set(algorithm.layout()) == set(_ClearState.__dataclass_fields__)

@@ -11,7 +11,7 @@ from panstream.density.optbern import OptBern
 from panstream.errors import InvalidParameter
 from panstream.papers.density_ppds import PublishedPPDS
 from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, figure
-from panstream.papers.figures.beyond import bits_for, level_for_ids
+from panstream.papers.figures.beyond import _bits_for, level_for_ids
 from panstream.papers.figures.errors import LITERAL, estimate_errors
 from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, generator, mean_row, share_row
 from panstream.papers.figures.streams import _zipf_alias, distinct_counts, draw_stream
@@ -126,8 +126,8 @@ def test_ppds_in_a_figure_is_ppds_driven_user_by_user() -> None:
 
 
 def test_memory_of_bits_and_ids() -> None:
-    assert bits_for(12_500, 100_000) == 100_000
-    assert bits_for(1000, 100_000) == 8000
+    assert _bits_for(12_500, 100_000) == 100_000
+    assert _bits_for(1000, 100_000) == 8000
     for memory in (12_500, 3_000, 500):
         level = level_for_ids(memory, 100_000, 1.0)
         capacity = 8 * memory // 17

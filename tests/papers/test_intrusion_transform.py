@@ -9,11 +9,11 @@ import pytest
 from continual.view_matrix import ScriptedSource, count_memberships, slots_in_one_step, slots_of_steps, views
 from panstream.algorithm import register
 from panstream.errors import InvalidParameter
-from panstream.papers.binary import BinaryMechanism, DyadicPlan
+from panstream.papers.binary import BinaryMechanism, _DyadicPlan
 from panstream.papers.hybrid import HybridMechanism
 from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, Transform
-from panstream.papers.logarithmic import DoublingPlan
-from panstream.papers.simple_counters import SlotPlan
+from panstream.papers.logarithmic import _DoublingPlan
+from panstream.papers.simple_counters import _SlotPlan
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def test_only_counters_with_a_horizon_can_be_made_unbounded(bounded):
 
 
 @pytest.mark.parametrize(
-    ("plan", "slots", "memberships"), [(BlockPlan(4), 16, 2), (DyadicPlan(16), 16, 5), (SlotPlan(), 9, 1)]
+    ("plan", "slots", "memberships"), [(BlockPlan(4), 16, 2), (_DyadicPlan(16), 16, 5), (_SlotPlan(), 9, 1)]
 )
 def test_memberships_by_walking(plan, slots, memberships):
     assert count_memberships(plan, slots) == memberships
@@ -105,7 +105,7 @@ def test_memberships_by_walking(plan, slots, memberships):
 
 @pytest.mark.parametrize("slots", [1, 2, 7, 8, 33])
 def test_doubling_sums_hold_a_slot_once(slots):
-    assert count_memberships(DoublingPlan(), slots) == 1
+    assert count_memberships(_DoublingPlan(), slots) == 1
 
 
 class WithoutStartNoise(Transform):
@@ -150,8 +150,8 @@ def test_broken_transforms_are_caught(broken, loss, updates):
         def transform(self):
             return broken(self.plan, self.law, self.one_step_ticks)
 
-        def advance(self, state, totals, source):
-            return self.transform.advance(state, totals, source)
+        def close(self, state, slots, source):
+            self.transform.close(state, state.time, slots, source)
 
         def enter(self, state, source):
             self.transform.enter(state, source)
@@ -167,7 +167,7 @@ def test_slots_of_several_steps_need_noise_in_the_leaf():
 
     class Careless(BinaryMechanism):
         def batch(self, values):
-            return self.slot_range.amounts(values)
+            return self.grid.read(values)
 
     careless = Careless(epsilon=EPSILON, horizon=4, one_step_ticks=True)
     assert views(careless, slots_in_one_step(4)).loss() == pytest.approx(EPSILON, abs=1e-7)

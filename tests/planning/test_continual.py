@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.continual.noise_sum import error_bound, laplace_sum_tail
+from panstream.continual.noise_sum import _laplace_sum_tail, error_bound
 from panstream.continual.windowed import WindowedSum
 from panstream.errors import InvalidParameter
 from panstream.papers.binary import BinaryMechanism
@@ -54,7 +54,7 @@ BOUNDS = [
 @given(st.integers(1, 60), st.floats(1e-9, 0.9))
 def test_concentration_holds_for_every_sum_of_laplace_draws(draws, beta):
     """The bound of Corollary 2.9, and the weaker one of Corollary 1, against the exact tail."""
-    assert 2 * laplace_sum_tail(concentration(1.0, draws, beta), draws) <= beta
+    assert 2 * _laplace_sum_tail(concentration(1.0, draws, beta), draws) <= beta
     # Corollary 1 drops the case of many draws and large beta, where sqrt(n·ln(2/beta)) is below sqrt(n).
     if beta <= 2 / math.e:
         assert concentration(1.0, draws, beta) <= corollary_one(1.0, draws, beta) * (1 + 1e-12)

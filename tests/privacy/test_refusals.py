@@ -14,7 +14,6 @@ from panstream.privacy import tables
 from panstream.privacy.bitmap import bitmap_split, toggling_split
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.continual import tree_kappa
-from panstream.privacy.psums import psum_kappa
 from panstream.privacy.split import density_split
 from panstream.privacy.turnstile import counter_split, profile_split
 from panstream.testing.checks import Specimen
@@ -25,7 +24,6 @@ FORMS: dict[str, Callable[[float], Any]] = {
     "density_split": lambda epsilon: density_split(epsilon, 100),
     "counter_split": lambda epsilon: counter_split(epsilon, 100, 7),
     "profile_split": lambda epsilon: profile_split(epsilon, 100, 7),
-    "psum_kappa": lambda epsilon: psum_kappa(epsilon, 3),
     "tree_kappa": lambda epsilon: tree_kappa(epsilon, 3),
     "zcdp_rho": lambda epsilon: zcdp_rho(epsilon, 1e-6),
     "table_kappa": tables.table_kappa,

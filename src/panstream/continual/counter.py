@@ -1,8 +1,6 @@
-"""What the partial-sum counters share: public parameters, input, the clock of slots, claims and errors.
+"""Counters of partial sums: open accumulators that start as noise, released sums, and public counts of their draws.
 
-A subclass gives a plan of partial sums and what it costs, and the transform of
-:mod:`panstream.papers.intrusion_transform` does the rest; a counter that is not made of partial sums gives ``shape``,
-``enter``, ``advance`` and ``answer`` itself.
+A subclass says what it costs and gives ``shape``, ``enter``, ``close`` and ``answer``.
 """
 
 from __future__ import annotations
@@ -13,31 +11,102 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.algorithm import Algorithm
-from panstream.codec import FieldLayout
-from panstream.continual.counter_state import IDLE, Shape, TickState, empty_state, refresh_state, state_layout
-from panstream.continual.noise_sum import NoiseParts, error_bound, half_width, noise_variance
-from panstream.continual.slots import REFUSES, Amounts, Outside, Protects, SlotRange
-from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
+from panstream.codec import FieldLayout, noise, noised, public
+from panstream.continual.grid import Grid, Outside, Protects, Steps
+from panstream.continual.noise_sum import NoiseParts, error_bound, noise_variance
+from panstream.continual.ticker import Ticker
+from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, Estimates
-from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.psums import psum_kappa
+from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
+from panstream.refresh import refresh_accumulators
 
-__all__ = ["MAX_HORIZON", "Answer", "SlotCounter"]
+__all__ = ["IDLE", "Answer", "Shape", "SlotCounter", "Slots", "TickState"]
 
-MAX_HORIZON = 1 << 62
+IDLE = -1  # number of draws of an accumulator that is not open
+_CHUNK = 1 << 13  # slots closed at a time
+
+Shape = tuple[int, int, int]
+"""How many accumulators, released sums and kept noises there are."""
 
 
-@lru_cache(maxsize=1024)
-def _law(kappa: Fraction | float) -> DiscreteLaplace:
-    return DiscreteLaplace.at_most(kappa)
+@dataclass(slots=True)
+class TickState:
+    """What the machine holds between two steps, and all an intruder can copy."""
+
+    open: NDArray[np.int64] = noised()  # accumulators; one that is not open holds 0
+    closed: NDArray[np.int64] = noised()  # released sums that later answers need
+    kept: NDArray[np.int64] = noise()  # noise of open segments, where the proof counts it in the view
+    open_draws: NDArray[np.int64] = public()  # how many draws each one holds, or IDLE
+    closed_draws: NDArray[np.int64] = public()
+    kept_draws: NDArray[np.int64] = public()
+    time: int = public()  # slots closed so far
+
+    @classmethod
+    def empty(cls, shape: Shape, **more: Any) -> Self:
+        """Return a state in which nothing is open and nothing was released."""
+        accumulators, closed, kept = shape
+        return cls(
+            open=np.zeros(accumulators, np.int64),
+            closed=np.zeros(closed, np.int64),
+            kept=np.zeros(kept, np.int64),
+            open_draws=np.full(accumulators, IDLE, np.int64),
+            closed_draws=np.zeros(closed, np.int64),
+            kept_draws=np.full(kept, IDLE, np.int64),
+            time=0,
+            **more,
+        )
+
+    @property
+    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+        """Return what a loop over slots works on."""
+        return self.open, self.closed, self.open_draws, self.closed_draws, self.time
+
+    def part(self, first: int, shape: Shape, time: int) -> TickState:
+        """Return the state of a counter within this one, as views of the arrays from ``first`` on."""
+        accumulators, closed, kept = shape
+        return TickState(
+            open=self.open[first : first + accumulators],
+            closed=self.closed[first : first + closed],
+            kept=self.kept[:kept],
+            open_draws=self.open_draws[first : first + accumulators],
+            closed_draws=self.closed_draws[first : first + closed],
+            kept_draws=self.kept_draws[:kept],
+            time=time,
+        )
+
+    def add(self, total: NDArray[np.int64]) -> None:
+        """Add the one-element array ``total`` to every open accumulator."""
+        np.add(self.open, total, out=self.open, where=self.open_draws != IDLE)
+
+    def refresh(self, law: DiscreteLaplace, source: Source) -> None:
+        """Add fresh noise to every open accumulator and every kept noise."""
+        for values, draws in ((self.open, self.open_draws), (self.kept, self.kept_draws)):
+            is_open = draws != IDLE
+            seen = source.scratch.array(int(is_open.sum()), np.int64)
+            np.compress(is_open, values, out=seen)
+            refresh_accumulators(seen, law, source)
+            values[is_open] = seen
+            draws[is_open] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Slots to be closed: what is added to each, and where its answer in steps and the draws that this holds go."""
+
+    totals: NDArray[np.int64]
+    answers: NDArray[np.float64]
+    draws: NDArray[np.float64]
+
+    def piece(self, start: int, stop: int) -> Slots:
+        """Return views of some of them."""
+        return Slots(self.totals[start:stop], self.answers[start:stop], self.draws[start:stop])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,53 +119,52 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotCounter(Algorithm[TickState]):
-    """Base of the counters.
+class SlotCounter(Ticker[TickState]):
+    """Base of the counters of partial sums.
 
     Parameters
-        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
-        horizon: how many slots there will be at most; None where the counter needs no such bound.
         lower, upper: range of one value; 0 and 1 count events, -1 and 1 count arrivals and departures.
-        unit: "event" protects one value, added or removed; "slot" protects all that happened in one slot, exchanged
-            for anything else in the range, and needs ``one_step_ticks``.
-        fraction_bits: values are numbers, rounded to multiples of 2**-fraction_bits; 0 takes integers only.
-        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one value
-            would decide whether all others of its batch count.
-        one_step_ticks: a slot is filled and closed in one step by ``ticks`` and ``update`` is refused, so a slot needs
-            no noise of its own before it closes.
+        resolution: values are rounded to multiples of it; None takes integers only.
         most_events: how many events one value given to ``ticks`` may stand for.
+        The others as in :class:`panstream.continual.ticker.Ticker`.
     """
 
     state_type: ClassVar[type[Any]] = TickState
     needs_horizon: ClassVar[bool] = False
+    most_slots: ClassVar[int] = 1 << 62
 
-    epsilon: float
-    horizon: int | None = None
     lower: float = 0
     upper: float = 1
     unit: Protects = "event"
-    fraction_bits: int = 0
+    resolution: float | None = None
     outside: Outside = "clip"
     one_step_ticks: bool = False
     most_events: int = 1
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
         if self.horizon is None and self.needs_horizon:
             raise InvalidParameter(f"horizon must be given: {type(self).__name__} is bounded in time")
-        if self.horizon is not None:
-            checks.within(1, MAX_HORIZON, horizon=self.horizon)
-        self.slot_range.check()
-        if self.unit not in ("event", "slot"):
-            raise InvalidParameter(f"unit must be 'event' or 'slot', got unit={self.unit!r}")
         checks.within(1, 1 << 20, most_events=self.most_events)
-        if self.unit == "slot" and not (self.one_step_ticks and self.most_events == 1):
-            # Over several steps nobody could enforce a slot's range without keeping its exact total.
-            raise InvalidParameter("unit='slot' needs one_step_ticks=True and most_events=1")
-        self.check()
+        if self.unit == "slot" and self.most_events != 1:
+            raise InvalidParameter(f"unit='slot' needs most_events=1, got most_events={self.most_events}")
+        _ = self.grid
+        Ticker.__post_init__(self)
 
-    def check(self) -> None:
-        """Raise InvalidParameter if a parameter of the subclass breaks its rule."""
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return parameters with a resolution in place of the binary places that earlier bytes have."""
+        kept = dict(parameters)
+        places = kept.pop("fraction_bits", 0)
+        if not (isinstance(places, int) and 0 <= places <= 40):
+            raise InvalidParameter("fraction_bits must be in 0..40")
+        if places:  # bounds were rounded to the steps, too
+            steps = 2.0**places
+            try:
+                kept |= {name: round(kept[name] * steps) / steps for name in {"lower", "upper"} & kept.keys()}
+            except (ValueError, OverflowError):
+                raise InvalidParameter("lower and upper must be finite") from None
+            kept["resolution"] = 1.0 / steps
+        return kept
 
     @property
     @abstractmethod
@@ -116,30 +184,38 @@ class SlotCounter(Algorithm[TickState]):
     def enter(self, state: TickState, source: Source) -> None:
         """Open the first accumulators of an empty state, noised."""
 
-    @abstractmethod
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Add each total to a slot and close it; return the answers and their variances in steps, slot by slot."""
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+        """Fill and close the slots; ``advance`` moves the time on.
+
+        A counter with more than one law gives ``advance`` instead.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def answer(self, state: TickState) -> Answer:
         """Return the answer after the slots closed so far, from released numbers only."""
 
     @property
-    def slot_range(self) -> SlotRange:
-        """Return the range of one value."""
-        return SlotRange(lower=self.lower, upper=self.upper, fraction_bits=self.fraction_bits, outside=self.outside)
+    def grid(self) -> Grid:
+        """Return what one value may be."""
+        if self.resolution is None:
+            return Grid.whole_numbers(self.lower, self.upper, self.outside)
+        return Grid.around_zero(self.lower, self.upper, self.resolution, 1, self.outside)
+
+    @property
+    def scale(self) -> float:
+        """Return the length of a step."""
+        return self.grid.step
 
     @property
     def sensitivity(self) -> int:
         """Return how many integer steps one protected unit moves a sum."""
-        return self.slot_range.sensitivity(self.unit)
+        return self.grid.sensitivity(self.unit)
 
     @property
     def law(self) -> DiscreteLaplace:
         """Return the law of every draw."""
-        return _law(psum_kappa(self.epsilon, self.memberships, self.sensitivity))
+        return _law(tree_kappa(self.epsilon, self.memberships, self.sensitivity))
 
     @property
     def slot_draws(self) -> int:
@@ -148,124 +224,119 @@ class SlotCounter(Algorithm[TickState]):
 
     def begin(self, source: Source) -> TickState:
         """Return a fresh state, already noised."""
-        state = empty_state(self.shape)
+        state = TickState.empty(self.shape)
         self.enter(state, source)
         return state
+
+    def advance(
+        self, state: TickState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Add each total to a slot and close it; return the answers and their variances in steps, slot by slot."""
+        slots = Slots(totals, np.empty(totals.size), np.empty(totals.size))
+        for start in range(0, totals.size, _CHUNK):
+            piece = slots.piece(start, start + _CHUNK)
+            self.close(state, piece, source)
+            state.time += piece.totals.size
+        return slots.answers, slots.draws * self.law.variance
+
+    def noisy_slots(
+        self, state: TickState, totals: NDArray[np.int64], source: Source
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return slots that are sums of their own as they are released, and the draws in each; open the next one."""
+        size = totals.size
+        slots = source.scratch.array(size + 1, np.int64)
+        slots.fill(0)
+        # The open slot has its start noise already; the one after the last gets its own.
+        if not self.one_step_ticks:
+            source.add_discrete_laplace(slots[1:], self.law)
+        slots[:1] = state.open
+        state.open[:] = slots[size:]
+        slots[:size] += totals
+        source.add_discrete_laplace(slots[:size], self.law)
+        draws = np.full(size, float(self.slot_draws))
+        draws[0] = float(state.open_draws[0]) + 1.0
+        state.open_draws[0] = self.slot_draws - 1
+        return slots[:size], draws
 
     def total(self, state: TickState, places: list[int]) -> Answer:
         """Return what the released sums in ``places`` add up to."""
         released = tuple(int(number) for number in state.closed[places])
         return Answer(sum(released), released, ((int(state.closed_draws[places].sum()), self.law),))
 
-    def claim(self) -> Claim:
-        """Return the exact joint loss of one look at any time and all outputs."""
-        private = math.isfinite(self.epsilon)
-        claim = Claim(
-            epsilon=self.epsilon,
-            unit=self.unit,
-            adjacency="add-remove" if self.unit == "event" else "replace",
-            parts=self.loss_parts(),
-            intrusions=Intrusions(unannounced=1, announced=-1),
-            inputs="adaptive",
-            releases=-1 if self.horizon is None else self.horizon,
-            horizon=self.horizon,
-            public=("how many slots were closed, and in how many steps",),
-            note="" if private else "no noise: for tests only",
-        )
-        return claim if self.outside == "clip" else claim.without_privacy(REFUSES)
-
-    def loss_parts(self) -> dict[str, float]:
-        """Return what epsilon is made of, where it is made of several parts."""
-        return {}
-
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return accumulators, released sums, kept noises, the numbers of their draws, and the time."""
-        return state_layout(self.shape, MAX_HORIZON if self.horizon is None else self.horizon)
+        accumulators, closed, kept = self.shape
+        return {
+            "open": FieldLayout("i8", (accumulators,)),
+            "closed": FieldLayout("i8", (closed,)),
+            "kept": FieldLayout("i8", (kept,)),
+            "open_draws": FieldLayout("i8", (accumulators,), at_least=IDLE),
+            "closed_draws": FieldLayout("i8", (closed,), at_least=0),
+            "kept_draws": FieldLayout("i8", (kept,), at_least=IDLE),
+            "time": FieldLayout("int", at_least=0, below=self.last_slot + 1),
+        }
 
-    def batch(self, values: Any) -> Amounts:
+    def batch(self, values: Any) -> Steps:
         """Check events of the open slot, one value a row."""
-        if self.one_step_ticks:
-            raise NotSupported("one_step_ticks=True fills and closes a slot in one step: call ticks(values)")
-        return self.slot_range.amounts(values)
+        self.need_several_steps()
+        return self.grid.read(values)
 
-    def update(self, state: TickState, batch: Amounts, source: Source) -> None:
+    def update(self, state: TickState, batch: Steps, source: Source) -> None:
         """Add events to the open slot."""
-        self._need_slots(state, 1)
+        self.need_slots(state.time, 1)
         total = source.scratch.array(1, np.int64)
-        np.sum(batch.values, keepdims=True, out=total)
-        self.add(state, total)
-
-    def add(self, state: TickState, total: NDArray[np.int64]) -> None:
-        """Add the one-element array ``total`` to every open accumulator."""
-        np.add(state.open, total, out=state.open, where=state.open_draws != IDLE)
+        np.sum(batch.rows, keepdims=True, out=total)
+        state.add(total)
 
     def tick(self, state: TickState, source: Source) -> Estimate:
         """Close the slot and return the estimate so far."""
-        self._need_slots(state, 1)
+        self.need_slots(state.time, 1)
         self.advance(state, np.zeros(1, np.int64), source)
         return self.release(state, source)
 
     def ticks(self, state: TickState, values: Any, source: Source) -> Estimates:
         """Take one value per slot, close each, and return all estimates. What ``update`` left open is in the first."""
-        amounts = self.slot_range.amounts(values, self.most_events)
+        steps = self.grid.read(values, self.most_events)
         try:
-            self._need_slots(state, len(amounts))
-            answers, variances = self.advance(state, amounts.values, source)
+            self.need_slots(state.time, len(steps))
+            answers, variances = self.advance(state, steps.rows, source)
         finally:
-            amounts.wipe()
-        unit = 1 << self.fraction_bits
-        return Estimates(
-            value=answers / unit, standard_error=np.sqrt(variances) / unit, claim=self.claim(), name=self.label
-        )
+            steps.wipe()
+        error = np.sqrt(variances) * self.scale
+        return Estimates(value=answers * self.scale, standard_error=error, claim=self.claim(), name=self.label)
 
     def release(self, state: TickState, source: Source) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
-        if state.time == 0:
-            raise NotSupported(f"{type(self).__name__} releases at ticks: call tick() first")
-        found, unit = self.answer(state), 1 << self.fraction_bits
-
-        def rule(level: float) -> tuple[float, float]:
-            half = half_width(level, found.parts)
-            return (found.value - half) / unit, (found.value + half) / unit
-
-        return Estimate(
-            value=found.value / unit,
-            unbiased=found.value / unit,
-            standard_error=math.sqrt(noise_variance(found.parts)) / unit,
-            claim=self.claim(),
-            name=self.label,
-            released=found.released,
-            rule=rule,
-        )
+        self.need_a_tick(state.time)
+        found = self.answer(state)
+        error = math.sqrt(noise_variance(found.parts)) * self.scale
+        return self.described(found.value * self.scale, error, found.parts, found.released)
 
     @property
     def label(self) -> str:
         """Return what the estimate is called."""
-        return "count" if (self.lower, self.upper, self.fraction_bits) == (0, 1, 0) else "sum"
+        return "count" if (self.lower, self.upper, self.resolution) == (0, 1, None) else "sum"
 
     def refresh(self, state: TickState, source: Source) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered."""
-        refresh_state(state, self.law, source)
+        state.refresh(self.law, source)
 
     def error(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error after ``ticks`` slots that is exceeded with probability at most ``beta``.
 
         Without ``ticks`` it holds at every single slot up to the horizon, and is infinite where there is none.
         """
-        if ticks is not None and not 1 <= ticks <= (self.horizon or MAX_HORIZON):
-            raise InvalidParameter(f"ticks must be in 1..{self.horizon or MAX_HORIZON}, got ticks={ticks}")
-        if math.isinf(self.epsilon):
-            return 0.0
-        if ticks is None and self.horizon is None:
-            return math.inf
+        known = self.error_without_noise(ticks)
+        if known is not None:
+            return known
         times = [ticks] if ticks is not None else self.worst_times()
-        return max(error_bound(beta, self.answer_parts(at)) for at in times) / (1 << self.fraction_bits)
+        return max(error_bound(beta, self.answer_parts(at)) for at in times) * self.scale
 
     def worst_times(self) -> list[int]:
         """Return slots up to the horizon among which the noisiest answer is."""
         return [self.horizon or 1]
 
-    def _need_slots(self, state: TickState, slots: int) -> None:
-        last = MAX_HORIZON if self.horizon is None else self.horizon
-        if state.time + slots > last:
-            raise BudgetExhausted(f"the horizon of {last} slots leaves {last - state.time}, got {slots}")
+
+@lru_cache(maxsize=1024)
+def _law(kappa: Fraction | float) -> DiscreteLaplace:
+    return DiscreteLaplace.at_most(kappa)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -13,20 +13,18 @@ from numpy.typing import NDArray
 
 from panstream._kernels.psums import decayed_slots
 from panstream.codec import FieldLayout, public, published
-from panstream.continual.counter import MAX_HORIZON, Answer, SlotCounter
-from panstream.continual.counter_state import Shape, TickState
+from panstream.continual.counter import Answer, Shape, SlotCounter, Slots, TickState
 from panstream.continual.noise_sum import NoiseParts, error_bound
 from panstream.errors import InvalidParameter
 from panstream.randomness import Source
 
-__all__ = ["DecayedState", "DecayedSum", "Terms", "exponential_terms"]
+__all__ = ["DecayedSum"]
 
 _PRECISION = 1e-10
-_CHUNK = 1 << 14
 
 
 @dataclass(slots=True)
-class DecayedState(TickState):
+class _DecayedState(TickState):
     """The open slot, the slot published last, and what is computed from outputs alone (bits of float64 numbers)."""
 
     carried: NDArray[np.int64] = published()  # the last answer, and one decayed sum per term
@@ -34,7 +32,7 @@ class DecayedState(TickState):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class _Terms:
     """A weight function as a sum of exponentials: weight(age) = sum weights·decays**age for age >= 1."""
 
     decays: NDArray[np.float64]
@@ -74,7 +72,10 @@ class DecayedSum(SlotCounter):
     Reference: "Private Aggregate Computations on Streams", 1.3.3 (Bolot, Fawaz, Muthukrishnan, Nikolov, Taft 2013).
     """
 
-    state_type: ClassVar[type[Any]] = DecayedState
+    state_type: ClassVar[type[Any]] = _DecayedState
+    memberships: ClassVar[int] = 1  # an event lies in one slot
+    shape: ClassVar[Shape] = (1, 1, 0)  # the open slot and the slot published last
+    label: ClassVar[str] = "decayed sum"
 
     decay: Literal["exponential", "polynomial"]
     rate: float
@@ -89,30 +90,21 @@ class DecayedSum(SlotCounter):
             raise InvalidParameter(f"rate must be in [0.05, 20] for polynomial decay, got rate={self.rate}")
 
     @property
-    def memberships(self) -> int:
-        """Return 1: an event lies in one slot."""
-        return 1
-
-    @property
-    def terms(self) -> Terms:
+    def terms(self) -> _Terms:
         """Return the weights as exponentials."""
-        return exponential_terms(self.decay, self.rate, self.horizon or 1 << 40)
-
-    @property
-    def shape(self) -> Shape:
-        """Return the open slot and the slot published last."""
-        return 1, 1, 0
+        return _exponential_terms(self.decay, self.rate, self.horizon or 1 << 40)
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return also the last answer and the decayed sums, and their spread."""
         numbers = FieldLayout("i8", (1 + self.terms.decays.size,))
         return {**SlotCounter.layout(self), "carried": numbers, "spread": numbers}
 
-    def begin(self, source: Source) -> DecayedState:
+    def begin(self, source: Source) -> _DecayedState:
         """Return an open slot, already noised, and nothing published."""
-        size, plain = 1 + self.terms.decays.size, SlotCounter.begin(self, source)
-        parts = {declared.name: getattr(plain, declared.name) for declared in fields(plain)}
-        return DecayedState(**parts, carried=np.zeros(size, np.int64), spread=np.zeros(size, np.int64))
+        carried, spread = np.zeros((2, 1 + self.terms.decays.size), np.int64)
+        state = _DecayedState.empty(self.shape, carried=carried, spread=spread)
+        self.enter(state, source)
+        return state
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the squared weights of all draws."""
@@ -124,7 +116,7 @@ class DecayedSum(SlotCounter):
             return SlotCounter.error(self, beta=beta, ticks=ticks)
         if self.decay == "polynomial" and self.rate <= 0.5:
             return math.inf
-        return error_bound(beta, self.answer_parts(MAX_HORIZON)) / (1 << self.fraction_bits)
+        return error_bound(beta, self.answer_parts(self.most_slots)) * self.scale
 
     def _squared_weights(self, time: int) -> float:
         """Return the sum of squared weights of ``time`` slots, or a number just above it."""
@@ -144,64 +136,31 @@ class DecayedSum(SlotCounter):
             source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = self.slot_draws - 1
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
         """Publish every slot and decay what was published before."""
-        answers, squares = np.empty(totals.size), np.empty(totals.size)
-        for begin in range(0, totals.size, _CHUNK):
-            piece = slice(begin, min(begin + _CHUNK, totals.size))
-            self._advance(state, totals[piece], answers[piece], squares[piece], source)
-        return answers, squares * self.law.variance
-
-    def _advance(
-        self,
-        state: TickState,
-        totals: NDArray[np.int64],
-        answers: NDArray[np.float64],
-        squares: NDArray[np.float64],
-        source: Source,
-    ) -> None:
-        size, terms = totals.size, self.terms
-        slots = source.scratch.array(size + 1, np.int64)
-        slots.fill(0)
-        if not self.one_step_ticks:
-            source.add_discrete_laplace(slots[1:], self.law)
-        slots[:1] = state.open
-        state.open[:] = slots[size:]
-        slots[:size] += totals
-        source.add_discrete_laplace(slots[:size], self.law)
-        draws = np.full(size, float(self.slot_draws))
-        draws[0] = float(state.open_draws[0]) + 1.0
-        state.open_draws[0] = self.slot_draws - 1
-        published = slots[:size].astype(np.float64)
+        terms = self.terms
+        published, draws = self.noisy_slots(state, slots.totals, source)
         for kept, decays, weights, values, out in (
-            (_of(state).carried, terms.decays, terms.weights, published, answers),
-            (_of(state).spread, terms.squared_decays, terms.squared, draws, squares),
+            (_of(state).carried, terms.decays, terms.weights, published.astype(np.float64), slots.answers),
+            (_of(state).spread, terms.squared_decays, terms.squared, draws, slots.draws),
         ):
             decayed_slots(kept[1:].view(np.float64), decays, weights, values, out)
             kept[:1] = out[-1:].view(np.int64)
-        state.closed[:], state.closed_draws[:] = slots[size - 1 : size], int(draws[-1])
-        state.time += size
+        state.closed[:], state.closed_draws[:] = published[-1:], int(draws[-1])
 
     def answer(self, state: TickState) -> Answer:
         """Return the decayed sum of what was published."""
         value, squares = (float(bits[:1].view(np.float64)[0]) for bits in (_of(state).carried, _of(state).spread))
         return Answer(value, (int(state.closed[0]),), ((squares, self.law),))
 
-    @property
-    def label(self) -> str:
-        """Return what the estimate is called."""
-        return "decayed sum"
 
-
-def _of(state: TickState) -> DecayedState:
-    assert isinstance(state, DecayedState)
+def _of(state: TickState) -> _DecayedState:
+    assert isinstance(state, _DecayedState)
     return state
 
 
 @lru_cache(maxsize=64)
-def exponential_terms(decay: str, rate: float, slots: int) -> Terms:
+def _exponential_terms(decay: str, rate: float, slots: int) -> _Terms:
     """Return exponentials that add up to the weights for ages below ``slots``.
 
     (1 + a)**-c = 1/Gamma(c)·∫ exp(-(1+a)·e**x)·e**(c·x) dx, by the trapezoidal rule on x: its relative error is
@@ -210,7 +169,7 @@ def exponential_terms(decay: str, rate: float, slots: int) -> Terms:
     """
     if decay == "exponential":
         one = np.ones(1)
-        return Terms(np.array([rate]), one, one, np.array([rate * rate]))
+        return _Terms(np.array([rate]), one, one, np.array([rate * rate]))
     step = math.pi**2 / (math.log(1.0 / _PRECISION) + 6.0 + 2.0 * rate * 2.0)
     left = math.floor((-math.log(slots) + math.log(_PRECISION)) / step)
     right = math.ceil(math.log(40.0 + 4.0 * rate * 2.0) / step)
@@ -222,4 +181,4 @@ def exponential_terms(decay: str, rate: float, slots: int) -> Terms:
         found[0] /= -math.expm1(-exponent * step)  # all nodes further left, a geometric series
         return np.asarray(found)
 
-    return Terms(decays, weights(rate), weights(2.0 * rate), decays)
+    return _Terms(decays, weights(rate), weights(2.0 * rate), decays)

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.batch import numbers
+from panstream.batch import integers, numbers
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.scratch import wipe
 
-__all__ = ["MOST_STEPS", "Grid", "Outside", "Steps"]
+__all__ = ["MOST_STEPS", "Grid", "Outside", "Protects", "Steps"]
 
 Outside = Literal["clip", "refuse"]
+Protects = Literal["event", "slot"]
 MOST_STEPS = 1 << 40
 
 
@@ -30,6 +32,12 @@ class Steps:
 
     rows: NDArray[np.int64]
     owned: tuple[NDArray[Any], ...] = ()
+
+    @classmethod
+    def integers(cls, data: Any, *, name: str, most: int) -> Steps:
+        """Return integers from -most to most; others are refused by row."""
+        rows, copied = integers(data, name=name, lower=-most, upper=most)
+        return cls(rows, (rows,) if copied else ())
 
     def __len__(self) -> int:
         return int(self.rows.size)
@@ -51,8 +59,10 @@ class Grid:
     low: int
     high: int
     outside: Outside
+    integral: bool = False  # takes integers only
 
     @classmethod
+    @lru_cache(maxsize=256)
     def over(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
         """Return the grid from ``lower`` to ``upper``: of ``steps`` steps, or of steps no longer than ``resolution``."""
         _check(lower, upper, resolution, outside)
@@ -62,6 +72,7 @@ class Grid:
         )
 
     @classmethod
+    @lru_cache(maxsize=256)
     def around_zero(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
         """Return multiples of ``resolution`` (by default the larger bound in ``steps`` steps), for sums."""
         _check(lower, upper, resolution, outside)
@@ -74,27 +85,65 @@ class Grid:
         return cls(lower=lower, upper=upper, origin=0.0, step=step, low=low, high=high, outside=outside)
 
     @classmethod
+    @lru_cache(maxsize=256)
+    def whole_numbers(cls, lower: float, upper: float, outside: Outside) -> Grid:
+        """Return the integers from ``lower`` to ``upper``; other numbers are refused."""
+        _check_outside(outside)
+        if not -math.inf < lower <= upper < math.inf:
+            raise InvalidParameter(f"lower must not exceed upper, got lower={lower} and upper={upper}")
+        if lower % 1 or upper % 1:
+            raise InvalidParameter("lower and upper must be integers unless there is a resolution")
+        if not 1 <= max(abs(lower), abs(upper)) <= MOST_STEPS:
+            raise InvalidParameter(f"lower and upper must be a range of 1..2**40, got lower={lower} and upper={upper}")
+        low, high = int(lower), int(upper)
+        return cls(lower=low, upper=high, origin=0.0, step=1.0, low=low, high=high, outside=outside, integral=True)
+
+    @classmethod
+    @lru_cache(maxsize=256)
     def cells(cls, lower: float, upper: float, count: int, outside: Outside) -> Grid:
         """Return the middles of ``count`` equal cells: rounding to the nearest one finds a value's cell."""
         _check(lower, upper, None, outside)
         step = (upper - lower) / count
         return cls(lower=lower, upper=upper, origin=lower + step / 2, step=step, low=0, high=count - 1, outside=outside)
 
-    def read(self, data: Any) -> Steps:
-        """Return the rows as grid steps; null, NaN, infinite and non-numbers are refused by row."""
+    def sensitivity(self, unit: Protects) -> int:
+        """Return how many steps one unit moves a sum: an event is added or removed, a slot's content exchanged."""
+        low, high = self.low, self.high
+        return max(high, 0) - min(low, 0) if unit == "slot" else max(abs(low), abs(high))
+
+    def read(self, data: Any, times: int = 1) -> Steps:
+        """Return values of at most ``times`` events each as grid steps; null, NaN, infinite and non-numbers are refused."""
+        if isinstance(data, int | float) and not isinstance(data, bool):
+            data = [data]
+        low, high = times * self.low, times * self.high
+        if self.integral:
+            return _read_integers(data, low, high, self.outside)
         from panstream._kernels.tree import first_outside, place
 
+        lower, upper = float(times * self.lower), float(times * self.upper)
         values, copied = numbers(data, name="values")
         try:
-            row = int(first_outside(values, self.lower, self.upper)) if self.outside == "refuse" else -1
+            row = int(first_outside(values, lower, upper)) if self.outside == "refuse" else -1
             if row >= 0:
-                raise InvalidBatch(f"values must be between {self.lower} and {self.upper}", row=row)
+                raise InvalidBatch(f"values must be between {lower} and {upper}", row=row)
             steps = np.empty(values.size, np.int64)
-            place(values, self.origin, self.step, self.low, self.high, steps)
+            place(values, self.origin, self.step, low, high, steps)
         finally:
             if copied:
                 wipe(values)
         return Steps(steps, (steps,))
+
+
+def _read_integers(data: Any, low: int, high: int, outside: Outside) -> Steps:
+    if outside == "refuse":
+        values, copied = integers(data, name="values", lower=low, upper=high)
+        return Steps(values, (values,) if copied else ())
+    values, copied = integers(data, name="values")
+    if values.size and (int(values.min()) < low or int(values.max()) > high):
+        kept = values if copied else np.empty_like(values)
+        np.clip(values, low, high, out=kept)
+        return Steps(kept, (kept,))
+    return Steps(values, (values,) if copied else ())
 
 
 def _check(lower: float, upper: float, resolution: float | None, outside: Outside) -> None:
@@ -102,6 +151,10 @@ def _check(lower: float, upper: float, resolution: float | None, outside: Outsid
         raise InvalidParameter(f"lower must be below upper, got lower={lower} and upper={upper}")
     if resolution is not None and not 0 < resolution < math.inf:
         raise InvalidParameter(f"resolution must be positive, got resolution={resolution}")
+    _check_outside(outside)
+
+
+def _check_outside(outside: Outside) -> None:
     if outside not in get_args(Outside):
         raise InvalidParameter(f"outside must be 'clip' or 'refuse', got outside={outside!r}")
 

@@ -187,7 +187,7 @@ class RangeHistogram(Tree):
 
     def counts(self, state: TreeState) -> NDArray[np.float64]:
         """Return the consistent counts of all cells after the last tick, from numbers that are public already."""
-        return consistent_cells(self.engine.totals(state)[:-1], self.branching, self.depth)
+        return _consistent_cells(self.engine.totals(state)[:-1], self.branching, self.depth)
 
     def error(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the rank error at all cell edges at once that is exceeded with probability at most ``beta``.
@@ -195,13 +195,13 @@ class RangeHistogram(Tree):
         It is a number of values: so many may lie between an answer and the true quantile. No weight of a draw in the
         count below an edge exceeds 1, so Chernoff's bound holds with f times the draws of a node.
         """
-        worst = float(edge_variances(self.branching, self.depth)[0].max())
+        worst = float(_edge_variances(self.branching, self.depth)[0].max())
         return self.steps_off(beta / self.cells, ticks, worst)
 
     def _read_off(self, nodes: NDArray[np.float64], quantile: float, variance: float) -> tuple[float, float]:
         """Return the quantile and its error; NaN and inf where the count is below twice its error."""
         below = self._below(nodes)
-        total = edge_variances(self.branching, self.depth)[2]
+        total = _edge_variances(self.branching, self.depth)[2]
         if below[-1] < max(0.5, 2.0 * math.sqrt(total * variance)):
             return math.nan, math.inf
         step = (self.upper - self.lower) / self.cells
@@ -216,7 +216,7 @@ class RangeHistogram(Tree):
 
     def _below(self, nodes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the count below every edge."""
-        return np.concatenate([[0.0], np.cumsum(consistent_cells(nodes, self.branching, self.depth))])
+        return np.concatenate([[0.0], np.cumsum(_consistent_cells(nodes, self.branching, self.depth))])
 
     def _extreme(self, nodes: NDArray[np.float64], highest: bool, variance: float, level: float) -> _Extreme:
         """Return the outermost edge beyond which there is a value, and how many lie beyond the next one.
@@ -225,7 +225,7 @@ class RangeHistogram(Tree):
         sides makes 1 - ``level`` likely at most.
         """
         below = self._below(nodes)
-        spread, weight, total = edge_variances(self.branching, self.depth)
+        spread, weight, total = _edge_variances(self.branching, self.depth)
         beyond, noise = (below[-1] - below, spread - 2.0 * weight + total) if highest else (below, spread)
         sure = NormalDist().inv_cdf(1.0 - (1.0 - level) / (2.0 * max(self.cells - 1, 1)))
         reach = sure * np.sqrt(np.maximum(noise, 0.0) * variance)
@@ -248,7 +248,7 @@ class RangeHistogram(Tree):
         if quantile in (0.0, 1.0):
             edge = self.lower + step * self._extreme(nodes, quantile == 1.0, variance, level).edge
             return (self.lower, edge) if quantile == 0.0 else (edge, self.upper)
-        spread, weight, total = edge_variances(self.branching, self.depth)
+        spread, weight, total = _edge_variances(self.branching, self.depth)
         noise = np.maximum(spread - 2.0 * quantile * weight + quantile**2 * total, 0.0)
         reach = NormalDist().inv_cdf((1.0 + level) / 2.0) * np.sqrt(noise * variance)
         first, last = _crossings(below - quantile * below[-1], reach)
@@ -273,7 +273,7 @@ def _name(quantile: float) -> str:
     return {0.0: "minimum", 0.5: "median", 1.0: "maximum"}.get(quantile, f"quantile {quantile:g}")
 
 
-def consistent_cells(nodes: NDArray[np.float64], branching: int, depth: int) -> NDArray[np.float64]:
+def _consistent_cells(nodes: NDArray[np.float64], branching: int, depth: int) -> NDArray[np.float64]:
     """Return the least-squares counts of the cells, for equally noisy nodes with the coarsest first.
 
     Up the tree, a node's own count is averaged with its children's sum; down again, what a parent says beyond its
@@ -299,7 +299,7 @@ def consistent_cells(nodes: NDArray[np.float64], branching: int, depth: int) -> 
 
 
 @lru_cache(maxsize=64)
-def edge_variances(branching: int, depth: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def _edge_variances(branching: int, depth: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return for every cell edge the variance of the count below it, its covariance with the total, and the total's.
 
     In units of one node's variance; the formula is in the docstring of RangeHistogram.

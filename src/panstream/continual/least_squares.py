@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream import checks
 from panstream._kernels.least_squares import advance, draws_needed, open_below, sampled_noise
-from panstream.algorithm import Algorithm
-from panstream.batch import integers
 from panstream.codec import FieldLayout, noise, noised, public, published
-from panstream.continual.grid import Steps
-from panstream.continual.noise_sum import error_bound, half_width
-from panstream.continual.slots import clipped
-from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
+from panstream.continual.grid import MOST_STEPS, Grid, Steps
+from panstream.continual.noise_sum import error_bound
+from panstream.continual.ticker import Ticker
+from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
-from panstream.scratch import wipe
 
-__all__ = ["LeastSquaresState", "LeastSquaresTree"]
+__all__ = ["LeastSquaresTree"]
 
 _CHUNK = 1 << 13
-_LARGEST = 1 << 40
 _MOST_LEVELS = 12
 _MOST_RADIX = 1 << 12
 _STEP = 2.0**-9  # of covariances, in draws, when the largest variance is sought
 
 
 @dataclass(slots=True)
-class LeastSquaresState:
+class _LeastSquaresState:
     """An exact running total and the noise of the nodes around the current slot: an intruder learns everything."""
 
     total: NDArray[np.int64] = noised()  # exact: the claim covers no intrusion
@@ -49,7 +44,7 @@ class LeastSquaresState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastSquaresTree(Algorithm[LeastSquaresState]):
+class LeastSquaresTree(Ticker[_LeastSquaresState]):
     """Running sums with the least noise, for users who need continual release but no protection of the state.
 
     **Not pan-private**: the state holds the exact sum. Use KaryTree unless nobody can ever see the machine.
@@ -82,20 +77,18 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
     Reference: least squares on a tree of counts after Hay et al. 2010 and Honaker 2015, made online.
     """
 
-    state_type: ClassVar[type[Any]] = LeastSquaresState
+    state_type: ClassVar[type[Any]] = _LeastSquaresState
+    most_slots: ClassVar[int] = 1 << 40
 
-    epsilon: float
     horizon: int
     lower: int = 0
     upper: int = 1
     radices: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        checks.within(1, 1 << 40, horizon=self.horizon)
-        if not (-_LARGEST <= self.lower <= self.upper <= _LARGEST and (self.lower or self.upper)):
-            raise InvalidParameter(f"lower and upper must be a range, got lower={self.lower} and upper={self.upper}")
-        radices = tuple(self.radices) or choose_radices(self.horizon)
+    def check(self) -> None:
+        """Check the range, and choose the radices."""
+        _ = self.grid
+        radices = tuple(self.radices) or _choose_radices(self.horizon)
         object.__setattr__(self, "radices", radices)
         fits = len(radices) <= _MOST_LEVELS and all(1 <= radix <= _MOST_RADIX for radix in radices)
         if not fits or math.prod(radices) < self.horizon:
@@ -105,9 +98,14 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
         _ = self.law
 
     @property
+    def grid(self) -> Grid:
+        """Return the integers within the range."""
+        return Grid.whole_numbers(self.lower, self.upper, self.outside)
+
+    @property
     def sensitivity(self) -> int:
         """Return how far one event moves a sum."""
-        return max(abs(self.lower), abs(self.upper))
+        return self.grid.sensitivity("event")
 
     @property
     def law(self) -> DiscreteLaplace:
@@ -116,16 +114,12 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
 
     def claim(self) -> Claim:
         """Return the loss of all outputs; no intrusion is covered."""
-        finite = math.isfinite(self.epsilon)
-        return Claim(
-            epsilon=self.epsilon,
-            unit="event",
+        claim = Ticker.claim(self)
+        return replace(
+            claim,
             intrusions=Intrusions(unannounced=0, announced=0),
-            inputs="adaptive",
-            releases=self.horizon,
-            horizon=self.horizon,
             public=("how many slots were closed",),
-            note="not pan-private: the state holds the exact sum" if finite else "no noise: for tests only",
+            note=claim.note or "not pan-private: the state holds the exact sum",
         )
 
     def layout(self) -> Mapping[str, FieldLayout]:
@@ -141,10 +135,10 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
             "ticks": FieldLayout("int", at_least=0, below=self.horizon + 1),
         }
 
-    def begin(self, source: Source) -> LeastSquaresState:
+    def begin(self, source: Source) -> _LeastSquaresState:
         """Return an empty sum and the noises of the first nodes."""
         levels, most = len(self.radices), max(self.radices)
-        state = LeastSquaresState(
+        state = _LeastSquaresState(
             total=np.zeros(1, np.int64),
             siblings=np.zeros((levels, most), np.int64),
             complete=np.zeros(levels, np.int64),
@@ -159,53 +153,37 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
 
     def batch(self, values: Any) -> Steps:
         """Check events of the open slot, one per row."""
-        rows, copied = clipped(values, self.lower, self.upper)
-        return Steps(rows, (rows,) if copied else ())
+        return self.grid.read(values)
 
-    def update(self, state: LeastSquaresState, batch: Steps, source: Source) -> None:
+    def update(self, state: _LeastSquaresState, batch: Steps, source: Source) -> None:
         """Add the events to the sum."""
-        self._need_slots(state, 1)
+        self.need_slots(state.ticks, 1)
         np.add(state.total, batch.rows.sum(), out=state.total)
 
-    def tick(self, state: LeastSquaresState, source: Source) -> Estimate:
+    def tick(self, state: _LeastSquaresState, source: Source) -> Estimate:
         """Close the slot and return the estimate so far."""
-        self._need_slots(state, 1)
+        self.need_slots(state.ticks, 1)
         self._close(state, np.zeros(1, np.int64), source)
         return self.release(state, source)
 
-    def ticks(self, state: LeastSquaresState, values: Any, source: Source) -> Estimates:
+    def ticks(self, state: _LeastSquaresState, values: Any, source: Source) -> Estimates:
         """Take the total of every slot, close each, and return all estimates."""
-        rows, copied = integers(values, name="values", lower=-_LARGEST, upper=_LARGEST)
+        totals = Steps.integers(values, name="values", most=MOST_STEPS)
         try:
-            self._need_slots(state, rows.size)
-            outputs, draws = self._close(state, rows, source)
+            self.need_slots(state.ticks, len(totals))
+            outputs, draws = self._close(state, totals.rows, source)
         finally:
-            if copied:
-                wipe(rows)
+            totals.wipe()
         error = np.sqrt(draws * self.law.variance)
         return Estimates(value=outputs.astype(np.float64), standard_error=error, claim=self.claim(), name="sum")
 
-    def release(self, state: LeastSquaresState, source: Source) -> Estimate:
+    def release(self, state: _LeastSquaresState, source: Source) -> Estimate:
         """Return the estimate of the last tick again."""
-        if state.ticks == 0:
-            raise NotSupported("LeastSquaresTree releases at ticks: call tick() first")
-        value, draws, law = int(state.last[0]), float(state.last.view(np.float64)[1]), self.law
+        self.need_a_tick(state.ticks)
+        value, draws = int(state.last[0]), float(state.last.view(np.float64)[1])
+        return self.described(float(value), math.sqrt(draws * self.law.variance), ((draws, self.law),), (value,))
 
-        def rule(level: float) -> tuple[float, float]:
-            half = half_width(level, ((draws, law),))
-            return value - half, value + half
-
-        return Estimate(
-            value=float(value),
-            unbiased=float(value),
-            standard_error=math.sqrt(draws * law.variance),
-            claim=self.claim(),
-            name="sum",
-            released=(value,),
-            rule=rule,
-        )
-
-    def refresh(self, state: LeastSquaresState, source: Source) -> None:
+    def refresh(self, state: _LeastSquaresState, source: Source) -> None:
         """Refuse: a state that was seen has given everything away."""
         raise NotSupported("LeastSquaresTree is not pan-private: it cannot recover from an intrusion")
 
@@ -214,7 +192,7 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
         if math.isinf(self.epsilon):
             return 0.0
         # Rounding adds half a unit at the output, and 2**-11 for every node in it.
-        return 1.0 + error_bound(beta, ((most_noise(self.radices, self.horizon), self.law),))
+        return 1.0 + error_bound(beta, ((_most_noise(self.radices, self.horizon), self.law),))
 
     def noise(self, slots: int = 1 << 12) -> tuple[float, float]:
         """Return the mean and the largest variance of the answers in draws, from ``slots`` evenly spaced ones."""
@@ -227,7 +205,7 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
         return drawn
 
     def _close(
-        self, state: LeastSquaresState, rows: NDArray[np.int64], source: Source
+        self, state: _LeastSquaresState, rows: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         outputs, draws = np.cumsum(rows), np.empty(rows.size)
         outputs += state.total
@@ -248,12 +226,6 @@ class LeastSquaresTree(Algorithm[LeastSquaresState]):
             state.ticks += rows.size
         return outputs, draws
 
-    def _need_slots(self, state: LeastSquaresState, slots: int) -> None:
-        if state.ticks + slots > self.horizon:
-            raise BudgetExhausted(
-                f"the horizon of {self.horizon} slots leaves {self.horizon - state.ticks}, got {slots}"
-            )
-
 
 def _below(radices: tuple[int, ...]) -> NDArray[np.float64]:
     """Return the variance in draws of a complete node on each level, estimated from itself and all below."""
@@ -271,14 +243,14 @@ def _noise(radices: tuple[int, ...], horizon: int, slots: int) -> tuple[float, f
 
 
 @lru_cache(maxsize=256)
-def most_noise(radices: tuple[int, ...], horizon: int) -> float:
+def _most_noise(radices: tuple[int, ...], horizon: int) -> float:
     """Return what no answer's variance in draws exceeds, less than a hundredth above the largest.
 
     Of an open node let v be the variance of the noise of its complete part, c the covariance of this with the noise of the
     whole node, and t the variance of the latter. With the node's own draw, v becomes v - c²/(t + 1), and c and t are divided
     by t + 1. The answer's variance grows with v and t and falls with c, so c may be rounded down and t up, which leaves few cases.
 
-    >>> most_noise((5,), 4)
+    >>> _most_noise((5,), 4)
     4.0
     """
     free = tied = np.array([[0.0], [0.0], [1.0]])  # v, c, t of an open leaf; tied: by the last digits of the horizon
@@ -309,10 +281,10 @@ def _closed(cases: NDArray[np.float64], radix: int, draws: float, digits: range)
 
 
 @lru_cache(maxsize=256)
-def choose_radices(horizon: int) -> tuple[int, ...]:
+def _choose_radices(horizon: int) -> tuple[int, ...]:
     """Return the radices with the least mean noise over ``horizon`` slots: equal ones but the first and the last.
 
-    >>> len(choose_radices(1 << 10))
+    >>> len(_choose_radices(1 << 10))
     3
     """
     found: dict[tuple[int, ...], float] = {}

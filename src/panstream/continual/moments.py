@@ -8,37 +8,58 @@ docs/proofs/continual-tree.md), where a count, a sum and a sum of squares side b
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.continual.grid import Grid, Outside, Steps
+from panstream.continual.grid import MOST_STEPS, Grid, Outside, Steps
 from panstream.continual.tree_base import Arrays, Tree
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
-from panstream.privacy.claim import Adjacency, Unit
+from panstream.privacy.claim import Adjacency
 from panstream.privacy.continual import bernstein_sensitivity, moment_sensitivity
 from panstream.randomness import DiscreteLaplace
 
-__all__ = ["ContinualMean", "ContinualVariance", "Parts"]
-
-_MEAN_STEPS = 1 << 20
-_SQUARE_STEPS = 1 << 12
+__all__ = ["ContinualMean", "ContinualVariance"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What one item adds to a leaf, in whole numbers: its powers up to ``degree`` on a grid of ``steps`` steps.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moments(Tree):
+    """Base of mean and variance: what one item adds to a leaf, in whole numbers, is its powers up to ``degree``.
 
     Bernstein parts where events are added or removed. Where values are exchanged the number of events is public, and
     centred powers (i, or steps·y and y² with y = 2i - steps) cost less.
     """
 
-    steps: int
-    degree: int
-    adjacency: Adjacency
+    degree: ClassVar[int]
+    finest: ClassVar[int] = MOST_STEPS  # steps that the range may have
+    usual: ClassVar[int]  # steps without a resolution
+
+    lower: float
+    upper: float
+    resolution: float | None = None
+    outside: Outside = "clip"
+    adjacency: Adjacency = "add-remove"
+
+    def check(self) -> None:
+        """Check range, resolution and adjacency."""
+        if self.adjacency not in get_args(Adjacency):
+            raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={self.adjacency!r}")
+        if self.steps > self.finest:
+            raise InvalidParameter(f"resolution must leave at most 2**20 steps, got {self.steps}")
+
+    @property
+    def grid(self) -> Grid:
+        """Return the grid over the range."""
+        return Grid.over(self.lower, self.upper, self.resolution, self.usual, self.outside)
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps the range has."""
+        return self.grid.high
 
     @property
     def replaces(self) -> bool:
@@ -55,18 +76,27 @@ class Parts:
         """Return the L1 change that one event makes to all parts together."""
         return (moment_sensitivity if self.replaces else bernstein_sensitivity)(self.steps, self.degree)
 
+    @property
+    @abstractmethod
+    def support(self) -> tuple[float, float]:
+        """Return the least and the largest possible answer."""
+
+    def read(self, values: Any) -> Steps:
+        """Return values as steps from the lower bound."""
+        return self.grid.read(values)
+
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Write the parts of every row, without temporaries."""
-        first, last = leaves[:, 0], leaves[:, -1]
+        first, last, steps = leaves[:, 0], leaves[:, -1], self.steps
         if self.replaces and self.degree == 1:
             first[:] = rows
         elif self.replaces:
             np.multiply(rows, 2, out=first)
-            first -= self.steps
+            first -= steps
             np.multiply(first, first, out=last)
-            first *= self.steps
+            first *= steps
         else:
-            np.subtract(self.steps, rows, out=first)
+            np.subtract(steps, rows, out=first)
             if self.degree == 2:
                 np.multiply(first, rows, out=leaves[:, 1])
                 leaves[:, 1] *= 2
@@ -80,8 +110,10 @@ class Parts:
             return np.array([size / 2] if self.degree == 1 else [0.0, size / 3])
         return np.full(self.width, size / self.width)
 
-    def count(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
-        """Return the number of events, NaN where it does not suffice, and its standard error.
+    def count(
+        self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the number of events, NaN where it does not suffice.
 
         It suffices if there are at least ``degree`` events and the noisy count is twice its standard error.
         """
@@ -90,31 +122,24 @@ class Parts:
         else:
             unit = float(self.sensitivity)
             count, error = sums.sum(axis=1) / unit, np.sqrt(self.width * variances) / unit
-        return np.where((count > self.degree - 0.5) & (count >= 2.0 * error), count, np.nan), error
+        return np.where((count > self.degree - 0.5) & (count >= 2.0 * error), count, np.nan)
 
-
-def _check(adjacency: Adjacency) -> None:
-    if adjacency not in get_args(Adjacency):
-        raise InvalidParameter(f"adjacency must be add-remove or replace, got adjacency={adjacency!r}")
-
-
-def _described(
-    algorithm: Tree, value: float, error: float, support: tuple[float, float], released: tuple[int, ...]
-) -> Estimate:
-    empty = math.isnan(value)
-    return Estimate(
-        value=value,
-        standard_error=error,
-        claim=algorithm.claim(),
-        name=f"{algorithm.label} (no data)" if empty else algorithm.label,
-        support=support,
-        released=released,
-        rule=(lambda level: support) if empty else None,
-    )
+    def describe(self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...]) -> Estimate:
+        """Return the estimate; without data its value is NaN, its error infinite, its interval all that is possible."""
+        empty, support = math.isnan(value), self.support
+        return Estimate(
+            value=value,
+            standard_error=error,
+            claim=self.claim(),
+            name=f"{self.label} (no data)" if empty else self.label,
+            support=support,
+            released=released,
+            rule=(lambda level: support) if empty else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContinualMean(Tree):
+class ContinualMean(_Moments):
     """The mean of all values so far, at every tick.
 
     Privacy
@@ -130,8 +155,6 @@ class ContinualMean(Tree):
     Parameters
         lower, upper: range of a value.
         resolution: length of a step, a 2**20th of the range by default. Sums are exact below 2**53 steps.
-        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one value
-            would decide whether all others of its batch count.
         adjacency: "add-remove" or "replace".
         The others as in :class:`panstream.continual.tree_base.Tree`.
 
@@ -148,79 +171,31 @@ class ContinualMean(Tree):
     Reference: "Private Aggregate Computations on Streams", 3.2, Algorithm 3, made sound.
     """
 
-    lower: float
-    upper: float
-    resolution: float | None = None
-    outside: Outside = "clip"
-    adjacency: Adjacency = "add-remove"
-
-    def check(self) -> None:
-        """Check range, resolution and adjacency."""
-        _check(self.adjacency)
-        _ = self.grid
+    label: ClassVar[str] = "mean"
+    degree: ClassVar[int] = 1
+    usual: ClassVar[int] = 1 << 20
 
     @property
-    def grid(self) -> Grid:
-        """Return the grid over the range."""
-        return Grid.over(self.lower, self.upper, self.resolution, _MEAN_STEPS, self.outside)
-
-    @property
-    def parts(self) -> Parts:
-        """Return (steps - i, i), or i alone where the count is public."""
-        return Parts(self.grid.high, 1, self.adjacency)
-
-    @property
-    def width(self) -> int:
-        """Return how many numbers a leaf holds."""
-        return self.parts.width
-
-    @property
-    def sensitivity(self) -> int:
-        """Return how far one event moves a leaf."""
-        return self.parts.sensitivity
-
-    @property
-    def label(self) -> str:
-        """Return what the estimate is called."""
-        return "mean"
-
-    @property
-    def protected(self) -> tuple[Unit, Adjacency]:
-        """Return the unit of the claim and its adjacency."""
-        return "user" if self.contributions is not None else "event", self.adjacency
-
-    def read(self, values: Any) -> Steps:
-        """Return values as steps from the lower bound."""
-        return self.grid.read(values)
-
-    def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
-        """Write what each row adds to a leaf."""
-        self.parts.spread(rows, leaves)
-
-    def evenly(self) -> NDArray[np.float64]:
-        """Return what an average row adds to a leaf."""
-        return self.parts.evenly()
+    def support(self) -> tuple[float, float]:
+        """Return the range."""
+        return self.lower, self.upper
 
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
         """Return the ratio of the sums with its error by the delta method."""
-        count, _ = self.parts.count(sums, variances, events)
-        steps, span = count * self.grid.high, self.upper - self.lower
+        count = self.count(sums, variances, events)
+        steps, span = count * self.steps, self.upper - self.lower
         place = sums[:, -1] / steps
-        weight = 1.0 if self.parts.replaces else place**2 + (1.0 - place) ** 2
+        weight = 1.0 if self.replaces else place**2 + (1.0 - place) ** 2
         error = span * np.sqrt(weight * variances) / steps
         return self.lower + span * np.clip(place, 0.0, 1.0), np.where(np.isnan(count), np.inf, error)
-
-    def describe(self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...]) -> Estimate:
-        """Return the estimate; without data its value is NaN, its error infinite, its interval the range."""
-        return _described(self, value, error, (self.lower, self.upper), released)
 
     def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
         """Return the error of the mean of ``events`` values that is exceeded with probability at most ``beta``.
 
         Without ``events``, or with too few for the noise, it is the whole range.
         """
-        span, unit = self.upper - self.lower, float(self.grid.high)
-        if self.parts.replaces:
+        span, unit = self.upper - self.lower, float(self.steps)
+        if self.replaces:
             moved, lost = self.steps_off(beta, ticks) / unit, 0.0
         else:
             # (1-x)·dB - x·dA in the numerator, dA + dB in the count.
@@ -229,7 +204,7 @@ class ContinualMean(Tree):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContinualVariance(Tree):
+class ContinualVariance(_Moments):
     """The variance of all values so far, at every tick: of the sample (n - 1), or of the population (n) if asked.
 
     Privacy
@@ -257,71 +232,23 @@ class ContinualVariance(Tree):
     Reference: "Private Aggregate Computations on Streams", 3.3, Algorithm 4, made sound.
     """
 
-    lower: float
-    upper: float
-    resolution: float | None = None
-    outside: Outside = "clip"
-    adjacency: Adjacency = "add-remove"
+    label: ClassVar[str] = "variance"
+    degree: ClassVar[int] = 2
+    finest: ClassVar[int] = 1 << 20
+    usual: ClassVar[int] = 1 << 12
+
     population: bool = False
-
-    def check(self) -> None:
-        """Check range, resolution and adjacency."""
-        _check(self.adjacency)
-        if self.grid.high > 1 << 20:
-            raise InvalidParameter(f"resolution must leave at most 2**20 steps, got {self.grid.high}")
-
-    @property
-    def grid(self) -> Grid:
-        """Return the grid over the range."""
-        return Grid.over(self.lower, self.upper, self.resolution, _SQUARE_STEPS, self.outside)
-
-    @property
-    def parts(self) -> Parts:
-        """Return ((steps-i)², 2i(steps-i), i²), or (steps·y, y²) where the count is public."""
-        return Parts(self.grid.high, 2, self.adjacency)
-
-    @property
-    def width(self) -> int:
-        """Return how many numbers a leaf holds."""
-        return self.parts.width
-
-    @property
-    def sensitivity(self) -> int:
-        """Return how far one event moves a leaf."""
-        return self.parts.sensitivity
-
-    @property
-    def label(self) -> str:
-        """Return what the estimate is called."""
-        return "variance"
-
-    @property
-    def protected(self) -> tuple[Unit, Adjacency]:
-        """Return the unit of the claim and its adjacency."""
-        return "user" if self.contributions is not None else "event", self.adjacency
 
     @property
     def support(self) -> tuple[float, float]:
         """Return 0 and the variance of two values at both ends of the range."""
         return 0.0, (self.upper - self.lower) ** 2 / 2.0
 
-    def read(self, values: Any) -> Steps:
-        """Return values as steps from the lower bound."""
-        return self.grid.read(values)
-
-    def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
-        """Write what each row adds to a leaf."""
-        self.parts.spread(rows, leaves)
-
-    def evenly(self) -> NDArray[np.float64]:
-        """Return what an average row adds to a leaf."""
-        return self.parts.evenly()
-
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
         """Return the variance with its error by the delta method."""
-        count, _ = self.parts.count(sums, variances, events)
-        steps = count * float(self.grid.high) ** 2
-        if self.parts.replaces:
+        count = self.count(sums, variances, events)
+        steps = count * float(self.steps) ** 2
+        if self.replaces:
             mean, square = sums[:, 0] / steps, sums[:, 1] / steps
             weight = 1.0 + 4.0 * mean**2
         else:
@@ -335,17 +262,13 @@ class ContinualVariance(Tree):
         error = unit * np.sqrt(weight * variances) / steps
         return np.clip(unit * (square - mean**2), *self.support), np.where(np.isnan(count), np.inf, error)
 
-    def describe(self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...]) -> Estimate:
-        """Return the estimate; without data its value is NaN, its error infinite, its interval all that is possible."""
-        return _described(self, value, error, self.support, released)
-
     def error(self, *, beta: float, ticks: int | None = None, events: int | None = None) -> float:
         """Return the error of the variance of ``events`` values that is exceeded with probability at most ``beta``.
 
         Without ``events``, or with too few for the noise, it is the largest variance there is.
         """
-        most, unit = self.support[1], float(self.grid.high) ** 2
-        if self.parts.replaces:
+        most, unit = self.support[1], float(self.steps) ** 2
+        if self.replaces:
             lost, square = 0.0, self.steps_off(beta / 2, ticks) / unit
             mean = square
         else:

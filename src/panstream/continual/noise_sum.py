@@ -10,7 +10,7 @@ from panstream import checks
 from panstream.privacy.split import minimise
 from panstream.randomness import DiscreteLaplace
 
-__all__ = ["NoiseParts", "error_bound", "half_width", "laplace_sum_tail", "noise_variance"]
+__all__ = ["NoiseParts", "error_bound", "half_width", "noise_variance"]
 
 NoiseParts = Sequence[tuple[float, DiscreteLaplace]]
 """How many draws of which law an answer holds; draws of weight w <= 1 count w**2 each."""
@@ -21,7 +21,7 @@ def noise_variance(parts: NoiseParts) -> float:
     return math.fsum(draws * law.variance for draws, law in parts)
 
 
-def laplace_sum_tail(x: float, draws: int) -> float:
+def _laplace_sum_tail(x: float, draws: int) -> float:
     """Return P(X_1 + ... + X_n > x) for independent Laplace(1) draws and x >= 0.
 
     The sum is a difference of two Gamma(n) variables, so the tail is e**-x times a polynomial with positive
@@ -50,11 +50,11 @@ def _tail_weights(draws: int) -> tuple[float, ...]:
 def _unit_quantile(tail: float, draws: int) -> float:
     """Return x with P(sum of ``draws`` Laplace draws of variance 1 in total > x) = ``tail``."""
     low, high = 0.0, 1.0
-    while laplace_sum_tail(high, draws) > tail:
+    while _laplace_sum_tail(high, draws) > tail:
         high *= 2.0
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if laplace_sum_tail(middle, draws) > tail else (low, middle)
+        low, high = (middle, high) if _laplace_sum_tail(middle, draws) > tail else (low, middle)
     return high / math.sqrt(2.0 * draws)
 
 

@@ -1,8 +1,18 @@
-"""What the algorithms on trees of noisy sums share: parameters, input, the clock, claims, answers and errors."""
+"""What the algorithms on trees of noisy sums share: parameters, input, answers and errors.
+
+With ``contributions=K`` a tree counter protects a whole user: K rows move every level by K times as much, so the noise is
+K times as large and the loss stays epsilon (group privacy, which is exact here). A user who contributes m > K rows loses
+m·epsilon/K, no more.
+
+What can be enforced: within one batch, exactly, since a batch is in memory while it is taken in. Give the ids with
+``users=`` and a user's rows after the first K of the batch are left out. What cannot: the bound across batches.
+Whoever wants to refuse a user's next row must remember that the user was there, and an intruder would read that
+memory; a noisy memory would refuse the wrong users. So between batches K is a promise of whoever sends the data: one
+reading per meter and hour, one vote per ballot paper. Nothing about ``users`` is kept.
+"""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,20 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.algorithm import Algorithm
+from panstream.batch import items
 from panstream.codec import FieldLayout
-from panstream.continual.contributions import first_contributions
-from panstream.continual.epochs import EPOCHS, MOST_SLOTS
 from panstream.continual.grid import Steps
-from panstream.continual.noise_sum import error_bound, half_width
-from panstream.continual.radices import MOST_CAPACITY, MOST_LEVELS, TreeShape, choose_shape
-from panstream.continual.slots import REFUSES
-from panstream.continual.tree_engine import TreeEngine, TreeState, most_slots
-from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
+from panstream.continual.noise_sum import error_bound
+from panstream.continual.shapes import EPOCHS, MOST_CAPACITY, MOST_LEVELS, TreeShape, choose_shape
+from panstream.continual.ticker import Ticker
+from panstream.continual.tree_engine import TreeEngine, TreeState
+from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.estimate import Estimate, Estimates
-from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
+from panstream.hashing import derive
+from panstream.hashing.items import hash_items
 from panstream.privacy.continual import tree_kappa
-from panstream.privacy.rounding import share, up
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch, wipe
 
@@ -55,34 +63,24 @@ class TreeBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree(Algorithm[TreeState]):
+class Tree(Ticker[TreeState]):
     """Base of the tree algorithms. Subclasses say what an item adds to a leaf and what the sums mean.
 
     Parameters
-        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
-        horizon: how many ticks there will be at most; None for a stream without end, at about 1.6 times the error.
-        one_step_ticks: every slot is filled and closed in one step by ``ticks``; ``update`` and ``tick`` are refused
-            and an open slot needs no noise.
-        contributions: protect a user of at most so many rows instead of one event.
+        horizon: without one the error is about 1.6 times as large.
         levels, capacity: shape of the tree; chosen for the smallest mean squared error, and kept in stored bytes.
+        The others as in :class:`panstream.continual.ticker.Ticker`; with ``one_step_ticks`` ``tick`` is refused too.
     """
 
     state_type: ClassVar[type[Any]] = TreeState
 
-    epsilon: float
-    horizon: int | None = None
     one_step_ticks: bool = False
     contributions: int | None = None
     levels: int | None = None
     capacity: int | None = None
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        if self.contributions is not None:
-            checks.at_least(1, contributions=self.contributions)
-        if self.horizon is not None:
-            checks.within(1, MOST_SLOTS, horizon=self.horizon)
-        self.check()
+        Ticker.__post_init__(self)
         self._settle_shape()
         rows = self.engine.shape(EPOCHS - 1).rows
         if tree_kappa(self.epsilon, rows, self.sensitivity, self.contributions or 1) < _SMALLEST_RATE:
@@ -90,9 +88,6 @@ class Tree(Algorithm[TreeState]):
                 f"epsilon must be larger for items of {self.sensitivity} steps, or the resolution coarser, "
                 f"got epsilon={self.epsilon}"
             )
-
-    def check(self) -> None:
-        """Raise InvalidParameter if a parameter of the subclass breaks its rule."""
 
     def _settle_shape(self) -> None:
         if self.horizon is None:
@@ -120,27 +115,6 @@ class Tree(Algorithm[TreeState]):
     def width(self) -> int:
         """Return how many numbers a leaf holds."""
         return 1
-
-    @property
-    def scale(self) -> float:
-        """Return what one step of the first number is worth."""
-        return 1.0
-
-    @property
-    def label(self) -> str:
-        """Return what the estimate is called."""
-        return "sum"
-
-    @property
-    def protected(self) -> tuple[Unit, Adjacency]:
-        """Return the unit of the claim and its adjacency."""
-        return "user" if self.contributions is not None else "event", "add-remove"
-
-    @property
-    def counts_events(self) -> bool:
-        """Return whether the number of events is public: where an event's value is exchanged, never its presence."""
-        unit, adjacency = self.protected
-        return adjacency == "replace" and unit != "slot"
 
     @abstractmethod
     def read(self, values: Any) -> Steps:
@@ -172,34 +146,9 @@ class Tree(Algorithm[TreeState]):
         shape = None if self.horizon is None else TreeShape(self.levels or 1, self.capacity or 1, self.one_step_ticks)
         return _engine(self.epsilon, self.sensitivity, self.contributions or 1, self.width, self.one_step_ticks, shape)
 
-    def claim(self) -> Claim:
-        """Return the exact joint loss of one look at any time and all outputs."""
-        unit, adjacency = self.protected
-        facts = ["how many slots were closed, and in how many steps"]
-        if self.counts_events:
-            facts.append("the number of events in every slot")
-        note = (
-            ""
-            if self.contributions is None
-            else f"two streams differ in at most {self.contributions} row(s) of one user"
-        )
-        claim = Claim(
-            epsilon=self.epsilon,
-            unit=unit,
-            adjacency=adjacency,
-            intrusions=Intrusions(unannounced=1, announced=-1),
-            inputs="adaptive",
-            releases=-1 if self.horizon is None else self.horizon,
-            horizon=self.horizon,
-            public=tuple(facts),
-            note="no noise: for tests only" if math.isinf(self.epsilon) else note,
-            event_epsilon=None if self.contributions is None else up(share(self.epsilon, self.contributions)),
-        )
-        return claim if getattr(self, "outside", "clip") == "clip" else claim.without_privacy(REFUSES)
-
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return the rows of all levels, the past, and the public clock."""
-        return self.engine.layout(most_slots(self.horizon))
+        return self.engine.layout(self.last_slot)
 
     def begin(self, source: Source) -> TreeState:
         """Return a tree whose accumulators all start as noise."""
@@ -207,7 +156,7 @@ class Tree(Algorithm[TreeState]):
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
         """Check events of the open slot, one per row; with ``users=`` keep each user's first contributions only."""
-        self._need_several_steps()
+        self.need_several_steps()
         if users is not None and self.contributions is None:
             raise InvalidBatch("users= needs an algorithm built with contributions=")
         steps = self.read(values)
@@ -216,7 +165,7 @@ class Tree(Algorithm[TreeState]):
             if users is None:
                 self.add_up(steps.rows, total)
                 return TreeBatch(total, len(steps))
-            keep = first_contributions(users, len(steps), self.contributions or 1)
+            keep = _first_contributions(users, len(steps), self.contributions or 1)
             kept = Steps(steps.rows[keep.view(bool)], (keep,))
             try:
                 self.add_up(kept.rows, total)
@@ -229,14 +178,14 @@ class Tree(Algorithm[TreeState]):
 
     def update(self, state: TreeState, batch: TreeBatch, source: Source) -> None:
         """Add the batch to the open node of every level."""
-        self._need_slots(state, 1)
+        self.need_slots(state.ticks, 1)
         self.engine.add(state, batch.total)
         state.events += batch.events if self.counts_events else 0
 
     def tick(self, state: TreeState, source: Source) -> Estimate:
         """Close the slot and return the estimate so far."""
-        self._need_several_steps()
-        self._need_slots(state, 1)
+        self.need_several_steps()
+        self.need_slots(state.ticks, 1)
         _, _, released = self.engine.close(state, 1, None, source)
         return self._answer(state, tuple(int(number) for number in released))
 
@@ -247,7 +196,7 @@ class Tree(Algorithm[TreeState]):
         """
         steps = self.read_slots(values)
         try:
-            self._need_slots(state, len(steps))
+            self.need_slots(state.ticks, len(steps))
             before, rows = state.events, steps.rows
 
             def leaves(start: int, stop: int, out: NDArray[np.int64]) -> None:
@@ -262,8 +211,7 @@ class Tree(Algorithm[TreeState]):
 
     def release(self, state: TreeState, source: Source) -> Estimate:
         """Return the estimate of the last tick again: it is made of numbers that are public already."""
-        if state.ticks == 0:
-            raise NotSupported(f"{type(self).__name__} releases at ticks: call tick() first")
+        self.need_a_tick(state.ticks)
         return self._answer(state, ())
 
     def refresh(self, state: TreeState, source: Source) -> None:
@@ -273,15 +221,6 @@ class Tree(Algorithm[TreeState]):
         every phase that no announced look ends.
         """
         self.engine.refresh(state, source)
-
-    def _need_several_steps(self) -> None:
-        if self.one_step_ticks:
-            raise NotSupported("one_step_ticks=True fills and closes a slot in one step: call ticks(values)")
-
-    def _need_slots(self, state: TreeState, slots: int) -> None:
-        last = most_slots(self.horizon)
-        if state.ticks + slots > last:
-            raise BudgetExhausted(f"the horizon of {last} slots leaves {last - state.ticks}, got {slots}")
 
     def _answer(self, state: TreeState, released: tuple[int, ...]) -> Estimate:
         total = self.engine.totals(state)
@@ -305,22 +244,8 @@ class Tree(Algorithm[TreeState]):
 
     def describe(self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...]) -> Estimate:
         """Return the estimate with its interval."""
-        scale = self.scale
-        draws = (error / scale) ** 2 / law.variance if law.variance else 0.0
-
-        def rule(level: float) -> tuple[float, float]:
-            half = scale * half_width(level, ((draws, law),))
-            return value - half, value + half
-
-        return Estimate(
-            value=value,
-            unbiased=value,
-            standard_error=error,
-            claim=self.claim(),
-            name=self.label,
-            released=released,
-            rule=rule,
-        )
+        draws = (error / self.scale) ** 2 / law.variance if law.variance else 0.0
+        return self.described(value, error, ((draws, law),), released)
 
     def error(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error that any single answer up to ``ticks`` exceeds with probability at most ``beta``.
@@ -331,17 +256,38 @@ class Tree(Algorithm[TreeState]):
 
     def steps_off(self, beta: float, ticks: int | None, parts: float = 1.0) -> float:
         """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above 1."""
-        last = most_slots(self.horizon)
-        if ticks is not None:
-            checks.within(1, last, ticks=ticks)
-        if math.isinf(self.epsilon):
-            return 0.0
-        if ticks is None and self.horizon is None:
-            return math.inf
+        known = self.error_without_noise(ticks)
+        if known is not None:
+            return known
         return max(
             error_bound(beta, [(parts * draws, law) for draws, law in noise])
-            for noise in self.engine.noise_parts(ticks or last)
+            for noise in self.engine.noise_parts(ticks or self.last_slot)
         )
 
 
 _engine = lru_cache(maxsize=256)(TreeEngine)
+
+
+def _first_contributions(users: Any, rows: int, most: int) -> NDArray[np.uint8]:
+    """Return 1 for every row that is among its user's first ``most`` of the batch, else 0; the caller wipes it.
+
+    >>> _first_contributions(["ann", "bob", "ann", "ann"], 4, 2).tolist()
+    [1, 1, 1, 0]
+    """
+    from panstream._kernels.tree import first_rows
+
+    ids = items(users, name="users")
+    try:
+        if len(ids) != rows:
+            raise InvalidBatch(f"users must have one id per row, got {len(ids)} for {rows} rows")
+        keep = np.empty(rows, np.uint8)
+        with Scratch() as scratch:
+            hashes = scratch.array(rows, np.uint64)
+            hash_items(ids, derive(0, "contributions"), hashes)
+            size = 2 << max(rows, 1).bit_length()
+            table, counts = scratch.array(size, np.uint64), scratch.array(size, np.int64)
+            counts.fill(0)
+            first_rows(hashes, most, table, counts, keep)
+    finally:
+        ids.wipe()
+    return keep

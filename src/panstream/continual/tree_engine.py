@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 
 from panstream._kernels.tree import advance, closings
 from panstream.codec import FieldLayout, noised, public, published
-from panstream.continual.epochs import EPOCHS, MOST_SLOTS, epoch_noise, epoch_of, epoch_shape
 from panstream.continual.noise_sum import NoiseParts
-from panstream.continual.radices import MOST_CAPACITY, TreeShape
+from panstream.continual.shapes import EPOCHS, MOST_CAPACITY, TreeShape, epoch_noise, epoch_of, epoch_shape
 from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.refresh import refresh_accumulators
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["Leaves", "TreeEngine", "TreeState", "most_slots"]
+__all__ = ["Leaves", "TreeEngine", "TreeState"]
 
 _CHUNK = 1 << 12  # numbers of leaves taken in at a time
 
@@ -251,8 +250,3 @@ def _commit(work: TreeState, state: TreeState) -> None:
             getattr(state, declared.name)[:] = value
         else:
             setattr(state, declared.name, value)
-
-
-def most_slots(horizon: int | None) -> int:
-    """Return how many slots there may be."""
-    return MOST_SLOTS if horizon is None else horizon

@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream import checks
 from panstream._kernels.psums import most_window_nodes, window_draws, window_node, window_slots
-from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import Shape, TickState
+from panstream.continual.counter import Answer, Shape, SlotCounter, Slots, TickState
 from panstream.continual.noise_sum import NoiseParts, error_bound
-from panstream.privacy.psums import window_levels
+from panstream.privacy.continual import segment_levels
 from panstream.randomness import Source
 
-__all__ = ["WindowedSum", "window_cover"]
-
-_CHUNK = 1 << 13
+__all__ = ["WindowedSum"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +58,7 @@ class WindowedSum(SlotCounter):
     @property
     def memberships(self) -> int:
         """Return h, the number of levels of a block."""
-        return window_levels(self.window)
+        return segment_levels(self.window)
 
     @property
     def shape(self) -> Shape:
@@ -72,7 +68,7 @@ class WindowedSum(SlotCounter):
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the draws of the nodes that cover the window after ``time`` slots."""
-        lengths = [stop - start for _, start, stop in window_cover(time, self.window)]
+        lengths = [stop - start for _, start, stop in _cover(time, self.window)]
         bare = sum(length == 1 for length in lengths) if self.one_step_ticks else 0
         return ((2 * len(lengths) - bare, self.law),)
 
@@ -80,7 +76,7 @@ class WindowedSum(SlotCounter):
         """Return the error that is exceeded with probability at most ``beta``, at slot ``ticks`` or at any slot."""
         if ticks is not None or math.isinf(self.epsilon):
             return SlotCounter.error(self, beta=beta, ticks=ticks)
-        return error_bound(beta, ((2 * _most_nodes(self.window), self.law),)) / (1 << self.fraction_bits)
+        return error_bound(beta, ((2 * _most_nodes(self.window), self.law),)) * self.scale
 
     def enter(self, state: TickState, source: Source) -> None:
         """Open the first node of every level."""
@@ -90,37 +86,19 @@ class WindowedSum(SlotCounter):
                 source.add_discrete_laplace(state.open[level : level + 1], self.law)
             state.open_draws[level] = 0 if bare else 1
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
         """Close the slots one after the other."""
-        answers, draws = np.empty(totals.size), np.empty(totals.size)
-        for begin in range(0, totals.size, _CHUNK):
-            piece = slice(begin, min(begin + _CHUNK, totals.size))
-            size = piece.stop - begin
-            count = window_draws(state.time, size, self.window, self.memberships, self.one_step_ticks)
-            noise = source.scratch.array(count, np.int64)
-            noise.fill(0)
-            source.add_discrete_laplace(noise, self.law)
-            window_slots(
-                state.open,
-                state.closed,
-                state.open_draws,
-                state.closed_draws,
-                state.time,
-                self.window,
-                totals[piece],
-                noise,
-                self.one_step_ticks,
-                answers[piece],
-                draws[piece],
-            )
-            state.time += size
-        return answers, draws * self.law.variance
+        totals, bare = slots.totals, self.one_step_ticks
+        noise = source.scratch.array(
+            window_draws(state.time, totals.size, self.window, self.memberships, bare), np.int64
+        )
+        noise.fill(0)
+        source.add_discrete_laplace(noise, self.law)
+        window_slots(*state.sums, self.window, totals, noise, bare, slots.answers, slots.draws)
 
     def answer(self, state: TickState) -> Answer:
         """Return the nodes that cover the window."""
-        return self.total(state, [place for place, _, _ in window_cover(state.time, self.window)])
+        return self.total(state, [place for place, _, _ in _cover(state.time, self.window)])
 
     @property
     def label(self) -> str:
@@ -128,9 +106,9 @@ class WindowedSum(SlotCounter):
         return f"sum over the last {self.window} slots"
 
 
-def window_cover(time: int, window: int) -> list[tuple[int, int, int]]:
+def _cover(time: int, window: int) -> list[tuple[int, int, int]]:
     """Return (place, first offset, offset after the last) of the nodes that cover the window after ``time`` slots."""
-    levels = window_levels(window)
+    levels = segment_levels(window)
     nodes = sum(-(-window >> level) for level in range(levels))
     block, offset = divmod(time - 1, window)
     found = []
@@ -147,4 +125,4 @@ def window_cover(time: int, window: int) -> list[tuple[int, int, int]]:
 
 @lru_cache(maxsize=64)
 def _most_nodes(window: int) -> int:
-    return int(most_window_nodes(window, window_levels(window)))
+    return int(most_window_nodes(window, segment_levels(window)))

@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream._kernels.psums import binary_slots, binary_starts
-from panstream.continual.counter_state import TickState
+from panstream.continual.counter import Slots, TickState
 from panstream.continual.noise_sum import NoiseParts
 from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
-from panstream.privacy.psums import binary_levels
+from panstream.privacy.continual import binary_levels
 from panstream.randomness import Source
 
-__all__ = ["BinaryMechanism", "DyadicPlan"]
-
-_CHUNK = 1 << 14
+__all__ = ["BinaryMechanism"]
 
 
 @dataclass(frozen=True, slots=True)
-class DyadicPlan:
+class _DyadicPlan:
     """Sum number i covers 2**i slots; slot t closes the sum whose length is the largest power of two that divides t."""
 
     horizon: int
@@ -91,9 +88,9 @@ class BinaryMechanism(PartialSums):
         return binary_levels(self.horizon or 1)
 
     @property
-    def plan(self) -> DyadicPlan:
+    def plan(self) -> _DyadicPlan:
         """Return the dyadic sums."""
-        return DyadicPlan(self.horizon or 1)
+        return _DyadicPlan(self.horizon or 1)
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return two draws per binary digit 1, less one for a last digit in one step."""
@@ -105,34 +102,12 @@ class BinaryMechanism(PartialSums):
         cleared = [(last >> i << i) - 1 for i in range(last.bit_length()) if last >> i & 1]
         return [time for time in (last, *cleared) if time > 0]
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
         """Do what the transform does with the dyadic plan, in one loop over the slots."""
-        answers, draws = np.empty(totals.size), np.empty(totals.size)
-        law, last, levels = self.law, self.horizon or 1, self.memberships
-        for start in range(0, totals.size, _CHUNK):
-            piece = slice(start, min(start + _CHUNK, totals.size))
-            size = piece.stop - start
-            count = binary_starts(state.time, size, last, levels, int(self.one_step_ticks))
-            starts = source.scratch.array(count, np.int64)
-            releases = source.scratch.array(size, np.int64)
-            for drawn in (starts, releases):
-                drawn.fill(0)
-                source.add_discrete_laplace(drawn, law)
-            binary_slots(
-                state.open,
-                state.closed,
-                state.open_draws,
-                state.closed_draws,
-                state.time,
-                last,
-                totals[piece],
-                starts,
-                releases,
-                self.one_step_ticks,
-                answers[piece],
-                draws[piece],
-            )
-            state.time += size
-        return answers, draws * law.variance
+        last, bare, size = self.horizon or 1, self.one_step_ticks, slots.totals.size
+        count = binary_starts(state.time, size, last, self.memberships, int(bare))
+        starts, releases = source.scratch.array(count, np.int64), source.scratch.array(size, np.int64)
+        for drawn in (starts, releases):
+            drawn.fill(0)
+            source.add_discrete_laplace(drawn, self.law)
+        binary_slots(*state.sums, last, slots.totals, starts, releases, bare, slots.answers, slots.draws)

@@ -33,7 +33,7 @@ from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 from panstream.turnstile.counter import CounterBatch
 
-__all__ = ["L0", "L1", "L2", "CalibratedSketch", "NoiseTable", "Quality", "SketchState"]
+__all__ = ["L0", "L1", "L2", "CalibratedSketch", "Quality"]
 
 MAX_TABLE = 1 << 16
 _WEIGHT_BITS = 44
@@ -60,7 +60,7 @@ _QUALITIES = {"L0": L0, "L1": L1, "L2": L2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseTable:
+class _NoiseTable:
     """d(z) and the integer weight of every z in Z_q^r, in C order."""
 
     distance: NDArray[np.float64]
@@ -70,7 +70,7 @@ class NoiseTable:
     @classmethod
     def build(
         cls, rows: tuple[tuple[int, ...], ...], modulus: int, quality: Quality, rate: float, bound: int
-    ) -> NoiseTable:
+    ) -> _NoiseTable:
         """Find d by adding one user at a time, each with every |c_i| up to ``bound``; inf where nothing maps to z."""
         shape = (modulus,) * len(rows[0])
         if modulus ** len(rows[0]) > MAX_TABLE:
@@ -126,7 +126,7 @@ class NoiseTable:
 
 
 @dataclass(slots=True)
-class SketchState:
+class _SketchState:
     """The noisy sketch."""
 
     sketch: NDArray[np.int64] = noised()
@@ -134,7 +134,7 @@ class SketchState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalibratedSketch(Algorithm[SketchState]):
+class CalibratedSketch(Algorithm[_SketchState]):
     """Any linear sketch over Z_q with noise calibrated to its quality function, drawn exhaustively.
 
     Privacy
@@ -154,7 +154,7 @@ class CalibratedSketch(Algorithm[SketchState]):
     Reference: "Pan-private Algorithms Via Statistics on Sketches", section 3.1, "A general noise-calibrating technique".
     """
 
-    state_type: ClassVar[type[Any]] = SketchState
+    state_type: ClassVar[type[Any]] = _SketchState
 
     rows: tuple[tuple[int, ...], ...]
     modulus: int
@@ -184,7 +184,7 @@ class CalibratedSketch(Algorithm[SketchState]):
         return _step(self.rows, self.modulus, self.quality)
 
     @property
-    def table(self) -> NoiseTable:
+    def table(self) -> _NoiseTable:
         """Return the noise law."""
         return _table(self.rows, self.modulus, self.quality, self.rate)
 
@@ -203,9 +203,9 @@ class CalibratedSketch(Algorithm[SketchState]):
             "released": FieldLayout("int", at_least=0, below=2),
         }
 
-    def begin(self, source: Source) -> SketchState:
+    def begin(self, source: Source) -> _SketchState:
         """Return a draw of the calibrated noise."""
-        return SketchState(sketch=self.table.draw(source), released=0)
+        return _SketchState(sketch=self.table.draw(source), released=0)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids 0..u-1 and integer weights."""
@@ -215,13 +215,13 @@ class CalibratedSketch(Algorithm[SketchState]):
             raise InvalidBatch(f"weight must have one value per id, got {given.size} for {users.size}")
         return CounterBatch(users, given, (users,) * copied + (given,) * copied_too)
 
-    def update(self, state: SketchState, batch: CounterBatch, source: Source) -> None:
+    def update(self, state: _SketchState, batch: CounterBatch, source: Source) -> None:
         """Add weight times the user's row, modulo q."""
         rows = np.array(self.rows, np.int64) % self.modulus
         state.sketch += (batch.weights % self.modulus) @ rows[np.asarray(batch.ids)]
         state.sketch %= self.modulus
 
-    def release(self, state: SketchState, source: Source) -> Estimate:
+    def release(self, state: _SketchState, source: Source) -> Estimate:
         """Add a second draw and return the quality of the cheapest explanation."""
         state.released = spend_release(state.released, 1)
         seen = (state.sketch + self.table.draw(source)) % self.modulus
@@ -238,7 +238,7 @@ class CalibratedSketch(Algorithm[SketchState]):
         finite = np.where(self.table.weight > 0, self.table.distance, 0.0)
         return float((finite * self.table.weight).sum() / self.table.weight.sum())
 
-    def refresh(self, state: SketchState, source: Source) -> None:
+    def refresh(self, state: _SketchState, source: Source) -> None:
         """Refuse: not part of the recipe."""
         raise NotSupported("a calibrated sketch cannot be refreshed")
 
@@ -249,10 +249,10 @@ class CalibratedSketch(Algorithm[SketchState]):
 
 @lru_cache(maxsize=64)
 def _step(rows: tuple[tuple[int, ...], ...], modulus: int, quality: str) -> float:
-    table = NoiseTable.build(rows, modulus, _QUALITIES[quality], 0.0, modulus // 2)
+    table = _NoiseTable.build(rows, modulus, _QUALITIES[quality], 0.0, modulus // 2)
     return table.step(rows, modulus)
 
 
 @lru_cache(maxsize=64)
-def _table(rows: tuple[tuple[int, ...], ...], modulus: int, quality: str, rate: float) -> NoiseTable:
-    return NoiseTable.build(rows, modulus, _QUALITIES[quality], rate, modulus // 2)
+def _table(rows: tuple[tuple[int, ...], ...], modulus: int, quality: str, rate: float) -> _NoiseTable:
+    return _NoiseTable.build(rows, modulus, _QUALITIES[quality], rate, modulus // 2)

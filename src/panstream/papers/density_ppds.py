@@ -22,11 +22,11 @@ from panstream.planning.density_published import ppds_failure
 from panstream.privacy.claim import Claim
 from panstream.randomness import Coin, DiscreteLaplace, Source
 
-__all__ = ["PPDSState", "PublishedPPDS", "levels_of", "walk"]
+__all__ = ["PublishedPPDS", "levels_of", "walk"]
 
 
 @dataclass(slots=True)
-class PPDSState:
+class _PPDSState:
     """Stored ids in ascending order, the level, and the hash function.
 
     ``members`` and ``level`` are left undeclared on purpose: no proof covers them.
@@ -40,7 +40,7 @@ class PPDSState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedPPDS(Algorithm[PPDSState]):
+class PublishedPPDS(Algorithm[_PPDSState]):
     """PPDS: ids enter and leave a set by OptBern's coins; when it holds ``sample`` ids, half of all users are dropped.
 
     "Improved Pan-Private Stream Density Estimation", Algorithm 3, with the hash h(u) = αu + β mod 2^Q, α odd, whose trailing zeros are
@@ -62,7 +62,7 @@ class PublishedPPDS(Algorithm[PPDSState]):
         inf
     """
 
-    state_type: ClassVar[type[Any]] = PPDSState
+    state_type: ClassVar[type[Any]] = _PPDSState
 
     universe: int
     epsilon: float
@@ -110,12 +110,12 @@ class PublishedPPDS(Algorithm[PPDSState]):
             "released": FieldLayout("int", at_least=0, below=2),
         }
 
-    def begin(self, source: Source) -> PPDSState:
+    def begin(self, source: Source) -> _PPDSState:
         """Draw the hash function, then scan the universe: each user enters with probability p_init."""
         half = 1 << max(self.bits - 1, 0)
         factor = 2 * int(source.uniform_below(half, 1)[0]) + 1 if self.factor is None else self.factor
         shift = int(source.uniform_below(1 << self.bits, 1)[0]) if self.shift is None else self.shift
-        state = PPDSState(members=np.empty(0, np.int64), level=0, factor=factor, shift=shift, released=0)
+        state = _PPDSState(members=np.empty(0, np.int64), level=0, factor=factor, shift=shift, released=0)
         self._take(state, np.arange(self.universe), (1 - self.gap) / 2, source)
         return state
 
@@ -126,21 +126,21 @@ class PublishedPPDS(Algorithm[PPDSState]):
         checked, copied = integers(ids, name="ids", lower=0, upper=self.universe - 1)
         return LiteralBatch(checked, checked[:0], (checked,) if copied else ())
 
-    def update(self, state: PPDSState, batch: LiteralBatch, source: Source) -> None:
+    def update(self, state: _PPDSState, batch: LiteralBatch, source: Source) -> None:
         """Toss a coin of p_upd for each arrival: stay or enter, else leave or stay away."""
         self._take(state, batch.arrivals, (1 + self.gap) / 2, source)
 
-    def _take(self, state: PPDSState, ids: NDArray[np.int64], chance: float, source: Source) -> None:
+    def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, source: Source) -> None:
         coins = source.bernoulli(Coin.at_most(chance), ids.size)
         levels = self._levels(state.members, state)
         members = dict(zip(state.members.tolist(), levels.tolist(), strict=True))
         state.level = walk(members, state.level, ids, self._levels(ids, state), coins, self.sample)
         state.members = np.array(sorted(members), np.int64)
 
-    def _levels(self, ids: NDArray[np.int64], state: PPDSState) -> NDArray[np.int64]:
+    def _levels(self, ids: NDArray[np.int64], state: _PPDSState) -> NDArray[np.int64]:
         return levels_of(ids, self.bits, state.factor, state.shift)
 
-    def release(self, state: PPDSState, source: Source) -> Estimate:
+    def release(self, state: _PPDSState, source: Source) -> Estimate:
         """Return the debiased share of stored ids plus Laplace(2^L/(ε·|U|)), unclipped as in the paper."""
         state.released = spend_release(state.released, 1)
         scale, count = math.ldexp(1.0, state.level) / self.universe, float(state.members.size)
@@ -161,7 +161,7 @@ class PublishedPPDS(Algorithm[PPDSState]):
             released=released,
         )
 
-    def refresh(self, state: PPDSState, source: Source) -> None:
+    def refresh(self, state: _PPDSState, source: Source) -> None:
         """Refuse: the paper prints no rule for announced intrusions."""
         raise NotSupported("the literal forms cannot be refreshed")
 

@@ -6,18 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream._kernels.psums import segment_slots, segment_starts
-from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import Shape, TickState
+from panstream.continual.counter import Answer, Shape, SlotCounter, Slots, TickState
 from panstream.continual.noise_sum import NoiseParts
-from panstream.privacy.psums import event_counter_memberships, segment_levels
+from panstream.privacy.continual import event_counter_memberships, segment_levels
 from panstream.randomness import Source
 
 __all__ = ["EventCounter"]
-
-_CHUNK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,32 +64,23 @@ class EventCounter(SlotCounter):
         source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
         """Add up the slots; draw the noise of segments that begin, publish, erase that of segments that end."""
-        answers, draws = np.empty(totals.size), np.empty(totals.size)
-        for begin in range(0, totals.size, _CHUNK):
-            piece = slice(begin, min(begin + _CHUNK, totals.size))
-            size = piece.stop - begin
-            starts = source.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
-            starts.fill(0)
-            source.add_discrete_laplace(starts, self.law)
-            outputs = source.scratch.array(size, np.int64)
-            counts = np.empty(size, np.int64)
-            segment_slots(state.kept, state.kept_draws, state.time, starts, outputs, counts)
-            running = source.scratch.array(size, np.int64)
-            np.cumsum(totals[piece], out=running)
-            running += state.open
-            state.open[:] = running[-1:]
-            outputs += running
-            counts += state.open_draws
-            state.closed[0], state.closed_draws[0] = outputs[-1], counts[-1]
-            answers[piece], draws[piece] = outputs, counts
-            state.time += size
-        return answers, draws * self.law.variance
+        size = slots.totals.size
+        starts = source.scratch.array(segment_starts(state.time, size, state.kept.size), np.int64)
+        starts.fill(0)
+        source.add_discrete_laplace(starts, self.law)
+        outputs, running = source.scratch.array(size, np.int64), source.scratch.array(size, np.int64)
+        counts = np.empty(size, np.int64)
+        segment_slots(state.kept, state.kept_draws, state.time, starts, outputs, counts)
+        np.cumsum(slots.totals, out=running)
+        running += state.open
+        state.open[:] = running[-1:]
+        outputs += running
+        counts += state.open_draws
+        state.closed[0], state.closed_draws[0] = outputs[-1], counts[-1]
+        slots.answers[:], slots.draws[:] = outputs, counts
 
     def answer(self, state: TickState) -> Answer:
         """Return the last output."""
-        last = int(state.closed[0])
-        return Answer(last, (last,), ((int(state.closed_draws[0]), self.law),))
+        return self.total(state, [0])

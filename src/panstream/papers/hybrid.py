@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithm import find
-from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import IDLE, Shape, TickState, refresh_state
+from panstream.continual.counter import IDLE, Answer, Shape, SlotCounter, TickState
 from panstream.continual.noise_sum import NoiseParts
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.papers.binary import BinaryMechanism
@@ -23,6 +22,7 @@ from panstream.randomness import Source
 __all__ = ["HybridMechanism"]
 
 _LAST_EPOCH = 61
+_OUTER = (1, 1, 0)  # the logarithmic mechanism's part of the state
 _BOUNDED: dict[str, type[SlotCounter]] = {
     kind.__name__: kind for kind in (BinaryMechanism, EventCounter, SimpleCounterI)
 }
@@ -60,6 +60,8 @@ class HybridMechanism(SlotCounter):
     at the start and at the release of every sum.
     """
 
+    memberships: ClassVar[int] = 2  # an event enters both mechanisms
+
     bounded: str = "BinaryMechanism"
 
     def check(self) -> None:
@@ -70,11 +72,6 @@ class HybridMechanism(SlotCounter):
             fits = False
         if not fits:
             raise InvalidParameter("bounded must be the class name of a counter that needs a horizon")
-
-    @property
-    def memberships(self) -> int:
-        """Return 2: an event enters both mechanisms."""
-        return 2
 
     @property
     def shape(self) -> Shape:
@@ -109,13 +106,13 @@ class HybridMechanism(SlotCounter):
 
     def enter(self, state: TickState, source: Source) -> None:
         """Start the logarithmic mechanism; the first two slots have no bounded one."""
-        self.logarithmic.enter(_outer(state), source)
+        self.logarithmic.enter(state.part(0, _OUTER, state.time), source)
 
     def advance(
         self, state: TickState, totals: NDArray[np.int64], source: Source
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Give all slots to the logarithmic mechanism, and those within epochs to their bounded counter too."""
-        answers, variances = self.logarithmic.advance(_outer(state), totals, source)
+        answers, variances = self.logarithmic.advance(state.part(0, _OUTER, state.time), totals, source)
         done = 0
         while done < totals.size:
             number, since = _epoch_of(state.time + 1)
@@ -137,7 +134,7 @@ class HybridMechanism(SlotCounter):
 
     def answer(self, state: TickState) -> Answer:
         """Return the sum up to the last power of two and the sum since."""
-        outer = self.logarithmic.answer(_outer(state))
+        outer = self.logarithmic.answer(state.part(0, _OUTER, state.time))
         number, since = _epoch_of(state.time)
         if since == 0:
             return outer
@@ -146,23 +143,14 @@ class HybridMechanism(SlotCounter):
 
     def refresh(self, state: TickState, source: Source) -> None:
         """Add fresh noise to every open accumulator of both mechanisms."""
-        refresh_state(_outer(state), self.logarithmic.law, source)
+        state.part(0, _OUTER, state.time).refresh(self.logarithmic.law, source)
         number = _epoch_of(state.time)[0]
         if number > 0:
-            refresh_state(self._inner(state, number), self.epoch(number).law, source)
+            self._inner(state, number).refresh(self.epoch(number).law, source)
 
     def _inner(self, state: TickState, number: int) -> TickState:
-        """Return the bounded counter's part of the state, as views."""
-        accumulators, closed, kept = self.epoch(number).shape
-        return TickState(
-            open=state.open[1 : 1 + accumulators],
-            closed=state.closed[1 : 1 + closed],
-            kept=state.kept[:kept],
-            open_draws=state.open_draws[1 : 1 + accumulators],
-            closed_draws=state.closed_draws[1 : 1 + closed],
-            kept_draws=state.kept_draws[:kept],
-            time=state.time - (1 << number),
-        )
+        """Return the bounded counter's part of the state."""
+        return state.part(1, self.epoch(number).shape, state.time - (1 << number))
 
 
 def _kind(name: str) -> type[SlotCounter]:
@@ -180,7 +168,7 @@ def _epoch(hybrid: HybridMechanism, number: int) -> SlotCounter:
 
 
 def _halved(hybrid: HybridMechanism) -> dict[str, Any]:
-    names = ("lower", "upper", "unit", "fraction_bits", "outside", "one_step_ticks", "most_events")
+    names = ("lower", "upper", "unit", "resolution", "outside", "one_step_ticks", "most_events")
     return {"epsilon": hybrid.epsilon / 2, **{name: getattr(hybrid, name) for name in names}}
 
 
@@ -188,19 +176,6 @@ def _epoch_of(time: int) -> tuple[int, int]:
     """Return (k, time - 2**k) with 2**k the last power of two, and (0, 0) before the first slot."""
     number = max(time.bit_length() - 1, 0)
     return number, time - (1 << number) if time else 0
-
-
-def _outer(state: TickState) -> TickState:
-    """Return the logarithmic mechanism's part of the state, as views."""
-    return TickState(
-        open=state.open[:1],
-        closed=state.closed[:1],
-        kept=state.kept[:0],
-        open_draws=state.open_draws[:1],
-        closed_draws=state.closed_draws[:1],
-        kept_draws=state.kept_draws[:0],
-        time=state.time,
-    )
 
 
 def _forget(state: TickState, *, released: bool) -> None:

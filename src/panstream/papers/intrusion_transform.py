@@ -19,11 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import IDLE, Shape, TickState
+from panstream.continual.counter import IDLE, Answer, Shape, SlotCounter, Slots, TickState
 from panstream.randomness import DiscreteLaplace, Source
 
 __all__ = ["Closing", "Opening", "PartialSums", "Plan", "Transform"]
@@ -84,21 +80,16 @@ class Transform:
         """Open the first sums of an empty state."""
         self._open(state, 1, source)
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Add each total to a slot and close it; return the answers and their variances, slot by slot."""
-        answers, variances = np.empty(totals.size), np.empty(totals.size)
-        for row in range(totals.size):
-            np.add(state.open, totals[row : row + 1], out=state.open, where=state.open_draws != IDLE)
-            state.time += 1
-            for closing in self.plan.closes(state.time):
+    def close(self, state: TickState, time: int, slots: Slots, source: Source) -> None:
+        """Fill and close the slots that come after the first ``time`` ones."""
+        for row in range(slots.totals.size):
+            slot = time + row + 1
+            state.add(slots.totals[row : row + 1])
+            for closing in self.plan.closes(slot):
                 self._close(state, closing, source)
-            self._open(state, state.time + 1, source)
-            places = list(self.plan.answer(state.time))
-            answers[row] = float(state.closed[places].sum())
-            variances[row] = float(state.closed_draws[places].sum()) * self.law.variance
-        return answers, variances
+            self._open(state, slot + 1, source)
+            places = list(self.plan.answer(slot))
+            slots.answers[row], slots.draws[row] = state.closed[places].sum(), state.closed_draws[places].sum()
 
     def _open(self, state: TickState, slot: int, source: Source) -> None:
         for opening in self.plan.opens(slot):
@@ -142,11 +133,9 @@ class PartialSums(SlotCounter):
         """Open the first sums."""
         self.transform.enter(state, source)
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
         """Close the slots one by one."""
-        return self.transform.advance(state, totals, source)
+        self.transform.close(state, state.time, slots, source)
 
     def answer(self, state: TickState) -> Answer:
         """Add up the places that the plan names."""

@@ -28,11 +28,11 @@ from panstream.planning.density_published import PublishedEstimator
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source
 
-__all__ = ["LiteralBatch", "LiteralDensity", "LiteralState", "smallest_error"]
+__all__ = ["LiteralBatch", "LiteralDensity", "smallest_error"]
 
 
 @dataclass(slots=True)
-class LiteralState:
+class _SampleState:
     """The sampled users in ascending order and what is stored for each."""
 
     users: NDArray[np.int64] = public()
@@ -55,13 +55,13 @@ class LiteralBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiteralDensity(Algorithm[LiteralState]):
+class LiteralDensity(Algorithm[_SampleState]):
     """Base of the literal forms with a fixed sample: ids 0..universe-1, ``sample`` of them chosen at random.
 
     ``epsilon`` is the papers' parameter, of which they claim 2·epsilon in all.
     """
 
-    state_type: ClassVar[type[Any]] = LiteralState
+    state_type: ClassVar[type[Any]] = _SampleState
 
     universe: int
     epsilon: float
@@ -135,13 +135,13 @@ class LiteralDensity(Algorithm[LiteralState]):
             "released": FieldLayout("int", at_least=0, below=2),
         }
 
-    def begin(self, source: Source) -> LiteralState:
+    def begin(self, source: Source) -> _SampleState:
         """Sample m users without replacement and draw a value for each as for a user not seen."""
         users = np.arange(self.universe)
         if self.sampled < self.universe:
             order = np.argsort(source.uniform_below(1 << 62, self.universe))
             users = np.sort(users[order[: self.sampled]])
-        return LiteralState(users=users, stored=np.array(self.law.draw(False, self.sampled, source)), released=0)
+        return _SampleState(users=users, stored=np.array(self.law.draw(False, self.sampled, source)), released=0)
 
     def batch(self, ids: Any = None, *, delete: Any = None) -> LiteralBatch:
         """Check ids that arrive, and ids that leave after them."""
@@ -154,7 +154,7 @@ class LiteralDensity(Algorithm[LiteralState]):
             copies += [checked] if copied else []
         return LiteralBatch(rows[0], rows[1], tuple(copies))
 
-    def update(self, state: LiteralState, batch: LiteralBatch, source: Source) -> None:
+    def update(self, state: _SampleState, batch: LiteralBatch, source: Source) -> None:
         """Draw a fresh value for every sampled user that arrives or leaves."""
         for rows, present in ((batch.arrivals, True), (batch.deletes, False)):
             places = np.searchsorted(state.users, rows)
@@ -163,7 +163,7 @@ class LiteralDensity(Algorithm[LiteralState]):
             if places.size:
                 state.stored[places] = self.law.draw(present, places.size, source)
 
-    def release(self, state: LiteralState, source: Source) -> Estimate:
+    def release(self, state: _SampleState, source: Source) -> Estimate:
         """Return the debiased mean plus Laplace(1/(ε·m)), unclipped as in the papers."""
         state.released = spend_release(state.released, 1)
         released: tuple[int, ...] = ()
@@ -187,7 +187,7 @@ class LiteralDensity(Algorithm[LiteralState]):
         law = self.law
         return law if isinstance(law, LevelLaw) and len(law.points) == 2 else None
 
-    def _noisy_count(self, state: LiteralState, source: Source) -> int:
+    def _noisy_count(self, state: _SampleState, source: Source) -> int:
         law = self.law
         assert isinstance(law, LevelLaw)
         ones = np.array([state.stored.sum(dtype=np.int64)])
@@ -199,7 +199,7 @@ class LiteralDensity(Algorithm[LiteralState]):
         assert isinstance(law, LevelLaw)
         return (share - law.absent[1]) / (law.present[1] - law.absent[1])
 
-    def refresh(self, state: LiteralState, source: Source) -> None:
+    def refresh(self, state: _SampleState, source: Source) -> None:
         """Refuse: the papers print no rule for announced intrusions."""
         raise NotSupported("the literal forms cannot be refreshed")
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from panstream.continual.counter_state import TickState
+from panstream.continual.counter import Slots, TickState
 from panstream.continual.noise_sum import NoiseParts
-from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, Plan
 from panstream.randomness import Source
 
-__all__ = ["DoublingPlan", "LogarithmicMechanism"]
+__all__ = ["LogarithmicMechanism"]
 
 
 @dataclass(frozen=True, slots=True)
-class DoublingPlan:
+class _DoublingPlan:
     """One sum from each power of two to the next; the answer is the total of those that closed."""
 
     accumulators: int = 1
@@ -66,46 +66,28 @@ class LogarithmicMechanism(PartialSums):
     Reference: Chan, Shi, Song (2011), Mechanism L, as used in "Private Aggregate Computations on Streams", 4.1.
     """
 
-    @property
-    def memberships(self) -> int:
-        """Return 1: an event lies in one sum."""
-        return 1
-
-    @property
-    def plan(self) -> DoublingPlan:
-        """Return sums of doubling length."""
-        return DoublingPlan()
-
-    @property
-    def label(self) -> str:
-        """Return what the estimate is called."""
-        return "sum up to the last power of two"
+    memberships: ClassVar[int] = 1  # an event lies in one sum
+    plan: ClassVar[Plan] = _DoublingPlan()
+    label: ClassVar[str] = "sum up to the last power of two"
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return two draws for each sum, but one for the first two where a tick is one step."""
         sums = time.bit_length()
         return ((2 * sums - (min(sums, 2) if self.one_step_ticks else 0), self.law),)
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
         """Do what the transform does with doubling sums, from one power of two to the next at a time."""
-        answers, variances = np.empty(totals.size), np.empty(totals.size)
-        done = 0
-        while done < totals.size:
-            standing = (1 << state.time.bit_length()) - 1 - state.time if state.time else 0
-            piece = slice(done, done + min(standing, totals.size - done))
-            quiet = piece.stop - piece.start
-            if quiet:
+        done, size = 0, slots.totals.size
+        while done < size:
+            time = state.time + done
+            standing = (1 << time.bit_length()) - 1 - time if time else 0
+            quiet = slots.piece(done, done + standing)
+            if quiet.totals.size:
                 total = source.scratch.array(1, np.int64)
-                np.sum(totals[piece], keepdims=True, out=total)
-                self.add(state, total)
-                answers[piece] = state.closed[0]
-                variances[piece] = float(state.closed_draws[0]) * self.law.variance
-                state.time += quiet
-            done = piece.stop
-            if done < totals.size:
-                last = slice(done, done + 1)
-                answers[last], variances[last] = self.transform.advance(state, totals[last], source)
+                np.sum(quiet.totals, keepdims=True, out=total)
+                state.add(total)
+                quiet.answers[:], quiet.draws[:] = state.closed, state.closed_draws
+            done += standing
+            if done < size:
+                self.transform.close(state, time + standing, slots.piece(done, done + 1), source)
                 done += 1
-        return answers, variances

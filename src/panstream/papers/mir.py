@@ -28,7 +28,6 @@ from panstream.turnstile.counter import CounterBatch
 __all__ = [
     "PublishedCroppedSum",
     "PublishedHeavyHitters",
-    "RealState",
     "corrected_mean",
     "corrected_sd",
     "distinct_range",
@@ -105,7 +104,7 @@ def heavy_mean(
 
 
 @dataclass(slots=True)
-class RealState:
+class _RealState:
     """Real counters and multipliers; undeclared on purpose, since floating point shows who was updated."""
 
     counters: NDArray[np.float64]
@@ -114,7 +113,7 @@ class RealState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedCroppedSum(Algorithm[RealState]):
+class PublishedCroppedSum(Algorithm[_RealState]):
     """Algorithm 2: sum of min(a, crop), as printed or with the constant corrected.
 
     True loss of the printed code: infinite, since floating-point values modulo 2·crop show which counters were updated; over
@@ -122,7 +121,7 @@ class PublishedCroppedSum(Algorithm[RealState]):
     ``literal_offset`` on empty data; after the correction a user counts between .75 and 1.5 times the right amount or so.
     """
 
-    state_type: ClassVar[type[Any]] = RealState
+    state_type: ClassVar[type[Any]] = _RealState
 
     universe: int
     epsilon: float
@@ -148,13 +147,13 @@ class PublishedCroppedSum(Algorithm[RealState]):
         """Refuse: real numbers have no place in panstream's bytes."""
         raise NotSupported("the published forms keep real numbers and are not stored")
 
-    def begin(self, source: Source) -> RealState:
+    def begin(self, source: Source) -> _RealState:
         """Draw c_i from the density (2) of the paper and w_i from [1, 2]."""
         top, size = math.exp(self.epsilon), self.universe
         inner = _uniform(source, size) < top / (2 * self.crop - 1 + top)
         place = _uniform(source, size)
         counters = np.where(inner, place, 1 + (2 * self.crop - 1) * place)
-        return RealState(counters=counters, factors=1 + _uniform(source, size), released=0)
+        return _RealState(counters=counters, factors=1 + _uniform(source, size), released=0)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids 0..m-1 and integer weights."""
@@ -164,12 +163,12 @@ class PublishedCroppedSum(Algorithm[RealState]):
             raise InvalidBatch(f"weight must have one value per id, got {given.size} for {users.size}")
         return CounterBatch(users, given, (users,) * copied + (given,) * copied_too)
 
-    def update(self, state: RealState, batch: CounterBatch, source: Source) -> None:
+    def update(self, state: _RealState, batch: CounterBatch, source: Source) -> None:
         """Set c := (c + w·d) mod 2·crop, row by row."""
         for user, weight in zip(np.asarray(batch.ids), batch.weights, strict=True):
             state.counters[user] = (state.counters[user] + state.factors[user] * weight) % (2 * self.crop)
 
-    def release(self, state: RealState, source: Source) -> Estimate:
+    def release(self, state: _RealState, source: Source) -> Estimate:
         """Return the debiased sum with Lap(2·crop/epsilon) noise."""
         state.released = spend_release(state.released, 1)
         uniform = float(_uniform(source, 1)[0]) - 0.5
@@ -184,7 +183,7 @@ class PublishedCroppedSum(Algorithm[RealState]):
         constant = (2 if self.corrected else 1) * self.crop**2 * self.universe / scale
         return (total - constant) * scale / math.expm1(self.epsilon) - self.universe / 2
 
-    def refresh(self, state: RealState, source: Source) -> None:
+    def refresh(self, state: _RealState, source: Source) -> None:
         """Refuse: the paper only says "randomize anew"."""
         raise NotSupported("the published form has no refresh")
 

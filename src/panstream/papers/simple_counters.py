@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from panstream.continual.counter import Answer, SlotCounter
-from panstream.continual.counter_state import Shape, TickState
+from panstream.continual.counter import Answer, Shape, SlotCounter, Slots, TickState
 from panstream.continual.noise_sum import NoiseParts
-from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, Plan
 from panstream.randomness import Source
 
-__all__ = ["SimpleCounterI", "SimpleCounterII", "SlotPlan"]
+__all__ = ["SimpleCounterI", "SimpleCounterII"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +42,12 @@ class SimpleCounterI(SlotCounter):
     """
 
     needs_horizon: ClassVar[bool] = True
+    shape: ClassVar[Shape] = (1, 1, 0)  # one accumulator and the last output
 
     @property
     def memberships(self) -> int:
         """Return T: every later output holds the event."""
         return self.horizon or 1
-
-    @property
-    def shape(self) -> Shape:
-        """Return one accumulator and the last output."""
-        return 1, 1, 0
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the start and the output's own draw."""
@@ -64,28 +58,23 @@ class SimpleCounterI(SlotCounter):
         source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = 1
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
         """Add up the slots and publish each sum with fresh noise."""
-        outputs = source.scratch.array(totals.size, np.int64)
-        np.cumsum(totals, out=outputs)
+        outputs = source.scratch.array(slots.totals.size, np.int64)
+        np.cumsum(slots.totals, out=outputs)
         outputs += state.open
-        if totals.size:
-            state.open[:] = outputs[-1:]
-            source.add_discrete_laplace(outputs, self.law)
-            state.closed[0], state.closed_draws[0] = outputs[-1], state.open_draws[0] + 1
-        state.time += totals.size
-        return outputs.astype(np.float64), np.full(totals.size, float(state.closed_draws[0]) * self.law.variance)
+        state.open[:] = outputs[-1:]
+        source.add_discrete_laplace(outputs, self.law)
+        state.closed[0], state.closed_draws[0] = outputs[-1], state.open_draws[0] + 1
+        slots.answers[:], slots.draws[:] = outputs, state.closed_draws
 
     def answer(self, state: TickState) -> Answer:
         """Return the last output."""
-        last = int(state.closed[0])
-        return Answer(last, (last,), ((int(state.closed_draws[0]), self.law),))
+        return self.total(state, [0])
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPlan:
+class _SlotPlan:
     """Every slot is a sum of its own, and the answer is their total."""
 
     accumulators: int = 1
@@ -128,42 +117,19 @@ class SimpleCounterII(PartialSums):
     Reference: "Private Aggregate Computations on Streams", 2.3.3.
     """
 
-    @property
-    def memberships(self) -> int:
-        """Return 1: an event lies in one slot."""
-        return 1
-
-    @property
-    def plan(self) -> SlotPlan:
-        """Return one sum per slot."""
-        return SlotPlan()
+    memberships: ClassVar[int] = 1  # an event lies in one slot
+    plan: ClassVar[Plan] = _SlotPlan()
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the draws of ``time`` slots."""
         return ((self.slot_draws * time, self.law),)
 
-    def advance(
-        self, state: TickState, totals: NDArray[np.int64], source: Source
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
         """Do what the transform does with one sum per slot, for all slots at once."""
-        size = totals.size
-        slots = source.scratch.array(size + 1, np.int64)
-        slots.fill(0)
-        # The open slot has its start noise already; the one after the last gets its own.
-        if not self.one_step_ticks:
-            source.add_discrete_laplace(slots[1:], self.law)
-        slots[:1] = state.open
-        state.open[:] = slots[size:]
-        slots[:size] += totals
-        source.add_discrete_laplace(slots[:size], self.law)
-        draws = np.full(size, float(self.slot_draws))
-        draws[:1] = float(state.open_draws[0]) + 1.0
-        state.open_draws[0] = self.slot_draws - 1 if size else state.open_draws[0]
-        np.cumsum(slots[:size], out=slots[:size])
-        slots[:size] += state.closed
+        released, draws = self.noisy_slots(state, slots.totals, source)
+        np.cumsum(released, out=released)
+        released += state.closed
         np.cumsum(draws, out=draws)
         draws += float(state.closed_draws[0])
-        if size:
-            state.closed[0], state.closed_draws[0] = slots[size - 1], int(draws[-1])
-        state.time += size
-        return slots[:size].astype(np.float64), draws * self.law.variance
+        state.closed[0], state.closed_draws[0] = released[-1], int(draws[-1])
+        slots.answers[:], slots.draws[:] = released, draws

@@ -22,7 +22,7 @@ from typing import Any
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.privacy.psums import binary_levels, event_counter_memberships, segment_levels
+from panstream.privacy.continual import binary_levels, event_counter_memberships, segment_levels
 
 __all__ = [
     "average_bound",

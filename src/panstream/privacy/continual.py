@@ -1,9 +1,9 @@
-"""What trees of noisy sums cost: joint losses of the tree counters as closed forms.
+"""What noisy sums over time cost: joint losses of trees and of the papers' counters as closed forms.
 
-One unit of data enters one node on every level. Each node's accumulator starts as noise and is released with fresh
-noise, all of decay rate kappa, so one look at any time and all outputs lose levels·sensitivity·kappa, whatever the
-tree looks like. Proofs: docs/proofs/continual-tree.md. Every formula is checked against the linear program on the
-view matrix of the shipped code.
+One unit of data enters one node on every level, or so many partial sums. Each accumulator starts as noise and is
+released with fresh noise, all of decay rate kappa, so one look at any time and all outputs lose exactly
+levels·sensitivity·kappa, whatever the tree looks like. Proofs: docs/proofs/continual-tree.md and continual-papers.md.
+Every formula is checked against the linear program on the view matrix of the shipped code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from fractions import Fraction
 from panstream import checks
 from panstream.privacy.rounding import share
 
-__all__ = ["bernstein_sensitivity", "moment_sensitivity", "tree_kappa", "tree_loss"]
+__all__ = [
+    "bernstein_sensitivity",
+    "binary_levels",
+    "event_counter_memberships",
+    "moment_sensitivity",
+    "segment_levels",
+    "tree_kappa",
+    "tree_loss",
+]
 
 
 def tree_loss(kappa: float, levels: int, sensitivity: int = 1, contributions: int = 1) -> float:
@@ -53,3 +61,40 @@ def moment_sensitivity(steps: int, degree: int) -> int:
     True
     """
     return steps if degree == 1 else -(-9 * steps**2 // 4)
+
+
+def binary_levels(horizon: int) -> int:
+    """Return floor(log2 T) + 1: the sums of the binary mechanism that hold the first item.   [continual-papers.md, Theorem 2]
+
+    >>> [binary_levels(horizon) for horizon in (1, 2, 3, 4, 8, 1024)]
+    [1, 2, 2, 3, 4, 11]
+    """
+    return _at_least_one(horizon).bit_length()
+
+
+def segment_levels(horizon: int) -> int:
+    """Return max(1, ceil(log2 T)): how many segments of the event-level counter hold one time.
+
+    Also how many nodes of a window's block hold one slot: the block itself is not a node.
+    """
+    return max(1, (_at_least_one(horizon) - 1).bit_length())
+
+
+def event_counter_memberships(horizon: int, *, one_step_ticks: bool) -> int:
+    """Return how many noises of the event-level counter one event moves at worst.            [continual-papers.md, Theorem 4]
+
+    The paper pays 1 + ceil(log2 T). With L = max(1, ceil(log2 T)) the exact number is L, and one more where T is a
+    power of two above 1; if a tick is one step, only for T = 2, 4 and 8, since then the slot's own segment is erased by
+    the time of the look and can be given back.
+
+    >>> [event_counter_memberships(horizon, one_step_ticks=True) for horizon in (1, 2, 3, 4, 8, 16)]
+    [1, 2, 2, 3, 4, 4]
+    """
+    levels = segment_levels(horizon)
+    power = horizon > 1 and horizon & (horizon - 1) == 0
+    return levels + (power and (not one_step_ticks or horizon <= 8))
+
+
+def _at_least_one(horizon: int) -> int:
+    checks.at_least(1, horizon=horizon)
+    return horizon

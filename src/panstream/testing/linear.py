@@ -6,7 +6,7 @@ sum of kappa_i·|z_i|, or infinite if no move fits (docs/proofs/continual-tree.m
 once for every draw and returns A, the kappas and the differences; the linear program itself is yours to solve, for
 example with ``scipy.optimize.linprog``.
 
->>> from panstream.continual.tree import KaryTree
+>>> from panstream.continual.sums import KaryTree
 >>> world = [ticks([0]), ticks([0])]
 >>> views = linear_views(KaryTree(epsilon=1.0, horizon=2, one_step_ticks=True), world, [[ticks([1]), ticks([0])]])
 >>> views[0].matrix.tolist(), views[0].shifts.tolist()

@@ -11,8 +11,7 @@ from panstream.continual.decayed import DecayedSum
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.least_squares import LeastSquaresTree
 from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.sums import ContinualCount, ContinualSum
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
 from panstream.continual.windowed import WindowedSum
 from panstream.papers.binary import BinaryMechanism
 from panstream.papers.event_counter import EventCounter

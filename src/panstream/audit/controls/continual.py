@@ -8,10 +8,15 @@ from panstream.audit.case import Case
 from panstream.audit.controls.trees import ClearLeaf, OneLevelTooFew, StaleRefresh
 from panstream.audit.exact import LinearProgram
 from panstream.audit.streams import several_steps, with_events, with_refreshes
-from panstream.papers.continual_binary import PublishedBinary, PublishedInitialNoise
-from panstream.papers.continual_hybrid import PublishedHybrid
-from panstream.papers.continual_moments import PublishedAverage, PublishedVariance
-from panstream.papers.continual_simple import PublishedPointNoise, PublishedSimpleCounterI
+from panstream.papers.literal_counters import (
+    PublishedAverage,
+    PublishedBinary,
+    PublishedHybrid,
+    PublishedInitialNoise,
+    PublishedPointNoise,
+    PublishedSimpleCounterI,
+    PublishedVariance,
+)
 
 __all__ = ["continual_controls"]
 

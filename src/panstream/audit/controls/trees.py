@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from panstream.continual.tree import KaryTree
+from panstream.continual.sums import KaryTree
 from panstream.continual.tree_engine import TreeEngine, TreeState
 from panstream.estimate import Estimate
 from panstream.randomness import Source

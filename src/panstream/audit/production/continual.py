@@ -19,12 +19,11 @@ from panstream.audit.streams import (
     with_refreshes,
 )
 from panstream.continual.decayed import DecayedSum
-from panstream.continual.epochs import epoch_shape
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.least_squares import LeastSquaresTree
 from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.sums import ContinualCount, ContinualSum
-from panstream.continual.tree import KaryTree
+from panstream.continual.shapes import epoch_shape
+from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
 from panstream.continual.windowed import WindowedSum
 from panstream.papers.binary import BinaryMechanism
 from panstream.papers.event_counter import EventCounter

@@ -20,14 +20,14 @@ from panstream.planning.density_published import (
     PublishedEstimator,
 )
 
-__all__ = ["FIGURES", "bits_for", "level_for_ids"]
+__all__ = ["FIGURES", "level_for_ids"]
 
 TOTAL = 1.0
 RUNS = 1000
 _NEVER = 6.0  # standard deviations between the expected number of ids and the capacity
 
 
-def bits_for(memory: int, universe: int) -> int:
+def _bits_for(memory: int, universe: int) -> int:
     """Return how many users panstream watches in ``memory`` bytes: one per bit."""
     return min(8 * memory, universe)
 
@@ -51,7 +51,7 @@ def _memory(point: Point, options: FigureOptions) -> list[Row]:
     stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
     memory, universe, runs = round(point.x), options.universe, options.runs(RUNS)
     present = distinct_counts(stream, options, runs)
-    ours = OptBern(universe=universe, epsilon=TOTAL, sample=bits_for(memory, universe))
+    ours = OptBern(universe=universe, epsilon=TOTAL, sample=_bits_for(memory, universe))
     level = level_for_ids(memory, universe, TOTAL)
     theirs = FixedLevel(universe=universe, epsilon=TOTAL, level=level)
     rows = []

@@ -50,7 +50,7 @@ FIXED_EPSILON = 0.2  # of the figure over sample sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class _Setting:
     """What a panel keeps fixed."""
 
     key: str
@@ -84,11 +84,11 @@ def _ppds(
         yield ppds_estimate(algorithm, stream, previous_events(stream, options.universe), rng)
 
 
-def _settings(streams: Sequence[StreamKind], shares: Sequence[float]) -> tuple[Setting, ...]:
-    return tuple(Setting(f"{stream}-{share:g}", stream, share) for stream in streams for share in shares)
+def _settings(streams: Sequence[StreamKind], shares: Sequence[float]) -> tuple[_Setting, ...]:
+    return tuple(_Setting(f"{stream}-{share:g}", stream, share) for stream in streams for share in shares)
 
 
-def _panel_title(setting: Setting, streams: Sequence[StreamKind]) -> str:
+def _panel_title(setting: _Setting, streams: Sequence[StreamKind]) -> str:
     size = f"m = {setting.share:g}·|U|"
     return size if len(streams) == 1 else f"{STREAM_NAMES[setting.stream]}, {size}"
 

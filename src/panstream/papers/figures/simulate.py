@@ -17,7 +17,7 @@ from panstream.density.presence import BitLaw, Presence
 from panstream.papers.density_laws import LaplaceLaw, LevelLaw, StoredLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
 from panstream.papers.literal_density import LiteralDensity
 
-__all__ = ["literal_estimates", "noisy_counts", "presence_estimates", "sampled_present"]
+__all__ = ["literal_estimates", "presence_estimates"]
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -27,7 +27,7 @@ _AT_ONCE = 1 << 21  # real values in memory
 def literal_estimates(algorithm: LiteralDensity, present: Counts, rng: np.random.Generator) -> Floats:
     """Return one estimate of the literal form for each number of users in ``present``."""
     m, law = algorithm.sampled, algorithm.law
-    seen = sampled_present(present, algorithm.universe, m, rng)
+    seen = _sampled_present(present, algorithm.universe, m, rng)
     sums = _sums(law, seen, True, rng) + _sums(law, m - seen, False, rng)
     noise = rng.laplace(0.0, 1.0 / (algorithm.epsilon * m), present.size)
     return np.asarray((sums / m - law.mean(False)) / (law.mean(True) - law.mean(False)) + noise)
@@ -36,18 +36,18 @@ def literal_estimates(algorithm: LiteralDensity, present: Counts, rng: np.random
 def presence_estimates(algorithm: Presence, present: Counts, rng: np.random.Generator) -> Floats:
     """Return one estimate of the shipped algorithm, before it is moved into [0, 1], for each number in ``present``."""
     law, m = algorithm.law, algorithm.cells
-    seen = sampled_present(present, algorithm.population.size, m, rng)
-    return np.asarray((noisy_counts(law, seen, m, rng) / m - law.p0) / (law.p1 - law.p0))
+    seen = _sampled_present(present, algorithm.population.size, m, rng)
+    return np.asarray((_noisy_counts(law, seen, m, rng) / m - law.p0) / (law.p1 - law.p0))
 
 
-def sampled_present(present: Counts, universe: int, m: int, rng: np.random.Generator) -> Counts:
+def _sampled_present(present: Counts, universe: int, m: int, rng: np.random.Generator) -> Counts:
     """Return how many of the ``present`` users are among ``m`` sampled ones."""
     if m == universe:
         return present
     return np.asarray(rng.hypergeometric(present, universe - present, m))
 
 
-def noisy_counts(law: BitLaw, seen: Counts, m: int, rng: np.random.Generator) -> Counts:
+def _noisy_counts(law: BitLaw, seen: Counts, m: int, rng: np.random.Generator) -> Counts:
     """Return the released integers: ones among ``m`` bits of which ``seen`` are of present users, plus noise."""
     ones = rng.binomial(seen, law.p1) + rng.binomial(m - seen, law.p0)
     if math.isinf(law.noise.kappa):

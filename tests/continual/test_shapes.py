@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from panstream.continual.radices import MOST_LEVELS, TreeShape, choose_shape, tree_weights
+from panstream.continual.shapes import MOST_LEVELS, TreeShape, _tree_weights, choose_shape
 from panstream.errors import InvalidParameter
 
 SHAPES = [
@@ -62,7 +62,7 @@ def test_variances_are_those_of_least_squares(shape: TreeShape) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_answers_are_the_cheapest_digit_vectors(shape: TreeShape) -> None:
-    weights = tree_weights(shape.levels, shape.one_step_ticks)
+    weights = _tree_weights(shape.levels, shape.one_step_ticks)
     ranges = [range(shape.capacity // weight + 1) for weight in weights]
     within = {
         v for v in itertools.product(*ranges) if sum(w * d for w, d in zip(weights, v, strict=True)) <= shape.capacity

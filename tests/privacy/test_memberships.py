@@ -7,24 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.psums import (
+from panstream.papers.literal_counters import (
+    PublishedAverage,
+    PublishedBinary,
+    PublishedPointNoise,
+    PublishedSimpleCounterI,
+    PublishedVariance,
+)
+from panstream.privacy.continual import (
     binary_levels,
     event_counter_memberships,
-    psum_kappa,
-    psum_loss,
-    published_average_loss,
-    published_binary_loss,
-    published_point_loss,
-    published_simple_loss,
-    published_variance_loss,
     segment_levels,
-    window_levels,
+    tree_kappa,
+    tree_loss,
 )
 
 
 @given(st.floats(1e-3, 50), st.integers(1, 64), st.integers(1, 1 << 30))
 def test_loss_and_rate_are_inverse(epsilon, memberships, sensitivity):
-    assert psum_loss(psum_kappa(epsilon, memberships, sensitivity), memberships, sensitivity) == pytest.approx(epsilon)
+    assert tree_loss(tree_kappa(epsilon, memberships, sensitivity), memberships, sensitivity) == pytest.approx(epsilon)
 
 
 @given(st.integers(1, 1 << 50))
@@ -33,7 +34,6 @@ def test_levels(horizon):
     assert 2 ** (binary_levels(horizon) - 1) <= horizon < 2 ** binary_levels(horizon)
     assert 2 ** segment_levels(horizon) >= horizon
     assert segment_levels(horizon) == 1 or 2 ** (segment_levels(horizon) - 1) < horizon
-    assert window_levels(horizon) == segment_levels(horizon)
     one, several = (event_counter_memberships(horizon, one_step_ticks=flag) for flag in (True, False))
     assert segment_levels(horizon) <= one <= several <= 1 + segment_levels(horizon)
     assert event_counter_memberships(horizon + 1, one_step_ticks=False) >= several
@@ -66,31 +66,32 @@ def test_event_counter_memberships_are_those_of_the_proof(horizon, one_step):
 
 
 def test_published_losses_as_designed():
-    assert [published_binary_loss(1.0, t) for t in (2, 8, 64)] == pytest.approx([2.0, 4 / 3, 7 / 6])
-    assert published_average_loss(0.5, 1024, 100) == pytest.approx(55.55 * 0.5)
-    assert published_variance_loss(1.0, 1024, 100) == pytest.approx(5557.2)
-    assert published_point_loss(0.1, 100) == pytest.approx(10.0)
-    assert published_simple_loss(0.1, 50) == pytest.approx(5.0)
+    shared = {"horizon": 1024, "bound": 100}
+    assert [PublishedBinary(epsilon=1.0, horizon=t).output_loss for t in (2, 8, 64)] == pytest.approx(
+        [2.0, 4 / 3, 7 / 6]
+    )
+    assert PublishedAverage(epsilon=0.5, **shared).output_loss == pytest.approx(55.55 * 0.5)
+    assert PublishedVariance(epsilon=1.0, **shared).output_loss == pytest.approx(5557.2)
+    assert PublishedPointNoise(epsilon=0.1, **shared).output_loss == pytest.approx(10.0)
+    assert PublishedSimpleCounterI(epsilon=0.1, horizon=50).output_loss == pytest.approx(5.0)
 
 
 def test_bad_parameters_are_named():
-    for call in (lambda: binary_levels(0), lambda: window_levels(0), lambda: segment_levels(-1)):
+    for call in (lambda: binary_levels(0), lambda: segment_levels(-1)):
         with pytest.raises(InvalidParameter, match="must be at least 1"):
             call()
-    with pytest.raises(InvalidParameter, match="horizon must be at least 2"):
-        published_binary_loss(1.0, 1)
     with pytest.raises(InvalidParameter, match="epsilon must be positive"):
-        psum_kappa(0.0, 1)
+        tree_kappa(0.0, 1)
 
 
-@pytest.mark.parametrize("loss", [published_average_loss, published_variance_loss])
-def test_averages_over_one_step_have_no_logarithm_to_divide_by(loss):
+@pytest.mark.parametrize("kind", [PublishedBinary, PublishedAverage, PublishedVariance])
+def test_one_step_has_no_logarithm_to_divide_by(kind):
     for horizon in (1, 0):
-        with pytest.raises(InvalidParameter, match="horizon must be at least 2"):
-            loss(1.0, horizon, 1.0)
+        with pytest.raises(InvalidParameter, match="horizon must be in 2"):
+            kind(epsilon=1.0, horizon=horizon)
 
 
 def test_one_unit_unless_more_is_said() -> None:
-    assert psum_loss(0.5, 3) == psum_loss(0.5, 3, 1.0) == 1.5
-    assert psum_kappa(1.5, 3) == psum_kappa(1.5, 3, 1.0) == 0.5
-    assert psum_kappa(psum_loss(0.25, 4, 3.0), 4, 3.0) == pytest.approx(0.25)
+    assert tree_loss(0.5, 3) == tree_loss(0.5, 3, 1) == 1.5
+    assert tree_kappa(1.5, 3) == tree_kappa(1.5, 3, 1) == 0.5
+    assert tree_kappa(tree_loss(0.25, 4, 3), 4, 3) == pytest.approx(0.25)

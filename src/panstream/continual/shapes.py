@@ -1,10 +1,15 @@
-"""The shape of the default tree: radices that shrink as the way to a node gets longer, chosen for the horizon.
+"""The shape of trees over time: radices that shrink as the way to a node gets longer, chosen for the horizon.
 
 The answer after t slots adds up digit nodes: d_i complete nodes on level i. With fixed radices the worst digits meet in
 the same answer. Here a node takes another child as long as the weights of all digits stay within a capacity, so the
 answers are the digit vectors with sum(weight_i·d_i) <= capacity: the cheapest ones there are, which no other tree with
 as many levels can beat (docs/proofs/continual-tree.md, Theorem 3). Against the best fixed radices the mean squared error is 8 to
 14 percent lower and the worst slot's almost halved.
+
+Without a horizon there is one tree after another, each with one level more and about 14 times the slots. Epoch e has a
+tree of e + 1 levels and a root over the whole epoch; when the root closes, its released sum stands for the epoch from
+then on. An item is in e + 2 nodes of its own epoch and in none of any other, so every epoch has its own noise, of rate
+epsilon/(e + 2), and the loss is epsilon for ever. That rule is part of the format of stored states and never changes.
 
 Variances are counted in draws: 1 is the variance of one discrete Laplace draw.
 """
@@ -19,8 +24,22 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["MOST_CAPACITY", "MOST_LEVELS", "Noise", "TreeShape", "choose_shape", "tree_weights"]
+__all__ = [
+    "EPOCHS",
+    "MOST_CAPACITY",
+    "MOST_LEVELS",
+    "MOST_SLOTS",
+    "Noise",
+    "TreeShape",
+    "choose_shape",
+    "epoch_noise",
+    "epoch_of",
+    "epoch_shape",
+]
 
+EPOCHS = 16
+MOST_SLOTS = 1 << 56  # fewer than all epochs together have, for either kind of tick
+_CAPACITY_PER_LEVEL = {True: 21, False: 5}
 MOST_LEVELS = 24
 MOST_CAPACITY = 1 << 12
 _LEAF_ALONE, _LEAF_STARTED = 1, 2
@@ -70,14 +89,14 @@ class TreeShape:
         return _noise(self, slots)
 
 
-def tree_weights(levels: int, one_step_ticks: bool) -> tuple[int, ...]:
+def _tree_weights(levels: int, one_step_ticks: bool) -> tuple[int, ...]:
     """Return the weights of the digits: about in proportion to the variance of a node on each level."""
     return (3, *[5] * (levels - 1)) if one_step_ticks else (1,) * levels
 
 
 @lru_cache(maxsize=64)
 def _weights(levels: int, one_step_ticks: bool) -> NDArray[np.int64]:
-    weights = np.array(tree_weights(levels, one_step_ticks), np.int64)
+    weights = np.array(_tree_weights(levels, one_step_ticks), np.int64)
     weights.flags.writeable = False
     return weights
 
@@ -135,7 +154,7 @@ def _grow(shape: TreeShape) -> tuple[_Level, ...]:
     leaf = float(_LEAF_ALONE if shape.one_step_ticks else _LEAF_STARTED)
     slots, total, worst, draws = [1] * size, [leaf] * size, [0.0] * size, [leaf] * size
     grown = []
-    for weight in tree_weights(shape.levels, shape.one_step_ticks):
+    for weight in _tree_weights(shape.levels, shape.one_step_ticks):
         level = _row_of(slots, total, worst, draws, weight)
         grown.append(level)
         slots, worst = level.slots, level.worst
@@ -166,7 +185,7 @@ def _row_of(
 @lru_cache(maxsize=256)
 def _noise(shape: TreeShape, slots: int) -> Noise:
     """Walk down to the last slot, adding up whole nodes on the way."""
-    weights = tree_weights(shape.levels, shape.one_step_ticks)
+    weights = _tree_weights(shape.levels, shape.one_step_ticks)
     left, capacity = slots, shape.capacity
     total = worst = before = 0.0
     for level, weight in zip(reversed(_grow(shape)), reversed(weights), strict=True):
@@ -178,3 +197,38 @@ def _noise(shape: TreeShape, slots: int) -> Noise:
             left -= level.node_slots[capacity]
             capacity -= weight
     return Noise(total / slots, worst, before)
+
+
+@lru_cache(maxsize=64)
+def epoch_shape(epoch: int, one_step_ticks: bool) -> TreeShape:
+    """Return the tree of an epoch.
+
+    >>> [epoch_shape(epoch, one_step_ticks=False).slots for epoch in range(5)]
+    [6, 66, 816, 10626, 142506]
+    """
+    if not 0 <= epoch < EPOCHS:
+        raise InvalidParameter(f"epoch must be in 0..{EPOCHS - 1}, got epoch={epoch}")
+    levels = epoch + 1
+    return TreeShape(levels, _CAPACITY_PER_LEVEL[one_step_ticks] * levels, one_step_ticks, rooted=True)
+
+
+def epoch_of(slot: int, one_step_ticks: bool) -> tuple[int, int]:
+    """Return the epoch that ``slot`` (from 1 on) lies in, and how many slots of it have then passed."""
+    if not 1 <= slot <= MOST_SLOTS:
+        raise InvalidParameter(f"slot must be in 1..{MOST_SLOTS}, got slot={slot}")
+    epoch = 0
+    while slot > epoch_shape(epoch, one_step_ticks).slots:
+        slot -= epoch_shape(epoch, one_step_ticks).slots
+        epoch += 1
+    return epoch, slot
+
+
+def epoch_noise(epoch: int, slots: int, one_step_ticks: bool) -> Noise:
+    """Return the draws of the answers within an epoch; after its last slot the root is used as well."""
+    shape = epoch_shape(epoch, one_step_ticks)
+    noise = shape.noise(slots)
+    if slots < shape.slots:
+        return noise
+    last = 1 / (1 / 2 + 1 / noise.last)  # the root's own sum holds two draws
+    before = shape.noise(slots - 1)
+    return Noise((before.mean * (slots - 1) + last) / slots, max(before.worst, last), last)
