@@ -141,7 +141,7 @@ def measure(folder: Path, rows: int) -> int:
     from distributed import Client
 
     import panstream.cluster
-    from panstream.cluster.hygiene import local_cluster, quieten
+    from panstream.cluster.dask_setup import local_cluster, quieten
 
     quieten()
     if "PANSTREAM_BENCH_PLAIN" in os.environ:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from panstream.cluster.hygiene import local_cluster
+from panstream.cluster.dask_setup import local_cluster
 from panstream.hardened import ENVIRONMENT, MARK
 
 TELL = """

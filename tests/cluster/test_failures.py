@@ -21,7 +21,7 @@ from cluster.zygote import SIZE, batch, settings
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
-from panstream.cluster.hygiene import quieten
+from panstream.cluster.dask_setup import quieten
 from panstream.cluster.lakes import feed_files
 from panstream.cluster.links import Call
 from panstream.cluster.messages import CellMessage

@@ -20,7 +20,7 @@ from distributed.protocol.serialize import to_serialize
 
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.hygiene import quieten
+from panstream.cluster.dask_setup import quieten
 from panstream.cluster.ingest import ingest
 from panstream.cluster.links import LocalLink
 from panstream.cluster.partitions import partitions_of

@@ -37,6 +37,6 @@ def worker(
     with outcome():
         import asyncio
 
-        from panstream.cluster.hygiene import serve_worker
+        from panstream.cluster.dask_setup import serve_worker
 
         asyncio.run(serve_worker(scheduler, name=name, scratch=scratch, listen=listen))

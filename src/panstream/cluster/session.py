@@ -10,7 +10,7 @@ from typing import Any
 from panstream.cluster.access import security_of
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
-from panstream.cluster.hygiene import local_cluster, quieten
+from panstream.cluster.dask_setup import local_cluster, quieten
 from panstream.cluster.lakes import feed_files
 from panstream.cluster.moving import stored_shards
 from panstream.cluster.partitions import can_read_apart, partitions_of
