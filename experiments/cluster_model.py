@@ -25,8 +25,7 @@ from pyarrow import parquet
 
 from panstream.cluster.division import Division
 from panstream.cluster.messages import CellMessage
-from panstream.cluster.partitions import partitions_of
-from panstream.cluster.reading import Job, Reader
+from panstream.cluster.reading import Job, Reader, partitions_of
 from panstream.cluster.shard import Shard, label
 from panstream.distinct.bitmap import Bitmap
 from panstream.engine.config import read_config

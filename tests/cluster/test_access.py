@@ -16,8 +16,7 @@ from distributed.protocol.pickle import dumps
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.cluster.access import check_client, security_of
-from panstream.cluster.dask_setup import local_cluster, serve_worker
+from panstream.cluster.dask_setup import check_client, local_cluster, security_of, serve_worker
 from panstream.cluster.session import opened
 from panstream.drill.certificate import write_certificate
 from panstream.engine.config import read_config

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from engine.streams import config, question
+from panstream.cluster.backend import stored_shards
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.links import Call, LocalLink
-from panstream.cluster.moving import stored_shards
 from panstream.engine.engine import Engine
 from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
@@ -216,7 +216,7 @@ def test_a_move_that_was_cut_short_changes_nothing(tmp_path: Path, monkeypatch: 
     with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
         engine.apply(batches(names)[0])
     with monkeypatch.context() as patch:
-        patch.setattr("panstream.cluster.moving.note_shards", interrupt)
+        patch.setattr("panstream.cluster.backend.note_shards", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ClusterEngine(settings(*names, directory=tmp_path), LocalLink(4), zero_noise=True)
     assert stored_shards(tmp_path) == 2

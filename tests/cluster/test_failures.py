@@ -25,8 +25,7 @@ from panstream.cluster.dask_setup import quieten
 from panstream.cluster.lakes import feed_files
 from panstream.cluster.links import Call
 from panstream.cluster.messages import CellMessage
-from panstream.cluster.partitions import partitions_of
-from panstream.cluster.reading import Job
+from panstream.cluster.reading import Job, partitions_of
 from panstream.errors import ClusterError
 
 pytestmark = pytest.mark.slow

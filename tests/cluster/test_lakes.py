@@ -10,9 +10,9 @@ from distributed import Client
 
 import panstream.cluster
 from engine.streams import question
-from panstream.cluster.explain import explain_cluster, places
 from panstream.cluster.dask_setup import SETTINGS, local_cluster
-from panstream.cluster.partitions import partitions_of
+from panstream.cluster.explain import explain_cluster, places
+from panstream.cluster.reading import partitions_of
 from panstream.engine.config import read_config
 from panstream.engine.plan import plan_all
 from panstream.errors import ConfigError, InvalidParameter

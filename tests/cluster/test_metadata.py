@@ -21,10 +21,9 @@ from distributed.protocol.serialize import to_serialize
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_setup import quieten
-from panstream.cluster.ingest import ingest
+from panstream.cluster.lakes import ingest
 from panstream.cluster.links import LocalLink
-from panstream.cluster.partitions import partitions_of
-from panstream.cluster.reading import Job
+from panstream.cluster.reading import Job, partitions_of
 from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.run import feed
 from panstream.store.snapshot import SnapshotStore

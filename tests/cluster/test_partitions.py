@@ -11,10 +11,9 @@ import pytest
 
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.ingest import ingest
+from panstream.cluster.lakes import ingest
 from panstream.cluster.links import LocalLink
-from panstream.cluster.partitions import Partition, files_of, partitions_of, tasks_of
-from panstream.cluster.reading import Job
+from panstream.cluster.reading import Job, Partition, files_of, partitions_of, tasks_of
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
 from panstream.errors import StoreError

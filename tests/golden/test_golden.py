@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from panstream import Monitor
+from panstream.cluster.backend import stored_shards
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.links import LocalLink
-from panstream.cluster.moving import stored_shards
 from panstream.density.optbern import OptBern
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.cluster.backend import ClusterBackend
+from panstream.cluster.backend import ClusterBackend, deal_out_anew, note_shards
 from panstream.cluster.links import Link, Opening
-from panstream.cluster.moving import deal_out_anew, note_shards
 from panstream.cluster.reading import Totals
 from panstream.cluster.shard import Origin, label, query_of, reached
 from panstream.continual.tree_base import TreeBatch

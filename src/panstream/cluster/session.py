@@ -7,14 +7,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from panstream.cluster.access import security_of
+from panstream.cluster.backend import stored_shards
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
-from panstream.cluster.dask_setup import local_cluster, quieten
+from panstream.cluster.dask_setup import local_cluster, quieten, security_of
 from panstream.cluster.lakes import feed_files
-from panstream.cluster.moving import stored_shards
-from panstream.cluster.partitions import can_read_apart, partitions_of
-from panstream.cluster.reading import Job
+from panstream.cluster.reading import Job, can_read_apart, partitions_of
 from panstream.engine.config import Config
 from panstream.engine.intake import intakes_of
 from panstream.engine.run import Fed, Tick, drain, feed_of
