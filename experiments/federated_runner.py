@@ -157,7 +157,7 @@ def measure(number: int, data: str, cells: Sequence[Cell], methods: Sequence[str
             if name not in methods:
                 continue
             start = time.perf_counter()
-            network = method.run(Federation.local(world.train.domain, holders)).network
+            network = method.run(Federation(world.train.domain, holders)).network
             seconds = time.perf_counter() - start
             rows.append(
                 (data, cell.degree, cell.holders, cell.epsilon, name, number, world.bits(network), round(seconds, 3))

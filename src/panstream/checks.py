@@ -5,11 +5,12 @@ A rule names the parameter, itself and the value, which is public.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["at_least", "fraction", "positive", "probability", "within"]
+__all__ = ["at_least", "finite", "fraction", "positive", "probability", "within"]
 
 
 def positive(**values: float | Fraction) -> None:
@@ -22,6 +23,13 @@ def positive(**values: float | Fraction) -> None:
     for name, value in values.items():
         if not value > 0:
             raise InvalidParameter(f"{name} must be positive, got {name}={value}")
+
+
+def finite(**values: float | Fraction) -> None:
+    """Refuse what is not above 0, and infinity too: noise must be drawn."""
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise InvalidParameter(f"{name} must be positive and finite, got {name}={value}")
 
 
 def at_least(least: float, **values: float | Fraction) -> None:

@@ -131,11 +131,11 @@ class Flaky:
         self.asked = 0
         self._holder, self._failures, self._spoil, self._late = holder, failures, spoil, late
 
-    def ask(self, question: bytes) -> bytes:
+    def answer(self, data: bytes) -> bytes:
         self.asked += 1
         if self._late:  # the holder hears the question, but its answer does not arrive in time
-            self._holder.answer(question)
+            self._holder.answer(data)
         if self._failures > 0:
             self._failures -= 1
             raise HolderUnreachable("it did not answer within 1 s")
-        return self._spoil(self._holder.answer(question))
+        return self._spoil(self._holder.answer(data))

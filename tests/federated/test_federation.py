@@ -10,9 +10,8 @@ import pytest
 from federated.common import Flaky, chain, deal
 from panstream.errors import FederationStopped, InvalidParameter
 from panstream.federated import FederatedTree, Federation, Holder, MajorityVoting, NoisyModel, NoisyStatistics
-from panstream.federated.answers import Choice, Declined, Introduction, Model, Scores, Tables, read_answer, write_answer
-from panstream.federated.channels import LocalChannel
-from panstream.federated.wire import decode
+from panstream.federated.answers import Choice, Declined, Introduction, Model, Scores, Tables, read_answer
+from panstream.federated.wire import Message
 from panstream.networks import Records
 
 RECORDS = chain(3000)
@@ -23,8 +22,8 @@ def spoiled(kind: type, replacement: object) -> object:
     """Answers of one kind are replaced by something else that is properly encoded."""
 
     def spoil(data: bytes) -> bytes:
-        question = decode(data).fields["question"]
-        return write_answer(replacement, question) if isinstance(read_answer(data, question), kind) else data
+        question = Message.decode(data).fields["question"]
+        return replacement.write(question) if isinstance(read_answer(data, question), kind) else data
 
     return spoil
 
@@ -32,7 +31,7 @@ def spoiled(kind: type, replacement: object) -> object:
 def test_a_late_answer_is_asked_for_again_and_costs_nothing_twice() -> None:
     holders = deal(RECORDS, 3, epsilon=1.0)
     slow = Flaky(holders[0], failures=2, late=True)
-    federation = Federation(DOMAIN, [slow, *map(LocalChannel, holders[1:])], minimum=3)
+    federation = Federation(DOMAIN, [slow, *holders[1:]], minimum=3)
     NoisyStatistics(epsilon=1.0).run(federation)
     assert slow.asked == 4  # three times for the introduction, once for the tables
     slow = Flaky(holders[0], failures=0)
@@ -41,26 +40,23 @@ def test_a_late_answer_is_asked_for_again_and_costs_nothing_twice() -> None:
 
 def test_the_same_run_again_gives_the_same_network_for_free() -> None:
     holders = deal(RECORDS, 3, epsilon=1.0, delta=1e-6)
-    first, again = (FederatedTree(epsilon=1.0).run(Federation.local(DOMAIN, holders, run="monday")) for _ in range(2))
+    first, again = (FederatedTree(epsilon=1.0).run(Federation(DOMAIN, holders, run="monday")) for _ in range(2))
     for one, other in zip(first.network.tables, again.network.tables, strict=True):
         np.testing.assert_array_equal(one, other)
     assert holders[0].ledger.epsilon == pytest.approx(1.0, rel=1e-6)
     with pytest.raises(FederationStopped, match="budget"):
-        FederatedTree(epsilon=1.0).run(Federation.local(DOMAIN, holders))
+        FederatedTree(epsilon=1.0).run(Federation(DOMAIN, holders))
 
 
 def test_the_run_goes_on_without_one_that_drops_out_half_way() -> None:
     holders = deal(RECORDS, 3)
     said: list[str] = []
 
-    class Dying(LocalChannel):
-        asked = 0
+    class Dying(Flaky):
+        def answer(self, data: bytes) -> bytes:
+            return super().answer(data) if self.asked < 2 else b"connection reset"
 
-        def ask(self, question: bytes) -> bytes:
-            Dying.asked += 1
-            return super().ask(question) if Dying.asked < 3 else b"connection reset"
-
-    channels = [Dying(holders[0]), *map(LocalChannel, holders[1:])]
+    channels = [Dying(holders[0]), *holders[1:]]
     result = FederatedTree(epsilon=5.0).run(Federation(DOMAIN, channels, report=said.append))
     assert result.holders == ("h1", "h2")
     assert "not an answer" in result.dropped["h0"]
@@ -70,7 +66,7 @@ def test_the_run_goes_on_without_one_that_drops_out_half_way() -> None:
 
 def test_too_few_left_stops_the_run_with_all_reasons() -> None:
     holders = deal(RECORDS, 3)
-    channels = [Flaky(holders[0], failures=99), Flaky(holders[1], spoil=lambda _: b"junk"), LocalChannel(holders[2])]
+    channels = [Flaky(holders[0], failures=99), Flaky(holders[1], spoil=lambda _: b"junk"), holders[2]]
     with pytest.raises(
         FederationStopped, match=r"1 holders are left .* h0: it did not answer within 1 s; h1: what it sent"
     ):
@@ -100,7 +96,7 @@ def test_too_few_left_stops_the_run_with_all_reasons() -> None:
 )
 def test_a_lying_holder_is_left_out(method: object, kind: type, replacement: object, reason: str) -> None:
     holders = deal(RECORDS, 3)
-    channels = [Flaky(holders[0], spoil=spoiled(kind, replacement)), *map(LocalChannel, holders[1:])]
+    channels = [Flaky(holders[0], spoil=spoiled(kind, replacement)), *holders[1:]]
     result = method.run(Federation(DOMAIN, channels))  # type: ignore[attr-defined]
     assert result.holders == ("h1", "h2")
     assert reason in result.dropped["h0"]
@@ -110,15 +106,13 @@ def test_tables_that_cannot_come_from_the_declared_records_are_left_out() -> Non
     holders = deal(RECORDS, 3)
 
     def inflate(data: bytes) -> bytes:
-        question = decode(data).fields["question"]
+        question = Message.decode(data).fields["question"]
         answer = read_answer(data, question)
         if isinstance(answer, Tables):
             answer = Tables(tables=tuple(table + 100_000 for table in answer.tables))
-        return write_answer(answer, question)
+        return answer.write(question)
 
-    result = NoisyStatistics(epsilon=1.0).run(
-        Federation(DOMAIN, [Flaky(holders[0], spoil=inflate), LocalChannel(holders[1])])
-    )
+    result = NoisyStatistics(epsilon=1.0).run(Federation(DOMAIN, [Flaky(holders[0], spoil=inflate), holders[1]]))
     assert "add up" in result.dropped["h0"]
 
 
@@ -132,7 +126,7 @@ def test_holders_of_very_different_size_and_without_some_categories() -> None:
         NoisyModel(epsilon=50.0),
         FederatedTree(epsilon=50.0),
     ):
-        result = method.run(Federation.local(DOMAIN, holders))
+        result = method.run(Federation(DOMAIN, holders))
         assert result.records == 3007
         assert result.network.cross_entropy(RECORDS) < 4.2
         assert min(table.min() for table in result.network.tables) > 0
@@ -141,7 +135,7 @@ def test_holders_of_very_different_size_and_without_some_categories() -> None:
 def test_a_holder_with_another_domain_or_without_records_does_not_take_part() -> None:
     other = Holder("other", chain(100, attributes=3), epsilon=1.0)
     empty = Holder("empty", Records(DOMAIN, np.empty((4, 0), np.uint16)), epsilon=1.0)
-    federation = Federation.local(DOMAIN, [other, empty, *deal(RECORDS, 2)])
+    federation = Federation(DOMAIN, [other, empty, *deal(RECORDS, 2)])
     assert [each.holder for each in federation.holders] == ["h0", "h1"]
     assert "agreed" in federation.dropped["other"]
     assert "no records" in federation.dropped["empty"]
@@ -150,11 +144,11 @@ def test_a_holder_with_another_domain_or_without_records_does_not_take_part() ->
 def test_two_holders_of_one_name_stop_the_run() -> None:
     holders = [Holder("same", RECORDS, epsilon=1.0) for _ in range(2)]
     with pytest.raises(FederationStopped, match="same name"):
-        _ = Federation.local(DOMAIN, holders).holders
+        _ = Federation(DOMAIN, holders).holders
 
 
 def test_parameters_of_a_federation_are_checked() -> None:
-    channels = [LocalChannel(holder) for holder in deal(RECORDS, 2)]
+    channels = deal(RECORDS, 2)
     with pytest.raises(InvalidParameter, match="minimum"):
         Federation(DOMAIN, channels, minimum=3)
     with pytest.raises(InvalidParameter, match="attempts"):

@@ -115,14 +115,14 @@ def test_a_run_over_query_messages(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fake_flower")
 def test_nodes_that_err_or_stay_silent(tmp_path: Path) -> None:
     nodes = grid(tmp_path, ("north",))
-    channel = flower.GridChannel(nodes, 1, threading.Lock(), timeout=0.4)
-    assert channel.ask(b"not a question")  # a refusal is an answer too
+    channel = flower._GridChannel(nodes, 1, threading.Lock(), timeout=0.4)
+    assert channel.answer(b"not a question")  # a refusal is an answer too
     nodes.broken = True
     with pytest.raises(HolderUnreachable, match="reported an error"):
-        channel.ask(b"x")
+        channel.answer(b"x")
     nodes.silent = True
     with pytest.raises(HolderUnreachable, match=r"within 0\.4 s"):
-        channel.ask(b"x")
+        channel.answer(b"x")
     with pytest.raises(FederationStopped, match="only 1 of 3"):
         flower._nodes(nodes, 3, 0.3)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from federated.common import RecordingSource, chain
 from panstream.errors import InvalidParameter, StoreDamaged
-from panstream.federated import Budget, Holder
+from panstream.federated import Holder
 from panstream.federated.answers import Declined, Introduction, Tables, read_answer
 from panstream.federated.questions import (
     CountTables,
@@ -21,22 +21,20 @@ from panstream.federated.questions import (
     LocalScores,
     Table,
     Vote,
-    digest,
-    write_question,
 )
-from panstream.federated.schema import domain_digest
+from panstream.federated.wire import digest
 from panstream.networks import Domain, Records
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
 from panstream.privacy.holders import Loss
 from panstream.privacy.tables import mutual_information_sensitivity
 
 RECORDS = chain(200)
-SCHEMA = domain_digest(RECORDS.domain)
+SCHEMA = RECORDS.domain.digest()
 
 
 def count(run: str, budget: float, noise: str = "laplace", attributes: tuple[int, ...] = (0, 1)) -> bytes:
     table = Table(attributes=attributes, budget=budget)
-    return write_question(CountTables(run=run, domain=SCHEMA, noise=noise, tables=(table,)))
+    return CountTables(run=run, domain=SCHEMA, noise=noise, tables=(table,)).write()
 
 
 def refusal(holder: Holder, question: bytes) -> Declined:
@@ -70,7 +68,7 @@ def test_the_ledger_outlives_the_process(tmp_path: Path) -> None:
         assert again.answer(count("r", 0.75)) == first
         assert again.ledger.epsilon == 0.75
         assert refusal(again, count("s", 0.75)).reason == "budget"
-        assert [(row.kind, row.run) for row in again.ledger.rows()] == [("count-tables", "r")]
+        assert [(kind, run) for kind, run, _ in again.ledger.rows()] == [("count-tables", "r")]
 
 
 def test_a_ledger_of_another_table_or_no_ledger_is_refused(tmp_path: Path) -> None:
@@ -141,7 +139,7 @@ def test_the_rho_of_a_budget_is_its_largest(epsilon: float, delta: float) -> Non
 def test_questions_about_another_domain_or_outside_it_are_refused() -> None:
     holder = Holder("h", RECORDS, epsilon=1.0)
     table = Table(attributes=(0,), budget=0.1)
-    foreign = write_question(CountTables(run="r", domain="other", noise="laplace", tables=(table,)))
+    foreign = CountTables(run="r", domain="other", noise="laplace", tables=(table,)).write()
     assert refusal(holder, foreign) == Declined(reason="schema", text="the question is about another domain")
     groups = Table(attributes=(0,), budget=0.1, groups=((0, 1, 1),))
     for question in (
@@ -152,7 +150,7 @@ def test_questions_about_another_domain_or_outside_it_are_refused() -> None:
         LocalModel(run="r", domain=SCHEMA, degree=1, root=4, structure=0.1, parameters=0.1),
         LocalScores(run="r", domain=SCHEMA, families=((0, 4),), epsilon=0.1),
     ):
-        assert refusal(holder, write_question(question)).reason == "schema", question
+        assert refusal(holder, question.write()).reason == "schema", question
     assert holder.ledger.total == Loss()
 
 
@@ -173,7 +171,7 @@ def test_noise_beyond_the_sampler_is_refused_and_not_charged() -> None:
 
 def test_an_introduction_is_free_and_tells_public_facts_only() -> None:
     holder = Holder("h", RECORDS, epsilon=2.0, delta=1e-6, source=lambda: RecordingSource([]))
-    question = write_question(Introduce(run="r"))
+    question = Introduce(run="r").write()
     answer = read_answer(holder.answer(question), digest(question))
     assert answer == Introduction(
         holder="h", records=200, domain=SCHEMA, epsilon=2.0, delta=1e-6, spent=0.0, secure=False
@@ -184,7 +182,7 @@ def test_an_introduction_is_free_and_tells_public_facts_only() -> None:
 def test_a_budget_is_checked() -> None:
     for epsilon, delta in ((0.0, 0.0), (-1.0, 0.0), (1.0, 1.0), (1.0, -0.1)):
         with pytest.raises(InvalidParameter):
-            Budget(epsilon=epsilon, delta=delta)
+            Holder("h", RECORDS, epsilon=epsilon, delta=delta)
     with pytest.raises(InvalidParameter):
         Holder("", RECORDS, epsilon=1.0)
 
@@ -204,7 +202,7 @@ def test_the_sensitivity_of_mutual_information_by_brute_force(records: int) -> N
 
 def test_grouped_tables_are_sums_of_the_exact_ones() -> None:
     table = Table(attributes=(1, 3), budget=1000.0, groups=((0, 1, 0), None))
-    question = write_question(CountTables(run="r", domain=SCHEMA, noise="laplace", tables=(table,)))
+    question = CountTables(run="r", domain=SCHEMA, noise="laplace", tables=(table,)).write()
     holder = Holder("h", RECORDS, epsilon=math.inf, source=lambda: RecordingSource([]))
     answer = read_answer(holder.answer(question), digest(question))
     assert isinstance(answer, Tables)
@@ -228,6 +226,6 @@ def test_questions_that_would_keep_a_holder_busy_for_ever_are_refused() -> None:
         (large, CountTables, {"noise": "laplace", "tables": (Table(attributes=(0, 1, 2), budget=0.1),)}),
     ):
         holder = Holder("h", records, epsilon=1.0)
-        question = kind(run="r", domain=domain_digest(records.domain), **fields)  # type: ignore[arg-type]
-        assert "limit" in refusal(holder, write_question(question)).text, question
+        question = kind(run="r", domain=records.domain.digest(), **fields)  # type: ignore[arg-type]
+        assert "limit" in refusal(holder, question.write()).text, question
         assert holder.ledger.total == Loss()

@@ -14,10 +14,10 @@ from panstream.errors import FederationStopped, HolderUnreachable, InvalidParame
 from panstream.federated import FederatedTree, Federation, Holder
 from panstream.federated.certificates import Authority, Identity
 from panstream.federated.https import HolderServer, HttpsChannel
-from panstream.federated.questions import Introduce, write_question
+from panstream.federated.questions import Introduce
 
 RECORDS = chain(3000)
-HELLO = write_question(Introduce(run="r"))
+HELLO = Introduce(run="r").write()
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +59,9 @@ def test_a_run_over_https_spends_what_it_claims(authority: Authority) -> None:
 
 
 def test_a_certificate_with_another_name_may_not_ask(server: HolderServer, authority: Authority) -> None:
-    assert HttpsChannel("north", server.address, authority.issue("analyst")).ask(HELLO)
+    assert HttpsChannel("north", server.address, authority.issue("analyst")).answer(HELLO)
     with pytest.raises(HolderUnreachable, match="403"):
-        HttpsChannel("north", server.address, authority.issue("somebody")).ask(HELLO)
+        HttpsChannel("north", server.address, authority.issue("somebody")).answer(HELLO)
 
 
 def test_a_certificate_of_another_authority_gets_nowhere(
@@ -70,9 +70,9 @@ def test_a_certificate_of_another_authority_gets_nowhere(
     forged = Authority(tmp_path).issue("analyst")
     own = Identity(certificate=forged.certificate, key=forged.key, authority=authority.path)
     with pytest.raises(HolderUnreachable):
-        HttpsChannel("north", server.address, own).ask(HELLO)
+        HttpsChannel("north", server.address, own).answer(HELLO)
     with pytest.raises(HolderUnreachable, match="no secure connection"):  # nor does the analyst trust a foreign holder
-        HttpsChannel("north", server.address, forged).ask(HELLO)
+        HttpsChannel("north", server.address, forged).answer(HELLO)
 
 
 def test_without_a_certificate_nobody_gets_past_the_handshake(server: HolderServer, authority: Authority) -> None:
@@ -86,7 +86,7 @@ def test_without_a_certificate_nobody_gets_past_the_handshake(server: HolderServ
 
 def test_another_holder_at_the_address_is_noticed(server: HolderServer, authority: Authority) -> None:
     with pytest.raises(HolderUnreachable, match="another name"):
-        HttpsChannel("south", server.address, authority.issue("analyst")).ask(HELLO)
+        HttpsChannel("south", server.address, authority.issue("analyst")).answer(HELLO)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_bad_requests_are_turned_away(
 def test_a_silent_connection_does_not_hold_up_others(server: HolderServer, authority: Authority) -> None:
     host, port = server.address.removeprefix("https://").split(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(20)]
-    assert HttpsChannel("north", server.address, authority.issue("analyst"), timeout=20).ask(HELLO)
+    assert HttpsChannel("north", server.address, authority.issue("analyst"), timeout=20).answer(HELLO)
     for each in silent:
         each.close()
 
@@ -132,7 +132,7 @@ def test_a_holder_that_is_not_there_or_too_slow(holder: Holder, authority: Autho
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         slow = HttpsChannel("north", f"https://127.0.0.1:{deaf.getsockname()[1]}", analyst, timeout=0.2)
         with pytest.raises(HolderUnreachable, match=r"within 0\.2 s"):
-            slow.ask(HELLO)
+            slow.answer(HELLO)
 
 
 def test_parameters_are_checked(holder: Holder, authority: Authority, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_answers_are_not_delayed_by_nagle(
     listening = HolderServer(holder, authority.issue("north"), ["analyst"])
     listening.start()
     try:
-        HttpsChannel("north", listening.address, authority.issue("analyst")).ask(HELLO)
+        HttpsChannel("north", listening.address, authority.issue("analyst")).answer(HELLO)
     finally:
         listening.stop()
     assert len(found) == 1

@@ -21,12 +21,10 @@ from panstream.federated import (
 )
 from panstream.federated.estimates import (
     _positive_part,
-    equal_groups,
-    grouped_sums,
     posterior_pair,
     posterior_shares,
 )
-from panstream.federated.methods.forest import Edge, forest_network, heaviest_forest
+from panstream.federated.gaussian import _Edge, _equal_groups, _forest_network, _grouped_sums, _heaviest_forest
 from panstream.networks import Domain
 from panstream.networks.baselines import fit_tables, greedy, tables_of
 
@@ -36,7 +34,7 @@ DOMAIN = RECORDS.domain
 
 def without_noise(method: object, records: object = RECORDS, holders: int = 3) -> object:
     parts = deal(records, holders, source=lambda: RecordingSource([]))  # type: ignore[arg-type]
-    return method.run(Federation.local(records.domain, parts)).network  # type: ignore[attr-defined]
+    return method.run(Federation(records.domain, parts)).network  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3])
@@ -61,21 +59,21 @@ def test_without_noise_distributed_parameters_are_the_pooled_ones() -> None:
 @pytest.mark.parametrize("method", [GaussianSums(epsilon=20.0), FederatedTree(epsilon=20.0), NoisyModel(epsilon=100.0)])
 def test_with_little_noise_the_others_come_close_to_the_curator(method: object) -> None:
     best = fit_tables(DOMAIN, greedy(DOMAIN, tables_of(RECORDS), 1), tables_of(RECORDS)).cross_entropy(RECORDS)
-    result = method.run(Federation.local(DOMAIN, deal(RECORDS, 3)))  # type: ignore[attr-defined]
+    result = method.run(Federation(DOMAIN, deal(RECORDS, 3)))  # type: ignore[attr-defined]
     assert best - 0.01 < result.network.cross_entropy(RECORDS) < best + 0.03
 
 
 def test_where_no_pair_could_stand_out_everything_goes_into_the_margins() -> None:
     holders = deal(RECORDS, 3, epsilon=0.001, delta=1e-6)
-    result = FederatedTree(epsilon=0.001).run(Federation.local(DOMAIN, holders))
+    result = FederatedTree(epsilon=0.001).run(Federation(DOMAIN, holders))
     assert result.facts == {"pairs": 0} and not result.network.edges
     assert holders[0].ledger.epsilon == pytest.approx(0.001, rel=1e-3)
-    asked = FederatedTree(epsilon=0.001, margins=0.5).run(Federation.local(DOMAIN, deal(RECORDS, 3)))
+    asked = FederatedTree(epsilon=0.001, margins=0.5).run(Federation(DOMAIN, deal(RECORDS, 3)))
     assert asked.facts["pairs"] >= 1
 
 
 def test_under_heavy_noise_the_tree_drops_edges_instead_of_inventing_them() -> None:
-    results = [FederatedTree(epsilon=0.01).run(Federation.local(DOMAIN, deal(RECORDS, 3))) for _ in range(5)]
+    results = [FederatedTree(epsilon=0.01).run(Federation(DOMAIN, deal(RECORDS, 3))) for _ in range(5)]
     assert all(np.isfinite(each.network.cross_entropy(RECORDS)) for each in results)
     assert all(each.network.cross_entropy(RECORDS) < 9.0 for each in results)  # uniform: 5.17; invented structure: tens
 
@@ -84,7 +82,7 @@ def test_cutting_at_the_holders_biases_the_sums_upwards() -> None:
     """With negatives cut before summing every empty cell gains about half a noise scale per holder."""
     from panstream.federated.questions import Table
 
-    federation = Federation.local(DOMAIN, deal(RECORDS.take(np.arange(30)), 10))
+    federation = Federation(DOMAIN, deal(RECORDS.take(np.arange(30)), 10))
     table = [Table(attributes=(0, 1, 2, 3), budget=0.2)] * 3
     plain, cut = federation.sums("laplace", table), federation.sums("laplace", table, clip=True)
     assert abs(np.mean([each.mean() for each in plain.tables]) - 30 / 36) < 20
@@ -120,7 +118,7 @@ def test_one_attribute_is_a_network_too() -> None:
         NoisyStatistics(epsilon=5.0),
         MajorityVoting(epsilon=5.0),
     ):
-        network = method.run(Federation.local(single.domain, deal(single, 2))).network
+        network = method.run(Federation(single.domain, deal(single, 2))).network
         np.testing.assert_allclose(network.tables[0], np.bincount(single.codes[0]) / 6000, atol=0.02)
 
 
@@ -168,11 +166,11 @@ def test_a_pair_keeps_its_margins_and_is_independent_where_the_noise_hides_it() 
 
 def test_groups_are_neighbours_of_about_equal_shares() -> None:
     shares = np.array([0.1, 0.1, 0.5, 0.05, 0.05, 0.2])
-    group = equal_groups(shares, 3)
+    group = _equal_groups(shares, 3)
     assert group.tolist() == sorted(group.tolist())
     assert set(group) == set(range(group.max() + 1)) and group.max() <= 2
-    assert grouped_sums(shares, group).sum() == pytest.approx(1.0)
-    assert equal_groups(shares, 9).tolist() == [0, 1, 2, 3, 4, 5]
+    assert _grouped_sums(shares, group).sum() == pytest.approx(1.0)
+    assert _equal_groups(shares, 9).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_the_heaviest_forest_by_brute_force() -> None:
@@ -181,8 +179,8 @@ def test_the_heaviest_forest_by_brute_force() -> None:
     rng = np.random.default_rng(3)
     for _ in range(20):
         weights = {pair: float(rng.random()) for pair in itertools.combinations(range(5), 2)}
-        edges = [Edge(one=a, two=b, weight=w, joint=np.ones((1, 1))) for (a, b), w in weights.items()]
-        found = sum(edge.weight for edge in heaviest_forest(5, edges))
+        edges = [_Edge(one=a, two=b, weight=w, joint=np.ones((1, 1))) for (a, b), w in weights.items()]
+        found = sum(edge.weight for edge in _heaviest_forest(5, edges))
         best = 0.0
         for chosen in itertools.combinations(weights, 4):
             reached = {0}
@@ -196,8 +194,8 @@ def test_a_forest_network_has_the_joints_of_its_edges() -> None:
     domain = Domain({name: ["0", "1"] for name in "abcd"})
     joint = np.array([[0.4, 0.1], [0.2, 0.3]])
     margins = [joint.sum(axis=1), joint.sum(axis=0), joint.sum(axis=1), np.array([0.9, 0.1])]
-    edges = [Edge(one=0, two=1, weight=1.0, joint=joint), Edge(one=2, two=1, weight=1.0, joint=joint)]
-    network = forest_network(domain, margins, edges)
+    edges = [_Edge(one=0, two=1, weight=1.0, joint=joint), _Edge(one=2, two=1, weight=1.0, joint=joint)]
+    network = _forest_network(domain, margins, edges)
     np.testing.assert_allclose(network.marginal((0, 1)), joint)
     np.testing.assert_allclose(network.marginal((2, 1)), joint)
     np.testing.assert_allclose(network.marginal((3,)), [0.9, 0.1])

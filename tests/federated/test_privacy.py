@@ -23,7 +23,6 @@ from panstream.federated import (
     NoisyStatistics,
 )
 from panstream.federated.answers import Answer, Choice, Model, Tables, read_answer
-from panstream.federated.mechanisms import Statistics, draw
 from panstream.federated.questions import (
     CountTables,
     LocalModel,
@@ -31,16 +30,15 @@ from panstream.federated.questions import (
     Question,
     Table,
     Vote,
-    digest,
-    write_question,
 )
-from panstream.federated.schema import domain_digest
+from panstream.federated.statistics import Statistics
+from panstream.federated.wire import digest
 from panstream.networks import Records
 from panstream.privacy.composition import zcdp_delta, zcdp_rho
 from panstream.privacy.tables import table_sigma
 from panstream.randomness import DiscreteGaussian
 
-SCHEMA = {attributes: domain_digest(next(tiny_worlds(2, attributes))[0].domain) for attributes in (2, 3)}
+SCHEMA = {attributes: next(tiny_worlds(2, attributes))[0].domain.digest() for attributes in (2, 3)}
 EPSILON = 0.8
 
 
@@ -58,7 +56,7 @@ def plain(answer: Answer) -> tuple[object, ...]:
 
 def law(records: Records, question: Question, window: tuple[int, int]) -> dict[tuple[object, ...], float]:
     statistics = Statistics(records)  # what a holder does once its ledger has let the question pass
-    return all_outcomes(lambda source: plain(draw(question, statistics, source)), window)
+    return all_outcomes(lambda source: plain(question.draw(statistics, source)), window)
 
 
 def worst_loss(question: Question, records: int, attributes: int = 2, window: tuple[int, int] = (0, 0)) -> float:
@@ -108,10 +106,10 @@ def test_votes_lose_at_most_their_epsilon(records: int, placed: tuple[int, ...])
 
 def test_a_vote_scaled_by_everybodys_records_would_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the thesis's form amounts to when a holder takes the pooled number of records for its own."""
-    from panstream.federated import mechanisms
+    from panstream.federated import statistics
 
-    real = mechanisms.mutual_information_sensitivity
-    monkeypatch.setattr(mechanisms, "mutual_information_sensitivity", lambda n, binary: real(10 * n, binary=binary))
+    real = statistics.mutual_information_sensitivity
+    monkeypatch.setattr(statistics, "mutual_information_sensitivity", lambda n, binary: real(10 * n, binary=binary))
     question = Vote(run="r", domain=SCHEMA[3], placed=(0,), degree=1, epsilon=EPSILON)
     assert worst_loss(question, 3, attributes=3) > EPSILON
 
@@ -123,7 +121,7 @@ def test_local_scores_lose_at_most_their_epsilon() -> None:
     for one, other in tiny_worlds(3):
         found = []
         for world in (one, other):
-            data = write_question(question)
+            data = question.write()
             holder = Holder("h", world, epsilon=math.inf, source=lambda: RecordingSource(laws))
             found.append(int(read_answer(holder.answer(data), digest(data)).scores[0]))
         worst = max(worst, abs(found[0] - found[1]))
@@ -183,7 +181,7 @@ def test_gaussian_methods_keep_epsilon_and_delta_on_two_attributes(method: type,
     laws: list[object] = []
     records = chain(4000, attributes=2)
     holders = [Holder("h", records, epsilon=epsilon, delta=1e-3, source=lambda: RecordingSource(laws))]
-    method(epsilon=epsilon, delta=1e-3).run(Federation.local(records.domain, holders))
+    method(epsilon=epsilon, delta=1e-3).run(Federation(records.domain, holders))
     numerators = [law.numerator for law in _per_table(laws, method)]
     exact = delta_of(numerators, epsilon)
     rho = sum(2 * numerator / 2**52 for numerator in numerators)
@@ -221,7 +219,7 @@ def test_each_holder_is_charged_the_claim_and_not_more(method: object, delta: fl
     """Composition per holder: a budget of exactly the claim suffices, one a percent smaller does not."""
     records = chain(3000)
     holders = deal(records, 3, epsilon=EPSILON, delta=delta)
-    result = method.run(Federation.local(records.domain, holders, minimum=3))  # type: ignore[attr-defined]
+    result = method.run(Federation(records.domain, holders, minimum=3))  # type: ignore[attr-defined]
     assert result.claim.epsilon == EPSILON
     assert (result.claim.delta, result.claim.unit, result.claim.adjacency) == (delta, "record", "replace")
     for holder in holders:
@@ -229,14 +227,14 @@ def test_each_holder_is_charged_the_claim_and_not_more(method: object, delta: fl
         assert holder.claim().delta == delta
     small = deal(records, 3, epsilon=EPSILON * 0.99, delta=delta)
     with pytest.raises(FederationStopped, match="budget"):
-        method.run(Federation.local(records.domain, small, minimum=3))  # type: ignore[attr-defined]
+        method.run(Federation(records.domain, small, minimum=3))  # type: ignore[attr-defined]
     assert all(holder.ledger.epsilon <= EPSILON * 0.99 * (1 + 1e-9) for holder in small)
 
 
 def test_pure_questions_cost_less_in_a_budget_with_delta() -> None:
     records = chain(3000)
     holder = Holder("h", records, epsilon=10.0, delta=1e-6)
-    MajorityVoting(epsilon=1.0).run(Federation.local(records.domain, [holder]))
+    MajorityVoting(epsilon=1.0).run(Federation(records.domain, [holder]))
     votes, tables = 3 * (0.5 / 3) ** 2 / 8, 3 * (0.5 / 3) ** 2 / 2
     assert holder.ledger.total.rho == pytest.approx(votes + tables)
 
@@ -244,5 +242,5 @@ def test_pure_questions_cost_less_in_a_budget_with_delta() -> None:
 def test_a_test_source_makes_no_claim() -> None:
     records = chain(300)
     holders = deal(records, 2, source=lambda: RecordingSource([]))
-    result = NoisyStatistics(epsilon=1.0).run(Federation.local(records.domain, holders))
+    result = NoisyStatistics(epsilon=1.0).run(Federation(records.domain, holders))
     assert math.isinf(result.claim.epsilon)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.federated.wire import Message, decode, encode
+from panstream.federated.wire import Message
 
 plain = st.recursive(
     st.none()
@@ -34,7 +34,7 @@ messages = st.builds(
 @settings(deadline=None)
 @given(messages)
 def test_a_message_comes_back_as_it_was(message: Message) -> None:
-    found = decode(encode(message))
+    found = Message.decode(message.encode())
     assert (found.kind, found.fields) == (message.kind, message.fields)
     assert list(found.arrays) == list(message.arrays)
     for name, array in message.arrays.items():
@@ -45,13 +45,13 @@ def test_a_message_comes_back_as_it_was(message: Message) -> None:
 @settings(deadline=None)
 @given(messages, st.data())
 def test_any_changed_or_missing_byte_is_noticed(message: Message, data: st.DataObject) -> None:
-    good = encode(message)
+    good = message.encode()
     at = data.draw(st.integers(0, len(good) - 1))
     flipped = bytearray(good)
     flipped[at] ^= data.draw(st.integers(1, 255))
     for bad in (bytes(flipped), good[:at], good + b"\0"):
         with pytest.raises(InvalidBytes):
-            decode(bad)
+            Message.decode(bad)
 
 
 def sealed(header: object, rest: bytes = b"") -> bytes:
@@ -66,7 +66,7 @@ def sealed(header: object, rest: bytes = b"") -> bytes:
 def test_a_right_checksum_does_not_make_garbage_a_message(garbage: bytes) -> None:
     for bad in (garbage, sealed(garbage)):
         with pytest.raises(InvalidBytes):
-            decode(bad)
+            Message.decode(bad)
 
 
 @pytest.mark.parametrize(
@@ -88,21 +88,21 @@ def test_a_right_checksum_does_not_make_garbage_a_message(garbage: bytes) -> Non
 )
 def test_headers_that_encode_would_not_write_are_refused(header: object) -> None:
     with pytest.raises(InvalidBytes):
-        decode(sealed(header))
+        Message.decode(sealed(header))
 
 
 def test_limits_hold_in_both_directions() -> None:
     message = Message(kind="a", arrays={"x": np.zeros(1000, np.int64)})
     with pytest.raises(InvalidParameter, match="at most 500 bytes"):
-        encode(message, limit=500)
+        message.encode(limit=500)
     with pytest.raises(InvalidBytes, match="at most 500 bytes"):
-        decode(encode(message), limit=500)
+        Message.decode(message.encode(), limit=500)
     with pytest.raises(InvalidBytes, match="version 2"):
-        decode(b"PFED\x02\x00" + encode(message)[6:])
+        Message.decode(b"PFED\x02\x00" + message.encode()[6:])
     with pytest.raises(InvalidParameter, match="int64"):
-        encode(Message(kind="a", arrays={"x": np.zeros(2, np.complex128)}))
+        Message(kind="a", arrays={"x": np.zeros(2, np.complex128)}).encode()
 
 
 def test_the_bytes_are_stable_for_ever() -> None:
-    data = encode(Message(kind="vote", fields={"b": 1, "a": [0.5]}, arrays={"x": np.array([1, -2])}))
+    data = Message(kind="vote", fields={"b": 1, "a": [0.5]}, arrays={"x": np.array([1, -2])}).encode()
     assert hashlib.sha256(data).hexdigest() == "30f106ffedd8c04c873247412b65e6a56276e4799f32c76d2401354390908604"

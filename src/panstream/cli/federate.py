@@ -17,10 +17,9 @@ from panstream.cli.outcome import outcome
 from panstream.errors import FederationStopped
 
 if TYPE_CHECKING:
-    from panstream.federated.analyst import Federation
+    from panstream.federated.analyst import FederatedModel, Federation
     from panstream.federated.certificates import Authority, Identity
     from panstream.federated.config import Member, RunConfig
-    from panstream.federated.methods.result import FederatedModel
 
 __all__ = ["federate"]
 

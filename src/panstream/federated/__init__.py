@@ -1,6 +1,7 @@
 """One network from records that several holders keep to themselves.
 
-Holders answer questions within their own budgets; the analyst is not trusted. See docs/tutorial/three-hospitals.md.
+Holders answer questions within their own budgets; the analyst is not trusted. Here belong the questions with their
+answers and costs, holders and their ledgers, the ways between both sides, and the methods that learn from the answers.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ import importlib
 from typing import Any
 
 _NAMES = {
-    "AverageScores": "methods.local_scores",
-    "Budget": "ledger",
-    "DistributedParameters": "methods.parameters",
-    "FederatedModel": "methods.result",
-    "FederatedTree": "methods.tree",
+    "AverageScores": "thesis",
+    "DistributedParameters": "thesis",
+    "FederatedModel": "analyst",
+    "FederatedTree": "gaussian",
     "Federation": "analyst",
-    "GaussianSums": "methods.gaussian_sums",
+    "GaussianSums": "gaussian",
     "Holder": "holder",
     "HolderLedger": "ledger",
-    "IndependentMarginals": "methods.independent",
-    "MajorityVoting": "methods.voting",
-    "NoisyModel": "methods.noisy_model",
-    "NoisyStatistics": "methods.noisy_statistics",
+    "IndependentMarginals": "gaussian",
+    "MajorityVoting": "thesis",
+    "NoisyModel": "thesis",
+    "NoisyStatistics": "thesis",
 }
 
 __all__ = sorted(_NAMES)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +15,72 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidBytes, InvalidParameter
 from panstream.federated.answers import Answer, Declined, Introduction, Tables, read_answer
-from panstream.federated.channels import Channel, LocalChannel
-from panstream.federated.holder import Holder
-from panstream.federated.questions import CountTables, Introduce, Question, Table, digest, write_question
-from panstream.federated.schema import domain_digest
+from panstream.federated.questions import CountTables, Introduce, Noise, Question, Table
+from panstream.federated.wire import digest
+from panstream.networks import baselines
 from panstream.networks.domain import Domain
+from panstream.networks.network import BayesianNetwork
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.composition import per_holder
 from panstream.privacy.tables import table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
 
-__all__ = ["Federation", "Sums"]
+__all__ = ["Channel", "FederatedModel", "Federation", "Sums"]
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
 _FAR = 20.0  # standard deviations: a table further off than this did not come from the law that was asked for
+
+
+class Channel(Protocol):
+    """A way to one holder: anything with a name that takes bytes and returns bytes, a :class:`Holder` itself included.
+
+    ``remote`` channels are asked at the same time, each in a thread.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return how the run speaks of this holder until it has introduced itself."""
+
+    @property
+    def remote(self) -> bool:
+        """Return whether asking takes long without using this process."""
+
+    def answer(self, data: bytes) -> bytes:
+        """Return the bytes of the answer to a question, or raise :class:`panstream.errors.HolderUnreachable`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FederatedModel:
+    """A network, the claim towards every record of every holder, who took part and who was left out."""
+
+    network: BayesianNetwork
+    claim: Claim
+    method: str
+    run: str
+    records: int
+    holders: tuple[str, ...]
+    dropped: dict[str, str]
+    questions: int
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sums:
     """Tables added up over the holders that answered; ``deviations`` are the noise's standard deviations per cell."""
 
+    attributes: tuple[tuple[int, ...], ...]
     tables: tuple[NDArray[np.int64], ...]
     deviations: tuple[float, ...]
     records: int
     holders: int
 
+    def lookup(self) -> baselines.Tables:
+        """Return the tables by attributes in any order; smaller ones are summed from these."""
+        return baselines.tables_from(dict(zip(self.attributes, self.tables, strict=True)))
+
 
 class Federation:
-    """A run over several holders.
+    """A run over several holders: channels to them, or the holders themselves where they are in this process.
 
     ``run`` labels the questions: run the same label again and every holder sends its stored answers, free of charge; the
     default is a new label. A holder that stays unreachable after ``attempts``, refuses, or sends what is not an answer is
@@ -60,7 +101,7 @@ class Federation:
         checks.within(1, len(channels), minimum=minimum)
         checks.at_least(1, attempts=attempts)
         self.domain = domain
-        self.schema = domain_digest(domain)
+        self.schema = domain.digest()
         self.run = _label() if run is None else run
         self.minimum = minimum
         self.dropped: dict[str, str] = {}
@@ -69,11 +110,6 @@ class Federation:
         self._report = report
         self._channels = list(channels)
         self._present: dict[int, Introduction] | None = None
-
-    @classmethod
-    def local(cls, domain: Domain, holders: Iterable[Holder], **options: object) -> Federation:
-        """Return a federation of holders in this process."""
-        return cls(domain, [LocalChannel(holder) for holder in holders], **options)  # type: ignore[arg-type]
 
     @property
     def holders(self) -> list[Introduction]:
@@ -106,15 +142,15 @@ class Federation:
         answers = self._ask(question, kind, check)
         return [(self._present[at], answer) for at, answer in answers.items()]
 
-    def sums(self, noise: str, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> Sums:
+    def sums(self, noise: Noise, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> Sums:
         """Ask for noisy tables and add them up. ``clip`` cuts every holder's negatives first, which biases the sum.
 
         A method that may ask for the same tables twice names the ``part`` of the run: the same question would only bring
         the same answer again.
         """
         run = f"{self.run} {part}" if part else self.run
-        question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))  # type: ignore[arg-type]
-        shapes = [_shape(self.domain, table) for table in tables]
+        question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))
+        shapes = [table.shape(self.domain) for table in tables]
         single = [_deviation(noise, table.budget) for table in tables]
         answers = self.ask(question, Tables, lambda found, who: _plausible(found, who, shapes, single))
         totals = [np.zeros(shape, np.int64) for shape in shapes]
@@ -122,10 +158,47 @@ class Federation:
             for total, table in zip(totals, answer.tables, strict=True):
                 total += np.maximum(table, 0) if clip else table
         return Sums(
+            attributes=tuple(table.attributes for table in tables),
             tables=tuple(totals),
             deviations=tuple(each * math.sqrt(len(answers)) for each in single),
             records=sum(who.records for who, _ in answers),
             holders=len(answers),
+        )
+
+    def all_sums(self, noise: Noise, degree: int, budget: float, *, clip: bool = False) -> Sums:
+        """Ask for the tables of all sets of ``degree + 1`` attributes (of all attributes where there are fewer)."""
+        size = min(degree + 1, len(self.domain))
+        count = math.comb(len(self.domain), size)
+        assert count < 1 << 20, "too many tables"
+        sets = itertools.combinations(range(len(self.domain)), size)
+        return self.sums(noise, [Table(attributes=each, budget=budget / count) for each in sets], clip=clip)
+
+    def finish(
+        self, network: BayesianNetwork, method: str, *, epsilon: float, delta: float = 0.0, **facts: Any
+    ) -> FederatedModel:
+        """Return the result of a run in which every holder spent at most (epsilon, delta)."""
+        present = self.holders
+        own = Claim(
+            epsilon=epsilon,
+            delta=delta,
+            unit="record",
+            adjacency="replace",
+            intrusions=Intrusions(unannounced=0),
+            releases=self.questions,
+            public=("the number of records of every holder",),
+        )
+        open_to_all = own.without_privacy("the noise of a holder came from a test source")
+        claim = replace(per_holder([own if each.secure else open_to_all for each in present]), releases=own.releases)
+        return FederatedModel(
+            network=network,
+            claim=claim,
+            method=method,
+            run=self.run,
+            records=self.records,
+            holders=tuple(each.holder for each in present),
+            dropped=dict(self.dropped),
+            questions=self.questions,
+            facts=facts,
         )
 
     def _introduce(self) -> None:
@@ -158,7 +231,7 @@ class Federation:
     def _gather(
         self, channels: dict[int, Channel], question: Question, kind: type[AnswerT], check: Callable[..., None]
     ) -> dict[int, AnswerT]:
-        data = write_question(question)
+        data = question.write()
         name = digest(data)
         self.questions += 1
 
@@ -188,7 +261,7 @@ class Federation:
         reason = "it did not answer"
         for _ in range(self._attempts):
             try:
-                answer = read_answer(channel.ask(data), name)
+                answer = read_answer(channel.answer(data), name)
             except HolderUnreachable as error:
                 reason = str(error)
                 continue
@@ -216,15 +289,7 @@ class Federation:
             raise FederationStopped(f"{left} holders are left where at least {self.minimum} are needed. {reasons}")
 
 
-def _shape(domain: Domain, table: Table) -> tuple[int, ...]:
-    groups = [table.group(axis) for axis in range(len(table.attributes))]
-    return tuple(
-        domain.sizes[each] if group is None else max(group) + 1
-        for each, group in zip(table.attributes, groups, strict=True)
-    )
-
-
-def _deviation(noise: str, budget: float) -> float:
+def _deviation(noise: Noise, budget: float) -> float:
     if noise == "laplace":
         return math.sqrt(DiscreteLaplace.at_most(table_kappa(budget)).variance)
     return math.sqrt(DiscreteGaussian.at_least(table_sigma(budget)).variance)

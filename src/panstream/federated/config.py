@@ -10,12 +10,8 @@ from typing import Any
 
 from panstream.errors import InvalidParameter
 from panstream.federated.certificates import Identity
-from panstream.federated.methods.gaussian_sums import GaussianSums
-from panstream.federated.methods.independent import IndependentMarginals
-from panstream.federated.methods.noisy_model import NoisyModel
-from panstream.federated.methods.noisy_statistics import NoisyStatistics
-from panstream.federated.methods.tree import FederatedTree
-from panstream.federated.methods.voting import MajorityVoting
+from panstream.federated.gaussian import FederatedTree, GaussianSums, IndependentMarginals
+from panstream.federated.thesis import MajorityVoting, NoisyModel, NoisyStatistics
 
 __all__ = ["METHODS", "HolderConfig", "Member", "RunConfig", "read_holder", "read_run"]
 

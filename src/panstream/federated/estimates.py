@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pair", "equal_groups", "grouped_sums", "posterior_pair", "posterior_shares"]
+__all__ = ["posterior_pair", "posterior_shares"]
 
-SPARSE = 0.25
-FLAT = 1.0
+_SPARSE = 0.25
+_FLAT = 1.0
 Floats = NDArray[np.float64]
 
 
@@ -39,7 +39,7 @@ def _positive_part(t: Floats, shape: float) -> Floats:
     return np.where((t > places[-1]) | (t < places[0]), outer, inner)
 
 
-def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape: float = SPARSE) -> Floats:
+def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape: float = _SPARSE) -> Floats:
     """Return the posterior mean of the shares of one table whose counts add up to ``total``. None is 0.
 
     >>> posterior_shares(np.array([900, 130, -30]), 50.0, 1000).round(2).tolist()
@@ -57,7 +57,7 @@ def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pair:
+class _Pair:
     """A joint distribution of two attributes with given margins; ``evidence`` is its log likelihood gain over none."""
 
     joint: Floats
@@ -68,7 +68,7 @@ class Pair:
 _STRENGTHS = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 28)])
 
 
-def posterior_pair(noisy: NDArray[Any], deviation: float, rows: Floats, columns: Floats, total: float) -> Pair:
+def posterior_pair(noisy: NDArray[Any], deviation: float, rows: Floats, columns: Floats, total: float) -> _Pair:
     """Return the joint distribution with margins ``rows`` and ``columns``, shrunk towards independence.
 
     What differs from independence is taken as Gaussian with a variance that is a multiple of one of two shapes (the square
@@ -87,13 +87,13 @@ def posterior_pair(noisy: NDArray[Any], deviation: float, rows: Floats, columns:
     evidence, keep = best
     independent = np.outer(rows, columns)
     if evidence <= 0.0:
-        return Pair(joint=independent, information=0.0, evidence=0.0)
+        return _Pair(joint=independent, information=0.0, evidence=0.0)
     spread = np.maximum(deviation * np.sqrt(keep), 1e-9 * total)
     means = (expected + keep * residual) / spread
-    joint = np.maximum(np.where(means > 4.0, means, _positive_part(means, FLAT)) * spread, 1e-9 * total)
+    joint = np.maximum(np.where(means > 4.0, means, _positive_part(means, _FLAT)) * spread, 1e-9 * total)
     joint = _with_margins(joint, rows, columns)
     information = float((joint * np.log2(joint / independent)).sum())
-    return Pair(joint=joint, information=max(information, 0.0), evidence=evidence)
+    return _Pair(joint=joint, information=max(information, 0.0), evidence=evidence)
 
 
 def _with_margins(table: Floats, rows: Floats, columns: Floats) -> Floats:
@@ -105,17 +105,3 @@ def _with_margins(table: Floats, rows: Floats, columns: Floats) -> Floats:
             break
     table /= table.sum()
     return table
-
-
-def equal_groups(shares: Floats, groups: int) -> NDArray[np.int64]:
-    """Return at most ``groups`` groups of neighbouring codes with about equal shares, numbered from 0."""
-    if groups >= shares.size:
-        return np.arange(shares.size)
-    middles = np.cumsum(shares) - shares / 2.0
-    labels = np.floor(middles * groups).astype(np.int64).clip(0, groups - 1)
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-
-
-def grouped_sums(shares: Floats, group: NDArray[np.int64]) -> Floats:
-    """Return the share of each group."""
-    return np.bincount(group, shares).astype(np.float64)

@@ -25,7 +25,7 @@ from panstream.networks.domain import Domain
 from panstream.networks.files import save
 from panstream.networks.records import Records
 
-__all__ = ["GridChannel", "client_app", "server_app"]
+__all__ = ["client_app", "server_app"]
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 _RECORD, _FIELD = "panstream", "message"
@@ -77,7 +77,7 @@ def server_app() -> Any:
         given = read_run(Path(str(context.run_config["federation"])))
         nodes = _nodes(grid, len(given.members), given.timeout)
         lock = threading.Lock()
-        channels = [GridChannel(grid, node, lock, timeout=given.timeout) for node in nodes]
+        channels = [_GridChannel(grid, node, lock, timeout=given.timeout) for node in nodes]
         federation = Federation(
             Domain.load(given.domain),
             channels,
@@ -98,7 +98,7 @@ def server_app() -> Any:
     return app
 
 
-class GridChannel:
+class _GridChannel:
     """A way to one Flower node. Grids are not made for several threads, so ``lock`` guards each call."""
 
     remote = True
@@ -107,10 +107,10 @@ class GridChannel:
         self.name = f"node {node}"
         self._grid, self._node, self._lock, self._timeout = grid, node, lock, timeout
 
-    def ask(self, question: bytes) -> bytes:
+    def answer(self, data: bytes) -> bytes:
         """Push a query and wait for the reply; all holders are asked in the same round."""
         flwr = _flower()
-        message = flwr.app.Message(_content(question), dst_node_id=self._node, message_type=flwr.app.MessageType.QUERY)
+        message = flwr.app.Message(_content(data), dst_node_id=self._node, message_type=flwr.app.MessageType.QUERY)
         with self._lock:
             names = list(self._grid.push_messages([message]))
         deadline = time.monotonic() + self._timeout

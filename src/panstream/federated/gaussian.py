@@ -1,41 +1,134 @@
-"""The federated tree: margins first, then the pairs worth asking about, then the edges that were found, once more."""
+"""Methods with Gaussian noise, whose sums are never cut: what is known about the noise goes into the estimates."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.federated.analyst import Federation
-from panstream.federated.estimates import equal_groups, grouped_sums, posterior_pair, posterior_shares
-from panstream.federated.methods.checks import check_gaussian
-from panstream.federated.methods.forest import Edge, forest_network, heaviest_forest
-from panstream.federated.methods.independent import size_shares
-from panstream.federated.methods.result import FederatedModel, finish
+from panstream.federated.analyst import FederatedModel, Federation, Sums
+from panstream.federated.estimates import posterior_pair, posterior_shares
 from panstream.federated.questions import Table
+from panstream.networks.baselines import fit_tables, greedy
 from panstream.networks.domain import Domain
 from panstream.networks.information import entropy
+from panstream.networks.network import BayesianNetwork
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.tables import table_sigma
 
-__all__ = ["FederatedTree"]
+__all__ = ["FederatedTree", "GaussianSums", "IndependentMarginals"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Groups: TypeAlias = list[NDArray[np.int64]]
 
-_INFORMATIVE = (
-    0.2  # share of the smaller entropy that a pair is expected to have in common when it is worth asking about
-)
+_PSEUDOCOUNT = 0.3  # of the noise's standard deviation: what an empty cell looks like
+_INFORMATIVE = 0.2  # share of the smaller entropy that a pair worth asking about is expected to have in common
 _VISIBLE = 3.0  # how many standard deviations such a pair must stand out by
 _CELL = 3.0  # a cell of a pair table should hold this many standard deviations on average
 _HOPELESS = 14.0  # noise of all margins together, in records: beyond this, asking about pairs costs more than it brings
 _EVIDENCE = 1.0  # log likelihood that a pair must gain over independence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndependentMarginals:
+    """Only the N tables of single attributes, at equal shares: Laplace noise at delta = 0, Gaussian noise otherwise.
+
+    ``by_size`` gives larger tables more of the budget, as :class:`FederatedTree` does.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    by_size: bool = False
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once."""
+        domain = federation.domain
+        budget = zcdp_rho(self.epsilon, self.delta) if self.delta else self.epsilon
+        shares = _size_shares(domain.sizes) if self.by_size else [1 / len(domain)] * len(domain)
+        tables = [Table(attributes=(at,), budget=budget * share) for at, share in enumerate(shares)]
+        sums = federation.sums("gaussian" if self.delta else "laplace", tables)
+        network = BayesianNetwork(domain, ((),) * len(domain), tuple(_margins(sums)))
+        return federation.finish(network, "independent marginals", epsilon=self.epsilon, delta=self.delta)
+
+
+def _margins(sums: Sums) -> list[Floats]:
+    return [
+        posterior_shares(table, deviation, sums.records)
+        for table, deviation in zip(sums.tables, sums.deviations, strict=True)
+    ]
+
+
+def _size_shares(sizes: tuple[int, ...]) -> list[float]:
+    """Return shares of rho proportional to size^(2/3): they minimise the sum of size·deviation over the tables."""
+    weights = [size ** (2 / 3) for size in sizes]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianSums:
+    """One question: all tables of ``degree + 1`` attributes with Gaussian noise; everything else is post-processing.
+
+    **Privacy.** (epsilon, delta) towards every record, replace-one. T tables at rho/T each need noise of
+    ``sqrt(T/rho)`` per cell where Laplace noise grows with T itself.
+
+    Sums are left unclipped; what is known about the noise goes into the estimates (:mod:`panstream.federated.estimates`).
+    """
+
+    epsilon: float
+    delta: float = 1e-6
+    degree: int = 1
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        checks.within(1, 8, degree=self.degree)
+        checks.probability(delta=self.delta)
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once."""
+        domain = federation.domain
+        sums = federation.all_sums("gaussian", self.degree, zcdp_rho(self.epsilon, self.delta))
+        if self.degree == 1 and len(domain) > 1:
+            network = _pair_forest(domain, sums)
+        else:
+            tables = sums.lookup()
+            parents = greedy(domain, tables, self.degree, root=self.root)
+            network = fit_tables(domain, parents, tables, pseudocount=_PSEUDOCOUNT * sums.deviations[0])
+        facts = {"tables": len(sums.tables)}
+        return federation.finish(network, "Gaussian sums", epsilon=self.epsilon, delta=self.delta, **facts)
+
+
+def _pair_forest(domain: Domain, sums: Sums) -> BayesianNetwork:
+    deviation = sums.deviations[0]
+    margins = [_margin(at, size, sums) for at, size in enumerate(domain.sizes)]
+    edges = []
+    for (one, two), table in zip(sums.attributes, sums.tables, strict=True):
+        pair = posterior_pair(table, deviation, margins[one], margins[two], sums.records)
+        edges.append(_Edge(one=one, two=two, weight=pair.information, joint=pair.joint))
+    return _forest_network(domain, margins, _heaviest_forest(len(domain), edges))
+
+
+def _margin(at: int, size: int, sums: Sums) -> Floats:
+    """Average one attribute's counts over the pair tables that hold it, by precision."""
+    total, precision = np.zeros(size), 0.0
+    for (one, two), table in zip(sums.attributes, sums.tables, strict=True):
+        if at in (one, two):
+            axis = 1 if at == one else 0
+            weight = 1.0 / table.shape[axis]
+            total += weight * table.sum(axis=axis)
+            precision += weight
+    return posterior_shares(total / precision, sums.deviations[0] / math.sqrt(precision), sums.records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +153,11 @@ class FederatedTree:
     pairs: float | None = None
 
     def __post_init__(self) -> None:
-        check_gaussian(self.epsilon, self.delta)
+        checks.finite(epsilon=self.epsilon)
+        checks.probability(delta=self.delta)
         for name, share in (("margins", self.margins), ("pairs", self.pairs)):
-            if share is not None and not 0 < share < 1:
-                raise InvalidParameter(f"{name} must be in (0, 1), got {name}={share}")
+            if share is not None:
+                checks.probability(**{name: share})
         if (self.margins or 0) + (self.pairs or 0) >= 1:
             raise InvalidParameter("margins and pairs together must leave something for the edges")
 
@@ -81,8 +175,8 @@ class FederatedTree:
             found = _ask_pairs(federation, margins, plan, second * rho)
             federation.report(f"{len(found)} edges found")
             edges = _ask_again(federation, margins, plan, found, second * rho, (1.0 - first - second) * rho)
-        network = forest_network(domain, margins, edges)
-        return finish(federation, network, "federated tree", epsilon=self.epsilon, delta=self.delta, pairs=asked)
+        network = _forest_network(domain, margins, edges)
+        return federation.finish(network, "federated tree", epsilon=self.epsilon, delta=self.delta, pairs=asked)
 
     def _first_share(self, domain: Domain, records: int, holders: int, rho: float) -> float:
         if len(domain) == 1:
@@ -103,20 +197,17 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Found:
-    edge: Edge
+    edge: _Edge
     table: NDArray[np.int64]
     deviation: float
 
 
 def _ask_margins(federation: Federation, rho: float) -> list[Floats]:
-    shares = size_shares(federation.domain.sizes)
+    shares = _size_shares(federation.domain.sizes)
     sums = federation.sums(
         "gaussian", [Table(attributes=(at,), budget=rho * share) for at, share in enumerate(shares)], part="margins"
     )
-    return [
-        posterior_shares(table, deviation, sums.records)
-        for table, deviation in zip(sums.tables, sums.deviations, strict=True)
-    ]
+    return _margins(sums)
 
 
 def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int, rho: float) -> _Plan:
@@ -127,7 +218,7 @@ def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int,
     for size in sizes:
         deviation = table_sigma(rho / size) * math.sqrt(holders)
         groups = _groups(margins, deviation, records)
-        shares = [grouped_sums(margin, group) for margin, group in zip(margins, groups, strict=True)]
+        shares = [_grouped_sums(margin, group) for margin, group in zip(margins, groups, strict=True)]
         entropies = np.array([entropy(each) for each in shares])
         heights = np.array([float((each**2).sum()) for each in shares])
         cells = np.array([each.size for each in shares], np.float64)
@@ -141,7 +232,7 @@ def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int,
 
 def _groups(margins: Sequence[Floats], deviation: float, records: int) -> Groups:
     count = max(2, int(math.sqrt(records / (_CELL * deviation))))
-    return [equal_groups(margin, count) for margin in margins]
+    return [_equal_groups(margin, count) for margin in margins]
 
 
 def _table(pair: tuple[int, int], groups: Groups, budget: float) -> Table:
@@ -159,13 +250,13 @@ def _ask_pairs(federation: Federation, margins: Sequence[Floats], plan: _Plan, r
         edge, evidence = _edge(one, two, table, deviation, margins, plan.groups, sums.records)
         if evidence > _EVIDENCE:
             found[one, two] = _Found(edge=edge, table=table, deviation=deviation)
-    chosen = heaviest_forest(len(margins), [each.edge for each in found.values()])
+    chosen = _heaviest_forest(len(margins), [each.edge for each in found.values()])
     return [found[edge.one, edge.two] for edge in chosen]
 
 
 def _ask_again(
     federation: Federation, margins: Sequence[Floats], plan: _Plan, found: list[_Found], before: float, rho: float
-) -> list[Edge]:
+) -> list[_Edge]:
     if not found:
         return []
     deviation = table_sigma(rho / len(found)) * math.sqrt(len(federation.holders))
@@ -195,8 +286,85 @@ def _edge(
     margins: Sequence[Floats],
     groups: Groups,
     records: int,
-) -> tuple[Edge, float]:
-    rows, columns = grouped_sums(margins[one], groups[one]), grouped_sums(margins[two], groups[two])
+) -> tuple[_Edge, float]:
+    rows, columns = _grouped_sums(margins[one], groups[one]), _grouped_sums(margins[two], groups[two])
     pair = posterior_pair(table, deviation, rows, columns, records)
-    edge = Edge(one=one, two=two, weight=pair.information, joint=pair.joint, groups=(groups[one], groups[two]))
+    edge = _Edge(one=one, two=two, weight=pair.information, joint=pair.joint, groups=(groups[one], groups[two]))
     return edge, pair.evidence
+
+
+def _equal_groups(shares: Floats, groups: int) -> NDArray[np.int64]:
+    """Return at most ``groups`` groups of neighbouring codes with about equal shares, numbered from 0."""
+    if groups >= shares.size:
+        return np.arange(shares.size)
+    middles = np.cumsum(shares) - shares / 2.0
+    labels = np.floor(middles * groups).astype(np.int64).clip(0, groups - 1)
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def _grouped_sums(shares: Floats, group: NDArray[np.int64]) -> Floats:
+    """Return the share of each group."""
+    return np.bincount(group, shares).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Edge:
+    """Two attributes, how much they say about each other (bits), and their joint distribution.
+
+    ``groups`` are the groups of codes that the axes of ``joint`` stand for; ``None`` where they are the codes themselves.
+    """
+
+    one: int
+    two: int
+    weight: float
+    joint: NDArray[np.float64]
+    groups: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def ratios(self) -> NDArray[np.float64]:
+        """Return joint over product of margins for every pair of codes."""
+        ratio = self.joint / np.outer(self.joint.sum(axis=1), self.joint.sum(axis=0))
+        return ratio if self.groups is None else ratio[np.ix_(*self.groups)]
+
+
+def _heaviest_forest(count: int, edges: Iterable[_Edge], least: float = 0.0) -> list[_Edge]:
+    """Return the forest with the largest total weight among edges above ``least`` (Kruskal)."""
+    tree = list(range(count))
+
+    def find(each: int) -> int:
+        while tree[each] != each:
+            each = tree[each]
+        return each
+
+    chosen = []
+    for edge in sorted(edges, key=lambda each: (-each.weight, each.one, each.two)):
+        one, two = find(edge.one), find(edge.two)
+        if edge.weight > least and one != two:
+            tree[one] = two
+            chosen.append(edge)
+    return chosen
+
+
+def _forest_network(domain: Domain, margins: Sequence[NDArray[np.float64]], edges: Sequence[_Edge]) -> BayesianNetwork:
+    """Return the network with these margins in which every edge multiplies in its ratio; each tree is rooted at its first attribute."""
+    parents: list[tuple[int, ...]] = [()] * len(domain)
+    tables: list[NDArray[np.float64]] = [np.asarray(margin) for margin in margins]
+    near: dict[int, list[_Edge]] = {at: [] for at in range(len(domain))}
+    for edge in edges:
+        near[edge.one].append(edge)
+        near[edge.two].append(edge)
+    seen: set[int] = set()
+    for root in range(len(domain)):
+        waiting = [] if root in seen else [root]
+        seen.add(root)
+        while waiting:
+            parent = waiting.pop()
+            for edge in near[parent]:
+                child = edge.two if edge.one == parent else edge.one
+                if child in seen:
+                    continue
+                ratios = edge.ratios() if edge.one == parent else edge.ratios().T
+                table = ratios * margins[child]
+                parents[child], tables[child] = (parent,), table / table.sum(axis=1, keepdims=True)
+                seen.add(child)
+                waiting.append(child)
+    return BayesianNetwork(domain, tuple(parents), tuple(tables))

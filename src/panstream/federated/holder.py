@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, PanstreamError, StoreError
-from panstream.federated.answers import Answer, Declined, Introduction, write_answer
-from panstream.federated.ledger import Budget, HolderLedger
-from panstream.federated.mechanisms import Statistics, check, draw, loss_of
-from panstream.federated.questions import Introduce, digest, read_question
-from panstream.federated.schema import domain_digest
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, PanstreamError
+from panstream.federated.answers import Declined, Introduction
+from panstream.federated.ledger import HolderLedger
+from panstream.federated.questions import Introduce, read_question
+from panstream.federated.statistics import Statistics
+from panstream.federated.wire import digest
 from panstream.networks.records import Records
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.randomness import Source
@@ -34,10 +34,12 @@ class Holder:
     >>> domain = Domain({"sex": ["f", "m"], "smokes": ["no", "yes"]})
     >>> rows = Records.read({"sex": ["f", "m"] * 500, "smokes": ["no", "yes"] * 500}, domain)
     >>> holders = [Holder(name, rows, epsilon=2.0, delta=1e-6) for name in ("north", "south")]
-    >>> network = FederatedTree(epsilon=2.0, delta=1e-6).run(Federation.local(domain, holders)).network
+    >>> network = FederatedTree(epsilon=2.0, delta=1e-6).run(Federation(domain, holders)).network
     >>> len(network.edges)
     1
     """
+
+    remote = False  # a holder in this process is its own channel
 
     def __init__(
         self,
@@ -53,10 +55,8 @@ class Holder:
             raise InvalidParameter("the name of a holder must have 1 to 100 characters")
         self.name = name
         self._statistics = Statistics(records)
-        self._domain = domain_digest(records.domain)
-        self._ledger = HolderLedger(
-            ledger, Budget(epsilon=epsilon, delta=delta), domain=self._domain, records=len(records)
-        )
+        self._domain = records.domain.digest()
+        self._ledger = HolderLedger(ledger, epsilon=epsilon, delta=delta, domain=self._domain, records=len(records))
         self._source = source
         self._lock = threading.Lock()
 
@@ -80,18 +80,16 @@ class Holder:
 
     def claim(self) -> Claim:
         """Return what has been promised so far about one record of this holder."""
-        with self._source() as source:
-            secure = source.is_secure
         claim = Claim(
             epsilon=self._ledger.epsilon,
-            delta=self._ledger.budget.delta,
+            delta=self._ledger.delta,
             unit="record",
             adjacency="replace",
             intrusions=Intrusions(unannounced=0),
             releases=len(self._ledger.rows()),
             public=("the number of this holder's records", "which questions were asked"),
         )
-        return claim if secure else claim.without_privacy("the noise came from a test source")
+        return claim if self._is_secure() else claim.without_privacy("the noise came from a test source")
 
     def answer(self, data: bytes) -> bytes:
         """Return the answer to a question, always: what cannot be answered is refused with a reason."""
@@ -99,42 +97,42 @@ class Holder:
         try:
             question = read_question(data)
         except InvalidBytes as error:
-            return write_answer(Declined(reason="question", text=str(error)), name)
+            return Declined(reason="question", text=str(error)).write(name)
         if isinstance(question, Introduce):
-            return write_answer(self._introduce(), name)
+            return self._introduce().write(name)
         if question.domain != self._domain:
-            return write_answer(Declined(reason="schema", text="the question is about another domain"), name)
+            return Declined(reason="schema", text="the question is about another domain").write(name)
         try:
-            check(question, self._statistics.records.domain)
+            question.check(self._statistics.domain)
         except InvalidParameter as error:
-            return write_answer(Declined(reason="schema", text=str(error)), name)
-        loss = loss_of(question)
+            return Declined(reason="schema", text=str(error)).write(name)
+
+        def draw() -> bytes:
+            with self._source() as source:
+                return question.draw(self._statistics, source).write(name)
+
         with self._lock:
             try:
-                return self._ledger.settle(
-                    name, question.kind, question.run, loss, lambda: write_answer(self._draw(question), name)
-                )
+                return self._ledger.settle(name, question.kind, question.run, question.loss(), draw)
             except BudgetExhausted as error:
-                return write_answer(Declined(reason="budget", text=str(error)), name)
+                return Declined(reason="budget", text=str(error)).write(name)
             except InvalidParameter as error:
-                return write_answer(Declined(reason="question", text=str(error)), name)
-            except (StoreError, PanstreamError):
-                return write_answer(Declined(reason="fault", text="the holder's ledger cannot be written"), name)
-
-    def _draw(self, question: object) -> Answer:
-        with self._source() as source:
-            return draw(question, self._statistics, source)  # type: ignore[arg-type]
+                return Declined(reason="question", text=str(error)).write(name)
+            except PanstreamError:
+                return Declined(reason="fault", text="the holder's ledger cannot be written").write(name)
 
     def _introduce(self) -> Introduction:
-        budget = self._ledger.budget
-        with self._source() as source:
-            secure = source.is_secure
+        limit = self._ledger.limit
         return Introduction(
             holder=self.name,
             records=len(self._statistics.records),
             domain=self._domain,
-            epsilon=budget.epsilon if math.isfinite(budget.epsilon) else None,
-            delta=budget.delta,
+            epsilon=limit if math.isfinite(limit) else None,
+            delta=self._ledger.delta,
             spent=min(self._ledger.epsilon, 1e308),
-            secure=secure,
+            secure=self._is_secure(),
         )
+
+    def _is_secure(self) -> bool:
+        with self._source() as source:
+            return source.is_secure

@@ -156,14 +156,14 @@ class HttpsChannel:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
         _load(self._context, identity)
 
-    def ask(self, question: bytes) -> bytes:
+    def answer(self, data: bytes) -> bytes:
         """Post a question and return the answer's bytes."""
         connection = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
         try:
             connection.connect()
             if _name(connection.sock) != self.name:
                 raise HolderUnreachable("the certificate at its address carries another name")
-            connection.request("POST", PATH, question, {"Content-Type": _KIND})
+            connection.request("POST", PATH, data, {"Content-Type": _KIND})
             response = connection.getresponse()
             body = response.read(LARGEST_MESSAGE + 1)
         except TimeoutError:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from panstream import checks
 from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, StoreError
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.holders import Loss, total_epsilon
 
-__all__ = ["Budget", "HolderLedger", "Spent"]
+__all__ = ["HolderLedger"]
 
 _VERSION = 1
 _SCHEMA = """
@@ -34,39 +33,20 @@ CREATE TABLE IF NOT EXISTS answers (
 _ROUNDING = 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What a holder allows in total. At ``delta = 0`` pure epsilons add up; otherwise rho does, see privacy.holders."""
-
-    epsilon: float
-    delta: float = 0.0
-
-    def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        if not 0 <= self.delta < 1:
-            raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
-
-    def allows(self, loss: Loss) -> bool:
-        """Return whether a total loss stays within the budget."""
-        if self.delta == 0.0:
-            return loss.epsilon <= self.epsilon * (1.0 + _ROUNDING)
-        return loss.rho <= zcdp_rho(self.epsilon, self.delta) * (1.0 + _ROUNDING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """One row of the ledger, without the answer."""
-
-    kind: str
-    run: str
-    loss: Loss
-
-
 class HolderLedger:
-    """The ledger of one holder's table. ``path`` may be ":memory:" for experiments."""
+    """The ledger of one holder's table, with what the holder allows in total.
 
-    def __init__(self, path: str | os.PathLike[str], budget: Budget, *, domain: str, records: int) -> None:
-        self.budget = budget
+    At ``delta = 0`` pure epsilons add up; otherwise rho does, see privacy.holders. ``path`` may be ":memory:" for
+    experiments.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, epsilon: float, delta: float, domain: str, records: int
+    ) -> None:
+        checks.positive(epsilon=epsilon)
+        if not 0 <= delta < 1:
+            raise InvalidParameter(f"delta must be in [0, 1), got delta={delta}")
+        self.limit, self.delta = epsilon, delta
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
         problem: str | None = None
         try:
@@ -93,6 +73,11 @@ class HolderLedger:
         epsilon, rho = self._connection.execute("SELECT TOTAL(epsilon), TOTAL(rho) FROM answers").fetchone()
         return Loss(epsilon=epsilon, rho=rho)
 
+    def _allows(self, loss: Loss) -> bool:
+        if self.delta == 0.0:
+            return loss.epsilon <= self.limit * (1.0 + _ROUNDING)
+        return loss.rho <= zcdp_rho(self.limit, self.delta) * (1.0 + _ROUNDING)
+
     @property
     def total(self) -> Loss:
         """Return everything spent so far."""
@@ -100,13 +85,13 @@ class HolderLedger:
 
     @property
     def epsilon(self) -> float:
-        """Return what was spent as epsilon at the budget's delta."""
-        return total_epsilon(self._total, self.budget.delta)
+        """Return what was spent as epsilon at the ledger's delta."""
+        return total_epsilon(self._total, self.delta)
 
-    def rows(self) -> list[Spent]:
-        """Return what was charged, oldest first."""
+    def rows(self) -> list[tuple[str, str, Loss]]:
+        """Return what was charged, oldest first: the kind of question, its run, and its loss."""
         found = self._connection.execute("SELECT kind, run, epsilon, rho FROM answers ORDER BY number")
-        return [Spent(kind=kind, run=run, loss=Loss(epsilon=eps, rho=rho)) for kind, run, eps, rho in found]
+        return [(kind, run, Loss(epsilon=epsilon, rho=rho)) for kind, run, epsilon, rho in found]
 
     def settle(self, question: str, kind: str, run: str, loss: Loss, draw: Callable[[], bytes]) -> bytes:
         """Return the stored answer, or charge ``loss``, draw an answer and store both in one commit."""
@@ -117,10 +102,10 @@ class HolderLedger:
                 answer = bytes(stored[0])
             else:
                 after = self._sum() + loss
-                if not self.budget.allows(after):
+                if not self._allows(after):
                     raise BudgetExhausted(
-                        f"the question would bring epsilon to {total_epsilon(after, self.budget.delta):.6g} "
-                        f"of {self.budget.epsilon:g} at delta={self.budget.delta:g}"
+                        f"the question would bring epsilon to {total_epsilon(after, self.delta):.6g} "
+                        f"of {self.limit:g} at delta={self.delta:g}"
                     )
                 answer = draw()
                 self._connection.execute(

@@ -1,232 +1,46 @@
-"""What an analyst may ask a holder. A question is a frozen value; its digest is its name in every ledger.
+"""What an analyst may ask a holder, what it costs, and how the holder answers: one class for each kind of question.
 
-``run`` is the analyst's label: the same question under the same label is the same question, whenever it is asked, and gets
-the same answer for free. Another label is another question, with fresh noise and a fresh charge.
+A question is a frozen value; its digest is its name in every ledger. ``run`` is the analyst's label: the same question
+under the same label is the same question, whenever it is asked, and gets the same answer for free. Another label is
+another question, with fresh noise and a fresh charge.
+
+An answer is computed from exact statistics, then noise on whole numbers is added, then nothing else happens to it.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
+import itertools
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.federated.wire import Message, decode, encode
+from panstream.federated.answers import Answer, Choice, Model, Scores, Tables
+from panstream.federated.statistics import Statistics, needed_tables
+from panstream.federated.wire import Content, Message, Readers
+from panstream.networks.baselines import tables_from
+from panstream.networks.domain import Domain
+from panstream.privacy.holders import Loss, choice_loss, pure_loss, zcdp_loss
+from panstream.privacy.rounding import share
+from panstream.privacy.tables import table_kappa, table_sigma
+from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
 
-__all__ = [
-    "CountTables",
-    "Introduce",
-    "LocalModel",
-    "LocalScores",
-    "Question",
-    "Table",
-    "Vote",
-    "digest",
-    "read_question",
-    "write_question",
-]
+__all__ = ["CountTables", "Introduce", "LocalModel", "LocalScores", "Question", "Table", "Vote", "read_question"]
 
 Noise: TypeAlias = Literal["laplace", "gaussian"]
 Groups: TypeAlias = tuple[int, ...] | None
+_LARGEST_CELLS = 1 << 25
+_LARGEST_CANDIDATES = 1 << 20
 _LARGEST_TABLES = 1 << 20
 _LARGEST_DEGREE = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """One table of counts: its attributes, its share of the budget, and optionally coarser categories.
-
-    ``budget`` is epsilon for Laplace noise and rho for Gaussian noise. ``groups[a][code]`` is the group that a code of the
-    a-th attribute falls into; ``None`` keeps the attribute's own categories.
-    """
-
-    attributes: tuple[int, ...]
-    budget: float
-    groups: tuple[Groups, ...] = ()
-
-    def __post_init__(self) -> None:
-        _positive("budget", self.budget)
-        if not self.attributes or len(set(self.attributes)) != len(self.attributes) or min(self.attributes) < 0:
-            raise InvalidParameter("the attributes of a table must be distinct positions, at least one")
-        if self.groups and len(self.groups) != len(self.attributes):
-            raise InvalidParameter("groups must be empty or have one entry per attribute")
-        for group in self.groups:
-            if group is not None and (not group or set(group) != set(range(max(group) + 1))):
-                raise InvalidParameter("groups must be numbered from 0 without gaps")
-
-    def group(self, axis: int) -> Groups:
-        """Return the grouping of one axis."""
-        return self.groups[axis] if self.groups else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Introduce:
-    """Who are you? Name, number of records (public), the domain's digest, the budget and what is left of it. Free."""
-
-    kind: ClassVar[str] = "introduce"
-    run: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountTables:
-    """Noisy tables of counts, unclipped; the cost is the sum of the tables' budgets."""
-
-    kind: ClassVar[str] = "count-tables"
-    run: str
-    domain: str
-    noise: Noise
-    tables: tuple[Table, ...]
-
-    def __post_init__(self) -> None:
-        if self.noise not in ("laplace", "gaussian"):
-            raise InvalidParameter(f"noise must be laplace or gaussian, got noise={self.noise!r}")
-        if not 1 <= len(self.tables) <= _LARGEST_TABLES:
-            raise InvalidParameter(f"tables must be 1..{_LARGEST_TABLES}, got {len(self.tables)}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
-    """Which attribute, with which ``min(degree, placed)`` of the placed ones as parents, would you add next?"""
-
-    kind: ClassVar[str] = "vote"
-    run: str
-    domain: str
-    placed: tuple[int, ...]
-    degree: int
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        _positive("epsilon", self.epsilon)
-        _degree(self.degree)
-        if not self.placed or len(set(self.placed)) != len(self.placed) or min(self.placed) < 0:
-            raise InvalidParameter("placed must hold distinct positions, at least one")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalModel:
-    """A whole network learned by the holder alone: structure by votes with itself, tables with Laplace noise."""
-
-    kind: ClassVar[str] = "local-model"
-    run: str
-    domain: str
-    degree: int
-    root: int
-    structure: float
-    parameters: float
-
-    def __post_init__(self) -> None:
-        _positive("structure", self.structure)
-        _positive("parameters", self.parameters)
-        _degree(self.degree)
-        if self.root < 0:
-            raise InvalidParameter(f"root must be a position, got root={self.root}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalScores:
-    """The local mutual information of each family ``(*parents, child)``, with Laplace noise."""
-
-    kind: ClassVar[str] = "local-scores"
-    run: str
-    domain: str
-    families: tuple[tuple[int, ...], ...]
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        _positive("epsilon", self.epsilon)
-        if not 1 <= len(self.families) <= _LARGEST_TABLES:
-            raise InvalidParameter(f"families must be 1..{_LARGEST_TABLES}, got {len(self.families)}")
-        for family in self.families:
-            if not 2 <= len(set(family)) == len(family) <= _LARGEST_DEGREE + 1 or min(family) < 0:
-                raise InvalidParameter("a family must have distinct positions, a child and at least one parent")
-
-
-Question: TypeAlias = Introduce | CountTables | Vote | LocalModel | LocalScores
-
-
-def write_question(question: Question) -> bytes:
-    """Return the question's bytes: the same for the same question, everywhere."""
-    return encode(Message(kind=question.kind, fields=_fields(question)))
-
-
-@functools.lru_cache(maxsize=4)  # many holders in one process read the same question
-def read_question(data: bytes) -> Question:
-    """Read a question; raise InvalidBytes for anything that is not exactly one."""
-    message = decode(data)
-    if message.arrays:
-        raise InvalidBytes("a question has no arrays")
-    try:
-        return _READERS[message.kind](dict(message.fields))
-    except KeyError:
-        raise InvalidBytes("the message is not a question that this release knows") from None
-    except (InvalidParameter, TypeError, ValueError) as error:
-        text = str(error) if isinstance(error, InvalidParameter) else "a field is missing, unknown or of a wrong type"
-        raise InvalidBytes(f"the question is malformed: {text}") from None
-
-
-def digest(data: bytes) -> str:
-    """Return the name of a question: the SHA-256 of its bytes."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def _fields(question: Question) -> dict[str, Any]:
-    names = [each for each in type(question).__slots__ if each != "kind"]
-    fields = {name: getattr(question, name) for name in names}
-    if isinstance(question, CountTables):
-        fields["tables"] = [[list(t.attributes), t.budget, [_list(g) for g in t.groups]] for t in question.tables]
-    return fields
-
-
-def _list(group: Groups) -> list[int] | None:
-    return None if group is None else list(group)
-
-
-def _introduce(fields: dict[str, Any]) -> Question:
-    return Introduce(run=_text(fields.pop("run")), **fields)
-
-
-def _count_tables(fields: dict[str, Any]) -> Question:
-    tables = tuple(
-        Table(
-            attributes=_positions(attributes),
-            budget=_number(budget),
-            groups=tuple(None if group is None else _positions(group) for group in groups),
-        )
-        for attributes, budget, groups in fields.pop("tables")
-    )
-    return CountTables(**_common(fields), noise=fields.pop("noise"), tables=tables, **fields)
-
-
-def _vote(fields: dict[str, Any]) -> Question:
-    placed, degree, epsilon = fields.pop("placed"), fields.pop("degree"), fields.pop("epsilon")
-    return Vote(**_common(fields), placed=_positions(placed), degree=_whole(degree), epsilon=_number(epsilon), **fields)
-
-
-def _local_model(fields: dict[str, Any]) -> Question:
-    structure, parameters = _number(fields.pop("structure")), _number(fields.pop("parameters"))
-    degree, root = _whole(fields.pop("degree")), _whole(fields.pop("root"))
-    return LocalModel(**_common(fields), degree=degree, root=root, structure=structure, parameters=parameters, **fields)
-
-
-def _local_scores(fields: dict[str, Any]) -> Question:
-    families = tuple(_positions(family) for family in fields.pop("families"))
-    return LocalScores(**_common(fields), families=families, epsilon=_number(fields.pop("epsilon")), **fields)
-
-
-_READERS = {
-    "introduce": _introduce,
-    "count-tables": _count_tables,
-    "vote": _vote,
-    "local-model": _local_model,
-    "local-scores": _local_scores,
-}
-
-
-def _common(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: _text(fields.pop(name)) for name in ("run", "domain")}
 
 
 def _text(value: Any) -> str:
@@ -253,10 +67,319 @@ def _positions(values: Any) -> tuple[int, ...]:
     return tuple(_whole(each) for each in values)
 
 
-def _positive(name: str, value: float) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise InvalidParameter(f"{name} must be positive and finite, got {name}={value}")
+def _check_cells(what: str, cells: int) -> None:
+    if cells > _LARGEST_CELLS:
+        raise InvalidParameter(f"the {what} have {cells} cells, above the limit of {_LARGEST_CELLS}")
 
 
-def _degree(degree: int) -> None:
-    checks.within(1, _LARGEST_DEGREE, degree=degree)
+def _check_degree(domain: Domain, degree: int, placed: int) -> None:
+    """Refuse what would keep a holder busy for ever."""
+    if math.prod(sorted(domain.sizes)[-(degree + 1) :]) > _LARGEST_CELLS:
+        raise InvalidParameter(f"a table of degree {degree} may be above the limit of {_LARGEST_CELLS} cells")
+    candidates = math.comb(placed, degree) * len(domain)
+    if candidates > _LARGEST_CANDIDATES:
+        raise InvalidParameter(
+            f"degree {degree} gives up to {candidates} families, above the limit of {_LARGEST_CANDIDATES}"
+        )
+
+
+def _add_noise(counts: NDArray[np.int64], noise: Noise, budget: float | Fraction, source: Source) -> None:
+    if noise == "laplace":
+        source.add_discrete_laplace(counts, DiscreteLaplace.at_most(table_kappa(budget)))
+    else:
+        source.add_discrete_gaussian(counts, DiscreteGaussian.at_least(table_sigma(float(budget))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table of counts: its attributes, its share of the budget, and optionally coarser categories.
+
+    ``budget`` is epsilon for Laplace noise and rho for Gaussian noise. ``groups[a][code]`` is the group that a code of
+    the a-th attribute falls into; ``None`` keeps the attribute's own categories.
+    """
+
+    attributes: tuple[int, ...]
+    budget: float
+    groups: tuple[Groups, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.finite(budget=self.budget)
+        if not self.attributes or len(set(self.attributes)) != len(self.attributes) or min(self.attributes) < 0:
+            raise InvalidParameter("the attributes of a table must be distinct positions, at least one")
+        if self.groups and len(self.groups) != len(self.attributes):
+            raise InvalidParameter("groups must be empty or have one entry per attribute")
+        for group in self.groups:
+            if group is not None and (not group or set(group) != set(range(max(group) + 1))):
+                raise InvalidParameter("groups must be numbered from 0 without gaps")
+
+    @classmethod
+    def read(cls, given: Any) -> Table:
+        """Read [attributes, budget, groups]."""
+        attributes, budget, groups = given
+        joined = tuple(None if group is None else _positions(group) for group in groups)
+        return cls(attributes=_positions(attributes), budget=_number(budget), groups=joined)
+
+    def group(self, axis: int) -> Groups:
+        """Return the grouping of one axis."""
+        return self.groups[axis] if self.groups else None
+
+    def shape(self, domain: Domain) -> tuple[int, ...]:
+        """Return the shape of the table once its codes are joined into groups."""
+        groups = [self.group(axis) for axis in range(len(self.attributes))]
+        return tuple(
+            domain.sizes[each] if group is None else max(group) + 1
+            for each, group in zip(self.attributes, groups, strict=True)
+        )
+
+    def counts(self, statistics: Statistics) -> NDArray[np.int64]:
+        """Return the exact counts, with codes joined into groups."""
+        counts = statistics.exact(self.attributes)
+        for axis in range(counts.ndim):
+            group = self.group(axis)
+            if group is not None:
+                moved = np.moveaxis(counts, axis, 0)
+                summed = np.zeros((max(group) + 1, *moved.shape[1:]), np.int64)
+                np.add.at(summed, np.array(group), moved)
+                counts = np.moveaxis(summed, 0, axis)
+        return counts
+
+
+class _Question(Content):
+    __slots__ = ()
+
+    def write(self) -> bytes:
+        """Return the question's bytes: the same for the same question, everywhere."""
+        return Message(kind=self.kind, fields=self.fields()).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduce(_Question):
+    """Who are you? Name, number of records (public), the domain's digest, the budget and what is left of it. Free."""
+
+    kind = "introduce"
+    readers: ClassVar[Readers] = {"run": _text}
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Charged(_Question, ABC):
+    """A question about records, which costs something."""
+
+    run: str
+    domain: str
+
+    @abstractmethod
+    def check(self, domain: Domain) -> None:
+        """Raise InvalidParameter where the question does not fit the domain."""
+
+    @abstractmethod
+    def loss(self) -> Loss:
+        """Return what answering costs; it depends on the question alone."""
+
+    @abstractmethod
+    def draw(self, statistics: Statistics, source: Source) -> Answer:
+        """Return a private answer, once :meth:`check` let the question pass."""
+
+
+_COMMON = {"run": _text, "domain": _text}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountTables(_Charged):
+    """Noisy tables of counts, unclipped; the cost is the sum of the tables' budgets."""
+
+    kind = "count-tables"
+    readers: ClassVar[Readers] = {
+        **_COMMON,
+        "noise": lambda value: value,
+        "tables": lambda tables: tuple(map(Table.read, tables)),
+    }
+
+    noise: Noise
+    tables: tuple[Table, ...]
+
+    def __post_init__(self) -> None:
+        if self.noise not in ("laplace", "gaussian"):
+            raise InvalidParameter(f"noise must be laplace or gaussian, got noise={self.noise!r}")
+        if not 1 <= len(self.tables) <= _LARGEST_TABLES:
+            raise InvalidParameter(f"tables must be 1..{_LARGEST_TABLES}, got {len(self.tables)}")
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields as they travel: a table is a list."""
+        tables = [[each.attributes, each.budget, each.groups] for each in self.tables]
+        return {"run": self.run, "domain": self.domain, "noise": self.noise, "tables": tables}
+
+    def check(self, domain: Domain) -> None:
+        """Refuse attributes outside the domain, groups that do not cover one, and too many cells."""
+        _check_cells("tables", sum(math.prod(domain.shape(table.attributes)) for table in self.tables))
+        for table in self.tables:
+            for axis, attribute in enumerate(table.attributes):
+                group, size = table.group(axis), domain.sizes[attribute]
+                if group is not None and len(group) != size:
+                    raise InvalidParameter(f"groups of attribute {attribute} must cover its {size} codes")
+
+    def loss(self) -> Loss:
+        """Return the sum of the tables' budgets, in the noise's currency."""
+        budgets = [table.budget for table in self.tables]
+        return pure_loss(budgets) if self.noise == "laplace" else zcdp_loss(budgets)
+
+    def draw(self, statistics: Statistics, source: Source) -> Tables:
+        """Add noise to every cell."""
+        exact = [table.counts(statistics) for table in self.tables]
+        noisy = np.concatenate([counts.reshape(-1) for counts in exact])
+        ends = np.cumsum([counts.size for counts in exact]).tolist()
+        budgets = [table.budget for table in self.tables]
+        start = 0
+        for budget, run in itertools.groupby(zip(budgets, ends, strict=True), key=lambda each: each[0]):
+            *_, (_, end) = run
+            _add_noise(noisy[start:end], self.noise, budget, source)  # one call for tables of equal shares
+            start = end
+        pieces = np.split(noisy, ends[:-1])
+        return Tables(tables=tuple(piece.reshape(counts.shape) for piece, counts in zip(pieces, exact, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote(_Charged):
+    """Which attribute, with which ``min(degree, placed)`` of the placed ones as parents, would you add next?"""
+
+    kind = "vote"
+    readers: ClassVar[Readers] = {**_COMMON, "placed": _positions, "degree": _whole, "epsilon": _number}
+
+    placed: tuple[int, ...]
+    degree: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        checks.within(1, _LARGEST_DEGREE, degree=self.degree)
+        if not self.placed or len(set(self.placed)) != len(self.placed) or min(self.placed) < 0:
+            raise InvalidParameter("placed must hold distinct positions, at least one")
+
+    def check(self, domain: Domain) -> None:
+        """Refuse positions outside the domain, and too many candidates."""
+        if max(self.placed) >= len(domain) or len(self.placed) >= len(domain):
+            raise InvalidParameter(f"placed must leave an attribute out of 0..{len(domain) - 1}")
+        _check_degree(domain, min(self.degree, len(self.placed)), len(self.placed))
+
+    def loss(self) -> Loss:
+        """Return the loss of one choice."""
+        return choice_loss(self.epsilon)
+
+    def draw(self, statistics: Statistics, source: Source) -> Choice:
+        """Choose one family."""
+        child, parents = statistics.vote(self.placed, self.degree, self.epsilon, source)
+        return Choice(child=child, parents=parents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModel(_Charged):
+    """A whole network learned by the holder alone: structure by votes with itself, tables with Laplace noise."""
+
+    kind = "local-model"
+    readers: ClassVar[Readers] = {
+        **_COMMON,
+        "degree": _whole,
+        "root": _whole,
+        "structure": _number,
+        "parameters": _number,
+    }
+
+    degree: int
+    root: int
+    structure: float
+    parameters: float
+
+    def __post_init__(self) -> None:
+        checks.finite(structure=self.structure, parameters=self.parameters)
+        checks.within(1, _LARGEST_DEGREE, degree=self.degree)
+        if self.root < 0:
+            raise InvalidParameter(f"root must be a position, got root={self.root}")
+
+    def check(self, domain: Domain) -> None:
+        """Refuse a root outside the domain, and too many candidates."""
+        if self.root >= len(domain):
+            raise InvalidParameter(f"root must be in 0..{len(domain) - 1}, got root={self.root}")
+        _check_degree(domain, min(self.degree, len(domain) - 1), len(domain) - 1)
+
+    def loss(self) -> Loss:
+        """Return the loss of both parts."""
+        return pure_loss([self.structure, self.parameters])
+
+    def draw(self, statistics: Statistics, source: Source) -> Model:
+        """Learn alone (002, Algorithms 3.2 and 3.3): N-1 choices, then a table for each family not inside another."""
+        count = len(statistics.domain)
+        placed = [self.root]
+        parents: list[tuple[int, ...]] = [()] * count
+        structure = share(self.structure, max(count - 1, 1))
+        while len(placed) < count:
+            child, parents[child] = statistics.vote(placed, self.degree, structure, source)
+            placed.append(child)
+        known = {axes: statistics.exact(axes).copy() for axes in needed_tables(placed, parents, self.degree)}
+        for table in known.values():
+            _add_noise(table.reshape(-1), "laplace", share(self.parameters, len(known)), source)
+        tables = tables_from(known)
+        return Model(parents=tuple(parents), tables=tuple(tables((*parents[at], at)) for at in range(count)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalScores(_Charged):
+    """The local mutual information of each family ``(*parents, child)``, with Laplace noise."""
+
+    kind = "local-scores"
+    readers: ClassVar[Readers] = {
+        **_COMMON,
+        "families": lambda families: tuple(map(_positions, families)),
+        "epsilon": _number,
+    }
+
+    families: tuple[tuple[int, ...], ...]
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        if not 1 <= len(self.families) <= _LARGEST_TABLES:
+            raise InvalidParameter(f"families must be 1..{_LARGEST_TABLES}, got {len(self.families)}")
+        for family in self.families:
+            if not 2 <= len(set(family)) == len(family) <= _LARGEST_DEGREE + 1 or min(family) < 0:
+                raise InvalidParameter("a family must have distinct positions, a child and at least one parent")
+
+    def check(self, domain: Domain) -> None:
+        """Refuse families outside the domain, and too many cells."""
+        _check_cells("families", sum(math.prod(domain.shape(family)) for family in self.families))
+
+    def loss(self) -> Loss:
+        """Return the loss of all scores."""
+        return pure_loss([share(self.epsilon, len(self.families))] * len(self.families))
+
+    def draw(self, statistics: Statistics, source: Source) -> Scores:
+        """Add noise to every score, for families of two values less."""
+        each = share(self.epsilon, len(self.families))
+        scores = np.array([statistics.score(family) for family in self.families], np.int64)
+        binary = np.array([statistics.is_binary(family) for family in self.families])
+        for kind in (True, False):
+            chosen = scores[binary == kind]
+            source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(each / statistics.sensitivity(kind)))
+            scores[binary == kind] = chosen
+        return Scores(scores=scores)
+
+
+Question: TypeAlias = Introduce | CountTables | Vote | LocalModel | LocalScores
+_KINDS: Mapping[str, type[Question]] = {
+    each.kind: each for each in (Introduce, CountTables, Vote, LocalModel, LocalScores)
+}
+
+
+@functools.lru_cache(maxsize=4)  # many holders in one process read the same question
+def read_question(data: bytes) -> Question:
+    """Read a question; raise InvalidBytes for anything that is not exactly one."""
+    message = Message.decode(data)
+    if message.arrays:
+        raise InvalidBytes("a question has no arrays")
+    if message.kind not in _KINDS:
+        raise InvalidBytes("the message is not a question that this release knows")
+    try:
+        return _KINDS[message.kind].read(message.fields)
+    except (InvalidParameter, TypeError, ValueError) as error:
+        text = str(error) if isinstance(error, InvalidParameter) else "a field is missing, unknown or of a wrong type"
+        raise InvalidBytes(f"the question is malformed: {text}") from None

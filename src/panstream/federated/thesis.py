@@ -1,23 +1,42 @@
-"""Sharing the noisy sufficient statistics (002, Algorithm 3.5)."""
+"""The methods of the thesis (002, section 3.5): pure epsilon, Laplace noise, structures of a given degree."""
 
 from __future__ import annotations
 
 import itertools
-import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
-from panstream.federated.analyst import Federation
-from panstream.federated.methods.checks import check_common
-from panstream.federated.methods.result import FederatedModel, finish
-from panstream.federated.questions import Table
-from panstream.networks.baselines import fit_tables, greedy, tables_from
+import numpy as np
 
-__all__ = ["NoisyStatistics", "all_tables"]
+from panstream import checks
+from panstream.errors import InvalidParameter
+from panstream.federated.analyst import FederatedModel, Federation
+from panstream.federated.answers import Choice, Introduction, Model, Scores
+from panstream.federated.questions import LocalModel, LocalScores, Table, Vote
+from panstream.federated.statistics import families, needed_tables
+from panstream.networks.baselines import Parents, fit_tables, greedy, tables_of
+from panstream.networks.domain import Domain
+from panstream.networks.network import BayesianNetwork, topological_order
+from panstream.networks.records import Records
+from panstream.networks.sampling import sample
+from panstream.randomness import Source
+
+__all__ = [
+    "AverageScores",
+    "DistributedParameters",
+    "MajorityVoting",
+    "NoisyModel",
+    "NoisyStatistics",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyStatistics:
     """Every holder sends all tables of ``degree + 1`` attributes with Laplace noise; the analyst learns from the sums.
+
+    Sharing the noisy sufficient statistics (002, Algorithm 3.5).
 
     **Privacy.** Pure epsilon towards every record, replace-one: C(N, k+1) tables at equal shares (Theorem 3.4).
 
@@ -31,23 +50,221 @@ class NoisyStatistics:
     clip_at_holder: bool = False
 
     def __post_init__(self) -> None:
-        check_common(self.epsilon, self.degree)
+        checks.finite(epsilon=self.epsilon)
+        checks.within(1, 8, degree=self.degree)
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once, then learn structure and parameters without asking again."""
-        sets = all_tables(len(federation.domain), self.degree)
-        share = self.epsilon / len(sets)
-        sums = federation.sums(
-            "laplace", [Table(attributes=each, budget=share) for each in sets], clip=self.clip_at_holder
-        )
-        tables = tables_from(dict(zip(sets, sums.tables, strict=True)))
+        sums = federation.all_sums("laplace", self.degree, self.epsilon, clip=self.clip_at_holder)
+        tables = sums.lookup()
         parents = greedy(federation.domain, tables, self.degree, root=self.root)
         network = fit_tables(federation.domain, parents, tables)
-        return finish(federation, network, "noisy statistics", epsilon=self.epsilon, tables=len(sets))
+        return federation.finish(network, "noisy statistics", epsilon=self.epsilon, tables=len(sums.tables))
 
 
-def all_tables(attributes: int, degree: int) -> list[tuple[int, ...]]:
-    """Return all sets of ``degree + 1`` attributes (of all attributes where there are fewer)."""
-    size = min(degree + 1, attributes)
-    assert math.comb(attributes, size) < 1 << 20, "too many tables"
-    return list(itertools.combinations(range(attributes), size))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedParameters:
+    """Learn the tables of a given structure: one question for all families, Laplace noise, negatives cut after summing.
+
+    Distributed parameter learning (002, Algorithm 3.4).
+
+    **Privacy.** Pure epsilon towards every record, replace-one. Families that lie within another one are summed from
+    it, so fewer than N tables share the budget (N - k of them for a structure of the greedy kind).
+    """
+
+    epsilon: float
+    parents: Parents
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        topological_order(self.parents)
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once."""
+        largest: list[tuple[int, ...]] = []  # the families that lie within no other
+        every = [(*family, child) for child, family in enumerate(self.parents)]
+        for family in sorted(every, key=len, reverse=True):
+            if not any(set(family) <= set(other) for other in largest):
+                largest.append(family)
+        network = _learn_parameters(federation, self.parents, self.epsilon, largest)
+        return federation.finish(network, "distributed parameters", epsilon=self.epsilon)
+
+
+def _learn_parameters(
+    federation: Federation, parents: Parents, epsilon: float, asked: Sequence[tuple[int, ...]]
+) -> BayesianNetwork:
+    tables = [Table(attributes=tuple(sorted(each)), budget=epsilon / len(asked)) for each in asked]
+    return fit_tables(federation.domain, parents, federation.sums("laplace", tables).lookup())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Split:
+    """Methods that spend ``split`` of the budget on the structure, and the rest on its tables."""
+
+    epsilon: float
+    degree: int = 1
+    root: int = 0
+    split: float = 0.5
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        checks.within(1, 8, degree=self.degree)
+        checks.probability(split=self.split)
+
+    def _learn(self, federation: Federation, placed: Sequence[int], parents: Parents) -> BayesianNetwork:
+        """Learn the tables of a greedy structure whose attributes were placed in this order: N - k tables suffice."""
+        asked = needed_tables(placed, parents, self.degree)
+        return _learn_parameters(federation, parents, (1 - self.split) * self.epsilon, asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MajorityVoting(_Split):
+    """The structure grows by votes: every holder names one (child, parents) by the exponential mechanism, most votes win.
+
+    Noisy majority voting (002, Algorithm 3.6).
+
+    **Privacy.** Pure epsilon towards every record, replace-one: N - 1 votes share ``split·epsilon``, the tables the
+    rest. Every holder scales its choices by the sensitivity at *its own* number of records; with the pooled number, as
+    the thesis can be read, ten holders would lose 7.7 times what is claimed.
+
+    Ties go to the vote of the holder named first.
+    """
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask N - 1 times for a vote and once for tables."""
+        count = len(federation.domain)
+        placed, agreed = [self.root], 0
+        parents: list[tuple[int, ...]] = [()] * count
+        share = self.split * self.epsilon / max(count - 1, 1)
+        while len(placed) < count:
+            allowed = set(families(placed, self.degree, count))
+            question = Vote(
+                run=federation.run, domain=federation.schema, placed=tuple(placed), degree=self.degree, epsilon=share
+            )
+
+            def known(found: Choice, _: object, allowed: set[tuple[int, tuple[int, ...]]] = allowed) -> None:
+                if (found.child, found.parents) not in allowed:
+                    raise InvalidParameter("it voted for a family that was not up for election")
+
+            votes = Counter((vote.child, vote.parents) for _, vote in federation.ask(question, Choice, known))
+            (winner, most), *_ = votes.most_common(1)
+            agreed += most > 1
+            child, parents[child] = winner
+            placed.append(child)
+            federation.report(f"placed {len(placed)} of {count} attributes")
+        network = self._learn(federation, placed, tuple(parents))
+        return federation.finish(network, "majority voting", epsilon=self.epsilon, rounds_with_agreement=agreed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyModel(_Split):
+    """Every holder learns a network alone and sends it; the analyst samples from all of them and learns from the samples.
+
+    Sharing the noisy model (002, Algorithm 3.7).
+
+    **Privacy.** Pure epsilon towards every record, replace-one; sampling and learning from samples cost nothing.
+    """
+
+    source: Callable[[], Source] = field(default=Source, compare=False)
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once."""
+        domain = federation.domain
+        question = LocalModel(
+            run=federation.run,
+            domain=federation.schema,
+            degree=self.degree,
+            root=self.root,
+            structure=self.split * self.epsilon,
+            parameters=(1 - self.split) * self.epsilon,
+        )
+        pieces = []
+        for who, model in federation.ask(question, Model, lambda found, _: _check_model(found, domain)):
+            with self.source() as source:
+                pieces.append(sample(_network(model, domain), who.records, source).codes)
+        tables = tables_of(Records(domain, np.concatenate(pieces, axis=1)))
+        network = fit_tables(domain, greedy(domain, tables, self.degree, root=self.root), tables)
+        return federation.finish(network, "noisy model", epsilon=self.epsilon)
+
+
+def _network(model: Model, domain: Domain) -> BayesianNetwork:
+    return fit_tables(domain, model.parents, lambda family: model.tables[family[-1]])
+
+
+def _check_model(model: Model, domain: Domain) -> None:
+    families = [(*family, child) for child, family in enumerate(model.parents)]
+    inside = all(0 <= each < len(domain) for family in families for each in family)
+    if len(model.parents) != len(domain) or not inside:
+        raise InvalidParameter("its model is not over the domain that was agreed on")
+    shapes = [tuple(domain.sizes[each] for each in family) for family in families]
+    if [table.shape for table in model.tables] != shapes:
+        raise InvalidParameter("the tables of its model have wrong shapes")
+    _network(model, domain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageScores(_Split):
+    """Holders send noisy local mutual informations; their mean (by records) or median is the score.
+
+    The naive baseline that the thesis names and advises against.
+
+    **Privacy.** Pure epsilon towards every record, replace-one. Mutual information is not linear, so the average of the
+    local values is not the value of the pooled table: a baseline, not a recommendation.
+    """
+
+    average: Literal["mean", "median"] = "mean"
+
+    def __post_init__(self) -> None:
+        _Split.__post_init__(self)
+        if self.average not in ("mean", "median"):
+            raise InvalidParameter(f"average must be mean or median, got average={self.average!r}")
+
+    def run(self, federation: Federation) -> FederatedModel:
+        """Ask once for scores and once for tables."""
+        asked = _all_families(len(federation.domain), self.degree)
+        question = LocalScores(
+            run=federation.run, domain=federation.schema, families=tuple(asked), epsilon=self.split * self.epsilon
+        )
+
+        def shaped(found: Scores, _: Introduction) -> None:
+            if found.scores.shape != (len(asked),):
+                raise InvalidParameter("it sent another number of scores than was asked for")
+
+        answers = federation.ask(question, Scores, shaped)
+        scores = np.array([found.scores for _, found in answers], np.float64)
+        weights = np.array([who.records for who, _ in answers], np.float64)
+        pooled = np.average(scores, axis=0, weights=weights) if self.average == "mean" else np.median(scores, axis=0)
+        known = dict(zip(asked, pooled.tolist(), strict=True))
+        parents = greedy(
+            federation.domain,
+            lambda _: np.empty(0),  # the structure is learned from scores alone
+            self.degree,
+            root=self.root,
+            score=lambda child, family: known[_key(family, child)],
+        )
+        network = self._learn(federation, _placing_order(parents, self.root), parents)
+        return federation.finish(network, f"{self.average} of local scores", epsilon=self.epsilon)
+
+
+def _all_families(count: int, degree: int) -> list[tuple[int, ...]]:
+    found: dict[tuple[int, ...], None] = {}
+    for size in range(1, min(degree, count - 1) + 1):
+        for members in itertools.combinations(range(count), size + 1):
+            for child in members:
+                found[_key(tuple(each for each in members if each != child), child)] = None
+    return list(found)
+
+
+def _key(parents: tuple[int, ...], child: int) -> tuple[int, ...]:
+    return tuple(sorted((*parents, child))) if len(parents) == 1 else (*sorted(parents), child)
+
+
+def _placing_order(parents: Parents, root: int) -> list[int]:
+    """Return an order in which a greedy run may have placed the attributes: fewer parents first, parents before children."""
+    placed, waiting = [root], [each for each in range(len(parents)) if each != root]
+    while waiting:
+        ready = [each for each in waiting if set(parents[each]) <= set(placed)]
+        chosen = min(ready, key=lambda each: (len(parents[each]), each))
+        placed.append(chosen)
+        waiting.remove(chosen)
+    return placed

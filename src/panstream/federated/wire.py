@@ -18,16 +18,16 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes, InvalidParameter
 
-__all__ = ["LARGEST_MESSAGE", "Message", "decode", "encode"]
+__all__ = ["LARGEST_MESSAGE", "Content", "Message", "Readers", "digest"]
 
 LARGEST_MESSAGE = 1 << 28
 LARGEST_HEADER = 1 << 24
@@ -41,68 +41,93 @@ _DEEPEST = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What travels: a kind, plain JSON fields and named arrays."""
+    """What travels: a kind, plain JSON fields and named arrays.
+
+    >>> data = Message(kind="hello", fields={"run": "a"}, arrays={"x": np.arange(3)}).encode()
+    >>> Message.decode(data).arrays["x"].tolist()
+    [0, 1, 2]
+    """
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
+    def encode(self, limit: int = LARGEST_MESSAGE) -> bytes:
+        """Return the bytes of the message."""
+        layout, pieces = [], []
+        for name, array in self.arrays.items():
+            kind = array.dtype.newbyteorder("<").str
+            if kind not in _TYPES:
+                raise InvalidParameter(f"array {name!r} must be of int64, float64 or uint16, got {array.dtype}")
+            layout.append([name, kind, list(array.shape)])
+            pieces.append(np.ascontiguousarray(array, _TYPES[kind]).tobytes())
+        content = {"kind": self.kind, "fields": dict(self.fields), "arrays": layout}
+        header = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        body = b"".join([_START.pack(_MAGIC, _VERSION, len(header)), header, *pieces])
+        if len(body) + _DIGEST > limit or len(header) > LARGEST_HEADER:
+            raise InvalidParameter(f"a message must have at most {limit} bytes")
+        return body + hashlib.sha256(body).digest()
 
-def encode(message: Message, limit: int = LARGEST_MESSAGE) -> bytes:
-    """Return the bytes of a message.
+    @classmethod
+    def decode(cls, data: bytes, limit: int = LARGEST_MESSAGE) -> Message:
+        """Read a message; raise InvalidBytes for anything that :meth:`encode` would not have written."""
+        if len(data) > limit:
+            raise InvalidBytes(f"a message must have at most {limit} bytes")
+        if len(data) < _START.size + _DIGEST:
+            raise InvalidBytes("the message is cut short")
+        magic, version, length = _START.unpack_from(data)
+        if magic != _MAGIC:
+            raise InvalidBytes("this is not a message of panstream")
+        if version != _VERSION:
+            raise InvalidBytes(f"message version {version} is not known; this release reads {_VERSION}")
+        body = memoryview(data)[:-_DIGEST]
+        if hashlib.sha256(body).digest() != data[-_DIGEST:]:
+            raise InvalidBytes("the message is damaged: its checksum does not fit")
+        end = _START.size + length
+        if length > LARGEST_HEADER or end > len(body):
+            raise InvalidBytes("the header of the message is longer than the message")
+        header = _header(bytes(body[_START.size : end]))
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, kind, shape in header["arrays"]:
+            size = math.prod(shape) * _TYPES[kind].itemsize
+            if end + size > len(body):
+                raise InvalidBytes("an array of the message is cut short")
+            arrays[name] = np.frombuffer(body[end : end + size], _TYPES[kind]).reshape(shape)
+            end += size
+        if end != len(body):
+            raise InvalidBytes("the message has bytes that belong to no array")
+        return cls(kind=header["kind"], fields=header["fields"], arrays=arrays)
 
-    >>> data = encode(Message(kind="hello", fields={"run": "a"}, arrays={"x": np.arange(3)}))
-    >>> decode(data).arrays["x"].tolist()
-    [0, 1, 2]
+
+Readers: TypeAlias = Mapping[str, Callable[[Any], Any]]
+
+
+class Content:
+    """What a message says: a dataclass that names its kind and, for each of its fields, what reads and checks it.
+
+    A reader takes what JSON or the arrays give and returns the field's value, or raises TypeError.
     """
-    layout, pieces = [], []
-    for name, array in message.arrays.items():
-        kind = array.dtype.newbyteorder("<").str
-        if kind not in _TYPES:
-            raise InvalidParameter(f"array {name!r} must be of int64, float64 or uint16, got {array.dtype}")
-        layout.append([name, kind, list(array.shape)])
-        pieces.append(np.ascontiguousarray(array, _TYPES[kind]).tobytes())
-    header = json.dumps(
-        {"kind": message.kind, "fields": dict(message.fields), "arrays": layout},
-        sort_keys=True,
-        separators=(",", ":"),
-        allow_nan=False,
-    ).encode()
-    body = b"".join([_START.pack(_MAGIC, _VERSION, len(header)), header, *pieces])
-    if len(body) + _DIGEST > limit or len(header) > LARGEST_HEADER:
-        raise InvalidParameter(f"a message must have at most {limit} bytes")
-    return body + hashlib.sha256(body).digest()
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    readers: ClassVar[Readers]
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Self:
+        """Return the content of exactly these fields."""
+        if given.keys() != cls.readers.keys():
+            raise TypeError
+        return cls(**{name: read(given[name]) for name, read in cls.readers.items()})
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields as they travel."""
+        return {name: getattr(self, name) for name in self.readers}
 
 
-def decode(data: bytes, limit: int = LARGEST_MESSAGE) -> Message:
-    """Read a message; raise InvalidBytes for anything that :func:`encode` would not have written."""
-    if len(data) > limit:
-        raise InvalidBytes(f"a message must have at most {limit} bytes")
-    if len(data) < _START.size + _DIGEST:
-        raise InvalidBytes("the message is cut short")
-    magic, version, length = _START.unpack_from(data)
-    if magic != _MAGIC:
-        raise InvalidBytes("this is not a message of panstream")
-    if version != _VERSION:
-        raise InvalidBytes(f"message version {version} is not known; this release reads {_VERSION}")
-    body = memoryview(data)[:-_DIGEST]
-    if hashlib.sha256(body).digest() != data[-_DIGEST:]:
-        raise InvalidBytes("the message is damaged: its checksum does not fit")
-    end = _START.size + length
-    if length > LARGEST_HEADER or end > len(body):
-        raise InvalidBytes("the header of the message is longer than the message")
-    header = _header(bytes(body[_START.size : end]))
-    arrays: dict[str, NDArray[Any]] = {}
-    for name, kind, shape in header["arrays"]:
-        count = math.prod(shape)
-        size = count * _TYPES[kind].itemsize
-        if end + size > len(body):
-            raise InvalidBytes("an array of the message is cut short")
-        arrays[name] = np.frombuffer(body[end : end + size], _TYPES[kind]).reshape(shape)
-        end += size
-    if end != len(body):
-        raise InvalidBytes("the message has bytes that belong to no array")
-    return Message(kind=header["kind"], fields=header["fields"], arrays=arrays)
+def digest(data: bytes) -> str:
+    """Return the name of a question: the SHA-256 of its bytes."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def _header(text: bytes) -> dict[str, Any]:

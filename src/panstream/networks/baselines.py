@@ -45,14 +45,14 @@ def tables_of(records: Records) -> Tables:
     return lambda attributes: contingency(records, attributes)
 
 
-def tables_from(known: Mapping[Sequence[int], NDArray[Any]]) -> Tables:
+def tables_from(known: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
     """Return tables that are summed from the smallest known table holding all attributes asked for.
 
     >>> tables = tables_from({(0, 1): np.array([[1, 2], [3, 4]])})
     >>> tables((1,)).tolist(), tables((1, 0)).tolist()
     ([4, 6], [[1, 3], [2, 4]])
     """
-    entries = sorted(((tuple(axes), np.asarray(table)) for axes, table in known.items()), key=lambda each: each[1].size)
+    entries = sorted(((axes, np.asarray(table)) for axes, table in known.items()), key=lambda each: each[1].size)
     exact = {frozenset(axes): [(axes, table)] for axes, table in reversed(entries)}
 
     def tables(attributes: tuple[int, ...]) -> NDArray[Any]:

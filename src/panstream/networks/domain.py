@@ -6,6 +6,7 @@ a :class:`Domain` is written down by hand, or proposed from public metadata by :
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -206,6 +207,11 @@ class Domain:
             return _of(tuple(_rich(each) for each in plain["attributes"]))
         except (KeyError, TypeError, AttributeError, OverflowError, InvalidParameter) as error:
             raise InvalidBytes(f"the domain is damaged: {error}") from None
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the domain: equal exactly where names, categories, their order and bins are equal."""
+        canonical = json.dumps(self.to_plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     def to_json(self) -> str:
         """Return the domain as JSON text."""

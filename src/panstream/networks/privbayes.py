@@ -135,9 +135,7 @@ def _fit_families(
     Each table is projected onto counts that are not negative and add up to ``records``. A row of the child given its
     parents gets a pseudo-count of 0.3 noise standard deviations a cell, spread as the child's own distribution.
     """
-    projected: dict[Sequence[int], NDArray[np.float64]] = {
-        table.attributes: project(np.asarray(table.counts), records) for table in tables
-    }
+    projected = {table.attributes: project(np.asarray(table.counts), records) for table in tables}
     spreads = {frozenset(table.attributes): table.sigma for table in tables}
     lookup = tables_from(projected)
     margins = [_margin(domain, records, at, tables, lookup((at,))) for at in range(len(domain))]
