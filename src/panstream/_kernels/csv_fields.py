@@ -11,7 +11,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["ABSENT", "PLAIN", "QUOTED", "WOVEN", "gather_fields", "split_records"]
+from panstream._kernels.pages import copy_item
+
+__all__ = ["ABSENT", "PLAIN", "QUOTED", "WOVEN", "copy_spans", "gather_fields", "split_records"]
 
 PLAIN, QUOTED, WOVEN, ABSENT = 0, 1, 2, 3  # woven: quotes within, or something behind the closing one
 _LF, _CR = 0x0A, 0x0D
@@ -102,6 +104,16 @@ def split_records(
 
 
 @njit(cache=True, nogil=True)
+def copy_spans(data: Bytes, starts: NDArray[Any], stops: NDArray[Any], offsets: NDArray[np.int32], out: Bytes) -> None:
+    """Copy what lies between some places one after the other; ``out`` has ``SLACK`` bytes more than that."""
+    offsets[0] = 0
+    for row in range(starts.size):
+        size = stops[row] - starts[row]
+        copy_item(data, starts[row], size, out, offsets[row])
+        offsets[row + 1] = offsets[row] + size
+
+
+@njit(cache=True, nogil=True)
 def gather_fields(
     data: Bytes,
     starts: NDArray[np.int64],
@@ -110,14 +122,12 @@ def gather_fields(
     quote: int,
     offsets: NDArray[np.int32],
     out: Bytes,
-    present: NDArray[np.bool_],
 ) -> None:
-    """Copy one column's fields one after the other. An empty field is not present, one of an empty pair of quotes is."""
+    """Copy one column's fields one after the other; ``out`` has ``SLACK`` bytes more than they."""
     to = 0
     offsets[0] = 0
     for row in range(starts.size):
         at, stop = starts[row], stops[row]
-        present[row] = forms[row] != ABSENT and (forms[row] != PLAIN or stop > at)
         if forms[row] == WOVEN:
             at += 1
             inside = True
@@ -131,7 +141,6 @@ def gather_fields(
                 to += 1
                 at += 1
         else:
-            for place in range(at, stop):
-                out[to] = data[place]
-                to += 1
+            copy_item(data, at, stop - at, out, to)
+            to += stop - at
         offsets[row + 1] = to

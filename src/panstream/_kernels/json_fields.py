@@ -8,6 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from panstream._kernels.pages import copy_item
+
 __all__ = ["ABSENT", "ESCAPED", "FALSE", "NESTED", "NUMBER", "STRING", "TRUE", "TWICE", "gather_values", "scan_lines"]
 
 # What stands for a key: nothing or null, ...; TWICE means that the key is there more than once.
@@ -368,14 +370,13 @@ def gather_values(
     offsets: NDArray[np.int32],
     out: Bytes,
 ) -> None:
-    """Copy one column's values as text, one after the other; strings without quotes and escapes."""
+    """Copy one column's values as text, one after the other, strings without quotes and escapes; ``out`` has ``SLACK`` bytes more."""
     to = 0
     offsets[0] = 0
     for row in range(starts.size):
         if kinds[row] == ESCAPED:
             to = _write(data, starts[row], stops[row], out, to)
         elif kinds[row] != ABSENT:
-            for at in range(starts[row], stops[row]):
-                out[to] = data[at]
-                to += 1
+            copy_item(data, starts[row], stops[row] - starts[row], out, to)
+            to += stops[row] - starts[row]
         offsets[row + 1] = to

@@ -20,6 +20,7 @@ __all__ = [
     "SLACK",
     "all_present",
     "chosen_items",
+    "copy_item",
     "decode_runs",
     "dictionary_bytes",
     "dictionary_items",
@@ -59,7 +60,7 @@ def _item(page: NDArray[np.uint8], at: int) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def _copy(page: NDArray[np.uint8], at: int, length: np.int64, data: NDArray[np.uint8], used: np.int64) -> None:
+def copy_item(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
     """Copy ``length`` bytes; up to seven more are written, none more is read."""
     source, target = np.uint64(page.ctypes.data + at), np.uint64(data.ctypes.data + used)
     whole = length if at + length + 8 <= page.size else length & ~7
@@ -96,7 +97,7 @@ def plain_items(
             length = _item(page, at)
             if length < 0:
                 return -1
-            _copy(page, at + 4, length, data, used)
+            copy_item(page, at + 4, length, data, used)
         at += 4 + int(length)
         used += length
         offsets[i] = used
@@ -134,7 +135,7 @@ def chosen_items(
             if keep[i]:
                 if used + length > room:
                     return -2
-                _copy(page, at + 4, length, data, used)
+                copy_item(page, at + 4, length, data, used)
         at += 4 + int(length)
         one = np.int64(keep[i])
         used += length & -one

@@ -1,6 +1,6 @@
 """Text to values, a row at a time and never by exceptions: what does not fit is marked.
 
-Rows are ``data[offsets[i]:offsets[i + 1]]``. Every function sets ``bad[i]`` for rows that are ``present`` and do not fit; the
+Rows are ``data[starts[i]:stops[i]]``. Every function sets ``bad[i]`` for rows that are ``present`` and do not fit; the
 language is that of pyarrow's casts from text.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 __all__ = ["find_bad_utf8", "parse_dates", "parse_doubles", "parse_ints", "parse_moments"]
 
 Bytes = NDArray[np.uint8]
-Offsets = NDArray[np.int32]
+Spots = NDArray[Any]  # 32 or 64 bits
 Mask = NDArray[np.bool_]
 
 _MOST = 2**63 - 1
@@ -74,26 +74,26 @@ def _int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def parse_ints(data: Bytes, offsets: Offsets, present: Mask, values: NDArray[np.int64], bad: Mask) -> None:
+def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int64], bad: Mask) -> None:
     """Read whole numbers of 64 bits, hexadecimal ones too, with blanks around them."""
     for i in range(values.size):
         values[i], bad[i] = 0, False
         if present[i]:
-            at, stop = _trimmed(data, offsets[i], offsets[i + 1])
+            at, stop = _trimmed(data, starts[i], stops[i])
             values[i], good = _int(data, at, stop)
             bad[i] = not good
 
 
 @njit(cache=True, nogil=True)
 def parse_doubles(
-    data: Bytes, offsets: Offsets, present: Mask, values: NDArray[np.float64], bad: Mask, rest: Mask
+    data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.float64], bad: Mask, rest: Mask
 ) -> None:
     """Read finite numbers; ``rest`` are well written ones that need more than 53 bits, whose value is left to the caller."""
     for i in range(values.size):
         values[i], bad[i], rest[i] = 0.0, False, False
         if not present[i]:
             continue
-        at, stop = _trimmed(data, offsets[i], offsets[i + 1])
+        at, stop = _trimmed(data, starts[i], stops[i])
         minus = at < stop and data[at] == 0x2D
         if minus or (at < stop and data[at] == 0x2B):
             at += 1
@@ -168,12 +168,12 @@ def _day(data: Bytes, at: int) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def parse_dates(data: Bytes, offsets: Offsets, present: Mask, values: NDArray[np.int32], bad: Mask) -> None:
+def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int32], bad: Mask) -> None:
     """Read days YYYY-MM-DD, with blanks around them."""
     for i in range(values.size):
         values[i], bad[i] = 0, False
         if present[i]:
-            at, stop = _trimmed(data, offsets[i], offsets[i + 1])
+            at, stop = _trimmed(data, starts[i], stops[i])
             bad[i] = stop - at != 10
             if not bad[i]:
                 day, good = _day(data, at)
@@ -240,12 +240,14 @@ def _moment(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
-def parse_moments(data: Bytes, offsets: Offsets, present: Mask, values: NDArray[np.int64], bad: Mask) -> None:
+def parse_moments(
+    data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.int64], bad: Mask
+) -> None:
     """Read times; without a zone they are UTC."""
     for i in range(values.size):
         values[i], bad[i] = 0, False
         if present[i]:
-            values[i], good = _moment(data, offsets[i], offsets[i + 1])
+            values[i], good = _moment(data, starts[i], stops[i])
             bad[i] = not good
 
 
@@ -280,7 +282,7 @@ def _is_utf8(data: Bytes, at: int, stop: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def find_bad_utf8(data: Bytes, offsets: Offsets, present: Mask, bad: Mask) -> None:
+def find_bad_utf8(data: Bytes, starts: Spots, stops: Spots, present: Mask, bad: Mask) -> None:
     """Find rows that are not UTF-8."""
     for i in range(bad.size):
-        bad[i] = present[i] and not _is_utf8(data, offsets[i], offsets[i + 1])
+        bad[i] = present[i] and not _is_utf8(data, starts[i], stops[i])

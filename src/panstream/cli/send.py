@@ -95,18 +95,18 @@ def _line_blocks(source: IO[bytes]) -> Iterator[bytes]:
 
 def _csv_blocks(source: IO[bytes]) -> Iterator[bytes]:
     """Yield whole records, each time under the header."""
-    from panstream.engine.feeds.csv_records import Dialect
+    from panstream.engine.feeds.csv import Dialect, end_of_records
 
-    dialect, data, head = Dialect(), bytearray(), b""
+    record, data, head = Dialect().record, bytearray(), b""
     while piece := _some(source):
         data += piece
         if not head:
-            stop = dialect.first_end(data, 0, len(data))
-            if stop is None:
+            found = record.match(data)
+            if found is None:
                 continue
-            head = bytes(data[:stop])
-            del data[:stop]
-        end = dialect.likely_end(data, len(data))
+            head = found.group()
+            del found, data[: len(head)]
+        end = end_of_records(data)
         if end:
             yield head + bytes(data[:end])
             del data[:end]

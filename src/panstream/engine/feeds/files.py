@@ -18,8 +18,7 @@ from typing import Any
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.arrow_ipc import ArrowInput
 from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.feeds.csv import CsvParser
-from panstream.engine.feeds.csv_records import Dialect
+from panstream.engine.feeds.csv import CsvParser, Dialect
 from panstream.engine.feeds.inputs import Format, InputFile, expand
 from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.parquet import ParquetFile

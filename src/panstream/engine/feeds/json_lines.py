@@ -5,10 +5,11 @@ A value of another type than declared is a fault of its row, which has its time 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from panstream.engine.arrow import arrow_mask, pa
-from panstream.engine.feeds.typed import empty, from_text
+from panstream.engine.feeds.typed import empty, from_spans
 from panstream.engine.rows import NOT_JSON, Rows, RowSchema
 
 __all__ = ["JsonParser"]
@@ -43,7 +44,7 @@ class JsonParser:
 
     def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
         """Return the rows of complete lines."""
-        from panstream._kernels.json_fields import ABSENT, gather_values, scan_lines
+        from panstream._kernels.json_fields import ABSENT, ESCAPED, gather_values, scan_lines
 
         view = np.frombuffer(data, np.uint8)
         most, columns = data.count(b"\n", 0, end), len(self._fitting)
@@ -52,16 +53,16 @@ class JsonParser:
         rows = int(scan_lines(view, end, self._names, self._edges, starts, stops, kinds, broken))
         if not rows:
             return empty(self._schema), end
-        texts = {}
         codes = np.where(broken[:rows] != 0, np.uint16(NOT_JSON), np.uint16(0))
+        starts, stops, kinds = starts[:, :rows], stops[:, :rows], kinds[:, :rows]
+        present = np.empty(kinds.shape, bool)
         for column, name in enumerate(self._schema.columns):
-            kind = kinds[column, :rows]
-            fits = self._fitting[column][kind]
-            codes[(kind != ABSENT) & ~fits & (codes == 0)] = self._schema.misfit(name)
-            kind[~fits] = ABSENT
-            first, last = starts[column, :rows], stops[column, :rows]
-            offsets, out = np.empty(rows + 1, np.int32), np.empty(int((last - first).sum()), np.uint8)
-            gather_values(view, first, last, kind, offsets, out)
-            bits = None if fits.all() else arrow_mask(fits).buffers()[1]
-            texts[name] = pa.Array.from_buffers(pa.binary(), rows, [bits, pa.py_buffer(offsets), pa.py_buffer(out)])
-        return from_text(texts, self._schema, codes), end
+            kind = kinds[column]
+            present[column] = self._fitting[column][kind]
+            codes[(kind != ABSENT) & ~present[column] & (codes == 0)] = self._schema.misfit(name)
+            kind[~present[column]] = ABSENT
+
+        def copy(column: int, offsets: Any, out: Any) -> None:
+            gather_values(view, starts[column], stops[column], kinds[column], offsets, out)
+
+        return from_spans(view, self._schema, codes, (starts, stops), present, copy, kinds == ESCAPED), end

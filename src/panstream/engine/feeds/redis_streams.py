@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.resp import Connection, Reply
-from panstream.engine.feeds.typed import from_text
+from panstream.engine.feeds.typed import empty, from_spans
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, RedisRefused
 
@@ -88,15 +86,15 @@ class RedisFeed:
                 remaining = coalescer.remaining()
                 room = min(_CALL_ROWS, self._rows - len(waiting))
                 wait = self._poll if remaining is None else min(self._poll, remaining)
-                entries, texts = self._read(room, wait)
-                waiting += entries
-                ready = list(coalescer.add(from_text(texts, self._schema))) if entries else []
+                received = self._read(room, wait)
+                waiting += received.entries
+                ready = list(coalescer.add(received.rows)) if received.entries else []
                 if not ready and coalescer.remaining() == 0.0:
                     ready = list(coalescer.flush())
                 for batch in ready:
                     yield self._labelled(batch, waiting)
                     waiting = []
-                if not entries:
+                if not received.entries:
                     yield None
         finally:
             coalescer.close()
@@ -139,12 +137,12 @@ class RedisFeed:
                     f"group {self._group!r} has entries pending for another consumer; give every engine its own group"
                 )
 
-    def _read(self, count: int, wait: float) -> tuple[list[bytes], dict[str, Any]]:
-        """Return the next entries as ids and columns of text: first those delivered before, then new ones."""
+    def _read(self, count: int, wait: float) -> _Received:
+        """Return the next entries: first those delivered before, then new ones."""
         received: _Received = self._retried(lambda: self._ask(count, wait))
         if received.gone:
             self.acknowledge(tuple(received.gone))
-        return received.entries, received.texts
+        return received
 
     def _ask(self, count: int, wait: float) -> _Received:
         block = () if self._catching_up else ("BLOCK", max(1, int(1000 * wait)))
@@ -152,7 +150,7 @@ class RedisFeed:
         self._connection.send(
             "XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, *block, "STREAMS", self._stream, after
         )
-        received = _Received(self._connection, list(self._schema.columns), self._applied)
+        received = _Received(self._connection, self._schema, self._applied)
         received.receive(wait)
         self._connection.forget()
         if received.last is None:
@@ -187,29 +185,39 @@ class RedisFeed:
 
 
 class _Received:
-    """Entries of one reply: ids of rows, their columns as text, and ids of what needs no applying any more."""
+    """Entries of one reply: their ids, what they say as rows, and ids of what needs no applying any more."""
 
-    def __init__(self, connection: Connection, columns: list[str], applied: int) -> None:
-        self._connection, self._columns, self._applied = connection, columns, applied
-        self._positions = {column.encode(): position for position, column in enumerate(columns)}
+    def __init__(self, connection: Connection, schema: RowSchema, applied: int) -> None:
+        self._connection, self._schema, self._applied = connection, schema, applied
+        self._positions = {column.encode(): position for position, column in enumerate(schema.columns)}
         self.entries: list[bytes] = []
         self.gone: list[bytes] = []  # applied by an earlier run, or deleted by somebody else
         self.last: bytes | None = None
-        self.texts: dict[str, Any] = {}
+        self.rows = empty(schema)
 
     def receive(self, wait: float) -> None:
         """Read the reply and copy the declared fields out of the buffer."""
+        from panstream._kernels.csv_fields import copy_spans
+
         connection = self._connection
-        spans: list[list[tuple[int, int]]] = [[] for _ in self._columns]
+        spans: list[list[tuple[int, int]]] = [[] for _ in self._schema.columns]
         _, streams, _ = connection.head(wait=wait)
         for _ in range(streams):
             connection.head()
             connection.span(connection.head()[1])  # the stream's name
             for _ in range(connection.head()[1]):
                 self._entry(spans)
-        data = np.frombuffer(connection.data, np.uint8)
-        for column, found in zip(self._columns, spans, strict=True):
-            self.texts[column] = _texts(data, np.array(found, np.int64).reshape(-1, 2))
+        if not self.entries:
+            return
+        data, places = np.frombuffer(connection.data, np.uint8), np.array(spans, np.int64)
+        starts, stops = np.ascontiguousarray(np.moveaxis(places, 2, 0))
+
+        def copy(column: int, offsets: Any, out: Any) -> None:
+            copy_spans(data, starts[column], stops[column], offsets, out)
+
+        self.rows = from_spans(
+            data, self._schema, np.zeros(len(self.entries), np.uint16), (starts, stops), starts >= 0, copy
+        )
 
     def _entry(self, spans: list[list[tuple[int, int]]]) -> None:
         connection = self._connection
@@ -230,14 +238,3 @@ class _Received:
         self.entries.append(entry)
         for column, value in zip(spans, found, strict=True):
             column.append(value)
-
-
-def _texts(data: NDArray[np.uint8], spans: NDArray[np.int64]) -> Any:
-    """Gather spans of a buffer into an Arrow array of bytes; a span that begins at -1 is null."""
-    lengths = spans[:, 1] - spans[:, 0]
-    offsets = np.zeros(len(spans) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    sources = np.repeat(spans[:, 0] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    present = arrow_mask(spans[:, 0] >= 0)
-    buffers = [present.buffers()[1], pa.py_buffer(offsets), pa.py_buffer(data[sources])]
-    return pa.Array.from_buffers(pa.binary(), len(spans), buffers)

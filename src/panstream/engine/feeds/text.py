@@ -120,7 +120,8 @@ class TextReader:
         return False
 
     def _records(self, *, final: bool) -> Iterator[Rows]:
-        if final and self._stream.was_cut:
+        broken_off = final and self._stream.was_cut  # then what is left is no record
+        if broken_off:
             self._end = self._parser.cut(self._data, self._end)
         if final and self._end and self._data[self._end - 1] != 0x0A:
             self._data[self._end] = 0x0A
@@ -131,7 +132,7 @@ class TextReader:
                 piece, cut = self._parser.parse(self._data, cut)
                 self._forget(cut)
                 yield from self._coalescer.add(piece)
-            if not self._end or (not final and self._end < self._limit):
+            if not self._end or broken_off or (not final and self._end < self._limit):
                 return
             # One bad row; what follows its first line may be good.
             yield from self._coalescer.add_bad(ENDLESS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,18 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
 
-__all__ = ["FALSE_WORDS", "TRUE_WORDS", "checked_letters", "parse", "plain_bytes"]
+__all__ = [
+    "FALSE_WORDS",
+    "NUMBERS",
+    "TRUE_WORDS",
+    "checked_letters",
+    "gathered",
+    "parse",
+    "parse_numbers",
+    "plain_bytes",
+]
 
+NUMBERS = ("int", "double", "timestamp", "date")
 TRUE_WORDS = ["true", "True", "TRUE", "1"]
 FALSE_WORDS = ["false", "False", "FALSE", "0"]
 
@@ -28,7 +39,8 @@ def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
         return checked_letters(_as(array, pa.string()))
     if kind == "bool":
         return _truths(array)
-    return _numbers(array, kind)
+    data, offsets, present = _memory(array)
+    return parse_numbers(data, offsets[:-1], offsets[1:], present, kind)
 
 
 def checked_letters(array: Any) -> tuple[Any, Mask | None]:
@@ -42,41 +54,49 @@ def checked_letters(array: Any) -> tuple[Any, Mask | None]:
         pass
     data, offsets, present = _memory(array)
     bad = np.empty(len(array), bool)
-    find_bad_utf8(data, offsets, present, bad)
+    find_bad_utf8(data, offsets[:-1], offsets[1:], present, bad)
     return _without(_as(array, pa.binary()), bad).view(pa.string()), bad
 
 
-def _numbers(array: Any, kind: str) -> tuple[Any, Mask | None]:
+def parse_numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tuple[Any, Mask | None]:
+    """Return the text between some places of memory as a column of numbers, times or days, as ``parse`` does."""
     from panstream._kernels import text_values
+    from panstream._kernels.csv_fields import copy_spans
 
-    data, offsets, present = _memory(array)
-    target = arrow_type(kind)
-    values = np.empty(len(array), {"double": np.float64, "date": np.int32}.get(kind, np.int64))
-    bad = np.empty(len(array), bool)
+    values = np.empty(present.size, {"double": np.float64, "date": np.int32}.get(kind, np.int64))
+    bad = np.empty(present.size, bool)
     if kind == "double":
-        _doubles(array, data, offsets, present, values, bad)
+        rest = np.empty(present.size, bool)
+        text_values.parse_doubles(data, starts, stops, present, values, bad, rest)
+        if rest.any():  # digits, signs and points
+            first, last = starts[rest], stops[rest]
+            text = gathered(first, last, rest[rest], partial(copy_spans, data, first, last))
+            texts = compute.ascii_trim(_as(text, pa.string()), " \t")
+            values[rest] = np.frombuffer(compute.cast(texts, pa.float64()).buffers()[1], np.float64, len(texts))
+        bad |= ~np.isfinite(values)
     else:
         parsers: dict[str, Callable[..., None]] = {
             "int": text_values.parse_ints,
             "timestamp": text_values.parse_moments,
             "date": text_values.parse_dates,
         }
-        parsers[kind](data, offsets, present, values, bad)
+        parsers[kind](data, starts, stops, present, values, bad)
     valid = present & ~bad
-    bits = None if valid.all() else arrow_mask(valid).buffers()[1]
-    column = pa.Array.from_buffers(target, len(array), [bits, pa.py_buffer(values)])
+    column = pa.Array.from_buffers(arrow_type(kind), present.size, [_bits(valid), pa.py_buffer(values)])
     return column, bad if bad.any() else None
 
 
-def _doubles(array: Any, data: Any, offsets: Any, present: Mask, values: NDArray[np.float64], bad: Mask) -> None:
-    from panstream._kernels.text_values import parse_doubles
+def gathered(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], None]) -> Any:
+    """Return text that ``copy`` writes one after the other, setting offsets and filling memory, as an array of bytes."""
+    from panstream._kernels.pages import SLACK
 
-    rest = np.empty(values.size, bool)
-    parse_doubles(data, offsets, present, values, bad, rest)
-    if rest.any():
-        texts = compute.ascii_trim(_as(array.filter(arrow_mask(rest)), pa.string()), " \t")  # digits, signs and points
-        values[rest] = np.frombuffer(compute.cast(texts, pa.float64()).buffers()[1], np.float64, len(texts))
-    bad |= ~np.isfinite(values)
+    offsets, out = np.empty(starts.size + 1, np.int32), np.empty(int((stops - starts).sum()) + SLACK, np.uint8)
+    copy(offsets, out)
+    return pa.Array.from_buffers(pa.binary(), starts.size, [_bits(present), pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _bits(valid: Mask) -> Any:
+    return None if valid.all() else arrow_mask(valid).buffers()[1]
 
 
 def _truths(array: Any) -> tuple[Any, Mask | None]:

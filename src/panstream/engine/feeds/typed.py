@@ -5,9 +5,9 @@ So a row keeps its place and its time whatever else is wrong with it: when windo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
 from panstream.engine.feeds.arrow_columns import convert
 from panstream.engine.feeds.layouts import check_layout
-from panstream.engine.feeds.text_columns import parse
+from panstream.engine.feeds.text_columns import NUMBERS, gathered, parse, parse_numbers
 from panstream.engine.memory import NONE_LENT, Lent, wipe_unused
 from panstream.engine.rows import Codes, Rows, RowSchema, arrow_type
 from panstream.engine.stored_ids import StoredIds
 from panstream.errors import FeedError
 
-__all__ = ["empty", "from_arrow", "from_text", "joined", "settle", "unread"]
+__all__ = ["empty", "from_arrow", "from_spans", "joined", "settled", "unread"]
 
 
 def empty(schema: RowSchema) -> Rows:
@@ -50,7 +50,7 @@ def from_arrow(
     lent = NONE_LENT if owned else Lent.of(found.values())
     codes = np.zeros(batch.num_rows, np.uint16)
     columns = _converted(found, kinds, schema, codes, place)
-    piece = settle(columns, schema, codes, lent=lent)
+    piece = settled(columns, schema, codes, lent=lent)
     piece.ids = ids
     wipe_unused(found.values(), piece.columns.columns, lent)
     return piece
@@ -73,23 +73,35 @@ def _converted(
     raise FeedError(f"{place} could not be read: column {name!r} points outside its data")
 
 
-def from_text(texts: Mapping[str, Any], schema: RowSchema, codes: Codes | None = None) -> Rows:
-    """Return the declared columns, given as arrays of bytes that are ours, parsed as their declared types.
+def from_spans(
+    data: Any,
+    schema: RowSchema,
+    codes: Codes,
+    places: tuple[NDArray[Any], NDArray[Any]],
+    present: NDArray[np.bool_],
+    copy: Callable[[int, Any, Any], None],
+    woven: NDArray[np.bool_] | None = None,
+) -> Rows:
+    """Return the declared columns, given by where their text begins and ends in ``data``, with a row for each column.
 
-    ``codes`` has what is already known to be wrong with each row.
+    ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is already known to
+    be wrong with each row.
     """
-    if codes is None:
-        codes = np.zeros(len(next(iter(texts.values()))), np.uint16)
-    columns = {}
-    for name, kind in schema.columns.items():
-        columns[name], bad = parse(texts[name], kind)
+    columns, texts = {}, []
+    for column, (name, kind) in enumerate(schema.columns.items()):
+        first, last, there = places[0][column], places[1][column], present[column]
+        if kind in NUMBERS and (woven is None or not woven[column].any()):
+            columns[name], bad = parse_numbers(data, first, last, there, kind)
+        else:
+            texts.append(gathered(first, last, there, partial(copy, column)))
+            columns[name], bad = parse(texts[-1], kind)
         _mark(codes, bad, schema.misfit(name))
-    piece = settle(columns, schema, codes)
-    wipe_unused(texts.values(), piece.columns.columns)
-    return piece
+    rows = settled(columns, schema, codes)
+    wipe_unused(texts, rows.columns.columns)
+    return rows
 
 
-def settle(columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: Lent = NONE_LENT) -> Rows:
+def settled(columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: Lent = NONE_LENT) -> Rows:
     """Check what no conversion checks: missing ids, infinite numbers."""
     for name, column in columns.items():
         if name == schema.user and column.null_count:
