@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
-from panstream.audit.production.density import presence_scenarios
-from panstream.audit.production.distinct import id_in
+from panstream.audit.shipped.density import presence_scenarios
+from panstream.audit.shipped.distinct import id_in
 from panstream.audit.streams import several_steps, with_added, with_event, with_events, with_refreshes
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualVariance
@@ -329,7 +329,7 @@ def _() -> Case:
 
 @sabotage("tables of a network as if a record were in one of them")
 def _() -> Case:
-    from panstream.audit.production.networks import ForestViews
+    from panstream.audit.shipped.networks import ForestViews
     from panstream.networks.privbayes import PrivBayes
 
     # A record is in a table for each attribute and in one for the pair; forgetting one spends more than there is.
@@ -339,7 +339,7 @@ def _() -> Case:
 
 @sabotage("Gaussian tables of a tree network with a tenth less noise")
 def _() -> Case:
-    from panstream.audit.production.networks import ForestViews
+    from panstream.audit.shipped.networks import ForestViews
     from panstream.networks.budget import Split
     from panstream.networks.tree import TreeNetwork
 

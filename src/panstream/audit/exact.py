@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.audit.case import Measured, Trial
-from panstream.audit.observe import observed, seen_as, view_numbers
+from panstream.audit.views import observed, seen_as, view_numbers
 from panstream.audit.words import told_look, told_streams, told_view
 from panstream.errors import MissingExtra
 from panstream.testing.enumerate import Enumerator, JointLoss, Step, World

@@ -20,7 +20,7 @@ _OWN: dict[str, Case] = {}
 def shipped() -> dict[str, Case]:
     """Return what comes with panstream, by name."""
     from panstream.audit.controls import control_cases
-    from panstream.audit.production import production_cases
+    from panstream.audit.shipped import production_cases
 
     found: dict[str, Case] = {}
     for case in (*production_cases(), *control_cases()):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Trial
-from panstream.audit.observe import stolen
+from panstream.audit.views import stolen
 from panstream.codec import FieldLayout, public
 from panstream.density.optbern import OptBern
 from panstream.density.presence import PresenceBatch, PresenceState

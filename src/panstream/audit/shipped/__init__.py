@@ -1,12 +1,12 @@
 """A tiny instance of every shipped algorithm and of every option that changes its claim."""
 
-from panstream.audit.attacks import attack_cases
+from panstream.audit.shipped.attacks import attack_cases
 from panstream.audit.case import Case
-from panstream.audit.production.continual import continual_cases
-from panstream.audit.production.density import density_cases
-from panstream.audit.production.distinct import distinct_cases
-from panstream.audit.production.networks import network_cases
-from panstream.audit.production.turnstile import turnstile_cases
+from panstream.audit.shipped.continual import continual_cases
+from panstream.audit.shipped.density import density_cases
+from panstream.audit.shipped.distinct import distinct_cases
+from panstream.audit.shipped.networks import network_cases
+from panstream.audit.shipped.turnstile import turnstile_cases
 
 __all__ = ["production_cases"]
 

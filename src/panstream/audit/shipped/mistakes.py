@@ -8,7 +8,7 @@ from typing import Any
 from panstream.audit.case import Case
 from panstream.audit.controls.presence import DropWhenFull, Fill, ReNoised, StoredThreshold, Unnoticed
 from panstream.audit.exact import Enumeration, Scenario
-from panstream.audit.production.distinct import id_in
+from panstream.audit.shipped.distinct import id_in
 from panstream.audit.sites import TwoSites, both_sites_seen
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap

@@ -9,7 +9,7 @@ import numpy as np
 
 from panstream.audit.case import Case
 from panstream.audit.exact import Enumeration, Scenario
-from panstream.audit.production.density import presence_scenarios
+from panstream.audit.shipped.density import presence_scenarios
 from panstream.audit.sites import TwoSites, both_sites_seen, merged_state_seen
 from panstream.batch import items
 from panstream.distinct.bitmap import Bitmap
