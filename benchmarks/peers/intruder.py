@@ -14,7 +14,7 @@ from peers.rows import Row
 from peers.speed import redis_server
 
 from panstream import Monitor
-from panstream.audit.member import odds_in
+from panstream.audit.member import member_odds
 from panstream.density import OptBern
 from panstream.distinct import Bitmap
 
@@ -51,7 +51,7 @@ def betrayed_by_ours(algorithm: Any, members: list[str]) -> int:
     monitor = algorithm.start()
     monitor.update(members)
     stolen = Monitor.from_bytes(monitor.to_bytes())
-    return sum(odds_in(stolen, member).posterior >= 0.99 for member in members)
+    return sum(member_odds(stolen, member).posterior >= 0.99 for member in members)
 
 
 def hll_betrays(members: list[str]) -> int:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
-from panstream.audit.shipped.density import presence_scenarios
 from panstream.audit.shipped.distinct import id_in
-from panstream.audit.streams import several_steps, with_added, with_event, with_events, with_refreshes
+from panstream.audit.streams import presence_scenarios, slots, with_added, with_events, with_refreshes, with_two_events
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualVariance
 from panstream.continual.sums import ContinualSum, KaryTree
@@ -52,7 +51,7 @@ def presence(kind: Any, actions: Any = (NOTHING, APPEAR), **more: Any) -> Case:
         name=kind.__name__,
         kind="production",
         claimed=1.0,
-        exact=Enumeration(algorithm, (-1, 2), presence_scenarios(list(actions), announced=more.get("announced", 0))),
+        exact=Enumeration(algorithm, (-1, 2), presence_scenarios(*actions, announced=more.get("announced", 0))),
     )
 
 
@@ -213,7 +212,7 @@ def _() -> Case:
 
 
 def tree(algorithm: Any, event: Any = 1, slots: int = 5) -> Case:
-    world = several_steps(slots)
+    world = slots(slots)
     return linear_case(algorithm, world, with_events(world, event), claimed=1.0)
 
 
@@ -253,8 +252,8 @@ def _() -> Case:
 @sabotage("contributions forgotten")
 def _() -> Case:
     kind = cheaper(KaryTree, lambda engine: float(engine.contributions))
-    world = several_steps(5)
-    twice = [with_event(with_event(world, a, 1), b, 1) for a in (0, 2) for b in (4, 8)]
+    world = slots(5)
+    twice = with_two_events(world, (0, 2), (4, 8), 1)
     return linear_case(kind(epsilon=1.0, horizon=5, levels=2, contributions=2), world, twice)
 
 
@@ -284,7 +283,7 @@ def _() -> Case:
 def _() -> Case:
     kind = cheaper(RangeHistogram, lambda engine: float(engine.sensitivity))
     algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=4.0, branching=2, depth=2)
-    world = several_steps(3, nothing=0.5)
+    world = slots(3, nothing=0.5)
     return linear_case(algorithm, world, with_added(world, 0.5, 3.5))
 
 
@@ -292,7 +291,7 @@ def _() -> Case:
 def _() -> Case:
     kind = cheaper(ContinualVariance, lambda engine: 1.5)
     algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=8.0, resolution=2.0)
-    world = several_steps(3, nothing=4.0)
+    world = slots(3, nothing=4.0)
     return linear_case(algorithm, world, with_added(world, 4.0, 0.0, 8.0))
 
 
@@ -303,7 +302,7 @@ def _() -> Case:
             source.add_discrete_laplace(state.open[0], self.engine.law(0))
             state.draws[0] += 1
 
-    world, looks = with_refreshes(several_steps(5), 3)
+    world, looks = with_refreshes(slots(5), 3)
     return Case(
         name="leaves only",
         kind="production",
@@ -349,7 +348,7 @@ def _() -> Case:
 
 @sabotage("seed kept")
 def _() -> Case:
-    from panstream.audit.controls.generators import generator_controls
+    from panstream.audit.shipped.attacks import attack_cases
 
-    case = next(case for case in generator_controls() if case.name == "Seed kept in the state")
+    case = next(case for case in attack_cases() if case.name == "Seed kept in the state")
     return replace(case, kind="production")

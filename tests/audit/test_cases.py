@@ -12,9 +12,9 @@ from audit.documented import documented
 from panstream.algorithm import Monitor, find
 from panstream.audit import FAILURE, Enumeration, LinearProgram, allowed_advantage, audit, cases, examine
 from panstream.audit.case import Case
-from panstream.audit.controls.density import TABLE, DworkRun
 from panstream.audit.montecarlo import Trial, lower_bound
 from panstream.audit.report import figure
+from panstream.audit.shipped.density import TABLE, stored_zero_then_one
 from panstream.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
 from panstream.papers.density_bernoulli import PublishedDwork
@@ -242,7 +242,7 @@ def test_monte_carlo_bound_of_dwork_and_roth() -> None:
     """Claimed .2, and at least 3.3 is shown; a seeded source makes the run repeatable."""
     algorithm = PublishedDwork(universe=1, epsilon=0.1, integer_noise=True)
     numbers = iter(range(1, 1_000_000))
-    run = DworkRun(algorithm, lambda: SeededSource(next(numbers)))
+    run = stored_zero_then_one(algorithm, lambda: SeededSource(next(numbers)))
     bound = lower_bound(Trial("as in the control", run, share=0.25), runs=220_000, failure=FAILURE)
     assert 3.3 < bound.loss < 3.4234
 

@@ -32,8 +32,8 @@ from panstream.audit import (
     to_json,
     to_markdown,
 )
-from panstream.audit.case import implied_loss, judge
-from panstream.audit.exact import CheapestMove
+from panstream.audit.case import judge
+from panstream.audit.exact import cheapest_move
 from panstream.density import OptBern
 from panstream.density.graph import GraphDensity
 from panstream.distinct import Bitmap
@@ -93,16 +93,16 @@ def test_the_dual_is_a_test_that_reaches_the_loss() -> None:
         matrix, move = rng.integers(-1, 2, (2, 4)).astype(float), rng.integers(-1, 2, 4).astype(float)
         kappas = rng.uniform(0.2, 1.0, 4)
         shift = matrix @ move
-        found = CheapestMove(LinearView(None, matrix, kappas, shift[np.newaxis]), shift)
+        loss, test = cheapest_move(LinearView(None, matrix, kappas, shift[np.newaxis]), shift)
         tried = [
             float(kappas @ np.abs(z)) for z in product((-2, -1, 0, 1, 2), repeat=4) if np.allclose(matrix @ z, shift)
         ]
-        assert found.loss <= min(tried) + 1e-9
-        assert float(found.test @ shift) == pytest.approx(found.loss, abs=1e-8)
-        assert np.all(np.abs(matrix.T @ found.test) <= kappas + 1e-8)
-    hidden = CheapestMove(LinearView(None, np.array([[1.0], [0.0]]), np.ones(1), np.ones((1, 2))), np.ones(2))
-    assert hidden.loss == math.inf
-    assert hidden.test == pytest.approx([0.0, 1.0])
+        assert loss <= min(tried) + 1e-9
+        assert float(test @ shift) == pytest.approx(loss, abs=1e-8)
+        assert np.all(np.abs(matrix.T @ test) <= kappas + 1e-8)
+    loss, test = cheapest_move(LinearView(None, np.array([[1.0], [0.0]]), np.ones(1), np.ones((1, 2))), np.ones(2))
+    assert loss == math.inf
+    assert test == pytest.approx([0.0, 1.0])
 
 
 def test_gaussian_loss_is_the_divergence() -> None:
@@ -115,11 +115,9 @@ def test_gaussian_loss_is_the_divergence() -> None:
     assert gaussian_loss(np.array([1.0, 1.0]), np.diag([1.0, 0.0])) == math.inf
 
 
-def test_advantages_and_losses_are_inverse() -> None:
+def test_allowed_advantage() -> None:
     for epsilon in (0.1, 1.0, 5.0):
-        assert implied_loss(allowed_advantage(epsilon)) == pytest.approx(epsilon)
         assert allowed_advantage(epsilon) == pytest.approx((math.exp(epsilon) - 1) / (math.exp(epsilon) + 1))
-    assert implied_loss(1.0) == math.inf
 
 
 def test_a_membership_attack_on_stolen_files_stays_below_the_bound() -> None:

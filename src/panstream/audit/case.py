@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from panstream import checks
 from panstream.errors import InvalidParameter
 
 __all__ = [
-    "SLACK",
     "Case",
     "Finding",
     "Kind",
-    "Measure",
     "Measured",
     "Trial",
     "Verdict",
     "allowed_advantage",
-    "implied_loss",
     "judge",
 ]
 
 Kind = Literal["production", "control"]
 Verdict = Literal["holds", "fails", "caught", "missed"]
-SLACK = 1e-7  # tolerance of the linear program; enumerated losses are exact to more than twelve digits
+_SHOWN = (
+    "name", "kind", "claimed", "exact", "lower_bound", "verdict", "witness", "event", "advantage", "allowed_advantage",
+    "runs", "stands_for",
+)  # fmt: skip
+_SLACK = 1e-7  # tolerance of the linear program; enumerated losses are exact to more than twelve digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,6 @@ class Measured:
     trial: Trial | None = None
 
 
-class Measure(Protocol):
-    """Returns the exact loss of one small instance."""
-
-    def __call__(self) -> Measured:
-        """Measure it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One claim to try.
@@ -71,7 +64,7 @@ class Case:
     name: str
     kind: Kind
     claimed: float
-    exact: Measure | None = None
+    exact: Callable[[], Measured] | None = None
     trial: Trial | None = None
     algorithm: Any = None
     stands_for: str = ""
@@ -85,10 +78,6 @@ class Case:
             raise InvalidParameter(f"case {self.name!r} has nothing to measure")
         if self.kind not in ("production", "control"):
             raise InvalidParameter(f"kind must be production or control, got kind={self.kind!r}")
-
-    def with_claim(self, claimed: float) -> Case:
-        """Return the same measurements held against another claim."""
-        return replace(self, claimed=claimed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,31 +102,18 @@ class Finding:
         return self.verdict in ("holds", "caught")
 
     @property
-    def largest(self) -> float:
-        """Return the largest loss that was shown."""
-        return max(self.exact or 0.0, self.lower_bound or 0.0)
+    def allowed_advantage(self) -> float:
+        """Return the most by which the claim lets an intruder beat guessing."""
+        return allowed_advantage(self.claimed)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; an infinite loss is the string "inf"."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "claimed": _plain(self.claimed),
-            "exact": _plain(self.exact),
-            "lower_bound": _plain(self.lower_bound),
-            "verdict": self.verdict,
-            "witness": self.witness,
-            "event": self.event,
-            "advantage": _plain(self.advantage),
-            "allowed_advantage": _plain(allowed_advantage(self.claimed)),
-            "runs": self.runs,
-            "stands_for": self.stands_for,
-        }
+        return {name: _plain(getattr(self, name)) for name in _SHOWN}
 
 
 def judge(kind: Kind, claimed: float, exact: float | None, bound: float | None) -> Verdict:
     """Return the verdict: more than was claimed is a failure of sound code, and the discovery of a mistake."""
-    shown = any(loss is not None and loss > claimed + SLACK * max(1.0, claimed) for loss in (exact, bound))
+    shown = any(loss is not None and loss > claimed + _SLACK * max(1.0, claimed) for loss in (exact, bound))
     if kind == "production":
         return "fails" if shown else "holds"
     return "caught" if shown else "missed"
@@ -148,10 +124,5 @@ def allowed_advantage(epsilon: float) -> float:
     return math.tanh(epsilon / 2)
 
 
-def implied_loss(advantage: float) -> float:
-    """Return the loss that this advantage needs at least."""
-    return 2 * math.atanh(max(0.0, advantage)) if advantage < 1 else math.inf
-
-
-def _plain(number: float | None) -> float | str | None:
-    return number if number is None or math.isfinite(number) else "inf"
+def _plain(value: Any) -> Any:
+    return "inf" if isinstance(value, float) and math.isinf(value) else value

@@ -10,20 +10,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.audit.case import Measured, Trial
-from panstream.audit.views import observed, seen_as, view_numbers
-from panstream.audit.words import told_look, told_streams, told_view
+from panstream.algorithm import Monitor
+from panstream.audit.case import Case, Measured, Trial
+from panstream.audit.views import run, stolen, told, told_view
 from panstream.errors import MissingExtra
-from panstream.testing.enumerate import Enumerator, JointLoss, Step, World
-from panstream.testing.linear import LinearView, Published, linear_views, published_numbers
+from panstream.testing.enumerate import Enumerator, JointLoss, Step, World, snapshot
+from panstream.testing.linear import LinearView, Published, linear_views, private_numbers, published_numbers
+from panstream.testing.sources import ScriptedSource
 
-__all__ = ["Enumeration", "LinearProgram", "Scenario", "gaussian_loss"]
+__all__ = ["Enumeration", "LinearProgram", "Scenario", "case_of", "cheapest_move", "gaussian_loss", "linear_case"]
 
 Numbers = NDArray[np.float64]
 _NEARLY = 1 - Fraction(1, 10**6)
@@ -54,31 +54,36 @@ class Enumeration:
             for streams in [scenario.streams] if scenario.streams else scenario.pairs:
                 found = enumerator.joint_loss(streams, scenario.looks)
                 worst = found if worst < found else worst
-        return Measured(loss=worst.epsilon, witness=_words(worst), trial=self._trial(enumerator, worst))
-
-    def _trial(self, enumerator: Enumerator, worst: JointLoss) -> Trial | None:
-        """Return the test for the worst pair: whether the view is one of those whose ratio is the largest."""
         if worst.worlds is None:
-            return None
-        likely, unlikely = worst.worlds
-        first, second = (enumerator.view_law(world, worst.look) for world in worst.worlds)
+            return Measured(loss=worst.epsilon)
+        witness = f"{told(worst.worlds, worst.look)}; {told_view(worst.view)}"
+        return Measured(loss=worst.epsilon, witness=witness, trial=self._trial(enumerator, worst, *worst.worlds))
+
+    def _trial(self, enumerator: Enumerator, worst: JointLoss, likely: World, unlikely: World) -> Trial:
+        """Return the test for the worst pair: whether the view is one of those whose ratio is the largest."""
+        first, second = (enumerator.view_law(world, worst.look) for world in (likely, unlikely))
         wanted = frozenset(
-            seen_as(view, self.window)
+            self._comparable(view)
             for view, weight in first.items()
             if (not second.get(view) if worst.ratio is None else weight >= _NEARLY * worst.ratio * second[view])
         )
 
         def happens(side: bool) -> bool:
-            view = observed(self.algorithm, likely if side else unlikely, worst.look)
-            return seen_as(view, self.window) in wanted
+            view = [
+                snapshot(item) if what == "state" else ("release", item.released)
+                for what, item in run(Monitor(self.algorithm), likely if side else unlikely, worst.look)
+            ]
+            return self._comparable(view) in wanted
 
         return Trial(event=f"one of {len(wanted)} views, such as {told_view(worst.view)}", happens=happens)
 
-
-def _words(loss: JointLoss) -> str:
-    if loss.worlds is None:
-        return ""
-    return f"{told_streams(loss.worlds)}; {told_look(loss.look)}; {told_view(loss.view)}"
+    def _comparable(self, view: Sequence[Any]) -> tuple[Any, ...]:
+        """Return a view that can be compared: of releases only the integers; those beyond the window count as its end."""
+        low, high = self.window
+        return tuple(
+            ("release", tuple(min(max(number, low), high) for number in part[1])) if part[0] == "release" else part
+            for part in view
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class LinearProgram:
 
     def __call__(self) -> Measured:
         """Return the largest loss over neighbours and looks, with its witness."""
-        worst, where = 0.0, None
+        worst: tuple[float, Numbers, Numbers, int, int | None] | None = None
         for view in linear_views(
             self.algorithm,
             self.world,
@@ -105,86 +110,68 @@ class LinearProgram:
         ):
             shifts, first = np.unique(view.shifts, axis=0, return_index=True)
             for shift, number in zip(shifts, first, strict=True):
-                move = CheapestMove(view, shift)
-                if where is None or move.loss > worst:
-                    worst, where = move.loss, (view, move, int(number))
-                if math.isinf(worst):
-                    break
-            if math.isinf(worst):
-                break
-        if where is None:
+                if worst is None or not math.isinf(worst[0]):
+                    loss, test = cheapest_move(view, shift)
+                    if worst is None or loss > worst[0]:
+                        worst = loss, test, shift, int(number), view.look
+        if worst is None:
             return Measured(loss=0.0)
-        view, move, number = where
+        loss, test, shift, number, look = worst
         streams = (tuple(self.neighbours[number]), tuple(self.world))
-        witness = f"{told_streams(streams)}; {told_look(view.look)}"
-        return Measured(loss=worst, witness=witness, trial=self._trial(view, move, streams))
-
-    def _trial(self, view: LinearView, move: CheapestMove, streams: tuple[World, World]) -> Trial:
-        """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a threshold."""
-        weights, shift = move.test, move.shift
-        reach = float(weights @ shift)
-        still = view_numbers(self.algorithm, streams[1], view.look, self.published, noise=False)
-        start = float(weights @ still)
+        reach = float(test @ shift)
         # Where no noise hides the difference the sum is one number or the other; else split in the middle.
-        place = start + (reach / 2 if math.isinf(move.loss) else reach)
+        trial = self._trial(test, reach / 2 if math.isinf(loss) else reach, streams, look)
+        return Measured(loss=loss, witness=told(streams, look), trial=trial)
+
+    def _trial(self, weights: Numbers, beyond: float, streams: tuple[World, World], look: int | None) -> Trial:
+        """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a threshold."""
+        still = Monitor(self.algorithm, source=ScriptedSource({}))
+        place = float(weights @ self._seen(still, streams[1], look)) + beyond
         margin = 1e-9 * (1.0 + abs(place))
 
         def happens(first: bool) -> bool:
-            seen = view_numbers(self.algorithm, streams[0 if first else 1], view.look, self.published)
+            seen = self._seen(Monitor(self.algorithm), streams[0 if first else 1], look)
             return float(weights @ seen) >= place - margin
 
         return Trial(event=f"a weighted sum of {weights.size} numbers seen passes a threshold", happens=happens)
 
+    def _seen(self, monitor: Monitor[Any], world: World, look: int | None) -> Numbers:
+        """Return all numbers seen, outputs first and the state last, as :func:`linear_views` does."""
+        shown: list[Numbers] = []
+        state: list[Numbers] = [private_numbers(stolen(monitor))] if look == 0 else []
+        for position, step in enumerate(world, start=1):
+            for what, item in run(monitor, (step,), None):
+                shown.append(private_numbers(item) if what == "state" else self.published(monitor.state, item))
+            if position == look:
+                state.append(private_numbers(stolen(monitor)))
+        return np.concatenate([*shown, *state]) if shown or state else np.zeros(0)
 
-@dataclass(frozen=True)
-class CheapestMove:
-    """min sum kappa·|z| subject to matrix·z = shift (docs/proofs/continual-tree.md, Lemma 1)."""
 
-    view: LinearView
-    shift: Numbers
+def cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
+    """Return min sum kappa·|z| subject to matrix·z = shift (docs/proofs/continual-tree.md, Lemma 1), and the dual solution.
 
-    @cached_property
-    def _solved(self) -> tuple[float, Numbers]:
-        matrix, kappas = self.view.matrix, self.view.kappas
-        if not np.any(self.shift):
-            return 0.0, np.zeros(self.shift.size)
-        unexplained = self._unexplained()
-        if unexplained is not None:
-            return math.inf, unexplained
-        found = _linprog()(
-            np.concatenate([kappas, kappas]),
-            A_eq=np.hstack([matrix, -matrix]),
-            b_eq=self.shift,
-            bounds=(0, None),
-            method="highs-ds",
-            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-        )
-        if found.status == 2:
-            return math.inf, self.shift / float(self.shift @ self.shift)
-        if found.status != 0:
-            raise ArithmeticError(f"the linear program was not solved: {found.message}")
-        return float(found.fun), np.asarray(found.eqlin.marginals, np.float64)
-
-    def _unexplained(self) -> Numbers | None:
-        """Return the part of the shift that no noise can hide, scaled so that it moves by 1, or None."""
-        matrix = self.view.matrix
-        if not matrix.shape[1]:
-            return self.shift / float(self.shift @ self.shift)
-        explained = matrix @ np.linalg.lstsq(matrix, self.shift, rcond=None)[0]
-        rest: Numbers = self.shift - explained
-        if np.abs(rest).max() <= 1e-7 * np.abs(self.shift).max():
-            return None
-        return rest / float(rest @ self.shift)
-
-    @property
-    def loss(self) -> float:
-        """Return the loss; inf where no move of the noise fits."""
-        return self._solved[0]
-
-    @property
-    def test(self) -> Numbers:
-        """Return the weights of the numbers seen that tell the two streams apart best: the dual solution."""
-        return self._solved[1]
+    The dual weighs the numbers seen so that their sum tells the two streams apart best. Where no move fits the loss is inf.
+    """
+    matrix, kappas = view.matrix, view.kappas
+    if not np.any(shift):
+        return 0.0, np.zeros(shift.size)
+    # The part of the shift that no noise can hide, scaled so that it moves by 1.
+    rest = shift - matrix @ np.linalg.lstsq(matrix, shift, rcond=None)[0] if matrix.shape[1] else shift
+    if np.abs(rest).max() > 1e-7 * np.abs(shift).max():
+        return math.inf, rest / float(rest @ shift)
+    found = _linprog()(
+        np.concatenate([kappas, kappas]),
+        A_eq=np.hstack([matrix, -matrix]),
+        b_eq=shift,
+        bounds=(0, None),
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    if found.status == 2:
+        return math.inf, shift / float(shift @ shift)
+    if found.status != 0:
+        raise ArithmeticError(f"the linear program was not solved: {found.message}")
+    return float(found.fun), np.asarray(found.eqlin.marginals, np.float64)
 
 
 def gaussian_loss(shift: Numbers, covariance: Numbers) -> float:
@@ -197,6 +184,52 @@ def gaussian_loss(shift: Numbers, covariance: Numbers) -> float:
     if np.abs(covariance @ solved - shift).max(initial=0.0) > 1e-9 * np.abs(shift).max(initial=1.0):
         return math.inf
     return float(shift @ solved) / 2
+
+
+def case_of(
+    algorithm: Any,
+    streams: Sequence[World] = (),
+    *,
+    window: tuple[int, int],
+    name: str | None = None,
+    claimed: float | None = None,
+    looks: tuple[int | None, ...] | None = None,
+    scenarios: Sequence[Scenario] = (),
+    **options: Any,
+) -> Case:
+    """Return a case for your algorithm, by enumeration: any two of ``streams`` are neighbours; or several ``scenarios``.
+
+    The state must be small (a few bits or residues) and every draw must come from the source that is passed in. ``window``
+    bounds the noisy integers, as in :class:`panstream.testing.enumerate.Enumerator`. ``options`` are fields of the case.
+    """
+    exact = Enumeration(algorithm, window, scenarios or [Scenario(streams, looks)])
+    return _case(algorithm, exact, name, claimed, options)
+
+
+def linear_case(
+    algorithm: Any,
+    world: Sequence[Step],
+    neighbours: Sequence[Sequence[Step]],
+    *,
+    name: str | None = None,
+    claimed: float | None = None,
+    looks: tuple[int | None, ...] | None = None,
+    published: Published = published_numbers,
+    amplitude: int = 1,
+    **options: Any,
+) -> Case:
+    """Return a case for your counter, by linear program: ``neighbours`` are all neighbours of ``world``.
+
+    Everything that is ``published`` and stored must be linear in the noise. ``options`` are fields of the case.
+    """
+    exact = LinearProgram(algorithm, world, neighbours, looks, published, amplitude)
+    return _case(algorithm, exact, name, claimed, options)
+
+
+def _case(algorithm: Any, exact: Any, name: str | None, claimed: float | None, options: dict[str, Any]) -> Case:
+    given = {"kind": "production", "algorithm": algorithm, "sampled": True, "quick_runs": 500, **options}
+    claimed = algorithm.claim().epsilon if claimed is None else claimed
+    return Case(name=name or type(algorithm).__name__, claimed=claimed, exact=exact, **given)
 
 
 def _linprog() -> Any:

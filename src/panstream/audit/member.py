@@ -15,7 +15,7 @@ from panstream.errors import NotSupported
 from panstream.packed import bit_at
 from panstream.scratch import Scratch
 
-__all__ = ["Odds", "member_odds", "odds_in"]
+__all__ = ["Odds", "member_odds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +34,14 @@ class Odds:
         return 1.0 if math.isinf(odds) else odds / (1 + odds)
 
 
-def member_odds(data: bytes, member: Any, *, prior: float = 0.5) -> Odds:
-    """Return what the bytes of a state say about ``member``, to someone who knows everything else about the stream.
+def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) -> Odds:
+    """Return what the bytes of a state, or one that is loaded already, say about ``member``, to someone who knows everything else about the stream.
 
     Every cell that the id can have touched is read; phases that announced intrusions ended count too. For a bitmap the factor
     is that for an id whose cell nobody else fell into, the most that it can be.
     """
     checks.probability(prior=prior)
-    return odds_in(Monitor[Any].from_bytes(data), member, prior=prior)
-
-
-def odds_in(monitor: Monitor[Any], member: Any, *, prior: float = 0.5) -> Odds:
-    """Return the same for a state that is loaded already."""
+    monitor = data if isinstance(data, Monitor) else Monitor[Any].from_bytes(data)
     algorithm, state = monitor.algorithm, monitor.state
     name = type(algorithm).__name__
     law = getattr(algorithm, "law", None) or getattr(_presence(algorithm), "law", None)
@@ -54,9 +50,8 @@ def odds_in(monitor: Monitor[Any], member: Any, *, prior: float = 0.5) -> Odds:
     cell = _cell(algorithm, member)
     limit = math.exp(law.epsilon_state * (1 + len(state.frozen)))
     if cell is None:
-        return Odds(
-            factor=1.0, prior=prior, limit=limit, reason="the id is not in the sample: the file says nothing about it"
-        )
+        reason = "the id is not in the sample: the file says nothing about it"
+        return Odds(factor=1.0, prior=prior, limit=limit, reason=reason)
     p0, p1 = float(law.absent), float(law.present)
     factor = 1.0
     shown = [bit_at(row, cell) for row in (*state.frozen, state.bits)]

@@ -17,7 +17,7 @@ from panstream import checks
 from panstream.audit.case import Trial
 from panstream.errors import InvalidParameter, MissingExtra
 
-__all__ = ["Bound", "bound_of", "clopper_pearson", "learn_event", "lower_bound"]
+__all__ = ["Bound", "clopper_pearson", "learn_event", "lower_bound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +49,10 @@ def lower_bound(trial: Trial, *, runs: int, failure: float) -> Bound:
     """Return a loss that is exceeded in truth except with probability ``failure``, whatever the algorithm is."""
     often = (max(1, math.ceil(runs * trial.share)), runs)
     first, second = (sum(trial.happens(side) for _ in range(n)) for side, n in zip((True, False), often, strict=True))
-    return bound_of((first, second), often, failure)
+    return _bound_of((first, second), often, failure)
 
 
-def bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) -> Bound:
+def _bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) -> Bound:
     """Return the bound for an event that happened so often on each of the two streams."""
     ends = [clopper_pearson(count, n, failure / 2) for count, n in zip(happened, runs, strict=True)]
     (first_low, first_high), (second_low, second_high) = ends
@@ -78,7 +78,7 @@ def learn_event(
     best, chosen, likely, unlikely = -1.0, 0, 0, 0
     for size, view in enumerate(ranked, start=1):
         likely, unlikely = likely + first[view], unlikely + second[view]
-        loss = bound_of((likely, unlikely), (runs, runs), failure).loss
+        loss = _bound_of((likely, unlikely), (runs, runs), failure).loss
         if loss > best:
             best, chosen = loss, size
     wanted = frozenset(ranked[:chosen])

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from panstream.audit.case import Case
-from panstream.audit.exact import Enumeration, LinearProgram, Scenario
 from panstream.errors import InvalidParameter
-from panstream.testing.enumerate import Step, World
 
-__all__ = ["case_of", "cases", "forget_case", "linear_case", "register_case", "select"]
+__all__ = ["cases", "forget_case", "register_case", "select", "shipped"]
 
 _OWN: dict[str, Case] = {}
 
 
 @lru_cache(maxsize=1)
 def shipped() -> dict[str, Case]:
-    """Return what comes with panstream, by name."""
-    from panstream.audit.controls import control_cases
-    from panstream.audit.shipped import production_cases
+    """Return what comes with panstream, by name: production first, then the controls."""
+    from panstream.audit.shipped import shipped_cases
 
     found: dict[str, Case] = {}
-    for case in (*production_cases(), *control_cases()):
+    for case in sorted(shipped_cases(), key=lambda case: case.kind, reverse=True):
         if case.name in found:
             raise InvalidParameter(f"two cases are named {case.name!r}")
         found[case.name] = case
@@ -62,52 +58,3 @@ def select(names: Iterable[str]) -> list[Case]:
             raise InvalidParameter(f"no case is named {name!r}; there are: {'; '.join(known)}")
         found.update((case.name, case) for case in fits)
     return list(found.values())
-
-
-def case_of(
-    algorithm: Any,
-    streams: Sequence[World],
-    *,
-    window: tuple[int, int],
-    name: str | None = None,
-    claimed: float | None = None,
-    looks: tuple[int | None, ...] | None = None,
-) -> Case:
-    """Return a production case for your algorithm, by enumeration: any two of ``streams`` are neighbours.
-
-    The state must be small (a few bits or residues) and every draw must come from the source that is passed in. ``window``
-    bounds the noisy integers, as in :class:`panstream.testing.enumerate.Enumerator`.
-    """
-    return Case(
-        name=name or type(algorithm).__name__,
-        kind="production",
-        claimed=algorithm.claim().epsilon if claimed is None else claimed,
-        exact=Enumeration(algorithm, window, [Scenario(streams, looks)]),
-        algorithm=algorithm,
-        sampled=True,
-        quick_runs=500,
-    )
-
-
-def linear_case(
-    algorithm: Any,
-    world: Sequence[Step],
-    neighbours: Sequence[Sequence[Step]],
-    *,
-    name: str | None = None,
-    claimed: float | None = None,
-    looks: tuple[int | None, ...] | None = None,
-) -> Case:
-    """Return a production case for your counter, by linear program: ``neighbours`` are all neighbours of ``world``.
-
-    Everything that is published and stored must be linear in the noise.
-    """
-    return Case(
-        name=name or type(algorithm).__name__,
-        kind="production",
-        claimed=algorithm.claim().epsilon if claimed is None else claimed,
-        exact=LinearProgram(algorithm, world, neighbours, looks),
-        algorithm=algorithm,
-        sampled=True,
-        quick_runs=500,
-    )

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from panstream.audit.case import SLACK, Finding, allowed_advantage
+from panstream.audit.case import Finding, judge
 
 __all__ = ["figure", "to_html", "to_json", "to_markdown"]
 
@@ -72,7 +72,7 @@ def _plot(findings: Sequence[Finding]) -> str:
             f'<rect x="{_LEFT}" y="{y - 5}" width="{_place(one.claimed) - _LEFT:.1f}" height="10" class="allowed"/>'
         )
         if one.exact is not None:
-            over = "over" if one.exact > one.claimed + SLACK * max(1.0, one.claimed) else "within"
+            over = "over" if judge("control", one.claimed, one.exact, None) == "caught" else "within"
             rows.append(
                 f'<circle cx="{_place(one.exact):.1f}" cy="{y}" r="5" class="{over}"><title>exact {figure(one.exact)}</title></circle>'
             )
@@ -99,7 +99,7 @@ def _table(findings: Sequence[Finding]) -> str:
 
 def _attacks(findings: Sequence[Finding]) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(one.name)}</td><td>{one.advantage:.3f}</td><td>{allowed_advantage(one.claimed):.3f}</td>"
+        f"<tr><td>{html.escape(one.name)}</td><td>{one.advantage:.3f}</td><td>{one.allowed_advantage:.3f}</td>"
         f"<td>{html.escape(one.event)}</td></tr>"
         for one in findings
     )

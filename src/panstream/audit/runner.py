@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from panstream.audit.case import Case, Finding, judge
-from panstream.audit.montecarlo import Bound, lower_bound
+from panstream.audit.montecarlo import lower_bound
 from panstream.audit.registry import shipped
 
 __all__ = ["FAILURE", "audit", "examine"]
 
 FAILURE = 1e-3  # the chance that any lower bound of a whole audit is too high
 
-Done = Callable[[Finding], None]
-
 
 def examine(case: Case, *, full: bool = False, failure: float = FAILURE) -> Finding:
     """Return what the exact layer and, if asked for, the trial say about one case."""
     measured = None if case.exact is None else case.exact()
     trial = case.trial if case.trial is not None else measured.trial if measured is not None else None
-    bound: Bound | None = None
+    bound = None
     if trial is not None and (full or case.sampled):
         bound = lower_bound(trial, runs=case.runs if full else case.quick_runs, failure=failure)
     exact, shown = (None if measured is None else measured.loss), (None if bound is None else bound.loss)
@@ -46,7 +45,7 @@ def audit(
     full: bool = False,
     jobs: int = 1,
     failure: float = FAILURE,
-    done: Done | None = None,
+    done: Callable[[Finding], None] | None = None,
 ) -> list[Finding]:
     """Return a finding per case, in order. ``failure`` is shared evenly by all cases; ``done`` is called as they come in.
 
@@ -62,22 +61,17 @@ def audit(
 
     outside = [case for case in chosen if jobs > 1 and shipped().get(case.name) is case]
     inside = [case for case in chosen if case not in outside]
-    if outside:
-        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-            waiting = [pool.submit(_by_name, case.name, full, each) for case in _longest_first(outside)]
-            for case in inside:
-                keep(examine(case, full=full, failure=each))
-            for future in as_completed(waiting):
-                keep(future.result())
-    else:
+    outside.sort(key=lambda case: (not case.sampled, -case.runs))  # so that no core ends with the longest
+    with contextlib.ExitStack() as stack:
+        waiting = []
+        if outside:
+            pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")))
+            waiting = [pool.submit(_by_name, case.name, full, each) for case in outside]
         for case in inside:
             keep(examine(case, full=full, failure=each))
+        for future in as_completed(waiting):
+            keep(future.result())
     return [found[case.name] for case in chosen]
-
-
-def _longest_first(chosen: Sequence[Case]) -> list[Case]:
-    """Return cases with trials first, so that no core ends with the longest."""
-    return sorted(chosen, key=lambda case: (not case.sampled, -case.runs))
 
 
 def _by_name(name: str, full: bool, failure: float) -> Finding:

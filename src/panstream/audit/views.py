@@ -1,27 +1,25 @@
-"""What an intruder and the public see of a real run: real source, real bytes of the snapshot, every output."""
+"""What an intruder and the public see of a real run, real bytes of the snapshot and every output, and the same in words.
+
+The users of the streams are made up: nothing real is ever shown here.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream import codec
 from panstream.algorithm import Monitor
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate
-from panstream.testing.enumerate import Step, snapshot
-from panstream.testing.linear import Published
-from panstream.testing.sources import ScriptedSource
+from panstream.testing.enumerate import Step, World
 
-__all__ = ["observed", "seen_as", "stolen", "view_numbers"]
+__all__ = ["run", "stolen", "told", "told_view"]
 
-Numbers = NDArray[np.float64]
-Seen = list[tuple[str, Any]]
+_LONGEST = 160
 
 
 def stolen(monitor: Monitor[Any]) -> Any:
@@ -34,23 +32,20 @@ def stolen(monitor: Monitor[Any]) -> Any:
     return codec.decode(monitor.to_bytes(), algorithm.state_type, layout)
 
 
-def run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> Seen:
+def run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list[tuple[str, Any]]:
     """Do the steps of a stream; return ("state", snapshot) and ("output", result) in the order in which they are seen."""
-    seen: Seen = [("state", stolen(monitor))] if look == 0 else []
+    seen: list[tuple[str, Any]] = [("state", stolen(monitor))] if look == 0 else []
     for position, step in enumerate(world, start=1):
-        given = {name: list(value) if isinstance(value, tuple) else value for name, value in step.arguments}
         if step.verb == "update":
-            ids = (given.pop("ids"),) if "ids" in given else ()
-            monitor.update(*ids, **given)
+            step.call(monitor.update)
         elif step.verb == "refresh":
             seen.append(("state", stolen(monitor)))
             monitor.refresh()
         elif step.verb in ("release", "tick", "ticks"):
-            result = getattr(monitor, step.verb)(*given.values())
-            seen.append(("output", result))
+            seen.append(("output", getattr(monitor, step.verb)(*step.given().values())))
         else:  # a step of the algorithm's own, such as a merge
             with monitor._step() as source:
-                result = getattr(monitor.algorithm, step.verb)(monitor.state, *given.values(), source)
+                result = getattr(monitor.algorithm, step.verb)(monitor.state, *step.given().values(), source)
             if isinstance(result, Estimate):
                 seen.append(("output", result))
         if position == look:
@@ -58,42 +53,44 @@ def run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> Seen:
     return seen
 
 
-def observed(algorithm: Any, world: Sequence[Step], look: int | None) -> list[Any]:
-    """Return the view of a fresh run, in the enumerator's form but with the released integers only."""
-    return [
-        snapshot(item) if what == "state" else ("release", item.released)
-        for what, item in run(Monitor(algorithm), world, look)
-    ]
+def told(streams: tuple[World, World], look: int | None) -> str:
+    """Return two neighbouring streams, the one under which the view is likelier first, and when the state was copied."""
+    both = " against ".join("[" + " ".join(_step(step) for step in stream) + "]" for stream in streams)
+    return f"{both}; " + ("outputs only" if look is None else f"state copied after step {look}")
 
 
-def seen_as(view: Sequence[Any], window: tuple[int, int]) -> tuple[Any, ...]:
-    """Return a view that can be compared: of releases only the integers; those beyond the window count as its end."""
-    low, high = window
-    return tuple(
-        ("release", tuple(min(max(number, low), high) for number in part[1])) if part[0] == "release" else part
-        for part in view
-    )
+def told_view(view: tuple[Any, ...]) -> str:
+    """Return what is seen, shortened."""
+    return _short(", ".join(_seen(part) for part in view), _LONGEST)
 
 
-def view_numbers(
-    algorithm: Any, world: Sequence[Step], look: int | None, published: Published, *, noise: bool = True
-) -> Numbers:
-    """Return all numbers seen, outputs first and the state last, as :func:`panstream.testing.linear.linear_views` does."""
-    monitor = Monitor(algorithm) if noise else Monitor(algorithm, source=ScriptedSource({}))
-    shown: list[Numbers] = []
-    state: list[Numbers] = [_private(stolen(monitor))] if look == 0 else []
-    for position, step in enumerate(world, start=1):
-        for what, item in run(monitor, (step,), None):
-            shown.append(_private(item) if what == "state" else published(monitor.state, item))
-        if position == look:
-            state.append(_private(stolen(monitor)))
-    return np.concatenate([*shown, *state]) if shown or state else np.zeros(0)
+def _step(step: Step) -> str:
+    given = list(step.given().values())
+    if step.verb == "update":
+        return "+".join("·" if value == [] else _value(value) for value in given)
+    return step.verb if not given else f"{step.verb}{_value(given[0])}"
 
 
-def _private(state: Any) -> Numbers:
-    hidden = [
-        getattr(state, declared.name)
-        for declared in fields(state)
-        if codec.role_of(declared) not in ("public", "published")
-    ]
-    return np.concatenate([np.asarray(field, np.float64).ravel() for field in hidden]) if hidden else np.zeros(0)
+def _value(value: Any) -> str:
+    return _short(str(value).replace(" ", ""), 24)
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _seen(part: Any) -> str:
+    if part and part[0] == "release":
+        return f"output {list(part[1]) if part[1] else round(part[2], 4)}"
+    shown = []
+    for field in part:
+        if len(field) == 3:
+            name, shape, raw = field
+            count = int(np.prod(shape))
+            if count:
+                size = len(raw) // count
+                numbers = np.frombuffer(raw, f"i{size}") if size in (2, 4, 8) else np.frombuffer(raw, np.uint8)
+                shown.append(f"{name} {numbers.tolist()}")
+        elif field[0] != "released":
+            shown.append(f"{field[0]} {field[1]}")
+    return "state " + " ".join(shown)

@@ -15,7 +15,7 @@ from panstream.errors import PanstreamError
 from panstream.system_audit.drive import Product, Road
 from panstream.system_audit.formats import encode, fits
 from panstream.system_audit.neighbours import Neighbour, neighbours
-from panstream.system_audit.views import Fields
+from panstream.system_audit.observe import Fields
 from panstream.system_audit.table import Table, generated, read_rows
 
 __all__ = ["FACTS", "QUICK", "ROADS", "Difference", "SystemReport", "audit_system", "bundled"]

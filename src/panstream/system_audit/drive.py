@@ -20,7 +20,7 @@ from panstream.engine.config import Config
 from panstream.errors import PanstreamError
 from panstream.server.access import create_token
 from panstream.system_audit.formats import MEDIA_TYPES
-from panstream.system_audit.views import Fields, observe_directory, observe_text
+from panstream.system_audit.observe import Fields, observe_directory, observe_text
 
 __all__ = ["Product", "Road"]
 

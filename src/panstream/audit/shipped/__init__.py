@@ -1,23 +1,28 @@
-"""A tiny instance of every shipped algorithm and of every option that changes its claim."""
+"""Every case that comes with panstream, by room: production cases are a tiny instance of every shipped algorithm and of every
+option that changes its claim; controls are forms that are known not to keep their promise, each named after the paper or the
+mistake, and must be caught.
+"""
 
-from panstream.audit.shipped.attacks import attack_cases
+from collections.abc import Iterator
+
 from panstream.audit.case import Case
+from panstream.audit.shipped.attacks import attack_cases
 from panstream.audit.shipped.continual import continual_cases
 from panstream.audit.shipped.density import density_cases
 from panstream.audit.shipped.distinct import distinct_cases
+from panstream.audit.shipped.mistakes import mistake_cases
 from panstream.audit.shipped.networks import network_cases
 from panstream.audit.shipped.turnstile import turnstile_cases
 
-__all__ = ["production_cases"]
+__all__ = ["shipped_cases"]
 
 
-def production_cases() -> list[Case]:
-    """Return the cases of all rooms."""
-    return [
-        *density_cases(),
-        *distinct_cases(),
-        *turnstile_cases(),
-        *continual_cases(),
-        *network_cases(),
-        *attack_cases(),
-    ]
+def shipped_cases() -> Iterator[Case]:
+    """Yield the cases of all rooms."""
+    yield from density_cases()
+    yield from distinct_cases()
+    yield from turnstile_cases()
+    yield from continual_cases()
+    yield from mistake_cases()
+    yield from network_cases()
+    yield from attack_cases()

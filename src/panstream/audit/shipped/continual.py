@@ -1,60 +1,71 @@
-"""Continual: the linear program on the view matrix of every counter, ticks of several steps and of one."""
+"""Continual: the linear program on the view matrix of every counter, ticks of several steps and of one.
+
+The controls are the published counters (sums in the clear, too few levels, ranges forgotten) and broken copies of the tree.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from panstream.audit.case import Case
-from panstream.audit.exact import LinearProgram
-from panstream.audit.streams import (
-    closed_sums,
-    one_step,
-    several_steps,
-    with_added,
-    with_event,
-    with_events,
-    with_refreshes,
-)
+from panstream.audit.exact import linear_case
+from panstream.audit.streams import slots, with_added, with_events, with_refreshes, with_two_events
 from panstream.continual.decayed import DecayedSum
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.least_squares import LeastSquaresTree
 from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.shapes import epoch_shape
 from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
+from panstream.continual.tree_engine import TreeEngine, TreeState
 from panstream.continual.windowed import WindowedSum
+from panstream.estimate import Estimate
 from panstream.papers.binary import BinaryMechanism
 from panstream.papers.event_counter import EventCounter
 from panstream.papers.hybrid import HybridMechanism
+from panstream.papers.literal_counters import (
+    PublishedAverage,
+    PublishedBinary,
+    PublishedHybrid,
+    PublishedInitialNoise,
+    PublishedPointNoise,
+    PublishedSimpleCounterI,
+    PublishedVariance,
+)
 from panstream.papers.logarithmic import LogarithmicMechanism
 from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
+from panstream.randomness import Source
 from panstream.testing.enumerate import Step
 
 __all__ = ["continual_cases"]
 
 _LARGE = 1 << 40  # the least-squares tree rounds; noise of this size shows its weights to twelve digits
+_one_step = partial(slots, one_step=True)
+Neighbours = Sequence[Sequence[Step]]
 
 
-def _case(
-    name: str, algorithm: Any, world: Sequence[Step], neighbours: Sequence[Sequence[Step]], **options: Any
-) -> Case:
-    sampled = options.pop("sampled", False)
-    return Case(
-        name=name,
-        kind="production",
-        claimed=algorithm.claim().epsilon,
-        exact=LinearProgram(algorithm, world, neighbours, **options),
-        algorithm=algorithm,
-        sampled=sampled,
-        runs=1_000,
-        quick_runs=500,
-    )
+def _case(name: str, algorithm: Any, world: Sequence[Step], neighbours: Neighbours, **options: Any) -> Case:
+    given = {"sampled": False, "runs": 1_000, **options}
+    return linear_case(algorithm, world, neighbours, name=name, **given)
 
 
-def _slot_counters() -> list[Case]:
-    """Every counter of the papers: several steps a tick, one step, announced looks, and a whole slot exchanged."""
+def _closed_sums(state: Any, result: Any) -> NDArray[np.float64]:
+    """Return the public sums that a tree computes its answers from, where the answers themselves are not linear."""
+    numbers: NDArray[np.float64] = state.sums.ravel().copy()
+    return numbers
+
+
+_closed = partial(_case, published=_closed_sums)
+
+
+def _slot_counters() -> Iterator[Case]:
+    """Yield every counter of the papers: several steps a tick, one step, announced looks, and a whole slot exchanged."""
     counters: dict[str, tuple[Any, int]] = {
         "BinaryMechanism": (BinaryMechanism(epsilon=1.0, horizon=5), 5),
         "EventCounter": (EventCounter(epsilon=1.0, horizon=5), 5),
@@ -68,167 +79,209 @@ def _slot_counters() -> list[Case]:
         "DecayedSum, exponential": (DecayedSum(epsilon=1.0, decay="exponential", rate=0.5), 4),
         "DecayedSum, polynomial": (DecayedSum(epsilon=1.0, decay="polynomial", rate=1.0), 4),
     }
-    found = []
-    for name, (algorithm, slots) in counters.items():
-        steps = several_steps(slots)
-        found.append(_case(name, algorithm, steps, with_events(steps, 1), sampled=name == "BinaryMechanism"))
+    for name, (algorithm, count) in counters.items():
+        steps, closed = slots(count), _one_step(count)
+        yield _case(name, algorithm, steps, with_events(steps, 1), sampled=name == "BinaryMechanism")
         at_once = replace(algorithm, one_step_ticks=True)
-        closed = one_step(slots)
-        found.append(_case(f"{name}, one-step ticks", at_once, closed, with_events(closed, 1)))
-        seen, looks = with_refreshes(several_steps(slots - 1), 3)
-        found.append(_case(f"{name}, announced intrusions", algorithm, seen, with_events(seen, 1), looks=looks))
+        yield _case(f"{name}, one-step ticks", at_once, closed, with_events(closed, 1))
+        seen, looks = with_refreshes(slots(count - 1), 3)
+        yield _case(f"{name}, announced intrusions", algorithm, seen, with_events(seen, 1), looks=looks)
         slot = replace(at_once, unit="slot", lower=-1, upper=2)
-        full = one_step(slots, nothing=-1)
-        found.append(_case(f"{name}, slot exchanged", slot, full, with_events(full, 2)))
+        full = _one_step(count, nothing=-1)
+        yield _case(f"{name}, slot exchanged", slot, full, with_events(full, 2))
     wide = BinaryMechanism(epsilon=1.0, horizon=5, lower=-3, upper=2)
-    steps = several_steps(5, updates=2)
-    found.append(_case("BinaryMechanism, range and several updates", wide, steps, with_events(steps, -3, 2)))
+    steps = slots(5, updates=2)
+    yield _case("BinaryMechanism, range and several updates", wide, steps, with_events(steps, -3, 2))
     events = BinaryMechanism(epsilon=1.0, horizon=4, one_step_ticks=True, most_events=3)
-    closed = one_step(4, nothing=2)
-    found.append(_case("BinaryMechanism, several events a value", events, closed, with_events(closed, 1, 3)))
-    return found
+    closed = _one_step(4, nothing=2)
+    yield _case("BinaryMechanism, several events a value", events, closed, with_events(closed, 1, 3))
 
 
-def _trees() -> list[Case]:
-    found = []
+def _trees() -> Iterator[Case]:
     tree = KaryTree(epsilon=1.0, horizon=7, levels=3)
-    steps, closed = several_steps(7), one_step(7)
-    found.append(_case("KaryTree", tree, steps, with_events(steps, 1), sampled=True))
+    steps, closed = slots(7), _one_step(7)
+    yield _case("KaryTree", tree, steps, with_events(steps, 1), sampled=True)
     at_once = replace(tree, one_step_ticks=True, capacity=None)
-    found.append(_case("KaryTree, one-step ticks", at_once, closed, with_events(closed, 1), published=closed_sums))
+    yield _closed("KaryTree, one-step ticks", at_once, closed, with_events(closed, 1))
     seen, looks = with_refreshes(steps, 3)
-    found.append(_case("KaryTree, announced intrusions", tree, seen, with_events(seen, 1), looks=looks))
-    for one in (False, True):
-        unbounded = KaryTree(epsilon=1.0, one_step_ticks=one)
-        slots = epoch_shape(0, one).slots + 2
-        world = one_step(slots) if one else several_steps(slots)
+    yield _case("KaryTree, announced intrusions", tree, seen, with_events(seen, 1), looks=looks)
+    for one, case, name in ((False, _case, ""), (True, _closed, ", one-step ticks")):
+        world = slots(epoch_shape(0, one).slots + 2, one_step=one)
         some = (None, *range(0, len(world) + 1, 3), len(world))
-        name = "KaryTree, unbounded" + (", one-step ticks" if one else "")
-        more = {"published": closed_sums} if one else {}
-        found.append(_case(name, unbounded, world, with_events(world, 1), looks=some, **more))
-    users = KaryTree(epsilon=1.0, horizon=5, levels=2, contributions=2)
-    world = several_steps(5)
-    twice = [with_event(with_event(world, a, 1), b, 1) for a in (0, 2, 4) for b in (4, 8) if a < b]
-    found.append(_case("KaryTree, two contributions", users, world, twice))
-    slot = KaryTree(epsilon=1.0, horizon=5, levels=2, lower=0, upper=4, unit="slot", one_step_ticks=True)
-    closed = one_step(5)
-    found.append(_case("KaryTree, slot exchanged", slot, closed, with_events(closed, 4), published=closed_sums))
-    wide = KaryTree(epsilon=1.0, horizon=5, levels=2, lower=-2, upper=5)
-    found.append(_case("KaryTree, range", wide, world, with_events(world, -2, 5)))
-    return found
+        unbounded = KaryTree(epsilon=1.0, one_step_ticks=one)
+        yield case(f"KaryTree, unbounded{name}", unbounded, world, with_events(world, 1), looks=some)
+    small = partial(KaryTree, epsilon=1.0, horizon=5, levels=2)
+    world, closed = slots(5), _one_step(5)
+    twice = with_two_events(world, (0, 2, 4), (4, 8), 1)
+    yield _case("KaryTree, two contributions", small(contributions=2), world, twice)
+    slot = small(lower=0, upper=4, unit="slot", one_step_ticks=True)
+    yield _closed("KaryTree, slot exchanged", slot, closed, with_events(closed, 4))
+    yield _case("KaryTree, range", small(lower=-2, upper=5), world, with_events(world, -2, 5))
 
 
-def _sums() -> list[Case]:
-    world = several_steps(4)
-    closed = one_step(4)
-    count = ContinualCount(epsilon=1.0, horizon=4, levels=2)
-    users = replace(count, contributions=2)
-    twice = [with_event(with_event(world, a, 1), b, 1) for a in (0, 2, 4) for b in (4, 6) if a < b]
-    total = ContinualSum(epsilon=1.0, horizon=4, levels=2, lower=-1.0, upper=3.0, resolution=0.5)
-    far = several_steps(epoch_shape(0, False).slots + 2)
-    some = (None, *range(0, len(far) + 1, 4), len(far))
-    slot = replace(total, unit="slot", one_step_ticks=True, levels=None, capacity=None)
-    low = one_step(4, nothing=-1.0)
-    two = [with_event(with_event(world, a, 3.0), b, 3.0) for a in (0, 2) for b in (4, 6)]
-    once = replace(count, one_step_ticks=True, levels=None, capacity=None)
+def _sums() -> Iterator[Case]:
+    world, closed, low = slots(4), _one_step(4), _one_step(4, nothing=-1.0)
     seen, looks = with_refreshes(world, 3)
-    return [
-        _case("ContinualCount, announced intrusions", count, seen, with_events(seen, 1, -1), looks=looks),
-        _case("ContinualSum, announced intrusions", total, seen, with_events(seen, 3.0, -1.0), looks=looks),
-        _case("ContinualCount", count, world, with_events(world, 1, -1)),
-        _case("ContinualCount, one-step ticks", once, closed, with_events(closed, 1, -1), published=closed_sums),
-        _case("ContinualCount, two contributions", users, world, twice),
-        _case("ContinualCount, unbounded", ContinualCount(epsilon=1.0), far, with_events(far, 1), looks=some),
-        _case("ContinualSum", total, world, with_events(world, 3.0, -1.0)),
-        _case("ContinualSum, slot exchanged", slot, low, with_events(low, 3.0), published=closed_sums),
-        _case("ContinualSum, two contributions", replace(total, contributions=2), world, two),
-        _case(
-            "ContinualSum, unbounded",
-            ContinualSum(epsilon=1.0, lower=-1.0, upper=3.0, resolution=0.5),
-            far,
-            with_events(far, 3.0),
-            looks=some,
-        ),
-    ]
+    far = slots(epoch_shape(0, False).slots + 2)
+    some = (None, *range(0, len(far) + 1, 4), len(far))
+    grid: dict[str, Any] = {"lower": -1.0, "upper": 3.0, "resolution": 0.5}
+    count = ContinualCount(epsilon=1.0, horizon=4, levels=2)
+    total = ContinualSum(epsilon=1.0, horizon=4, levels=2, **grid)
+    once = replace(count, one_step_ticks=True, levels=None, capacity=None)
+    slot = replace(total, unit="slot", one_step_ticks=True, levels=None, capacity=None)
+    twice, two = with_two_events(world, (0, 2, 4), (4, 6), 1), with_two_events(world, (0, 2), (4, 6), 3.0)
+    unbounded = ContinualSum(epsilon=1.0, **grid)
+    yield _case("ContinualCount, announced intrusions", count, seen, with_events(seen, 1, -1), looks=looks)
+    yield _case("ContinualSum, announced intrusions", total, seen, with_events(seen, 3.0, -1.0), looks=looks)
+    yield _case("ContinualCount", count, world, with_events(world, 1, -1))
+    yield _closed("ContinualCount, one-step ticks", once, closed, with_events(closed, 1, -1))
+    yield _case("ContinualCount, two contributions", replace(count, contributions=2), world, twice)
+    yield _case("ContinualCount, unbounded", ContinualCount(epsilon=1.0), far, with_events(far, 1), looks=some)
+    yield _case("ContinualSum", total, world, with_events(world, 3.0, -1.0))
+    yield _closed("ContinualSum, slot exchanged", slot, low, with_events(low, 3.0))
+    yield _case("ContinualSum, two contributions", replace(total, contributions=2), world, two)
+    yield _case("ContinualSum, unbounded", unbounded, far, with_events(far, 3.0), looks=some)
 
 
-def _moments() -> list[Case]:
-    found = []
+def _moments() -> Iterator[Case]:
+    world, top, shut = slots(3, nothing=4.0), slots(3, nothing=8.0), _one_step(4, nothing=8.0)
+    seen, looks = with_refreshes(world, 3)
+    two = with_added(with_added(world, 4.0, 8.0)[0], 4.0, 8.0)[-1:]
     for kind in (ContinualMean, ContinualVariance):
         name = kind.__name__
-        base: Any = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=8.0, resolution=2.0)
-        world = several_steps(3, nothing=4.0)
-        top = several_steps(3, nothing=8.0)
-        shut = one_step(4, nothing=8.0)
+        grid = partial(kind, epsilon=1.0, lower=0.0, upper=8.0, resolution=2.0)
+        base: Any = grid(horizon=3, levels=2)
+        once = grid(horizon=4, levels=2, adjacency="replace", one_step_ticks=True)
+        yield _case(f"{name}, announced intrusions", base, seen, with_added(seen, 4.0, 0.0, 8.0), looks=looks)
+        yield _case(name, base, world, with_added(world, 4.0, 0.0, 2.0, 8.0))
         exchanged = with_events(top, 0.0, 2.0, 6.0)
-        at_once = kind(
-            epsilon=1.0,
-            horizon=4,
-            levels=2,
-            lower=0.0,
-            upper=8.0,
-            resolution=2.0,
-            adjacency="replace",
-            one_step_ticks=True,
-        )
-        unbounded: Any = kind(epsilon=1.0, lower=0.0, upper=8.0, resolution=2.0)
-        two = [with_added(first, 4.0, 8.0)[-1] for first in with_added(world, 4.0, 8.0)[:1]]
-        seen, looks = with_refreshes(world, 3)
-        found += [
-            _case(f"{name}, announced intrusions", base, seen, with_added(seen, 4.0, 0.0, 8.0), looks=looks),
-            _case(name, base, world, with_added(world, 4.0, 0.0, 2.0, 8.0)),
-            _case(f"{name}, replace", replace(base, adjacency="replace"), top, exchanged),
-            _case(
-                f"{name}, replace, one-step ticks",
-                at_once,
-                shut,
-                with_events(shut, 0.0, 2.0),
-                published=closed_sums,
-            ),
-            _case(f"{name}, two contributions", replace(base, contributions=2), world, two),
-            _case(f"{name}, unbounded", unbounded, world, with_added(world, 4.0, 0.0, 8.0)),
-        ]
-    grid: dict[str, Any] = {"lower": 0.0, "upper": 4.0, "branching": 2, "depth": 2}
-    histogram = RangeHistogram(epsilon=1.0, horizon=3, levels=2, **grid)
-    world = several_steps(3, nothing=0.5)
-    shut = one_step(3, nothing=0.5)
+        yield _case(f"{name}, replace", replace(base, adjacency="replace"), top, exchanged)
+        yield _closed(f"{name}, replace, one-step ticks", once, shut, with_events(shut, 0.0, 2.0))
+        yield _case(f"{name}, two contributions", replace(base, contributions=2), world, two)
+        yield _case(f"{name}, unbounded", grid(), world, with_added(world, 4.0, 0.0, 8.0))
+
+
+def _histograms() -> Iterator[Case]:
+    grid = partial(RangeHistogram, epsilon=1.0, lower=0.0, upper=4.0, branching=2, depth=2)
+    histogram = grid(horizon=3, levels=2)
+    world, shut = slots(3, nothing=0.5), _one_step(3, nothing=0.5)
     added = with_added(world, 0.5, 0.5, 3.5)
-    pairs = [with_added(first, 0.5, 3.5)[-1] for first in with_added(world, 0.5, 3.5)[:1]]
+    pairs = with_added(with_added(world, 0.5, 3.5)[0], 0.5, 3.5)[-1:]
     seen, looks = with_refreshes(world, 3)
-    return [
-        *found,
-        _case("RangeHistogram, announced intrusions", histogram, seen, with_added(seen, 0.5, 3.5), looks=looks),
-        _case("RangeHistogram", histogram, world, added),
-        _case("RangeHistogram, two contributions", replace(histogram, contributions=2), world, pairs),
-        _case("RangeHistogram, unbounded", RangeHistogram(epsilon=1.0, **grid), world, added),
-        # With one value a slot nothing can be added: a value is exchanged, which costs what removing and adding do.
-        _exchanged("RangeHistogram", RangeHistogram(epsilon=1.0, horizon=3, one_step_ticks=True, **grid), shut, 3.5),
-    ]
+    yield _case("RangeHistogram, announced intrusions", histogram, seen, with_added(seen, 0.5, 3.5), looks=looks)
+    yield _case("RangeHistogram", histogram, world, added)
+    yield _case("RangeHistogram, two contributions", replace(histogram, contributions=2), world, pairs)
+    yield _case("RangeHistogram, unbounded", grid(), world, added)
+    # With one value a slot nothing can be added: a value is exchanged, which costs what removing and adding do.
+    once, name = grid(horizon=3, one_step_ticks=True), "RangeHistogram, one-step ticks, value exchanged"
+    yield _closed(name, once, shut, with_events(shut, 3.5), claimed=2 * once.claim().epsilon)
 
 
-def _exchanged(name: str, algorithm: Any, world: Sequence[Step], value: float) -> Case:
-    case = _case(
-        f"{name}, one-step ticks, value exchanged", algorithm, world, with_events(world, value), published=closed_sums
-    )
-    return case.with_claim(2 * case.claimed)
-
-
-def _outputs_only() -> list[Case]:
-    """The least-squares tree claims no intrusion: only its outputs are tried."""
-    found = []
+def _outputs_only() -> Iterator[Case]:
+    """Yield the least-squares tree, which claims no intrusion: only its outputs are tried."""
+    outputs = partial(_case, looks=(None,), amplitude=_LARGE)
     for radices in ((3, 2), (2, 2, 2)):
         tree = LeastSquaresTree(epsilon=1.0, horizon=math.prod(radices), radices=radices)
-        world = one_step(math.prod(radices))
-        name = f"LeastSquaresTree {radices}, outputs"
-        found.append(_case(name, tree, world, with_events(world, 1), looks=(None,), amplitude=_LARGE))
+        world = _one_step(math.prod(radices))
+        yield outputs(f"LeastSquaresTree {radices}, outputs", tree, world, with_events(world, 1))
     wide = LeastSquaresTree(epsilon=1.0, horizon=4, radices=(2, 2), lower=-2, upper=1)
-    steps = several_steps(4)
-    found.append(
-        _case("LeastSquaresTree, range, outputs", wide, steps, with_events(steps, -2), looks=(None,), amplitude=_LARGE)
-    )
-    return found
+    steps = slots(4)
+    yield outputs("LeastSquaresTree, range, outputs", wide, steps, with_events(steps, -2))
 
 
-def continual_cases() -> list[Case]:
-    """Return the cases of the continual room."""
-    return [*_slot_counters(), *_trees(), *_sums(), *_moments(), *_outputs_only()]
+def _published() -> Iterator[Case]:
+    """Yield the papers' counters, with looks right after a tick, when no slot is open, or with outputs only."""
+    count, world = 4, slots(4)
+    closed, none = tuple(range(0, 2 * count + 1, 2)), (None,)
+    given: dict[str, Any] = {"epsilon": 1.0, "horizon": count}
+    binary = PublishedBinary(**given)
+    papers: list[tuple[str, Any, tuple[int | None, ...], int, str]] = [
+        ("Binary mechanism, clear sums", binary, closed, 1, "2.4: true p-sums in memory"),
+        ("Binary mechanism, literal level count", binary, none, 1, "Theorem 3: ε/(N·log T), one level short"),
+        (
+            "Binary mechanism, initial noise only",
+            PublishedInitialNoise(**given),
+            closed,
+            1,
+            "2.4.4: noise at the start of a sum and none at its release",
+        ),
+        (
+            "Simple counter I, clear count",
+            PublishedSimpleCounterI(**given),
+            closed,
+            1,
+            "2.3.2: the true count in memory",
+        ),
+        ("Average as stated", PublishedAverage(bound=4, **given), none, 4, "Algorithm 3: noise ignores the range"),
+        ("Variance as stated", PublishedVariance(bound=4, **given), none, 4, "Algorithm 4: noise ignores the range"),
+        ("Hybrid as stated", PublishedHybrid(**given), closed, 1, "Theorem 4: both parts on clear sums"),
+        ("Noise on each point as stated", PublishedPointNoise(bound=4, **given), none, 4, "5.1: Lap(1/ε) on 0..N"),
+    ]
+    for name, algorithm, looks, event, place in papers:
+        yield _case(
+            name,
+            algorithm,
+            world,
+            with_events(world, event),
+            looks=looks,
+            kind="control",
+            claimed=algorithm.epsilon,
+            stands_for=f"Private Aggregate Computations on Streams, {place}",
+            sampled="clear sums" in name or "initial noise" in name,
+            quick_runs=300,
+        )
+
+
+class _ClearLeaf(KaryTree):
+    """An open slot holds what it received, without noise. Never use it, nor the other two."""
+
+    def begin(self, source: Source) -> TreeState:
+        """Start as the tree does, then clear the leaf."""
+        state = KaryTree.begin(self, source)
+        state.open[0] = 0
+        return state
+
+    def tick(self, state: TreeState, source: Source) -> Estimate:
+        """Close the slot, then clear the next one."""
+        estimate = KaryTree.tick(self, state, source)
+        state.open[0] = 0
+        return estimate
+
+
+class _OneLevelTooFew(KaryTree):
+    """Shares epsilon between one level less than an event is in."""
+
+    @property
+    def engine(self) -> TreeEngine:
+        """Return a tree whose noise is too small."""
+        engine = super().engine
+        rows = engine.shape(0).rows
+        return replace(engine, epsilon=engine.epsilon * rows / (rows - 1))
+
+
+class _StaleRefresh(KaryTree):
+    """Does nothing after an announced intrusion."""
+
+    def refresh(self, state: TreeState, source: Source) -> None:
+        """Leave the state as it was seen."""
+
+
+def _broken_trees() -> Iterator[Case]:
+    world = slots(7)
+    seen, looks = with_refreshes(world, 3)
+    open_slot = "a slot of several steps is looked at while it is open"
+    two_looks = "two looks in one phase have no finite loss"
+    for kind, name, steps, when, why in (
+        (_ClearLeaf, "Tree whose leaf starts in the clear", world, None, open_slot),
+        (_OneLevelTooFew, "Tree that charges one level too few", world, None, "level count off by one"),
+        (_StaleRefresh, "Tree that is not refreshed after an announced look", seen, looks, two_looks),
+    ):
+        tree: Any = kind(epsilon=1.0, horizon=7, levels=3)
+        given = {"looks": when, "kind": "control", "claimed": 1.0, "stands_for": why}
+        yield _case(name, tree, steps, with_events(steps, 1), **given)
+
+
+def continual_cases() -> Iterator[Case]:
+    """Yield the cases of the continual room."""
+    for some in (_slot_counters, _trees, _sums, _moments, _histograms, _outputs_only, _published, _broken_trees):
+        yield from some()

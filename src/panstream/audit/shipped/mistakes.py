@@ -1,99 +1,200 @@
-"""Mistakes that look harmless: a stored threshold, a table that fills up, a release drawn again, a claim for one site."""
+"""Mistakes that look harmless, as controls: a stored threshold, a table that fills up, a release drawn again.
+
+The algorithms here are broken copies. Never use them.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from panstream.audit.case import Case
-from panstream.audit.controls.presence import DropWhenFull, Fill, ReNoised, StoredThreshold, Unnoticed
-from panstream.audit.exact import Enumeration, Scenario
-from panstream.audit.shipped.distinct import id_in
-from panstream.audit.sites import TwoSites, both_sites_seen
+from panstream.audit.exact import Scenario, case_of
+from panstream.codec import FieldLayout, noised, public
 from panstream.density.optbern import OptBern
-from panstream.distinct.bitmap import Bitmap
-from panstream.privacy.joint import symmetric_loss
+from panstream.density.presence import PresenceState
+from panstream.estimate import Estimate
+from panstream.packed import number_of_ones
+from panstream.privacy.claim import Claim
+from panstream.randomness import DiscreteLaplace, Source, symmetric_pair
 from panstream.testing.enumerate import refresh, release, update, worlds
 
-__all__ = ["mistake_controls"]
+__all__ = ["mistake_cases"]
 
-NOTHING, APPEAR = update([]), update([0])
+_NOTHING, _APPEAR = update([]), update([0])
 
 
-def _merged_claim() -> Case:
-    state, kappa = math.log(3), math.log(1.25)
-    site = Bitmap(epsilon=symmetric_loss(state, kappa), epsilon_state=state, buckets=1, levels=1)
-    sites = TwoSites(site, id_in(site, 0))
-    return Case(
-        name="Noisy OR with the single-state claim",
-        kind="control",
-        claimed=symmetric_loss(sites.merged.law.epsilon_state, kappa),
-        exact=Enumeration(sites, (-1, 2), [both_sites_seen()]),
-        stands_for="a user may be at every site, so the sites' losses add up (Sketch-Flip-Merge read as pan-private)",
+class _ReNoised(OptBern):
+    """Forgets that it has released: a state restored from before the release draws fresh noise for it."""
+
+    def release(self, state: PresenceState, source: Source) -> Estimate:
+        """Release as if for the first time."""
+        state.released = 0
+        estimate = OptBern.release(self, state, source)
+        state.released = 0
+        return estimate
+
+
+class _Unnoticed(OptBern):
+    """A look that nobody notices: the state is seen, and nothing happens."""
+
+    def refresh(self, state: PresenceState, source: Source) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True)
+class _ThresholdState(PresenceState):
+    """The bits, and the noisy threshold that is kept for later comparisons."""
+
+    threshold: NDArray[np.int64] = noised()
+
+
+class _StoredThreshold(OptBern):
+    """AboveThreshold on the number of ones: answers whether a noisy count reaches a noisy threshold that is kept."""
+
+    state_type: ClassVar[type[Any]] = _ThresholdState
+
+    @property
+    def textbook_loss(self) -> float:
+        """Return what the textbook says any number of “no” answers costs, beside the bits: the threshold and one answer."""
+        return self.law.epsilon_state + 2 * self.law.noise.kappa
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the bits and the threshold."""
+        return {**OptBern.layout(self), "threshold": FieldLayout("i8", (1,))}
+
+    def begin(self, source: Source) -> _ThresholdState:
+        """Draw bits and threshold."""
+        plain = OptBern.begin(self, source)
+        threshold = np.ones(1, np.int64)
+        source.add_discrete_laplace(threshold, self.law.noise)
+        return _ThresholdState(bits=plain.bits, frozen=plain.frozen, released=0, threshold=threshold)
+
+    def release(self, state: Any, source: Source) -> Estimate:
+        """Say whether the noisy count reaches the threshold."""
+        count = np.array([number_of_ones(state.bits)])
+        source.add_discrete_laplace(count, self.law.noise)
+        above = int(count[0] >= state.threshold[0])
+        return Estimate(value=float(above), standard_error=0.0, claim=self.claim(), released=(above,))
+
+
+@dataclass(slots=True)
+class _TableState:
+    """Who is in the table, and a bit for each."""
+
+    users: NDArray[np.int64] = noised()
+    bits: NDArray[np.uint8] = noised()
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    ids: tuple[int, ...]
+
+    def wipe(self) -> None:
+        """Nothing was copied."""
+
+
+@dataclass(frozen=True)
+class _DropWhenFull:
+    """Keeps OptBern's bit for the first ``capacity`` users that come, and ignores everybody else."""
+
+    state_type: ClassVar[type[Any]] = _TableState
+
+    capacity: int
+    epsilon: float
+
+    def claim(self) -> Claim:
+        """Return what OptBern would claim."""
+        return Claim(epsilon=self.epsilon, unit="user")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what the bytes name."""
+        return {"capacity": self.capacity, "epsilon": self.epsilon}
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the table."""
+        return {
+            "users": FieldLayout("i8", (self.capacity,)),
+            "bits": FieldLayout("bits", (self.capacity,)),
+            "released": FieldLayout("int", at_least=0),
+        }
+
+    def begin(self, source: Source) -> _TableState:
+        """Return an empty table."""
+        return _TableState(users=np.full(self.capacity, -1), bits=np.zeros(self.capacity, np.uint8), released=0)
+
+    def batch(self, ids: Any) -> _Arrivals:
+        """Return the arrivals."""
+        return _Arrivals(tuple(ids))
+
+    def update(self, state: _TableState, batch: _Arrivals, source: Source) -> None:
+        """Enter users while there is room."""
+        for user in batch.ids:
+            known = np.flatnonzero(state.users == user)
+            free = known if known.size else np.flatnonzero(state.users < 0)
+            if free.size:
+                state.users[free[0]] = user
+                state.bits[free[0]] = source.bernoulli(symmetric_pair(self.epsilon / 2)[1], 1)[0]
+
+    def release(self, state: _TableState, source: Source) -> Estimate:
+        """Publish the noisy number of ones."""
+        ones = np.array([int(state.bits.sum())])
+        source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / 2))
+        return Estimate(value=float(ones[0]), standard_error=math.nan, claim=self.claim(), released=(int(ones[0]),))
+
+
+def mistake_cases() -> Iterator[Case]:
+    """Yield the mistakes."""
+    control = partial(case_of, kind="control", sampled=False)
+    both = [_NOTHING, _APPEAR]
+    yield control(
+        _ReNoised(universe=1, epsilon=1.0),
+        worlds([None, None, release(), release()], both),
+        window=(0, 1),
+        name="Release drawn again after a crash",
+        stands_for="a crash between publishing and storing: the restored state draws new noise for the same release",
     )
-
-
-def _enumerated(
-    name: str, algorithm: Any, stands_for: str, scenario: Scenario, window: tuple[int, int], **more: Any
-) -> Case:
-    return Case(
-        name=name,
-        kind="control",
-        claimed=more.pop("claimed", algorithm.claim().epsilon),
-        exact=Enumeration(algorithm, window, [scenario]),
-        algorithm=algorithm,
-        stands_for=stands_for,
-        **more,
+    threshold = _StoredThreshold(universe=1, epsilon=1.0)
+    yield control(
+        threshold,
+        worlds([None, None, *[release()] * 6], both),
+        window=(-3, 4),
+        looks=(1,),
+        name="Sparse vector with a stored threshold",
+        claimed=threshold.textbook_loss,
+        stands_for="Dwork and Roth, Algorithm 1 (AboveThreshold): an intruder reads the noisy threshold, so every “no” "
+        "costs again",
     )
-
-
-def mistake_controls() -> list[Case]:
-    """Return the mistakes."""
-    both = [NOTHING, APPEAR]
-    threshold = StoredThreshold(universe=1, epsilon=1.0)
-    return [
-        _enumerated(
-            "Release drawn again after a crash",
-            ReNoised(universe=1, epsilon=1.0),
-            "a crash between publishing and storing: the restored state draws new noise for the same release",
-            Scenario(worlds([None, None, release(), release()], both)),
-            (0, 1),
-        ),
-        _enumerated(
-            "Sparse vector with a stored threshold",
-            threshold,
-            "Dwork and Roth, Algorithm 1 (AboveThreshold): an intruder reads the noisy threshold, so every “no” costs again",
-            Scenario(worlds([None, None, *[release()] * 6], both), (1,)),
-            (-3, 4),
-            claimed=threshold.textbook_loss,
-        ),
-        _enumerated(
-            "Table that drops users when it is full",
-            DropWhenFull(capacity=1, epsilon=1.0),
-            "a first-come table instead of a sample fixed beforehand: who is in it shows who came",
-            Scenario(worlds([None, None, release()], [Fill(), Fill(0)])),
-            (-1, 2),
-        ),
-        _enumerated(
-            "Two copies of the state at different times",
-            Unnoticed(universe=1, epsilon=1.0),
-            "backups, write-ahead logs, virtual machine images: a claim covers one look, two have no finite loss",
-            Scenario(worlds([refresh(), None], both), (2,)),
-            (-1, 2),
-            sampled=True,
-            quick_runs=500,
-        ),
-        _merged_claim(),
-        _enumerated(
-            "Replaced user with the add-remove claim",
-            OptBern(universe=2, epsilon=1.0),
-            "replacing one user by another costs up to twice as much",
-            Scenario(
-                pairs=[
-                    ((update([0]), update([1]), release()), (update([1]), update([0]), release())),
-                    ((update([0]), NOTHING, release()), (update([1]), NOTHING, release())),
-                ]
-            ),
-            (-1, 3),
-        ),
-    ]
+    yield control(
+        _DropWhenFull(capacity=1, epsilon=1.0),
+        worlds([None, None, release()], both),
+        window=(-1, 2),
+        name="Table that drops users when it is full",
+        stands_for="a first-come table instead of a sample fixed beforehand: who is in it shows who came",
+    )
+    yield case_of(
+        _Unnoticed(universe=1, epsilon=1.0),
+        worlds([refresh(), None], both),
+        window=(-1, 2),
+        looks=(2,),
+        name="Two copies of the state at different times",
+        kind="control",
+        stands_for="backups, write-ahead logs, virtual machine images: a claim covers one look, two have no finite loss",
+    )
+    first, second = update([0]), update([1])
+    swapped = [((first, second, release()), (second, first, release()))]
+    moved = [((first, _NOTHING, release()), (second, _NOTHING, release()))]
+    yield control(
+        OptBern(universe=2, epsilon=1.0),
+        window=(-1, 3),
+        name="Replaced user with the add-remove claim",
+        scenarios=[Scenario(pairs=swapped + moved)],
+        stands_for="replacing one user by another costs up to twice as much",
+    )

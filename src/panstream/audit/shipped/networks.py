@@ -30,35 +30,35 @@ from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, 
 __all__ = ["ForestViews", "network_cases"]
 
 _TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
-Table = NDArray[np.int64]
+Counts = NDArray[np.int64]
 
 
-class PrescribedSource(Source):
+class _PrescribedSource(Source):
     """Puts prescribed tables and choices in place of draws and keeps the log probability of each, up to constants."""
 
     __slots__ = ("choices", "log", "seen", "sigmas", "tables", "tilts")
 
     is_secure = False
 
-    def __init__(self, tables: Sequence[Table], choices: Sequence[int]) -> None:
+    def __init__(self, tables: Sequence[Counts], choices: Sequence[int]) -> None:
         super().__init__()
         self.tables, self.choices, self.log = list(tables), list(choices), 0.0
-        self.seen: list[Table] = []
+        self.seen: list[Counts] = []
         self.sigmas: list[float] = []
         self.tilts: list[NDArray[np.float64]] = []
 
-    def add_discrete_laplace(self, values: Table, law: DiscreteLaplace) -> None:
+    def add_discrete_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
         """Put the next table in, or the true one after the last: nowhere is the ratio to a neighbour larger."""
         self.seen.append(values.copy())
         wanted = self.tables.pop(0) if self.tables else values.copy()
         self.log -= law.kappa * float(np.abs(wanted - values).sum())
         values[:] = wanted
 
-    def add_balanced_laplace(self, values: Table, law: DiscreteLaplace) -> None:
+    def add_balanced_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
         """Do the same: among tables with the same sum the law is proportional to that of independent noise."""
         self.add_discrete_laplace(values, law)
 
-    def add_joint_laplace(self, tables: Sequence[Table], law: DiscreteLaplace) -> None:
+    def add_joint_laplace(self, tables: Sequence[Counts], law: DiscreteLaplace) -> None:
         """Do the same for tables whose noise is drawn together: the farthest of them counts."""
         farthest = 0.0
         for values in tables:
@@ -68,19 +68,19 @@ class PrescribedSource(Source):
             values[:] = wanted
         self.log -= law.kappa * farthest
 
-    def add_discrete_gaussian(self, values: Table, law: DiscreteGaussian) -> None:
+    def add_discrete_gaussian(self, values: Counts, law: DiscreteGaussian) -> None:
         """Put the next table in and keep the true one with its noise."""
         self.seen.append(values.copy())
         self.sigmas.append(law.sigma)
         if self.tables:
             values[:] = self.tables.pop(0)
 
-    def exponential(self, utilities: Table, preference: Preference) -> int:
+    def exponential(self, utilities: Counts, preference: Preference) -> int:
         """Make the next choice and keep the log weights it was made by."""
         self.tilts.append(preference.rate * utilities.astype(float))
         return self.choices.pop(0)
 
-    def permute_and_flip(self, utilities: Table, preference: Preference) -> int:
+    def permute_and_flip(self, utilities: Counts, preference: Preference) -> int:
         """Make the next choice; its law is summed over all orders in which the coins may be tossed."""
         chosen = self.choices.pop(0)
         heads = np.exp(-preference.rate * (utilities.max() - utilities).astype(float))
@@ -124,7 +124,7 @@ class ForestViews:
             return PureBudget(self.learner.epsilon)
         return ZcdpBudget(self.learner.epsilon, self.learner.delta)
 
-    def _loss(self, here: PrescribedSource, there: PrescribedSource) -> float:
+    def _loss(self, here: _PrescribedSource, there: _PrescribedSource) -> float:
         """Return the log ratio under pure epsilon, rho under zCDP."""
         if isinstance(self.learner, PrivBayes):
             return here.log - there.log
@@ -135,9 +135,9 @@ class ForestViews:
         tilts = zip(here.tilts, there.tilts, strict=True)
         return rho + sum(choice_rho(float(np.ptp(one - other))) for one, other in tilts)
 
-    def _run(self, records: Records, tables: Sequence[Table], choice: int) -> PrescribedSource:
+    def _run(self, records: Records, tables: Sequence[Counts], choice: int) -> _PrescribedSource:
         budget = self._budget()
-        with PrescribedSource(tables, [choice]) as source:
+        with _PrescribedSource(tables, [choice]) as source:
             grow_forest(records, budget, source, self.learner.split)
         return source
 

@@ -1,13 +1,20 @@
-"""Turnstile: modular counters on small fields, with weights of both signs."""
+"""Turnstile: modular counters on small fields, with weights of both signs.
+
+The controls are the published algorithms: a finite set of noise, and noise in floating point.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
-from panstream.audit.case import Case
-from panstream.audit.exact import Enumeration, Scenario
-from panstream.testing.enumerate import Step, World, release, update, worlds
+from panstream.algorithm import Monitor
+from panstream.audit.case import Case, Measured, Trial
+from panstream.audit.exact import Scenario, case_of
+from panstream.papers.mir import PublishedCroppedSum
+from panstream.papers.mir_distinct import PublishedDistinct
+from panstream.testing.enumerate import Step, release, update, worlds
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
@@ -15,107 +22,107 @@ from panstream.turnstile.profile import ProfileSketch
 
 __all__ = ["turnstile_cases"]
 
+_PAPER = "Pan-private Algorithms Via Statistics on Sketches"
+_GRID = float(1 << 53)
+_TWICE: list[Step | None] = [None, None, release(), release()]
+
 
 def _weights(*values: int, user: Any = 0) -> list[Step]:
     return [update(ids=[user], weight=[value]) for value in values]
 
 
-def _scenarios(algorithm: Any, *, releases: int = 1) -> list[Scenario]:
-    far = algorithm.width * 2 + 1
-    slots: list[Step | None] = [None, None, *([release()] * releases)]
-    found = [Scenario(worlds(slots, _weights(0, 1, -far)))]
-    if releases == 1:
-        found.append(Scenario(worlds([None, release(), None], _weights(0, 2, far))))
-    return found
-
-
-def _replacements() -> list[tuple[World, World]]:
-    """Return pairs in which some weight of user 0 goes to user 1 instead."""
-    return [
-        (
-            (*_weights(first), *_weights(second), release()),
-            (*_weights(first, user=1), *_weights(second, user=1), release()),
-        )
-        for first in (1, 3)
-        for second in (0, 2)
-    ]
+def _moved(pairs: Iterable[tuple[int, int]]) -> list[Scenario]:
+    """Return pairs of streams in which some weight of user 0 goes to user 1 instead."""
+    streams = [tuple((*_weights(a, b, user=user), release()) for user in (0, 1)) for a, b in pairs]
+    return [Scenario(pairs=[(first, second) for first, second in streams])]
 
 
 def _case(
-    name: str,
-    algorithm: Any,
-    scenarios: Sequence[Scenario] | None = None,
-    *,
-    window: tuple[int, int] | None = None,
-    sampled: bool = False,
+    option: str, algorithm: Any, scenarios: list[Scenario] | None = None, *, window: tuple[int, int] | None = None
 ) -> Case:
-    reach = 1 if isinstance(algorithm, ProfileSketch) else algorithm.sensitivity
-    return Case(
-        name=name,
-        kind="production",
-        claimed=algorithm.claim().epsilon,
-        exact=Enumeration(algorithm, window or (-1, 1 + reach), scenarios or _scenarios(algorithm)),
-        algorithm=algorithm,
-        sampled=sampled,
+    name = type(algorithm).__name__
+    if scenarios is None:
+        far = algorithm.width * 2 + 1
+        early, late = _weights(0, 1, -far), _weights(0, 2, far)
+        scenarios = [Scenario(worlds([None, None, release()], early)), Scenario(worlds([None, release(), None], late))]
+    return case_of(
+        algorithm,
+        window=window or (-1, 1 + (1 if name == "ProfileSketch" else algorithm.sensitivity)),
+        name=f"{name}, {option}" if option else name,
+        scenarios=scenarios,
+        sampled=name == "LegendreCounter" and not option,
         quick_runs=1_000,
     )
 
 
-def _legendre() -> list[Case]:
-    plain = LegendreCounter(universe=1, epsilon=1.0, prime=7)
-    twice = LegendreCounter(universe=1, epsilon=1.0, prime=7, releases=2)
+def _legendre() -> Iterator[Case]:
+    one = partial(LegendreCounter, universe=1, epsilon=1.0, prime=7)
+    twice = one(releases=2)
+    yield _case("", one())
+    early = worlds(_TWICE, _weights(0, 1, -(twice.width * 2 + 1)))
+    yield _case("two releases", twice, [Scenario(early)])
     replaced = LegendreCounter(universe=2, epsilon=1.0, prime=7, max_weight=3, adjacency="replace")
-    opened = LegendreCounter(buckets=2, levels=1, epsilon=1.0, prime=3)
+    yield _case("replace", replaced, _moved((a, b) for a in (1, 3) for b in (0, 2)), window=(-1, 3))
     others = update(ids=["bob", "eve"], weight=[1, 2])
-    streams = worlds([others, None, None, release()], [update(ids=["ann"], weight=[value]) for value in (0, 1)])
-    return [
-        _case("LegendreCounter", plain, sampled=True),
-        _case("LegendreCounter, two releases", twice, _scenarios(twice, releases=2)),
-        _case("LegendreCounter, replace", replaced, [Scenario(pairs=_replacements())], window=(-1, 3)),
-        _case("LegendreCounter, open universe", opened, [Scenario(streams)], window=(-1, 3)),
-    ]
+    streams = worlds([others, None, None, release()], _weights(0, 1, user="ann"))
+    opened = LegendreCounter(buckets=2, levels=1, epsilon=1.0, prime=3)
+    yield _case("open universe", opened, [Scenario(streams)], window=(-1, 3))
 
 
-def _sampled_and_replaced() -> list[Case]:
-    """Options that the counters share."""
-    found = []
+def _released_twice_and_replaced() -> Iterator[Case]:
+    """Yield options that the other counters share."""
     kinds: list[tuple[Any, dict[str, Any], list[tuple[int, int]]]] = [
         (BlockCounter, {"crop": 2, "largest": 4}, [(1, 0), (1, 2), (3, 0), (3, 2)]),
         (HeavyHitterCount, {"threshold": 2, "least": 0, "largest": 5}, [(a, b) for a in range(3) for b in range(1, 5)]),
         (ProfileSketch, {"largest": 1}, [(1, 1), (0, 1), (1, 2)]),
     ]
     for kind, more, pairs in kinds:
-        name = kind.__name__
-        twice = kind(universe=1, epsilon=1.0, releases=2, **more)
         small = kind is ProfileSketch  # one noisy number per residue: a narrow window keeps it enumerable
-        streams = worlds([None, None, release(), release()], _weights(0, 1) if small else _weights(0, 1, 2, 3))
-        window = (0, 1) if small else (-1, 1 + twice.sensitivity)
-        found.append(_case(f"{name}, two releases", twice, [Scenario(streams)], window=window))
+        twice = kind(universe=1, epsilon=1.0, releases=2, **more)
+        streams = worlds(_TWICE, _weights(0, 1) if small else _weights(0, 1, 2, 3))
+        yield _case("two releases", twice, [Scenario(streams)], window=(0, 1) if small else None)
         replaced = kind(universe=2, epsilon=1.0, adjacency="replace", **more)
         window = (0, 2) if small else (-1, 2 * replaced.sensitivity + 1)
-        moved = [
-            ((*_weights(a), *_weights(b), release()), (*_weights(a, user=1), *_weights(b, user=1), release()))
-            for a, b in pairs
-        ]
-        found.append(_case(f"{name}, replace", replaced, [Scenario(pairs=moved)], window=window))
-    return found
+        yield _case("replace", replaced, _moved(pairs), window=window)
 
 
-def turnstile_cases() -> list[Case]:
-    """Return the cases of the turnstile room."""
-    return [
-        *_legendre(),
-        _case("BlockCounter", BlockCounter(universe=1, epsilon=0.7, crop=2, largest=12)),
-        _case("HeavyHitterCount", HeavyHitterCount(universe=1, epsilon=1.5, threshold=2, least=0, largest=5)),
-        _case(
-            "HeavyHitterCount, bracket",
-            HeavyHitterCount(universe=1, epsilon=1.5, threshold=4, steps=2, least=0, largest=18),
-            window=(-1, 3),
-        ),
-        _case(
-            "HeavyHitterCount, graded",
-            HeavyHitterCount(universe=1, epsilon=1.5, threshold=4, steps=2, least=0, largest=6, graded=True),
-        ),
-        _case("ProfileSketch", ProfileSketch(universe=1, epsilon=1.0, largest=1)),
-        *_sampled_and_replaced(),
-    ]
+def _finite_noise(sketch: PublishedDistinct) -> Measured:
+    """Return the loss of Algorithm 1's own enumeration of its noise: a shift leads out of a finite set."""
+    return Measured(loss=sketch.loss(), witness="a noise vector at the edge of the set, moved out of it by one user")
+
+
+def _rounded(algorithm: PublishedCroppedSum, first: bool) -> bool:
+    monitor = Monitor(algorithm)
+    if not first:
+        monitor.update([0], weight=[12])
+    counter = float(monitor.state.counters[0])
+    return counter < 1 and int(counter * _GRID) % 8 != 0
+
+
+def turnstile_cases() -> Iterator[Case]:
+    """Yield the cases of the turnstile room."""
+    yield from _legendre()
+    heavy = partial(HeavyHitterCount, universe=1, epsilon=1.5, least=0)
+    yield _case("", BlockCounter(universe=1, epsilon=0.7, crop=2, largest=12))
+    yield _case("", heavy(threshold=2, largest=5))
+    yield _case("bracket", heavy(threshold=4, steps=2, largest=18), window=(-1, 3))
+    yield _case("graded", heavy(threshold=4, steps=2, largest=6, graded=True))
+    yield _case("", ProfileSketch(universe=1, epsilon=1.0, largest=1))
+    yield from _released_twice_and_replaced()
+    yield Case(
+        name="Mir's Algorithm 1 as printed",
+        kind="control",
+        claimed=1.0,
+        exact=partial(_finite_noise, PublishedDistinct(rows=((1,), (3,)), largest=1, epsilon=1.0)),
+        stands_for=f"{_PAPER}, Algorithm 1: |c_i| ≤ 2Z is a finite set, which no translation leaves in place",
+    )
+    real = PublishedCroppedSum(universe=1, epsilon=0.1, crop=8)
+    yield Case(
+        name="Mir's Algorithm 2 in floating point",
+        kind="control",
+        claimed=0.2,
+        trial=Trial("a counter below 1 still has its last binary digits", partial(_rounded, real)),
+        algorithm=real,
+        stands_for=f"{_PAPER}, Algorithm 2, c := (c + w·d) mod 2τ over floats: an update rounds the last digits away",
+        sampled=True,
+    )
