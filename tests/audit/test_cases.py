@@ -12,12 +12,12 @@ from audit.documented import documented
 from panstream.algorithm import Monitor, find
 from panstream.audit import FAILURE, Enumeration, LinearProgram, allowed_advantage, audit, cases, examine
 from panstream.audit.case import Case
-from panstream.audit.montecarlo import Trial, lower_bound
+from panstream.audit.montecarlo import lower_bound
 from panstream.audit.report import figure
-from panstream.audit.shipped.density import TABLE, stored_zero_then_one
+from panstream.audit.shipped import density
+from panstream.audit.shipped.density import TABLE
 from panstream.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
-from panstream.papers.density_bernoulli import PublishedDwork
 from panstream.randomness import SeededSource
 
 ALL = cases()
@@ -238,12 +238,13 @@ def test_lower_bounds_of_sound_code_stay_below_the_claim(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_monte_carlo_bound_of_dwork_and_roth() -> None:
+def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Claimed .2, and at least 3.3 is shown; a seeded source makes the run repeatable."""
-    algorithm = PublishedDwork(universe=1, epsilon=0.1, integer_noise=True)
     numbers = iter(range(1, 1_000_000))
-    run = stored_zero_then_one(algorithm, lambda: SeededSource(next(numbers)))
-    bound = lower_bound(Trial("as in the control", run, share=0.25), runs=220_000, failure=FAILURE)
+    monkeypatch.setattr(density, "Source", lambda: SeededSource(next(numbers)))
+    case = next(case for case in density.density_cases() if case.name == "Dwork/Roth as published, epsilon 0.1")
+    assert case.trial is not None
+    bound = lower_bound(case.trial, runs=220_000, failure=FAILURE)
     assert 3.3 < bound.loss < 3.4234
 
 

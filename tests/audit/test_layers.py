@@ -32,7 +32,6 @@ from panstream.audit import (
     to_json,
     to_markdown,
 )
-from panstream.audit.case import judge
 from panstream.audit.exact import cheapest_move
 from panstream.density import OptBern
 from panstream.density.graph import GraphDensity
@@ -207,7 +206,8 @@ def test_own_cases_are_registered_once_and_found() -> None:
     ],
 )
 def test_verdicts(kind: str, exact: float | None, bound: float | None, verdict: str) -> None:
-    assert judge(kind, 1.0, exact, bound) == verdict  # type: ignore[arg-type]
+    found = Finding(name="x", kind=kind, claimed=1.0, exact=exact, lower_bound=bound, witness="")  # type: ignore[arg-type]
+    assert found.verdict == verdict
 
 
 def test_bad_cases_are_refused() -> None:
@@ -219,20 +219,12 @@ def test_bad_cases_are_refused() -> None:
         Case(name="x", kind="other", claimed=1.0, exact=lambda: Measured(loss=0.0))  # type: ignore[arg-type]
 
 
-def finding(name: str, exact: float | None, verdict: str) -> Finding:
-    return Finding(
-        name=name,
-        kind="control",
-        claimed=1.0,
-        exact=exact,
-        lower_bound=None,
-        verdict=verdict,
-        witness="<b>",  # type: ignore[arg-type]
-    )
+def finding(name: str, exact: float | None) -> Finding:
+    return Finding(name=name, kind="control", claimed=1.0, exact=exact, lower_bound=None, witness="<b>")
 
 
 def test_reports() -> None:
-    found = [finding("a <i>", math.inf, "caught"), finding("b", 0.5, "missed")]
+    found = [finding("a <i>", math.inf), finding("b", 0.5)]
     rows = json.loads(to_json(found))
     assert [row["exact"] for row in rows] == ["inf", 0.5]
     assert {"name", "kind", "claimed", "exact", "lower_bound", "verdict"} <= set(rows[0])

@@ -14,9 +14,8 @@ from panstream.audit.case import Case, Finding, Measured, Trial, allowed_advanta
 from panstream.audit.exact import Enumeration, LinearProgram, Scenario, case_of, gaussian_loss, linear_case
 from panstream.audit.member import Odds, member_odds
 from panstream.audit.montecarlo import clopper_pearson, learn_event, lower_bound
-from panstream.audit.registry import cases, forget_case, register_case, select
 from panstream.audit.report import to_html, to_json, to_markdown
-from panstream.audit.runner import FAILURE, audit, examine
+from panstream.audit.runner import FAILURE, audit, cases, examine, forget_case, register_case, select
 
 __all__ = [
     "FAILURE",

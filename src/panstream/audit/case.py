@@ -18,7 +18,6 @@ __all__ = [
     "Trial",
     "Verdict",
     "allowed_advantage",
-    "judge",
 ]
 
 Kind = Literal["production", "control"]
@@ -89,12 +88,23 @@ class Finding:
     claimed: float
     exact: float | None
     lower_bound: float | None
-    verdict: Verdict
     witness: str
     event: str = ""
     advantage: float | None = None
     runs: int = 0
     stands_for: str = ""
+
+    def exceeds(self, loss: float | None) -> bool:
+        """Return whether a loss is more than was claimed."""
+        return loss is not None and loss > self.claimed + _SLACK * max(1.0, self.claimed)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict: more than was claimed is a failure of sound code, and the discovery of a mistake."""
+        shown = self.exceeds(self.exact) or self.exceeds(self.lower_bound)
+        if self.kind == "production":
+            return "fails" if shown else "holds"
+        return "caught" if shown else "missed"
 
     @property
     def expected(self) -> bool:
@@ -109,14 +119,6 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; an infinite loss is the string "inf"."""
         return {name: _plain(getattr(self, name)) for name in _SHOWN}
-
-
-def judge(kind: Kind, claimed: float, exact: float | None, bound: float | None) -> Verdict:
-    """Return the verdict: more than was claimed is a failure of sound code, and the discovery of a mistake."""
-    shown = any(loss is not None and loss > claimed + _SLACK * max(1.0, claimed) for loss in (exact, bound))
-    if kind == "production":
-        return "fails" if shown else "holds"
-    return "caught" if shown else "missed"
 
 
 def allowed_advantage(epsilon: float) -> float:

@@ -6,6 +6,7 @@ every time that the claim covers, in both orders with all outputs.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +16,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import codec
 from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Measured, Trial
-from panstream.audit.views import run, stolen, told, told_view
-from panstream.errors import MissingExtra
+from panstream.errors import MissingExtra, NotSupported
+from panstream.estimate import Estimate
 from panstream.testing.enumerate import Enumerator, JointLoss, Step, World, snapshot
 from panstream.testing.linear import LinearView, Published, linear_views, private_numbers, published_numbers
 from panstream.testing.sources import ScriptedSource
 
-__all__ = ["Enumeration", "LinearProgram", "Scenario", "case_of", "cheapest_move", "gaussian_loss", "linear_case"]
+__all__ = [
+    "Enumeration",
+    "LinearProgram",
+    "Scenario",
+    "case_of",
+    "cheapest_move",
+    "gaussian_loss",
+    "linear_case",
+    "stolen",
+]
 
 Numbers = NDArray[np.float64]
+_LONGEST = 160  # characters of a view in words
 _NEARLY = 1 - Fraction(1, 10**6)
 
 
@@ -56,7 +68,7 @@ class Enumeration:
                 worst = found if worst < found else worst
         if worst.worlds is None:
             return Measured(loss=worst.epsilon)
-        witness = f"{told(worst.worlds, worst.look)}; {told_view(worst.view)}"
+        witness = f"{_told(worst.worlds, worst.look)}; {_told_view(worst.view)}"
         return Measured(loss=worst.epsilon, witness=witness, trial=self._trial(enumerator, worst, *worst.worlds))
 
     def _trial(self, enumerator: Enumerator, worst: JointLoss, likely: World, unlikely: World) -> Trial:
@@ -71,11 +83,11 @@ class Enumeration:
         def happens(side: bool) -> bool:
             view = [
                 snapshot(item) if what == "state" else ("release", item.released)
-                for what, item in run(Monitor(self.algorithm), likely if side else unlikely, worst.look)
+                for what, item in _run(Monitor(self.algorithm), likely if side else unlikely, worst.look)
             ]
             return self._comparable(view) in wanted
 
-        return Trial(event=f"one of {len(wanted)} views, such as {told_view(worst.view)}", happens=happens)
+        return Trial(event=f"one of {len(wanted)} views, such as {_told_view(worst.view)}", happens=happens)
 
     def _comparable(self, view: Sequence[Any]) -> tuple[Any, ...]:
         """Return a view that can be compared: of releases only the integers; those beyond the window count as its end."""
@@ -121,7 +133,7 @@ class LinearProgram:
         reach = float(test @ shift)
         # Where no noise hides the difference the sum is one number or the other; else split in the middle.
         trial = self._trial(test, reach / 2 if math.isinf(loss) else reach, streams, look)
-        return Measured(loss=loss, witness=told(streams, look), trial=trial)
+        return Measured(loss=loss, witness=_told(streams, look), trial=trial)
 
     def _trial(self, weights: Numbers, beyond: float, streams: tuple[World, World], look: int | None) -> Trial:
         """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a threshold."""
@@ -140,7 +152,7 @@ class LinearProgram:
         shown: list[Numbers] = []
         state: list[Numbers] = [private_numbers(stolen(monitor))] if look == 0 else []
         for position, step in enumerate(world, start=1):
-            for what, item in run(monitor, (step,), None):
+            for what, item in _run(monitor, (step,), None):
                 shown.append(private_numbers(item) if what == "state" else self.published(monitor.state, item))
             if position == look:
                 state.append(private_numbers(stolen(monitor)))
@@ -230,6 +242,80 @@ def _case(algorithm: Any, exact: Any, name: str | None, claimed: float | None, o
     given = {"kind": "production", "algorithm": algorithm, "sampled": True, "quick_runs": 500, **options}
     claimed = algorithm.claim().epsilon if claimed is None else claimed
     return Case(name=name or type(algorithm).__name__, claimed=claimed, exact=exact, **given)
+
+
+def stolen(monitor: Monitor[Any]) -> Any:
+    """Return the state as it is read back from the bytes of a stolen snapshot."""
+    algorithm = monitor.algorithm
+    try:
+        layout = algorithm.layout()
+    except NotSupported:  # literal forms that keep real numbers: their memory is copied instead
+        return copy.deepcopy(monitor.state)
+    return codec.decode(monitor.to_bytes(), algorithm.state_type, layout)
+
+
+def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list[tuple[str, Any]]:
+    """Do the steps of a stream; return ("state", snapshot) and ("output", result) in the order in which they are seen."""
+    seen: list[tuple[str, Any]] = [("state", stolen(monitor))] if look == 0 else []
+    for position, step in enumerate(world, start=1):
+        if step.verb == "update":
+            step.call(monitor.update)
+        elif step.verb == "refresh":
+            seen.append(("state", stolen(monitor)))
+            monitor.refresh()
+        elif step.verb in ("release", "tick", "ticks"):
+            seen.append(("output", getattr(monitor, step.verb)(*step.given().values())))
+        else:  # a step of the algorithm's own, such as a merge
+            with monitor._step() as source:
+                result = getattr(monitor.algorithm, step.verb)(monitor.state, *step.given().values(), source)
+            if isinstance(result, Estimate):
+                seen.append(("output", result))
+        if position == look:
+            seen.append(("state", stolen(monitor)))
+    return seen
+
+
+def _told(streams: tuple[World, World], look: int | None) -> str:
+    """Return two neighbouring streams, the one under which the view is likelier first, and when the state was copied."""
+    both = " against ".join("[" + " ".join(_step(step) for step in stream) + "]" for stream in streams)
+    return f"{both}; " + ("outputs only" if look is None else f"state copied after step {look}")
+
+
+def _told_view(view: tuple[Any, ...]) -> str:
+    """Return what is seen, shortened."""
+    return _short(", ".join(_seen(part) for part in view), _LONGEST)
+
+
+def _step(step: Step) -> str:
+    given = list(step.given().values())
+    if step.verb == "update":
+        return "+".join("·" if value == [] else _value(value) for value in given)
+    return step.verb if not given else f"{step.verb}{_value(given[0])}"
+
+
+def _value(value: Any) -> str:
+    return _short(str(value).replace(" ", ""), 24)
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _seen(part: Any) -> str:
+    if part and part[0] == "release":
+        return f"output {list(part[1]) if part[1] else round(part[2], 4)}"
+    shown = []
+    for field in part:
+        if len(field) == 3:
+            name, shape, raw = field
+            count = int(np.prod(shape))
+            if count:
+                size = len(raw) // count
+                numbers = np.frombuffer(raw, f"i{size}") if size in (2, 4, 8) else np.frombuffer(raw, np.uint8)
+                shown.append(f"{name} {numbers.tolist()}")
+        elif field[0] != "released":
+            shown.append(f"{field[0]} {field[1]}")
+    return "state " + " ".join(shown)
 
 
 def _linprog() -> Any:

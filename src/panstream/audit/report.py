@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from panstream.audit.case import Finding, judge
+from panstream.audit.case import Finding
 
 __all__ = ["figure", "to_html", "to_json", "to_markdown"]
 
@@ -72,7 +72,7 @@ def _plot(findings: Sequence[Finding]) -> str:
             f'<rect x="{_LEFT}" y="{y - 5}" width="{_place(one.claimed) - _LEFT:.1f}" height="10" class="allowed"/>'
         )
         if one.exact is not None:
-            over = "over" if judge("control", one.claimed, one.exact, None) == "caught" else "within"
+            over = "over" if one.exceeds(one.exact) else "within"
             rows.append(
                 f'<circle cx="{_place(one.exact):.1f}" cy="{y}" r="5" class="{over}"><title>exact {figure(one.exact)}</title></circle>'
             )

@@ -73,8 +73,8 @@ def _run(names: list[str], full: bool, jobs: int, quiet: bool) -> list[Finding]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from panstream.audit.registry import select
     from panstream.audit.runner import audit as run
+    from panstream.audit.runner import select
 
     chosen: list[Case] = select(names)
     columns = (

@@ -3,7 +3,7 @@ option that changes its claim; controls are forms that are known not to keep the
 mistake, and must be caught.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 
 from panstream.audit.case import Case
 from panstream.audit.shipped.attacks import attack_cases
@@ -14,15 +14,14 @@ from panstream.audit.shipped.mistakes import mistake_cases
 from panstream.audit.shipped.networks import network_cases
 from panstream.audit.shipped.turnstile import turnstile_cases
 
-__all__ = ["shipped_cases"]
+__all__ = ["ROOMS"]
 
-
-def shipped_cases() -> Iterator[Case]:
-    """Yield the cases of all rooms."""
-    yield from density_cases()
-    yield from distinct_cases()
-    yield from turnstile_cases()
-    yield from continual_cases()
-    yield from mistake_cases()
-    yield from network_cases()
-    yield from attack_cases()
+ROOMS: tuple[Callable[[], Iterable[Case]], ...] = (
+    density_cases,
+    distinct_cases,
+    turnstile_cases,
+    continual_cases,
+    mistake_cases,
+    network_cases,
+    attack_cases,
+)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Kind, Trial
+from panstream.audit.exact import stolen
 from panstream.audit.member import member_odds
-from panstream.audit.views import stolen
 from panstream.batch import Items
 from panstream.codec import FieldLayout, public
 from panstream.density.optbern import OptBern

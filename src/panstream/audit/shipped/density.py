@@ -29,7 +29,7 @@ from panstream.papers.literal_density import LiteralDensity
 from panstream.randomness import Source
 from panstream.testing.enumerate import Step, release, update, worlds
 
-__all__ = ["TABLE", "density_cases", "stored_zero_then_one"]
+__all__ = ["TABLE", "density_cases"]
 
 _NOTHING, _APPEAR, _TWICE, _LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
 
@@ -136,20 +136,20 @@ _PAPERS: tuple[tuple[str, type[LiteralDensity], str], ...] = (
 )
 
 
-def stored_zero_then_one(algorithm: LiteralDensity, fresh: Callable[[], Source] = Source) -> Callable[[bool], bool]:
+def _stored_zero_then_one(algorithm: LiteralDensity) -> Callable[[bool], bool]:
     """Return a run of the published estimator: the user comes after the look, or came before it.
 
     It says whether a stored 0 was seen and the output is at least 1. Runs are many, so one source serves 500 of them; its draws
     are those of any other.
     """
     arrival = algorithm.batch([0])
-    source, left = fresh(), 0
+    source, left = Source(), 0
 
     def happens(first: bool) -> bool:
         nonlocal source, left
         if left == 0:
             source.close()
-            source, left = fresh(), 500
+            source, left = Source(), 500
         left -= 1
         state = algorithm.begin(source)
         if not first:
@@ -178,7 +178,7 @@ def _output_noise() -> Iterator[Case]:
                 name=f"{name} as published, epsilon {epsilon:g}",
                 kind="control",
                 claimed=2 * epsilon,
-                trial=Trial(event, stored_zero_then_one(algorithm), share=0.25) if dwork else None,
+                trial=Trial(event, _stored_zero_then_one(algorithm), share=0.25) if dwork else None,
                 stands_for=f"{place}: Laplace(1/(ε·m)) on the debiased mean",
                 sampled=dwork,
                 runs=800_000 if dwork else 4_000,

@@ -26,10 +26,10 @@ from panstream.randomness import Source
 from panstream.scratch import Scratch
 from panstream.testing.enumerate import Step, release, update, worlds
 
-__all__ = ["distinct_cases", "id_in"]
+__all__ = ["distinct_cases"]
 
 
-def id_in(algorithm: CellCounter, cell: int) -> int:
+def _id_in(algorithm: CellCounter, cell: int) -> int:
     """Return the first integer that falls into ``cell``."""
     with Scratch() as scratch:
         found = np.concatenate([chunk.copy() for chunk in algorithm.table.rows(items(range(512)), scratch)])
@@ -49,7 +49,7 @@ def _case(option: str, algorithm: CellCounter, scenarios: list[Scenario], *, rea
 
 
 def _bitmaps() -> Iterator[Case]:
-    user = id_in(Bitmap(epsilon=1.0, buckets=1, levels=1), 0)
+    user = _id_in(Bitmap(epsilon=1.0, buckets=1, levels=1), 0)
     nothing, come, twice = update([]), update([user]), update([user, user])
     for kind in (Bitmap, TogglingBitmap):
         toggling = kind is TogglingBitmap
@@ -57,7 +57,7 @@ def _bitmaps() -> Iterator[Case]:
         yield _case("", kind(epsilon=1.0, buckets=1, levels=1), presence_scenarios(*doings))
         if not toggling:
             levels = kind(epsilon=1.0, buckets=1, levels=2)
-            yield _case("two levels", levels, presence_scenarios(nothing, update([id_in(levels, 1)])))
+            yield _case("two levels", levels, presence_scenarios(nothing, update([_id_in(levels, 1)])))
         released = kind(epsilon=1.0, buckets=1, levels=1, releases=2)
         yield _case("two releases", released, presence_scenarios(nothing, come, releases=2))
         phases = kind(epsilon=2.0, buckets=1, levels=1, announced=1)
@@ -65,7 +65,7 @@ def _bitmaps() -> Iterator[Case]:
         split = kind(epsilon=1.0, epsilon_state=0.5, buckets=1, levels=1)
         yield _case("given split", split, presence_scenarios(*(doings if toggling else doings[:2])))
         shard = kind(epsilon=1.0, buckets=2, levels=1, shards=2, owned=1)
-        mine, other = id_in(shard, 1), id_in(shard, 0)
+        mine, other = _id_in(shard, 1), _id_in(shard, 0)
         scenarios = presence_scenarios(update([other]), update([mine, other]))
         yield _case("a shard", shard, scenarios[:1] if toggling else scenarios)
 
@@ -180,7 +180,7 @@ def _merged() -> Iterator[Case]:
         site = Bitmap(
             epsilon=symmetric_loss(state, kappa, releases), epsilon_state=state, buckets=1, levels=1, releases=releases
         )
-        sites = _TwoSites(site, id_in(site, 0))
+        sites = _TwoSites(site, _id_in(site, 0))
         # The user at any sites before and after a look at both; or a look at one, and at the union before or after its release.
         both = worlds([None, look, Step("look_second"), None, join, *published], coming)
         tails: list[list[Step | None]] = [[None, look, None, *published], [None, *published, None, look]]

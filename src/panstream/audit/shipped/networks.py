@@ -27,7 +27,7 @@ from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.tables import choice_rho
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
-__all__ = ["ForestViews", "network_cases"]
+__all__ = ["network_cases"]
 
 _TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
 Counts = NDArray[np.int64]
@@ -91,7 +91,7 @@ class _PrescribedSource(Source):
 
 
 @dataclass(frozen=True)
-class ForestViews:
+class _ForestViews:
     """The forest learner on all tables of a few records with two binary attributes, one record replaced."""
 
     learner: PrivBayes | TreeNetwork
@@ -164,7 +164,7 @@ def network_cases() -> list[Case]:
             name=name,
             kind="production",
             claimed=learner.claim().epsilon,
-            exact=ForestViews(learner, 2, (-1, 3)),
+            exact=_ForestViews(learner, 2, (-1, 3)),
             algorithm=learner,
         )
         for name, learner in named
