@@ -220,8 +220,8 @@ def _() -> Case:
     return weights(altered(LegendreCounter, wider), 0, 1, 3, window=(-1, 2), prime=7)
 
 
-def tree(algorithm: Any, event: Any = 1, slots: int = 5) -> Case:
-    world = slots(slots)
+def tree(algorithm: Any, event: Any = 1, count: int = 5) -> Case:
+    world = slots(count)
     return linear_case(algorithm, world, with_events(world, event), claimed=1.0)
 
 
