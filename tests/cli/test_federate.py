@@ -54,14 +54,14 @@ def test_a_hospital_that_cannot_start_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("epsilon = 1.0", "epsilom = 1.0"), "must have epsilon"),
+        (("epsilon = 1.0", "epsilom = 1.0"), "unknown key 'epsilom', did you mean 'epsilon'"),
         (("minimum = 2", "minimun = 2"), "unknown key 'minimun'"),
         (('method = "tree"', 'method = "magic"'), "method must be one of"),
         (('method = "tree"', 'method = "noisy-model"'), "takes no delta"),
         (('name = "south"', 'name = "north"'), "a name of its own"),
         (('name = "west"\ndata =', 'name = "west"\nurl = "https://x"\ndata ='), "either url or data"),
         (("[federation]", "[federation"), "not valid TOML"),
-        (("delta = 1e-6\ndomain", 'delta = "small"\ndomain'), "delta in .federation. must be"),
+        (("delta = 1e-6\ndomain", 'delta = "small"\ndomain'), ".federation.: delta must be a finite number"),
     ],
     ids=range(8),
 )

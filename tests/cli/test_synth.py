@@ -98,7 +98,7 @@ def test_propose_writes_a_domain_that_fit_reads(tmp_path: Path) -> None:
     ("words", "code", "message"),
     [
         (("fit", ROWS, "--domain", DOMAIN, "--epsilon", "0", "--out", "x.json"), 2, "epsilon must be positive"),
-        (("fit", ROWS, "--domain", "no.toml", "--epsilon", "1", "--out", "x.json"), 2, "cannot be read"),
+        (("fit", ROWS, "--domain", "no.toml", "--epsilon", "1", "--out", "x.json"), 2, "there is no domain file"),
         (("fit", "no.csv", "--domain", DOMAIN, "--epsilon", "1", "--out", "x.json"), 2, "there is no file"),
         (("sample", "no.json", "--out", "x.csv"), 2, "cannot be read"),
         (("sample", ROWS, "--out", "x.csv"), 2, "cannot be read"),
@@ -128,7 +128,7 @@ def test_a_bad_row_is_named_by_number_and_never_quoted(tmp_path: Path) -> None:
     rows.write_text("age\n3\n")
     assert "there is no column 'sex'" in run(*words).output
     domain.write_text("sex = [")
-    assert "not valid toml" in run(*words).output
+    assert "not valid TOML" in run(*words).output
     domain.write_text('sex = "f"')
     assert run(*words).exit_code == 2
 

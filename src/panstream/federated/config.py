@@ -1,14 +1,13 @@
-"""Configuration files of holders and of runs. Every key is checked; an unknown one is refused."""
+"""Configuration files of holders and of runs."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panstream.errors import InvalidParameter
+from panstream.configuration import Section, read_file
+from panstream.errors import ConfigError, translated
 from panstream.federated.certificates import Identity
 from panstream.federated.gaussian import FederatedTree, GaussianSums, IndependentMarginals
 from panstream.federated.thesis import MajorityVoting, NoisyModel, NoisyStatistics
@@ -23,6 +22,7 @@ METHODS: dict[str, Any] = {
     "majority-voting": MajorityVoting,
     "noisy-model": NoisyModel,
 }
+_IDENTITY = ("certificate", "key", "authority")
 _PURE = ("noisy-statistics", "majority-voting", "noisy-model")
 
 
@@ -69,132 +69,76 @@ class RunConfig:
 
 def read_holder(path: Path) -> HolderConfig:
     """Read the file of ``panstream holder``."""
-    table = _Section(_load(path), "the file")
-    holder = _Section(table.take("holder", dict), "[holder]")
-    table.done()
-    folder = path.parent
-    config = HolderConfig(
-        name=holder.take("name", str),
-        data=folder / holder.take("data", str),
-        domain=folder / holder.take("domain", str),
-        epsilon=holder.number("epsilon"),
-        delta=holder.number("delta", 0.0),
-        ledger=folder / holder.take("ledger", str),
-        identity=_identity(holder, folder) if holder.has("certificate") else None,
-        analysts=tuple(holder.take("analysts", list, [])),
-        host=holder.take("host", str, "127.0.0.1"),
-        port=holder.take("port", int, 0),
+    folder, table = path.parent, Section("the file", read_file(path), {"holder"})
+    known = {*HolderConfig.__dataclass_fields__, *_IDENTITY} - {"identity"}
+    holder = Section("[holder]", table.required("holder", dict), known)
+    return HolderConfig(
+        name=holder.required("name", str),
+        data=folder / holder.required("data", str),
+        domain=folder / holder.required("domain", str),
+        epsilon=holder.required("epsilon", float),
+        delta=holder.optional("delta", float, 0.0),
+        ledger=folder / holder.required("ledger", str),
+        identity=_identity(holder, folder) if any(map(holder.has, _IDENTITY)) else None,
+        analysts=tuple(holder.optional("analysts", list, [])),
+        host=holder.optional("host", str, "127.0.0.1"),
+        port=holder.optional("port", int, 0),
     )
-    holder.done()
-    return config
 
 
 def read_run(path: Path) -> RunConfig:
     """Read the file of ``panstream federate``."""
-    table = _Section(_load(path), "the file")
-    run = _Section(table.take("federation", dict), "[federation]")
-    holders = table.take("holder", list)
-    table.done()
-    folder = path.parent
-    test = run.take("test", str, None)
-    method = _method(run)
-    remote = any("url" in holder for holder in holders if isinstance(holder, dict))
-    config = RunConfig(
-        method=method,
-        domain=folder / run.take("domain", str),
-        members=tuple(_member(holder, folder) for holder in holders),
-        minimum=run.take("minimum", int, len(holders)),
-        run=run.take("run", str, None),
-        timeout=run.number("timeout", 120.0),
+    folder, table = path.parent, Section("the file", read_file(path), {"federation", "holder"})
+    members = tuple(_member(holder, folder) for holder in table.required("holder", list))
+    remote = any(member.url is not None for member in members)
+    known = {*RunConfig.__dataclass_fields__, "epsilon", "delta", "degree"} - {"members", "identity"}
+    run = Section("[federation]", table.required("federation", dict), {*known, *(_IDENTITY if remote else ())})
+    if len({member.name for member in members}) != len(members) or not members:
+        raise ConfigError("[[holder]] must be given at least once, each with a name of its own")
+    test = run.optional("test", str)
+    return RunConfig(
+        method=_method(run),
+        domain=folder / run.required("domain", str),
+        members=members,
+        minimum=run.optional("minimum", int, len(members)),
+        run=run.optional("run", str),
+        timeout=run.optional("timeout", float, 120.0),
         test=None if test is None else folder / test,
         identity=_identity(run, folder) if remote else None,
     )
-    run.done()
-    if len({member.name for member in config.members}) != len(config.members) or not config.members:
-        raise InvalidParameter("[[holder]] must be given at least once, each with a name of its own")
-    return config
 
 
-class _Section:
-    """One table of the file: keys are taken, and what is left over is refused."""
-
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self._values = dict(values)
-        self._where = where
-
-    def take(self, key: str, kind: type, default: Any = ...) -> Any:
-        if key not in self._values:
-            if default is ...:
-                raise InvalidParameter(f"{self._where} must have {key}")
-            return default
-        value = self._values.pop(key)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise InvalidParameter(f"{key} in {self._where} must be of type {kind.__name__}")
-        return value
-
-    def has(self, key: str) -> bool:
-        return key in self._values
-
-    def number(self, key: str, default: Any = ...) -> float:
-        if key not in self._values and default is not ...:
-            return float(default)
-        value = self._values.get(key)
-        self.take(key, float if isinstance(value, float) else int)
-        assert isinstance(value, int | float)
-        return float(value)
-
-    def done(self) -> None:
-        if self._values:
-            raise InvalidParameter(f"{self._where} has the unknown key {min(self._values)!r}")
+def _identity(section: Section, folder: Path) -> Identity:
+    certificate, key, authority = (folder / section.required(each, str) for each in _IDENTITY)
+    return Identity(certificate=certificate, key=key, authority=authority)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InvalidParameter(f"the configuration cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidParameter(f"the configuration is not valid TOML: {error}") from None
-
-
-def _identity(section: _Section, folder: Path) -> Identity:
-    return Identity(
-        certificate=folder / section.take("certificate", str),
-        key=folder / section.take("key", str),
-        authority=folder / section.take("authority", str),
-    )
-
-
-def _method(run: _Section) -> Any:
-    name = run.take("method", str, "tree")
+def _method(run: Section) -> Any:
+    name = run.optional("method", str, "tree")
     if name not in METHODS:
-        raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
-    given: dict[str, Any] = {"epsilon": run.number("epsilon")}
-    delta = run.number("delta", 0.0)
-    degree = run.take("degree", int, None)
+        raise ConfigError(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
+    given: dict[str, Any] = {"epsilon": run.required("epsilon", float)}
+    delta = run.optional("delta", float, 0.0)
     if delta or name not in _PURE:
         given["delta"] = delta
-    if degree is not None:
-        given["degree"] = degree
-    try:
-        return METHODS[name](**given)
-    except TypeError:
-        raise InvalidParameter(f"method {name!r} takes no {'degree' if degree is not None else 'delta'}") from None
+    if run.has("degree"):
+        given["degree"] = run.optional("degree", int)
+    surplus = "degree" if run.has("degree") else "delta"
+    return translated(
+        lambda: METHODS[name](**given), TypeError, lambda _: ConfigError(f"method {name!r} takes no {surplus}")
+    )
 
 
 def _member(values: Any, folder: Path) -> Member:
-    if not isinstance(values, dict):
-        raise InvalidParameter("[[holder]] must be a table")
-    section = _Section(values, "[[holder]]")
-    name, url, data = section.take("name", str), section.take("url", str, None), section.take("data", str, None)
+    away = isinstance(values, dict) and "url" in values and "data" not in values
+    section = Section("[[holder]]", values, ("name", "url") if away else Member.__dataclass_fields__)
+    url, data = section.optional("url", str), section.optional("data", str)
     if (url is None) == (data is None):
-        raise InvalidParameter("[[holder]] must have either url or data")
-    member = Member(
-        name=name,
+        raise ConfigError("[[holder]] must have either url or data")
+    return Member(
+        name=section.required("name", str),
         url=url,
         data=None if data is None else folder / data,
-        epsilon=section.number("epsilon") if url is None else 0.0,
-        delta=section.number("delta", 0.0) if url is None else 0.0,
+        epsilon=section.required("epsilon", float) if url is None else 0.0,
+        delta=section.optional("delta", float, 0.0) if url is None else 0.0,
     )
-    section.done()
-    return member

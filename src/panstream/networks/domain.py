@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
+from panstream.configuration import read_file
 from panstream.errors import InvalidBytes, InvalidParameter
 
 __all__ = ["LARGEST_TABLE", "Attribute", "Bins", "Domain", "propose_domain"]
@@ -229,14 +229,7 @@ class Domain:
     @classmethod
     def load(cls, path: Path) -> Domain:
         """Read a file: what :meth:`to_json` wrote, or declarations for :func:`propose_domain` in TOML or JSON."""
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise InvalidParameter(f"the domain file {path.name} cannot be read") from None
-        try:
-            plain = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InvalidParameter(f"the domain file {path.name} is not valid {path.suffix[1:]}: {error}") from None
+        plain = read_file(path, "domain file")
         declared = isinstance(plain, dict) and plain.get("format") == _FORMAT
         return cls.from_plain(plain) if declared else propose_domain(plain)
 

@@ -1,0 +1,105 @@
+"""Configuration files of the engine, of federated runs and of synthesisers: read in one way, with errors that name the place.
+
+Every key is checked; an unknown one is refused with the nearest known one, since a misspelt privacy setting must not pass
+silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from panstream.durations import parse_duration
+from panstream.errors import ConfigError, InvalidParameter, translated
+
+__all__ = ["Section", "read_file"]
+
+_KINDS = {str: "string", int: "whole number", float: "finite number", dict: "table", list: "list"}
+
+
+def read_file(path: Path, what: str = "configuration file") -> Any:
+    """Return what a file of TOML says, or one of JSON, which begins with a brace."""
+
+    def told(error: Exception) -> ConfigError:
+        if isinstance(error, FileNotFoundError):
+            return ConfigError(f"there is no {what} {path.name!r}")
+        if isinstance(error, OSError):
+            return ConfigError(f"the {what} {path.name!r} cannot be read: {error.strerror}")
+        return ConfigError(f"the {what} {path.name!r} is not valid {kind}: {error}")
+
+    kind = "TOML"
+    text = translated(lambda: path.read_text("utf-8"), (OSError, UnicodeDecodeError), told)
+    if not text.lstrip().startswith("{"):
+        return translated(lambda: tomllib.loads(text), ValueError, told)
+    kind = "JSON"
+    return translated(lambda: json.loads(text), (ValueError, RecursionError), told)
+
+
+class Section:
+    """One table of a file, all of whose keys are ``known``; ``place`` is how errors call it."""
+
+    def __init__(self, place: str, values: Any, known: Collection[str]) -> None:
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{place} must be a table")
+        self.place, self.values = place, values
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                raise ConfigError(f"{place}: unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+
+    def has(self, key: str) -> bool:
+        """Return whether a value is given."""
+        return self.values.get(key) is not None
+
+    def optional(self, key: str, kind: type[Any], default: Any = None) -> Any:
+        """Return a value of a type; of type float, any finite number."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        fits = isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
+        if not fits or (kind is float and not math.isfinite(value)):
+            raise ConfigError(f"{self.place}: {key} must be a {_KINDS[kind]}")
+        return float(value) if kind is float else value
+
+    def required(self, key: str, kind: type[Any]) -> Any:
+        """Return a value that must be there."""
+        value = self.optional(key, kind)
+        if value is None or value == "":
+            raise ConfigError(f"{self.place}: {key} is missing")
+        return value
+
+    def positive(self, key: str) -> float:
+        """Return a positive number that must be there."""
+        value: float = self.required(key, float)
+        if not value > 0:
+            raise ConfigError(f"{self.place}: {key} must be positive, got {key}={value:g}")
+        return value
+
+    def whole(self, key: str, low: int, high: int) -> int | None:
+        """Return a whole number in ``low..high``."""
+        value: int | None = self.optional(key, int)
+        if value is not None and not low <= value <= high:
+            raise ConfigError(f"{self.place}: {key} must be in {low}..{high}, got {key}={value}")
+        return value
+
+    def duration(self, key: str) -> float | None:
+        """Return a length of time in seconds."""
+        if not self.has(key):
+            return None
+        return translated(
+            lambda: parse_duration(self.values[key], name=key),
+            InvalidParameter,
+            lambda error: ConfigError(f"{self.place}: {error}"),
+        )
+
+    def choice(self, key: str, options: Collection[str]) -> Any:
+        """Return one of several words, if any is given."""
+        value = self.optional(key, str)
+        if value is not None and value not in options:
+            raise ConfigError(f"{self.place}: {key} must be one of {', '.join(options)}, got {value!r}")
+        return value
