@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from panstream import __version__
 from panstream.cli import figures_run
-from panstream.cli.figures import figures, make_figures
-from panstream.cli.figures_run import FigureFiles, Results, read_data
+from panstream.cli.figures import figures
+from panstream.cli.figures_run import _read_data, _Results, make_figures
 from panstream.papers.figures import FigureOptions, figure
 
 app = typer.Typer()
@@ -73,10 +73,10 @@ def test_finished_points_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_damaged_manifests_are_not_believed(tmp_path: Path) -> None:
     make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True)
     (tmp_path / "000-3.json").write_text("{")
-    result = Results(figure("000-3"), FigureOptions(), FigureFiles(tmp_path, "000-3"), "now")
+    result = _Results(figure("000-3"), FigureOptions(), tmp_path, "now")
     result.open()
     assert result.reused == 0
-    assert read_data(tmp_path / "nowhere.csv") == {}
+    assert _read_data(tmp_path / "nowhere.csv") == {}
 
 
 def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:

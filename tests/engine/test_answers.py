@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from panstream.cli.answers import answer_table
+from panstream.cli.run import _answer_table
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
 from panstream.engine.report import answers, write
@@ -148,7 +148,7 @@ def test_what_is_said_of_an_extreme_and_of_a_bracket(table: pa.Table, tmp_path: 
         feed(engine, [str(tmp_path / "rows.csv")])
         engine.finish()
         highest, heavy = answers(engine)
-        table_text = answer_table(engine, [highest, heavy])
+        table_text = _answer_table(engine, [highest, heavy])
         write(engine, tmp_path / "out.csv")
         write(engine, tmp_path / "out.parquet")
     assert highest["standard_error"] is None

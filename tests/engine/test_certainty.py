@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from engine.streams import config, question
 from panstream import Monitor
-from panstream.cli.answers import answer_table
 from panstream.cli.app import app
+from panstream.cli.run import _answer_table
 from panstream.engine.certainty import doubt, help_for, too_uncertain
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
@@ -173,7 +173,7 @@ def test_check_explain_and_answers_say_so(tmp_path: Path) -> None:
         feed(engine, [str(tmp_path / "rows.csv")])
         engine.finish()
         (answer,) = answers(engine)
-        text = answer_table(engine, [answer])
+        text = _answer_table(engine, [answer])
     assert answer["too_uncertain"] is True
     assert isinstance(answer["value"], float)  # the number stays readable
     assert answer["help"] == "a larger epsilon"

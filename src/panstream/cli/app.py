@@ -7,19 +7,16 @@ from typing import Annotated
 import typer
 
 from panstream import __version__
-from panstream.cli import intrusion, plan, synth
+from panstream.cli import plan, synth
 from panstream.cli.audit import audit
 from panstream.cli.explain import check, explain
-from panstream.cli.federate import federate
+from panstream.cli.federate import federate, holder
 from panstream.cli.figures import figures
-from panstream.cli.holder import holder
 from panstream.cli.init import init
-from panstream.cli.inspect import inspect
-from panstream.cli.recover import recover
 from panstream.cli.run import run
 from panstream.cli.send import send
-from panstream.cli.serve import serve, token
-from panstream.cli.worker import worker
+from panstream.cli.serve import serve, token, worker
+from panstream.cli.store import inspect, intrusion, recover
 
 __all__ = ["app"]
 
@@ -32,9 +29,8 @@ app = typer.Typer(
 )
 for _command in (init, check, explain, run, inspect, recover, serve, token, send, worker, holder, federate):
     app.command()(_command)
-app.add_typer(intrusion.app, name="intrusion")
-app.add_typer(plan.app, name="plan")
-app.add_typer(synth.app, name="synth")
+for _name, _group in (("intrusion", intrusion), ("plan", plan.app), ("synth", synth.app)):
+    app.add_typer(_group, name=_name)
 app.command()(audit)
 app.command()(figures)
 
@@ -46,7 +42,7 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def root(
+def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,

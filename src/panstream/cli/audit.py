@@ -1,21 +1,29 @@
-"""``panstream audit``: try every claim and every known mistake; ``panstream audit state``: what a state file says about one id."""
+"""``panstream audit``: try every claim and every known mistake.
+
+``audit state`` tells what a state file says about one id, ``audit memory`` is the memory drill on a server started for it, and
+``audit system`` runs the product on neighbouring inputs and compares everything that can be seen.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.outcome import outcome
+from panstream.cli.outcome import AsJson, outcome, progress_bar
 from panstream.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from panstream.audit.case import Case, Finding
+    from panstream.system_audit.audit import SystemReport
+    from panstream.system_audit.controls import Caught
 
 __all__ = ["audit"]
 
+_SHOWN = 20  # differences printed per configuration
 _WIDE = 180  # columns, where the table goes to a file
 
 
@@ -30,7 +38,7 @@ def audit(
     full: Annotated[
         bool, typer.Option("--full/--quick", help="Run every trial, many times over; quick runs a few.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with plots to this file.")] = None,
     member: Annotated[str | None, typer.Option("--member", help="With state: the id to ask about.")] = None,
     text: Annotated[
@@ -52,14 +60,10 @@ def audit(
             _state(names[1:], member, text, prior, yes)
             return
         if names and names[0] == "memory":
-            from panstream.cli.drill import memory_drill
-
-            memory_drill(names[1:], full=full, as_json=as_json)
+            _memory(names[1:], full=full, as_json=as_json)
             return
         if names and names[0] == "system":
-            from panstream.cli.system_audit import system_audit
-
-            system_audit(names[1:], rows=rows, full=full, as_json=as_json)
+            _system(names[1:], rows=rows, full=full, as_json=as_json)
             return
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")
@@ -70,8 +74,7 @@ def audit(
 
 
 def _run(names: list[str], full: bool, jobs: int, quiet: bool) -> list[Finding]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     from panstream.audit.runner import audit as run
     from panstream.audit.runner import select
@@ -84,8 +87,7 @@ def _run(names: list[str], full: bool, jobs: int, quiet: bool) -> list[Finding]:
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+    with progress_bar(*columns, hidden=quiet) as progress:
         task = progress.add_task("", total=len(chosen))
 
         def done(finding: Finding) -> None:
@@ -104,6 +106,7 @@ def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from panstream.audit.report import figure
 
@@ -116,19 +119,13 @@ def _show(findings: list[Finding], as_json: bool, page: Path | None) -> None:
     for one in findings:
         colour = "" if one.expected else "bold red"
         numbers = (figure(one.claimed), figure(one.exact), figure(one.lower_bound))
-        table.add_row(one.name, *numbers, one.verdict, _plain(one.witness), style=colour)
+        table.add_row(one.name, *numbers, one.verdict, Text(one.witness), style=colour)
     console = Console()
     (console if console.is_terminal else Console(width=_WIDE)).print(table)
     wrong = [one for one in findings if not one.expected]
     held = sum(one.verdict == "holds" for one in findings)
     caught = sum(one.verdict == "caught" for one in findings)
     typer.echo(f"{held} claims hold, {caught} known mistakes caught, {len(wrong)} wrong")
-
-
-def _plain(words: str) -> Any:
-    from rich.text import Text
-
-    return Text(words)
 
 
 def _state(rest: list[str], member: str | None, text: bool, prior: float, yes: bool) -> None:
@@ -149,3 +146,91 @@ def _state(rest: list[str], member: str | None, text: bool, prior: float, yes: b
 
 def _identity(member: str, text: bool) -> int | str:
     return member if text or not member.lstrip("-").isdecimal() else int(member)
+
+
+def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
+    """Run the drill and print its table; end with 1 if an id was found, or the scan proves nothing."""
+    from panstream.drill.memory import drill
+
+    if rest not in ([], ["unhardened"]):
+        raise InvalidParameter("usage: panstream audit memory [unhardened]")
+    report = drill(ids=100_000 if full else 20_000, hardened=not rest)
+    if as_json:
+        table = [{"what": what, "sent": sent, "found": found} for what, sent, found in report.rows()]
+        typer.echo(json.dumps({"ok": report.ok, "valid": report.valid, "rows": table}))
+    else:
+        typer.echo(str(report))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
+    """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
+    from panstream.system_audit.audit import QUICK, ROADS, bundled
+    from panstream.system_audit.controls import try_controls
+
+    paths = [Path(each) for each in given] or (bundled() if full else bundled()[:1])
+    for path in paths:
+        if not path.is_file():
+            raise InvalidParameter(f"there is no configuration file {path.name!r}")
+    if rows is not None and len(paths) != 1:
+        raise InvalidParameter("--rows goes with exactly one configuration: panstream audit system CONFIG --rows FILE")
+    reports = {path.name: _audit_system(path, rows, ROADS if full or given else QUICK, as_json) for path in paths}
+    caught = [] if given else try_controls(full=full)
+    if as_json:
+        typer.echo(json.dumps(_system_json(reports, caught)))
+    else:
+        _show_system(reports, caught)
+    if not (all(report.ok for report in reports.values()) and all(one.caught for one in caught)):
+        raise typer.Exit(1)
+
+
+def _audit_system(path: Path, rows: Path | None, roads: Any, quiet: bool) -> SystemReport:
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from panstream.system_audit.audit import audit_system
+
+    columns = (SpinnerColumn(), TextColumn(path.name), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with progress_bar(*columns, hidden=quiet) as progress:
+        task = progress.add_task("")
+        return audit_system(
+            path,
+            rows=rows,
+            roads=roads,
+            done=lambda road, neighbour: progress.update(task, description=f"{road}: {neighbour.name}"),
+        )
+
+
+def _show_system(reports: dict[str, SystemReport], caught: list[Caught]) -> None:
+    for name, report in reports.items():
+        declared = sorted({each.fact for each in report.differences if each.fact is not None})
+        typer.echo(
+            f"{name}: {report.neighbours} neighbours, {report.runs} runs, {len(report.names):,} fields compared "
+            f"{report.fields:,} times, {len(report.undeclared)} undeclared differences"
+            + (f" (declared: {'; '.join(declared)})" if declared else "")
+        )
+        for each in report.undeclared[:_SHOWN]:
+            typer.echo(f"  {each.road}, {each.neighbour}: {each.field}: {each.before[:60]!r} / {each.after[:60]!r}")
+        if len(report.undeclared) > _SHOWN:
+            typer.echo(f"  and {len(report.undeclared) - _SHOWN} more")
+    for one in caught:
+        typer.echo(f"planted leak, {one.name}: {'caught: ' + one.field if one.caught else 'NOT CAUGHT'}")
+    if caught:
+        typer.echo(f"{sum(one.caught for one in caught)} of {len(caught)} planted leaks caught")
+
+
+def _system_json(reports: dict[str, SystemReport], caught: list[Caught]) -> dict[str, Any]:
+    return {
+        "configurations": {
+            name: {
+                "neighbours": report.neighbours,
+                "runs": report.runs,
+                "fields": report.fields,
+                "undeclared": [
+                    {"road": each.road, "neighbour": each.neighbour, "field": each.field} for each in report.undeclared
+                ],
+            }
+            for name, report in reports.items()
+        },
+        "planted": {one.name: one.caught for one in caught},
+    }

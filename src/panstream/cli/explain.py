@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from panstream.cli.hardening import harden
-from panstream.cli.outcome import outcome
+from panstream.cli.outcome import AsJson, ConfigFile, Format, outcome
 
 if TYPE_CHECKING:
     from panstream.engine.config import Config
@@ -18,12 +17,10 @@ __all__ = ["check", "explain"]
 
 _SHOWN = 100  # rows of a report
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration, panstream.toml.")]
-
 
 def explain(
     config: ConfigFile,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
     shards: Annotated[
         int | None, typer.Option(help="Say also where a cluster of so many shards keeps the states, and why.", min=1)
     ] = None,
@@ -55,9 +52,7 @@ def check(
             help="Say also which rows of this file would be left out, and why; no state is made. May be repeated."
         ),
     ] = None,
-    format: Annotated[
-        str | None, typer.Option(help="csv, tsv, json, parquet or arrow, where names do not tell.")
-    ] = None,
+    format: Format = None,
 ) -> None:
     """Say whether a configuration is sound: every key, every query, and the budget.
 

@@ -1,27 +1,31 @@
-"""``panstream federate``: one network from several holders, each a process of its own."""
+"""``panstream federate``: one network from several holders; ``panstream holder``: one of them, which answers within a budget."""
 
 from __future__ import annotations
 
 import json
+import math
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from panstream.cli.outcome import outcome
-from panstream.errors import FederationStopped
+from panstream.errors import FederationStopped, InvalidParameter
 
 if TYPE_CHECKING:
     from panstream.federated.analyst import FederatedModel, Federation
     from panstream.federated.certificates import Authority, Identity
     from panstream.federated.config import Member, RunConfig
 
-__all__ = ["federate"]
+__all__ = ["federate", "holder"]
 
 _ANALYST = "analyst"
 
@@ -71,12 +75,37 @@ def federate(
             typer.echo(f"\nwrote {out}")
 
 
+def holder(config: Annotated[Path, typer.Argument(help="Configuration of the holder (TOML).")]) -> None:
+    """Serve one holder's table over HTTPS: every question is checked, charged and answered once.
+
+    Stops on SIGTERM or Ctrl-C. What was answered stays in the ledger, so a restart neither forgets a charge nor draws again.
+    """
+    with outcome():
+        from panstream.federated.config import read_holder
+        from panstream.federated.holder import Holder
+        from panstream.federated.https import HolderServer
+        from panstream.networks.domain import Domain
+        from panstream.networks.records import Records
+
+        given = read_holder(config)
+        if given.identity is None:
+            raise InvalidParameter("[holder] must have certificate, key and authority")
+        records = Records.load(given.data, Domain.load(given.domain))
+        with Holder(given.name, records, epsilon=given.epsilon, delta=given.delta, ledger=given.ledger) as kept:
+            server = HolderServer(kept, given.identity, given.analysts, host=given.host, port=given.port)
+            stopped = threading.Event()
+            for each in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(each, lambda *_: stopped.set())
+            server.start()
+            typer.echo(f"{given.name} answers at {server.address}")
+            stopped.wait()
+            server.stop()
+            typer.echo(f"{given.name} stopped; spent epsilon {kept.ledger.epsilon:.4g} of {given.epsilon:g}")
+
+
 def _with_method(given: RunConfig, name: str | None) -> RunConfig:
     if name is None:
         return given
-    from dataclasses import replace
-
-    from panstream.errors import InvalidParameter
     from panstream.federated.config import METHODS
 
     if name not in METHODS:
@@ -187,8 +216,6 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
 
 
 def _quality(result: FederatedModel, test: object) -> str:
-    import math
-
     bits = result.network.cross_entropy(test)  # type: ignore[arg-type]
     uniform = math.log2(result.network.domain.cells)
     return f"cross entropy on the test table: {bits:.3f} bits a record (uniform guessing: {uniform:.3f})"

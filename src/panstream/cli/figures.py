@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from panstream.errors import PanstreamError
+from panstream.cli.outcome import outcome
 
-__all__ = ["figures", "make_figures"]
+__all__ = ["figures"]
 
 
 def figures(
@@ -28,53 +25,7 @@ def figures(
     data_only: Annotated[bool, typer.Option("--data-only", help="Write data and manifests, draw nothing.")] = False,
 ) -> None:
     """Compute and draw the papers' figures; what an earlier run with the same settings has finished is kept."""
-    try:
+    with outcome(refused=2, interrupted="stopped; the same command goes on from here"):
+        from panstream.cli.figures_run import make_figures
+
         make_figures(out, only=only or (), quick=quick, seed=seed, jobs=jobs, data_only=data_only)
-    except PanstreamError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
-
-
-def make_figures(
-    out: Path,
-    *,
-    only: Sequence[str] = (),
-    quick: bool = False,
-    seed: int = 1,
-    jobs: int = 0,
-    data_only: bool = False,
-    created: str | None = None,
-) -> None:
-    """Compute and draw the figures named by ``only`` (all if none is), with a progress bar on stderr."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from panstream.cli.figures_plot import check_plots, draw
-    from panstream.cli.figures_run import FigureFiles, Results, run_figures
-    from panstream.papers.figures import FIGURES, FigureOptions, figure
-
-    plans = [figure(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
-    if not data_only:
-        check_plots()
-    options = FigureOptions(seed=seed, quick=quick)
-    stamp = created if created is not None else datetime.now(UTC).isoformat(timespec="seconds")
-    results = [Results(plan, options, FigureFiles(out, plan.key), stamp) for plan in plans]
-    for result in results:
-        result.open()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("points", total=sum(result.total for result in results))
-
-        def done(result: Results) -> None:
-            finished = sum(len(each.points) for each in results)
-            progress.update(bar, completed=finished, description=f"figure {result.plan.key}")
-            if not result.missing and not data_only:
-                draw(result.plan, result.rows, result.files.pictures)
-
-        run_figures(results, jobs=jobs or os.cpu_count() or 1, done=done)
-    for result in results:
-        computed = result.total - result.reused
-        typer.echo(f"{result.plan.key:<11} {computed:>4} points computed, {result.reused:>4} kept  {result.files.data}")

@@ -1,57 +1,110 @@
-"""Computing the points of the papers' figures in parallel, keeping each as soon as it is done."""
+"""Computing the points of the papers' figures in parallel, keeping each as soon as it is done, and drawing them."""
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from panstream import __version__
-from panstream.papers.figures import FigureOptions, FigurePlan, Row, evaluate_point
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["FigureFiles", "Results", "run_figures"]
+from panstream import __version__
+from panstream.errors import MissingExtra
+from panstream.papers.figures import FIGURES, FigureOptions, FigurePlan, Panel, Row, evaluate_point, figure
+
+__all__ = ["make_figures"]
 
 _COLUMNS = ("point", "rows_of_point", "panel", "series", "x", "y", "low", "high", "repetitions")
 
+# Okabe and Ito's colours, which stay apart for colour-blind readers.
+_COLOURS = {
+    "Dwork": "#D55E00",
+    "OptBern": "#0072B2",
+    "PPDS": "#009E73",
+    "Laplace": "#CC79A7",
+    "quantised Laplace": "#56B4E9",
+    "truncated Gaussian": "#E69F00",
+    "truncated Laplace": "#8A6D3B",
+    "sound fixed-level PPDS: ids": "#009E73",
+    "panstream": "#000000",
+    "Roth": "#7F7F7F",
+    "not seen": "#0072B2",
+    "seen": "#D55E00",
+    "ratio": "#0072B2",
+}
+_REFERENCE = ("allowed", "allocated", "claimed")
+_MARKERS = {
+    "Dwork": "s",
+    "OptBern": "o",
+    "PPDS": "^",
+    "sound fixed-level PPDS: ids": "^",
+    "Laplace": "D",
+    "quantised Laplace": "v",
+    "truncated Gaussian": "P",
+}
 
-@dataclass(frozen=True, slots=True)
-class FigureFiles:
-    """Where a figure's data, manifest and pictures are."""
 
-    directory: Path
-    key: str
+def make_figures(
+    out: Path,
+    *,
+    only: Sequence[str] = (),
+    quick: bool = False,
+    seed: int = 1,
+    jobs: int = 0,
+    data_only: bool = False,
+    created: str | None = None,
+) -> None:
+    """Compute and draw the figures named by ``only`` (all if none is), with a progress bar on stderr."""
+    plans = [figure(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
+    if not data_only:
+        _matplotlib()
+    options = FigureOptions(seed=seed, quick=quick)
+    stamp = created if created is not None else datetime.now(UTC).isoformat(timespec="seconds")
+    results = [_Results(plan, options, out, stamp) for plan in plans]
+    for result in results:
+        result.open()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("points", total=sum(result.total for result in results))
 
-    @property
-    def data(self) -> Path:
-        """Return the path of the data."""
-        return self.directory / f"{self.key}.csv"
+        def done(result: _Results) -> None:
+            finished = sum(len(each.points) for each in results)
+            progress.update(bar, completed=finished, description=f"figure {result.plan.key}")
+            if not result.missing and not data_only:
+                _draw(result.plan, result.rows, [result.path(".svg"), result.path(".png")])
 
-    @property
-    def manifest(self) -> Path:
-        """Return the path of the manifest."""
-        return self.directory / f"{self.key}.json"
-
-    @property
-    def pictures(self) -> tuple[Path, Path]:
-        """Return the paths of the SVG and the PNG."""
-        return self.directory / f"{self.key}.svg", self.directory / f"{self.key}.png"
+        _run(results, jobs=jobs or os.cpu_count() or 1, done=done)
+    for result in results:
+        computed = result.total - result.reused
+        typer.echo(
+            f"{result.plan.key:<11} {computed:>4} points computed, {result.reused:>4} kept  {result.path('.csv')}"
+        )
 
 
 @dataclass(slots=True)
-class Results:
+class _Results:
     """The rows of one figure, point by point, and how many points were taken over from an earlier run."""
 
     plan: FigurePlan
     options: FigureOptions
-    files: FigureFiles
+    directory: Path
     created: str
     points: dict[int, list[Row]] = field(default_factory=dict)
     reused: int = 0
+
+    def path(self, suffix: str) -> Path:
+        """Return where the figure's data (.csv), manifest (.json) or picture is."""
+        return self.directory / f"{self.plan.key}{suffix}"
 
     @property
     def total(self) -> int:
@@ -70,7 +123,7 @@ class Results:
 
     def open(self) -> None:
         """Take over finished points if they were computed with the same settings, and start the files."""
-        self.files.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self.points = self._earlier()
         self.reused = len(self.points)
         self._write_manifest()
@@ -79,7 +132,7 @@ class Results:
     def add(self, index: int, rows: Sequence[Row]) -> None:
         """Keep one more point, on disk as well."""
         self.points[index] = list(rows)
-        with self.files.data.open("a", newline="") as stream:
+        with self.path(".csv").open("a", newline="") as stream:
             csv.writer(stream).writerows(_cells(index, rows))
 
     def close(self) -> None:
@@ -89,17 +142,14 @@ class Results:
 
     def _earlier(self) -> dict[int, list[Row]]:
         try:
-            manifest = json.loads(self.files.manifest.read_text())
-            same = manifest["settings"] == self._settings() and manifest["version"] == __version__
+            manifest = json.loads(self.path(".json").read_text())
+            same = manifest["settings"] == asdict(self.options) and manifest["version"] == __version__
         except (OSError, ValueError, KeyError):
             return {}
-        return read_data(self.files.data) if same else {}
-
-    def _settings(self) -> dict[str, Any]:
-        return asdict(self.options)
+        return _read_data(self.path(".csv")) if same else {}
 
     def _write_data(self) -> None:
-        with self.files.data.open("w", newline="") as stream:
+        with self.path(".csv").open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(_COLUMNS)
             for index in sorted(self.points):
@@ -111,13 +161,13 @@ class Results:
             "title": self.plan.title,
             "source": self.plan.source,
             "caption": self.plan.caption,
-            "settings": self._settings(),
+            "settings": asdict(self.options),
             "version": __version__,
             "created": self.created,
             "points": self.total,
             "finished": not self.missing,
         }
-        self.files.manifest.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        self.path(".json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
 def _cells(index: int, rows: Sequence[Row]) -> Iterator[tuple[object, ...]]:
@@ -125,7 +175,7 @@ def _cells(index: int, rows: Sequence[Row]) -> Iterator[tuple[object, ...]]:
         yield index, len(rows), row.panel, row.series, row.x, row.y, row.low, row.high, row.repetitions
 
 
-def read_data(path: Path) -> dict[int, list[Row]]:
+def _read_data(path: Path) -> dict[int, list[Row]]:
     """Return the complete points of a data file; one that was cut off in the middle is left out."""
     points: dict[int, list[Row]] = {}
     sizes: dict[int, int] = {}
@@ -134,23 +184,17 @@ def read_data(path: Path) -> dict[int, list[Row]]:
             for cells in csv.DictReader(stream):
                 index = int(cells["point"])
                 sizes[index] = int(cells["rows_of_point"])
-                points.setdefault(index, []).append(
-                    Row(
-                        panel=cells["panel"],
-                        series=cells["series"],
-                        x=float(cells["x"]),
-                        y=float(cells["y"]),
-                        low=float(cells["low"]),
-                        high=float(cells["high"]),
-                        repetitions=int(cells["repetitions"]),
-                    )
+                figures = {name: float(cells[name]) for name in ("x", "y", "low", "high")}
+                row = Row(
+                    panel=cells["panel"], series=cells["series"], **figures, repetitions=int(cells["repetitions"])
                 )
+                points.setdefault(index, []).append(row)
     except (OSError, ValueError, KeyError, TypeError):  # a last line that was cut off
         pass
     return {index: rows for index, rows in points.items() if len(rows) == sizes[index]}
 
 
-def run_figures(results: Sequence[Results], *, jobs: int, done: Callable[[Results], None]) -> None:
+def _run(results: Sequence[_Results], *, jobs: int, done: Callable[[_Results], None]) -> None:
     """Compute what is missing on ``jobs`` processes; ``done`` is called after each point and when a figure is complete."""
     waiting = [(result, index) for result in results for index in result.missing]
     for result in results:
@@ -166,8 +210,8 @@ def run_figures(results: Sequence[Results], *, jobs: int, done: Callable[[Result
         _run_on(pool, waiting, done)
 
 
-def _run_on(pool: Executor, waiting: Sequence[tuple[Results, int]], done: Callable[[Results], None]) -> None:
-    futures: dict[Future[list[Row]], tuple[Results, int]] = {
+def _run_on(pool: Executor, waiting: Sequence[tuple[_Results, int]], done: Callable[[_Results], None]) -> None:
+    futures: dict[Future[list[Row]], tuple[_Results, int]] = {
         pool.submit(evaluate_point, result.plan.key, index, result.options): (result, index)
         for result, index in waiting
     }
@@ -180,8 +224,83 @@ def _run_on(pool: Executor, waiting: Sequence[tuple[Results, int]], done: Callab
         raise
 
 
-def _keep(result: Results, index: int, rows: Sequence[Row], done: Callable[[Results], None]) -> None:
+def _keep(result: _Results, index: int, rows: Sequence[Row], done: Callable[[_Results], None]) -> None:
     result.add(index, rows)
     if not result.missing:
         result.close()
     done(result)
+
+
+def _matplotlib() -> Any:
+    """Return matplotlib, or raise MissingExtra."""
+    try:
+        import matplotlib.figure
+    except ImportError:
+        raise MissingExtra("drawing figures", "plots") from None
+    return matplotlib
+
+
+def _draw(plan: FigurePlan, rows: Sequence[Row], paths: Sequence[Path]) -> None:
+    """Draw a figure's panels with one legend below and save it to every path, by its ending."""
+    matplotlib = _matplotlib()
+
+    columns = min(len(plan.panels), 2 if len(plan.panels) != 3 else 3)
+    lines = -(-len(plan.panels) // columns)
+    series = list(dict.fromkeys(row.series for row in rows))
+    width = {1: 6.6, 2: 9.6, 3: 12.6}[columns]
+    entries = 2 if columns == 1 else 3
+    height = 3.5 * lines + 0.22 * -(-len(series) // entries) + 0.5
+    with matplotlib.rc_context({"svg.hashsalt": "panstream", "svg.fonttype": "none", "font.size": 9}):
+        picture = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
+        picture.suptitle(f"{plan.title} · {plan.source}", fontsize=11)
+        axes = picture.subplots(lines, columns, squeeze=False).ravel()
+        handles: dict[str, Any] = {}
+        for axis, panel in zip(axes, plan.panels, strict=False):
+            handles.update(_panel(axis, panel, [row for row in rows if row.panel == panel.key]))
+        picture.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=entries, frameon=False, fontsize=8.5
+        )
+        for path in paths:
+            stamp = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+            picture.savefig(path, dpi=130, metadata=stamp)
+            picture.set_layout_engine("none")  # what fits one picture fits the next
+
+
+def _panel(axis: Any, panel: Panel, rows: Sequence[Row]) -> dict[str, Any]:
+    handles = {}
+    for name in dict.fromkeys(row.series for row in rows):
+        chosen = sorted((row for row in rows if row.series == name), key=lambda row: row.x)
+        x, y = [row.x for row in chosen], [row.y for row in chosen]
+        style = _style(name, measured=any(row.repetitions for row in chosen))
+        (handles[name],) = axis.plot(x, y, **style)
+        if all(math.isfinite(row.low) for row in chosen):
+            low = [max(row.low, row.y / 20) if panel.y_log else row.low for row in chosen]
+            axis.fill_between(x, low, [row.high for row in chosen], color=style["color"], alpha=0.12, linewidth=0)
+    axis.set_title(panel.title, fontsize=10)
+    axis.set_xlabel(panel.x_label)
+    axis.set_ylabel(panel.y_label)
+    if panel.x_log:
+        axis.set_xscale("log")
+    if panel.y_log:
+        axis.set_yscale("log")
+    axis.minorticks_off()  # a third of the drawing time
+    axis.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
+    axis.set_axisbelow(True)
+    return handles
+
+
+def _style(name: str, *, measured: bool) -> dict[str, Any]:
+    """Return a colour by the estimator, and a line by what is shown of it."""
+    if name.startswith(_REFERENCE):
+        return {"color": "#CCCCCC", "linewidth": 5, "zorder": 1}
+    base = next((known for known in sorted(_COLOURS, key=len, reverse=True) if name.startswith(known)), "Roth")
+    style: dict[str, Any] = {"color": _COLOURS[base], "linewidth": 1.5}
+    if name.endswith("(theory)"):
+        return {**style, "linestyle": (0, (1, 1.5)), "linewidth": 2.2, "alpha": 0.8}
+    if name.endswith(", R(0)") or "128" in name:
+        style["linestyle"] = "-."
+    if name.endswith("2ε"):
+        style["linestyle"] = "--"
+    if measured:
+        style |= {"marker": _MARKERS.get(base, "x" if "2ε" in name else "*"), "markersize": 5}
+    return style

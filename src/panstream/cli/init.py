@@ -12,7 +12,7 @@ import typer
 from panstream.cli.outcome import outcome
 from panstream.errors import InvalidParameter, MissingExtra
 
-__all__ = ["init", "sample_columns", "template"]
+__all__ = ["init"]
 
 _TYPES = {
     "int": "int",
@@ -38,14 +38,14 @@ def init(
         if not sample.exists():
             raise InvalidParameter(f"there is no file {sample.name!r}")
         stream = re.sub(r"\W+", "_", sample.name.split(".")[0].lower()).strip("_") or "stream"
-        columns = sample_columns(sample)
+        columns = _columns(sample)
         if user is not None and user not in columns:
             raise InvalidParameter(f"--user must be one of the columns {', '.join(columns)}, got {user!r}")
-        out.write_text(template(stream, columns, user))
+        out.write_text(_template(stream, columns, user))
         typer.echo(f"wrote {out}: read it through, then: panstream check {out}")
 
 
-def sample_columns(sample: Path) -> dict[str, str]:
+def _columns(sample: Path) -> dict[str, str]:
     """Return the names and types of a sample's columns."""
     failed = ""
     try:
@@ -96,7 +96,7 @@ def _type(arrow_type: str) -> str:
     return _TYPES.get(re.sub(r"[\d\[(].*", "", arrow_type), "string")
 
 
-def template(stream: str, columns: dict[str, str], user: str | None = None) -> str:
+def _template(stream: str, columns: dict[str, str], user: str | None = None) -> str:
     """Return a configuration with these columns and a first question, with comments."""
     declared = "\n".join(f"{_key(name)} = {json.dumps(kind)}" for name, kind in columns.items())
     numeric = next((name for name, kind in columns.items() if kind == "double"), None)

@@ -1,4 +1,4 @@
-"""How commands end: messages on standard error, and exit codes.
+"""What commands share: options, and how they end: messages on standard error, and exit codes.
 
 ::
 
@@ -14,19 +14,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, MissingExtra, PanstreamError, SqlRefused
 
-__all__ = ["EXIT_CODES", "AcceptTime", "fail", "operator_key", "outcome"]
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+__all__ = [
+    "EXIT_CODES",
+    "AcceptTime",
+    "AsJson",
+    "Cluster",
+    "ConfigFile",
+    "Format",
+    "KeyFile",
+    "NoHardening",
+    "Yes",
+    "operator_key",
+    "outcome",
+    "progress_bar",
+]
+
+# Options that several commands have.
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration, panstream.toml.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key-file", help="The operator's key, if the store was sealed with one.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Format = Annotated[str | None, typer.Option(help="csv, tsv, json, parquet or arrow, where names do not tell.")]
+Cluster = Annotated[
+    str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
+]
 
 AcceptTime = Annotated[
     bool,
     typer.Option(
         "--accept-time",
         help="Believe the system's clock, however far it is ahead of where an earlier process left off.",
+    ),
+]
+NoHardening = Annotated[
+    bool,
+    typer.Option(
+        "--no-hardening",
+        help="Do not start again with a wiping allocator (Linux): ids of past rows may then linger in freed memory.",
     ),
 ]
 EXIT_CODES = {
@@ -39,23 +74,31 @@ EXIT_CODES = {
 
 
 @contextmanager
-def outcome() -> Iterator[None]:
-    """Turn panstream's errors into a line on standard error and an exit code."""
+def outcome(
+    *, refused: int | None = None, interrupted: str = "error: interrupted; what was committed is kept"
+) -> Iterator[None]:
+    """Turn panstream's errors into a line on standard error and an exit code: ``refused``, or that of the error's kind."""
     try:
         yield
     except PanstreamError as error:
-        code, message = _code(error), str(error)
+        code, message = refused or _code(error), f"error: {error}"
     except KeyboardInterrupt:
-        code, message = 130, "interrupted; what was committed is kept"
+        code, message = 130, interrupted
     else:
         return
-    fail(message, code)
-
-
-def fail(message: str, code: int) -> None:
-    """Print an error and end."""
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(message, err=True)
     raise typer.Exit(code)
+
+
+@contextmanager
+def progress_bar(*columns: ProgressColumn | str, hidden: bool = False) -> Iterator[Progress]:
+    """Show a bar on standard error where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal) as bar:
+        yield bar
 
 
 def operator_key(path: Path | None) -> bytes | None:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from panstream.errors import PanstreamError
+from panstream.cli.outcome import AsJson, outcome
 
 __all__ = ["app"]
 
 app = typer.Typer(
     help="Sizes, errors and budgets before any data is seen.", no_args_is_help=True, rich_markup_mode=None
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-
-@app.callback()
-def group() -> None:
-    """Sizes, errors and budgets before any data is seen."""
 
 
 @app.command()
@@ -36,7 +27,7 @@ def density(
     """How many users must be watched for a density within ALPHA: ours, the papers', and Roth's bound."""
     from panstream.planning.density_plan import density_plan
 
-    with _explained():
+    with outcome(refused=2):
         plan = density_plan(epsilon, alpha, beta, universe)
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
 
@@ -55,7 +46,7 @@ def distinct(
     from panstream.planning.text import aligned
     from panstream.statistics import DistinctCount
 
-    with _explained():
+    with outcome(refused=2):
         question = DistinctCount(epsilon, universe=universe, expected=expected, memory=memory, releases=releases)
         algorithm = question.algorithm
         most = universe or 10**9
@@ -91,7 +82,7 @@ def turnstile(
     """Which counter to use when rows add and take away, and what error to expect."""
     from panstream.planning.turnstile import turnstile_plan
 
-    with _explained():
+    with outcome(refused=2):
         plan = turnstile_plan(
             question.replace("-", " "),  # type: ignore[arg-type]
             epsilon=epsilon,
@@ -104,13 +95,3 @@ def turnstile(
             beta=beta,
         )
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """Turn an error of ours into one line and exit code 2."""
-    try:
-        yield
-    except PanstreamError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None

@@ -6,14 +6,12 @@ import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.explain import ConfigFile
 from panstream.cli.hardening import harden
-from panstream.cli.inspect import KeyFile
-from panstream.cli.outcome import AcceptTime, operator_key, outcome
+from panstream.cli.outcome import AcceptTime, Cluster, ConfigFile, Format, KeyFile, NoHardening, operator_key, outcome
 from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
     from panstream.engine.engine import Engine
     from panstream.engine.run import Fed, Tick
+    from panstream.privacy.claim import Intrusions
 
 __all__ = ["run"]
 
@@ -43,27 +42,17 @@ def run(
         Path | None, typer.Option(help="Draw queries that answer repeatedly, to this .png or .svg.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for rows that are appended to the files.")] = False,
-    format: Annotated[
-        str | None, typer.Option(help="csv, tsv, json, parquet or arrow, where names do not tell.")
-    ] = None,
+    format: Format = None,
     leave_open: Annotated[
         bool, typer.Option("--leave-open", help="At the end of the input answer nothing and close nothing.")
     ] = False,
-    cluster: Annotated[
-        str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
-    ] = None,
+    cluster: Cluster = None,
     workers: Annotated[
         int | None, typer.Option(help="Run on so many processes of this machine; with --cluster, wait for as many.")
     ] = None,
     key_file: KeyFile = None,
     accept_time: AcceptTime = False,
-    no_hardening: Annotated[
-        bool,
-        typer.Option(
-            "--no-hardening",
-            help="Do not start again with a wiping allocator (Linux): ids of past rows may then linger in freed memory.",
-        ),
-    ] = False,
+    no_hardening: NoHardening = False,
 ) -> None:
     """Run the queries of CONFIG over the INPUT and print their answers.
 
@@ -193,10 +182,76 @@ def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) ->
         for answer in found:
             typer.echo(json.dumps(answer, allow_nan=False))
     else:
-        from panstream.cli.answers import answer_table
-
-        typer.echo(answer_table(engine, found), nl=False)
+        typer.echo(_answer_table(engine, found), nl=False)
     if out is not None:
         report.write(engine, out)
     if plot is not None:
         report.plot(engine, plot)
+
+
+def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
+    """Return a table with estimate, 95% interval, epsilon, what is protected, and the intrusions covered."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from panstream.engine.results import series_name
+
+    table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
+    for column in ("query", "estimate", "95% interval", "epsilon", "protects", "intrusions covered", "of"):
+        table.add_column(column, justify="right" if column in ("estimate", "95% interval", "epsilon") else "left")
+    claims = {series_name(plan, group): plan.claim for plan in engine.plans for group in range(len(plan.groups))}
+    for answer in answers:
+        claim = claims[answer["name"]]
+        low, high = answer["interval"]
+        table.add_row(
+            escape(answer["name"]),
+            _estimate(answer),
+            f"{_figure(low)} to {_figure(high)}",
+            f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
+            f"one {claim.unit}",
+            _covered(claim.intrusions),
+            _when(answer),
+        )
+    console = Console(width=None if Console().is_terminal else 160)
+    with console.capture() as captured:
+        console.print(table)
+        for answer in answers:
+            if "beyond" in answer:
+                console.print(escape(f"{answer['name']}: {answer['statement']}"))
+            if "help" in answer:
+                console.print(escape(f"{answer['name']}: too uncertain to use; what would help: {answer['help']}"))
+    return captured.get()
+
+
+def _estimate(answer: dict[str, Any]) -> str:
+    """Return the value; of what has none or is an end, the first words of what is said of it."""
+    if answer.get("too_uncertain"):
+        return "too uncertain"
+    if "statement" not in answer:
+        return _figure(answer["value"])
+    first: str = answer["statement"].partition(";")[0].removesuffix(" (95%)")
+    return "between" if answer["value"] is None else first
+
+
+def _covered(intrusions: Intrusions) -> str:
+    """Return how many break-ins the claim covers, in few words; ``panstream explain`` has the rest."""
+    many = intrusions.announced
+    announced = "" if not many else ", any announced" if many < 0 else f", {many} announced"
+    return f"{intrusions.unannounced} unannounced{announced}"
+
+
+def _when(answer: dict[str, Any]) -> str:
+    if "window" in answer:
+        return f"from {_short(answer['window'][0])}"
+    return f"until {_short(answer['until'])}" if "until" in answer else "all rows"
+
+
+def _short(stamp: str) -> str:
+    return stamp.removesuffix("Z").removesuffix("T00:00:00").replace("T", " ")
+
+
+def _figure(number: float | None) -> str:
+    if number is None:
+        return "no data"
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

@@ -10,7 +10,7 @@ import os
 import sys
 
 
-def main() -> None:
+def _main() -> None:
     """Start again hardened, unless told not to, and be the command."""
     from panstream.hardened import ENVIRONMENT, MARK
 
@@ -24,4 +24,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -1,4 +1,4 @@
-"""``panstream serve`` and ``panstream token``: the engine over HTTP, and who may talk to it."""
+"""``panstream serve`` and ``token``: the engine over HTTP, and who may talk to it; ``worker``: a hardened process for shards."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from panstream.cli.explain import ConfigFile
 from panstream.cli.hardening import harden, lock_memory
-from panstream.cli.inspect import KeyFile
-from panstream.cli.outcome import AcceptTime, operator_key, outcome
+from panstream.cli.outcome import AcceptTime, Cluster, ConfigFile, KeyFile, NoHardening, operator_key, outcome
 
-__all__ = ["serve", "token"]
+__all__ = ["serve", "token", "worker"]
 
 _LOST = (
     "warning: not hardened. What is lost: bytes of past requests, and ids in them, may stay readable in freed memory "
@@ -27,9 +25,7 @@ def serve(
     tokens: Annotated[Path | None, typer.Option(help="File of tokens, made by: panstream token.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate chain, PEM.")] = None,
     private_key: Annotated[Path | None, typer.Option(help="TLS private key, PEM.")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
-    ] = None,
+    cluster: Cluster = None,
     workers: Annotated[
         int | None,
         typer.Option(help="Hold the states in so many processes of this machine; with --cluster, wait for as many."),
@@ -43,13 +39,7 @@ def serve(
     address_connections: Annotated[
         int, typer.Option(min=1, help="Connections from one address; behind a proxy, as many as --connections.")
     ] = 256,
-    no_hardening: Annotated[
-        bool,
-        typer.Option(
-            "--no-hardening",
-            help="Do not start again with a wiping allocator (Linux): ids of past requests may then linger in freed memory.",
-        ),
-    ] = False,
+    no_hardening: NoHardening = False,
 ) -> None:
     """Serve the queries of CONFIG over HTTP: events in, private answers and a dashboard out.
 
@@ -115,3 +105,32 @@ def token(
         from panstream.server.access import create_token
 
         typer.echo(create_token(file, name, scope))
+
+
+def worker(
+    scheduler: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="The scheduler: tls://host:8786, or tcp:// on loopback.")
+    ],
+    name: Annotated[str | None, typer.Option(help="A name that stays the same over restarts.")] = None,
+    scratch: Annotated[
+        Path | None, typer.Option(help="Folder for Dask's own files; no rows or states go there.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Address to listen on; by default that by which the scheduler is reached.")
+    ] = None,
+    no_hardening: Annotated[bool, typer.Option("--no-hardening", help="Do without the wiping allocator.")] = False,
+) -> None:
+    """Run a worker of a cluster until its scheduler is gone; let systemd or Kubernetes start it again.
+
+    Whoever can connect to a plain Dask port can run code there, so other machines are reached by TLS only, where both sides
+    show a certificate: distributed.comm.tls in ~/.config/dask/distributed.yaml, or DASK_DISTRIBUTED__COMM__TLS__...
+    Nothing is spilled to disk, profiled or dumped, and freed memory is overwritten.
+    """
+    if not no_hardening:
+        harden()
+    with outcome():
+        import asyncio
+
+        from panstream.cluster.dask_setup import serve_worker
+
+        asyncio.run(serve_worker(scheduler, name=name, scratch=scratch, listen=listen))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.outcome import outcome
+from panstream.cli.outcome import AsJson, outcome, progress_bar
 
 if TYPE_CHECKING:
     from panstream.networks.records import Records
-    from panstream.networks.tree import LearnedNetwork, Progress
+    from panstream.networks.tree import LearnedNetwork
 
 __all__ = ["app"]
 
@@ -27,9 +25,7 @@ _EXACT = (
 )
 
 
-class Method(StrEnum):
-    """How the network is learned."""
-
+class _Method(StrEnum):
     TREE = "tree"
     PRIVBAYES = "privbayes"
 
@@ -56,14 +52,16 @@ def fit(
     out: Annotated[Path, typer.Option(help="The model file to write.")],
     delta: Annotated[float, typer.Option(help="For tree: probability of a larger loss.")] = 1e-9,
     method: Annotated[
-        Method, typer.Option(help="tree at (epsilon, delta), or privbayes at epsilon alone.")
-    ] = Method.TREE,
+        _Method, typer.Option(help="tree at (epsilon, delta), or privbayes at epsilon alone.")
+    ] = _Method.TREE,
     score: Annotated[str, typer.Option(help="For privbayes: gain, R, mi or F.")] = "gain",
     degree: Annotated[int | None, typer.Option(help="For privbayes with R, mi or F: parents of an attribute.")] = None,
     theta: Annotated[float, typer.Option(help="For privbayes without --degree: how visible a table must be.")] = 4.0,
 ) -> None:
     """Learn a private model of a table. The rows are read once; the model may be published."""
     with outcome():
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
         from panstream.cli.synth_files import write_model
         from panstream.networks.domain import Domain
         from panstream.networks.privbayes import PrivBayes
@@ -72,14 +70,17 @@ def fit(
 
         declared = Domain.load(domain)
         learner: TreeNetwork | PrivBayes
-        if method is Method.TREE:
+        if method is _Method.TREE:
             learner = TreeNetwork(epsilon=epsilon, delta=delta)
         else:
             learner = PrivBayes(epsilon=epsilon, score=score, degree=degree, theta=theta)  # type: ignore[arg-type]
-        with _progress() as progress:
-            progress("reading rows", 0.0)
+        columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with progress_bar(*columns) as bar:
+            task = bar.add_task("reading rows", total=1.0)
             records = Records.load(rows, declared)
-            learned = learner.fit(records, progress=progress)
+            learned = learner.fit(
+                records, progress=lambda what, done: bar.update(task, description=what, completed=done)
+            )
         write_model(out, learned)
         typer.echo(_summary(learned))
         typer.echo(f"\n{out} holds the model and may be published; the number of records is in it")
@@ -123,7 +124,7 @@ def evaluate(
         Path | None, typer.Option(help="The real rows: exact figures, which no claim covers. Not for publication.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with pictures to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare synthetic rows with the noisy tables in the model, or with the real rows."""
     with outcome():
@@ -159,15 +160,3 @@ def _summary(learned: LearnedNetwork) -> str:
     names = learned.network.domain.names
     edges = ", ".join(f"{names[parent]} → {names[child]}" for parent, child in learned.network.edges) or "none"
     return f"{learned.claim}\nedges       {edges}"
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda what, done: bar.update(task, description=what, completed=done)

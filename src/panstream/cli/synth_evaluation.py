@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.cli.synth_page import Panel, page
 from panstream.networks.counting import Comparison, compare, contingency, total_variation
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.noisy_tables import expected
@@ -17,7 +19,29 @@ from panstream.planning.text import aligned
 
 __all__ = ["Evaluation"]
 
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; max-width: 1080px; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.1rem; margin-top: 2rem }
+.figures { display: flex; flex-wrap: wrap; gap: 1rem } .figures div { border: 1px solid #d7dde5; border-radius: 6px; padding: .6rem 1rem }
+.figures b { display: block; font-size: 1.3rem } .warning { background: #fff3d6; border: 1px solid #d9a514; border-radius: 6px; padding: .6rem 1rem }
+table { border-collapse: collapse } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top } td.n { text-align: right }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 1.2rem } svg { width: 100%; height: auto }
+.key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 1rem; border-radius: 2px }
+"""
+_MOST_BARS = 15
 _WORST = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Panel:
+    """One attribute: its labels, its reference shares, its synthetic shares, and their distance."""
+
+    name: str
+    labels: Sequence[str]
+    reference: NDArray[np.float64]
+    synthetic: NDArray[np.float64]
+    distance: float
+    ordered: bool = False  # the labels have an order of their own, as bins have
 
 
 class Evaluation:
@@ -31,11 +55,11 @@ class Evaluation:
         self.panels = [self._panel(at, synthetic) for at in range(len(network.domain))]
         self.bits = network.cross_entropy(real if real is not None else synthetic)
 
-    def _panel(self, at: int, synthetic: Records) -> Panel:
+    def _panel(self, at: int, synthetic: Records) -> _Panel:
         attribute = self.network.domain.attributes[at]
         shares = contingency(synthetic, (at,)) / max(len(synthetic), 1)
         reference = self._reference(at)
-        return Panel(
+        return _Panel(
             name=attribute.name,
             labels=attribute.labels,
             reference=reference,
@@ -93,7 +117,7 @@ class Evaluation:
 
     def page(self, warning: str | None) -> str:
         """Return the report page."""
-        return page(
+        return _page(
             title="Synthetic data report",
             figures=self.figures(),
             claim=self.about["words"],
@@ -103,3 +127,63 @@ class Evaluation:
             warning=warning,
             picture=to_svg(self.network),
         )
+
+
+def _page(
+    *,
+    title: str,
+    figures: Sequence[tuple[str, str]],
+    claim: Sequence[Sequence[str]],
+    panels: Sequence[_Panel],
+    pairs: Sequence[tuple[str, str, float]],
+    reference: str,
+    warning: str | None,
+    picture: str,
+) -> str:
+    """Return the page as HTML."""
+    boxes = "".join(f"<div>{escape(name)}<b>{escape(value)}</b></div>" for name, value in figures)
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in claim)
+    grid = "".join(f"<figure style='margin:0'>{_bars(panel)}</figure>" for panel in panels)
+    worst = "".join(
+        f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td class=n>{distance:.4f}</td></tr>"
+        for one, other, distance in pairs
+    )
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>",
+        f"<h1>{escape(title)}</h1>",
+        f"<p class=warning role=note>{escape(warning)}</p>" if warning else "",
+        f"<div class=figures>{boxes}</div><h2>What was promised</h2><table>{rows}</table>",
+        f"<h2>Marginals side by side</h2><p class=key><span style='background:#8a97a8'></span>{escape(reference)}"
+        f"<span style='background:#1f6fb4'></span>synthetic</p><div class=grid>{grid}</div>",
+        f"<h2>Pairs that differ most</h2><table><tr><th>one</th><th>other</th><th>distance</th></tr>{worst}</table>"
+        if worst
+        else "",
+        f"<h2>The network</h2>{picture}</html>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _bars(panel: _Panel) -> str:
+    """Return one attribute's bars, in order or most frequent first; what does not fit is added up."""
+    order = np.arange(panel.reference.size) if panel.ordered else np.argsort(-panel.reference, kind="stable")
+    shown = order[:_MOST_BARS] if order.size > _MOST_BARS + 1 else order
+    rows = [(panel.labels[at], float(panel.reference[at]), float(panel.synthetic[at])) for at in shown.tolist()]
+    if shown.size < order.size:
+        rest = order[shown.size :]
+        rows.append((f"{rest.size} others", float(panel.reference[rest].sum()), float(panel.synthetic[rest].sum())))
+    largest = max(max(reference, synthetic) for _, reference, synthetic in rows) or 1.0
+    height = 30 + 22 * len(rows)
+    lines = [
+        f"<svg viewBox='0 0 400 {height}' role=img aria-label='{escape(panel.name, quote=True)}' font-size='11' "
+        f"font-family='system-ui, sans-serif'><text x=0 y=14 font-size=13 font-weight=600>{escape(panel.name)}</text>"
+        f"<text x=400 y=14 text-anchor=end fill='#5b6776'>distance {panel.distance:.4f}</text>"
+    ]
+    for number, (label, reference, synthetic) in enumerate(rows):
+        top = 24 + 22 * number
+        short = label if len(label) <= 18 else label[:17] + "…"
+        for offset, share, colour in ((0, reference, "#8a97a8"), (8, synthetic, "#1f6fb4")):
+            width = max(205.0 * share / largest, 0.0)
+            lines.append(f"<rect x=142 y={top + offset} width={width:.1f} height=7 fill='{colour}'></rect>")
+        lines.append(f"<text x=136 y={top + 11} text-anchor=end>{escape(short)}</text>")
+        lines.append(f"<text x=400 y={top + 11} text-anchor=end fill='#5b6776'>{100 * synthetic:.1f} %</text>")
+    return "".join(lines) + "</svg>"

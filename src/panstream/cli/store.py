@@ -1,7 +1,11 @@
-"""``panstream inspect``: the public parameters of a store or a state file; the state itself only as an announced intrusion."""
+"""``panstream inspect``, ``recover`` and ``intrusion announce``: what can be done with a store besides running queries.
+
+Public parameters are shown freely, the state itself only as an announced intrusion.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -9,14 +13,17 @@ from typing import Annotated, Any
 
 import typer
 
-from panstream.cli.outcome import operator_key, outcome
-from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
+from panstream.cli.outcome import ConfigFile, KeyFile, Yes, operator_key, outcome
+from panstream.errors import BudgetExhausted, InvalidParameter, NewestDamaged, NotSupported
 
-__all__ = ["inspect"]
+__all__ = ["announce", "inspect", "intrusion", "recover"]
 
-KeyFile = Annotated[
-    Path | None, typer.Option("--key-file", help="The operator's key, if the store was sealed with one.")
-]
+intrusion = typer.Typer(help="Intrusions that became known.", no_args_is_help=True, rich_markup_mode=None)
+
+_MEANS = (
+    "The newest state is damaged. The one before it is whole, and can be used from now on. It lacks the rows that were "
+    "acknowledged since, which their senders must send again, and the damaged one is overwritten for good."
+)
 
 
 def inspect(
@@ -24,7 +31,7 @@ def inspect(
     state: Annotated[
         bool, typer.Option("--state", help="Print the state itself: asks first, and records an announced intrusion.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     key_file: KeyFile = None,
 ) -> None:
     """Print public parameters as JSON: queries, claims, releases made, the ledger. Nothing of the state."""
@@ -35,6 +42,57 @@ def inspect(
             _store(path, state, yes, key_file)
         else:
             _file(path, state)
+
+
+def recover(
+    path: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A store's directory.")],
+    yes: Yes = False,
+    key_file: KeyFile = None,
+) -> None:
+    """Go back to the state before, if the newest state of a store is damaged and that one is still there."""
+    with outcome():
+        from panstream.store.snapshot import SnapshotStore
+
+        if not (path / "state.sealed").exists():
+            raise InvalidParameter(f"{path.name!r} holds no store")
+        key = operator_key(key_file)
+        with contextlib.suppress(NewestDamaged):
+            with SnapshotStore(path, operator_key=key) as store:
+                store.load()
+            typer.echo("The newest state is whole: there is nothing to recover.")
+            return
+        typer.echo(_MEANS, err=True)
+        if not yes:
+            typer.confirm("Go back to it?", abort=True, err=True)
+        with SnapshotStore(path, operator_key=key, accept_previous=True) as store:
+            store.load()
+        typer.echo("Went back to the state before.")
+
+
+@intrusion.command()
+def announce(
+    config: ConfigFile,
+    yes: Yes = False,
+    key_file: KeyFile = None,
+) -> None:
+    """Record that the state was, or may have been, copied, and refresh every state that supports it."""
+    with outcome():
+        from panstream.engine.config import load_config
+        from panstream.engine.engine import Engine
+        from panstream.engine.fate import fate
+
+        loaded = load_config(config)
+        if loaded.directory is None:
+            raise InvalidParameter("[store] directory is needed: without it there is no stored state to make safe")
+        with Engine(loaded, operator_key=operator_key(key_file)) as engine:
+            for plan in engine.plans:
+                typer.echo(f"  {plan.config.name}: {fate(plan, len(engine.intrusions))[1]}", err=True)
+            if engine.intrusions:
+                typer.echo(f"  announced before: {', '.join(engine.intrusions)}", err=True)
+            if not yes:
+                typer.confirm("Announce an intrusion now?", abort=True, err=True)
+            for state in engine.announce_intrusion():
+                typer.echo(str(state))
 
 
 def _file(path: Path, state: bool) -> None:
