@@ -18,7 +18,7 @@ from rich.table import Table
 
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
-from panstream.engine.report import answers
+from panstream.engine.results import answers
 from panstream.engine.run import feed
 
 HERE = Path(__file__).parent

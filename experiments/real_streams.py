@@ -26,7 +26,7 @@ from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import TableFeed
 from panstream.engine.plan import needed_columns
-from panstream.engine.report import history
+from panstream.engine.results import history
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector

@@ -16,7 +16,7 @@ import pytest
 from panstream.cli.run import _answer_table
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
-from panstream.engine.report import answers, write
+from panstream.engine.results import answers, write
 from panstream.engine.run import feed
 
 ROWS, USERS = 5000, 700

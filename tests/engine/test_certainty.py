@@ -13,13 +13,12 @@ from engine.streams import config, question
 from panstream import Monitor
 from panstream.cli.app import app
 from panstream.cli.run import _answer_table
-from panstream.engine.certainty import doubt, help_for, too_uncertain
+from panstream.engine.certainty import _at_size, _reach, doubt, expected_errors, help_for, too_uncertain
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
-from panstream.engine.explain import expected_errors, explain
-from panstream.engine.foresee import at_size, reach
+from panstream.engine.explain import explain
 from panstream.engine.plan import QueryPlan, plan_all
-from panstream.engine.report import answers
+from panstream.engine.results import answers
 from panstream.engine.run import feed
 from panstream.estimate import Estimate
 from panstream.randomness import SeededSource
@@ -69,8 +68,8 @@ CASES: dict[str, tuple[str, dict[str, Any], float, tuple[Any, ...], float]] = {
 def test_the_error_foreseen_is_how_far_printed_intervals_reach(case: str) -> None:
     sql, settings, size, rows, tolerance = CASES[case]
     plan = plan_of(sql, **settings)
-    found = np.mean([reach(estimate) for estimate in printed(plan, *rows)])
-    assert reach(at_size(plan, size)) == pytest.approx(found, rel=tolerance)
+    found = np.mean([_reach(estimate) for estimate in printed(plan, *rows)])
+    assert _reach(_at_size(plan, size)) == pytest.approx(found, rel=tolerance)
 
 
 def test_the_error_of_a_count_is_that_of_its_interval() -> None:
@@ -82,8 +81,8 @@ def test_the_error_of_a_count_is_that_of_its_interval() -> None:
 
 def test_net_weights_foreseen() -> None:
     (plan,) = plan_all(config(question("q", "SELECT COUNT(DISTINCT user) FROM s", universe=5000), weight="w"))
-    found = np.mean([reach(estimate) for estimate in printed(plan, USERS, 3)])
-    assert reach(at_size(plan, 2000)) == pytest.approx(found, rel=0.03)
+    found = np.mean([_reach(estimate) for estimate in printed(plan, USERS, 3)])
+    assert _reach(_at_size(plan, 2000)) == pytest.approx(found, rel=0.03)
 
 
 @pytest.mark.parametrize("sql", ["MIN(value)", "MAX(value)"])
@@ -91,7 +90,7 @@ def test_how_many_lie_beyond_an_extreme_is_foreseen(sql: str) -> None:
     """Which edge is the outermost that is seen differs from run to run, and the count beyond it with it."""
     plan = plan_of(sql, **BOUNDS, releases=20)
     found = np.mean([estimate.beyond for estimate in printed(plan, EVENLY)])
-    assert reach(at_size(plan, 4000)) == pytest.approx(found, rel=0.25)
+    assert _reach(_at_size(plan, 4000)) == pytest.approx(found, rel=0.25)
 
 
 USELESS: list[tuple[str, dict[str, Any], str]] = [

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from engine.streams import COUNT, DISTINCT, SUM, config, question
-from panstream.engine.explain import expected_errors, explain
+from panstream.engine.certainty import expected_errors
+from panstream.engine.explain import explain
 from panstream.engine.plan import plan_all
 from panstream.engine.room import most_bytes
 from panstream.errors import ConfigError

@@ -25,7 +25,7 @@ from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import TableFeed, open_feed
 from panstream.engine.plan import needed_columns
-from panstream.engine.report import answers
+from panstream.engine.results import answers
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector

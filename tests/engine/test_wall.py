@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from engine.streams import config, question, rows
+from panstream.engine.clocks import _since_boot, _WatchedClock
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
-from panstream.engine.wall import WatchedClock, since_boot
 from panstream.errors import ClockJumped
 
 DAY = 86400.0
@@ -132,7 +132,7 @@ def test_event_time_needs_no_watch() -> None:
 
 
 def test_the_clock_that_nobody_sets_goes_on() -> None:
-    before = since_boot()
-    assert since_boot() >= before
-    believed = WatchedClock(lambda: 7.0, None, most_jump=1.0)
+    before = _since_boot()
+    assert _since_boot() >= before
+    believed = _WatchedClock(lambda: 7.0, None, most_jump=1.0)
     assert (believed(), believed.jumped) == (7.0, False)

@@ -80,7 +80,7 @@ def check(
 
 
 def _report(config: Config, inputs: list[str], format: str | None) -> bool:
-    from panstream.engine.rehearse import bad_rows
+    from panstream.engine.run import bad_rows
 
     found = False
     for given in inputs:

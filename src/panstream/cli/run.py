@@ -175,18 +175,18 @@ def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
 
 
 def _show(engine: Engine, as_json: bool, out: Path | None, plot: Path | None) -> None:
-    from panstream.engine import report
+    from panstream.engine import results
 
-    found = list(report.answers(engine))
+    found = list(results.answers(engine))
     if as_json:
         for answer in found:
             typer.echo(json.dumps(answer, allow_nan=False))
     else:
         typer.echo(_answer_table(engine, found), nl=False)
     if out is not None:
-        report.write(engine, out)
+        results.write(engine, out)
     if plot is not None:
-        report.plot(engine, plot)
+        results.plot(engine, plot)
 
 
 def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
@@ -195,12 +195,10 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     from rich.markup import escape
     from rich.table import Table
 
-    from panstream.engine.results import series_name
-
     table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
     for column in ("query", "estimate", "95% interval", "epsilon", "protects", "intrusions covered", "of"):
         table.add_column(column, justify="right" if column in ("estimate", "95% interval", "epsilon") else "left")
-    claims = {series_name(plan, group): plan.claim for plan in engine.plans for group in range(len(plan.groups))}
+    claims = {name: plan.claim for plan in engine.plans for name in plan.series}
     for answer in answers:
         claim = claims[answer["name"]]
         low, high = answer["interval"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from panstream.divisible import Divisible
-from panstream.engine.explain import expected_errors
+from panstream.engine.certainty import expected_errors
 from panstream.engine.plan import QueryPlan
 
 __all__ = ["explain_cluster", "places"]

@@ -1,18 +1,109 @@
-"""Whether an answer says enough to be of use: decided from the plan, what is expected, and released numbers only."""
+"""How far answers will _reach, and whether that says enough to be of use.
+
+Answers as they will look are made by the code that makes them; all is decided from the plan, a guess at the size, and
+released numbers only.
+"""
 
 from __future__ import annotations
 
 import math
 
-from panstream.engine.foresee import at_size, reach, size_expected, universe_of
+from panstream.continual.histogram import RangeHistogram
+from panstream.continual.moments import ContinualMean, ContinualVariance
+from panstream.continual.tree_base import Tree
+from panstream.density.optbern import OptBern
+from panstream.distinct.bitmap import Bitmap
 from panstream.engine.plan import QueryPlan
 from panstream.engine.sql import Aggregate
 from panstream.estimate import Estimate, figure
+from panstream.turnstile.block import BlockCounter
+from panstream.turnstile.counter import ModularCounter
 
-__all__ = ["doubt", "help_for", "too_uncertain"]
+__all__ = ["doubt", "expected_errors", "help_for", "too_uncertain"]
 
+_ROWS = (1_000, 10_000, 100_000, 1_000_000)
+_SHARES = (0.01, 0.1, 0.5, 1.0)
+_USERS = 100_000
+_BETA = 0.05
 _FEW = 10.0  # a count within this many / epsilon is as good as it gets, whatever it is
 _PART = 0.25  # of the range or the population: an interval over half of it says next to nothing
+
+
+def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
+    """Return (at what size, how far the 95% interval will reach from the answer), from public parameters only."""
+    algorithm, query = plan.algorithm, plan.config
+    if query.announced and isinstance(algorithm, OptBern | Bitmap):
+        return _after_announced(plan)
+    if isinstance(algorithm, ContinualMean | ContinualVariance | RangeHistogram):
+        sizes = _ROWS if query.expected is None else _around(query.expected)
+        extreme = isinstance(algorithm, RangeHistogram) and algorithm.quantile in (0.0, 1.0)
+        what = "values beyond the next edge, " if extreme else ""
+        return [(f"{what}with {n:,} rows over the range", _reach(_at_size(plan, n))) for n in sizes]
+    if isinstance(algorithm, Tree):
+        ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
+        found = [(tick, plan.finish(algorithm.foreseen(tick))) for tick in ticks]
+        return [(f"at release {tick:,}", _reach(estimate)) for tick, estimate in found]
+    return [(_said(plan, size), _reach(_at_size(plan, size))) for size in _sizes(plan)]
+
+
+def _reach(estimate: Estimate) -> float:
+    """Return how far the 95% interval reaches from the value; half its width if there is none, all of it without data."""
+    low, high = estimate.interval()
+    if estimate.beyond is not None:
+        return float(estimate.beyond)
+    if math.isnan(estimate.value):
+        return (high - low) / 2 if estimate.only_interval else high - low
+    return max(high - estimate.value, estimate.value - low)
+
+
+def _at_size(plan: QueryPlan, size: float) -> Estimate:
+    """Return the last answer if ``size`` users or rows come."""
+    algorithm = plan.algorithm
+    if isinstance(algorithm, Tree):
+        return plan.finish(algorithm.foreseen(plan.releases, size))
+    found: Estimate = algorithm.foreseen(size * algorithm.crop if isinstance(algorithm, BlockCounter) else size)
+    return found
+
+
+def _universe(plan: QueryPlan) -> int | None:
+    """Return the number of users that may come, if it is known."""
+    universe = plan.config.universe
+    return len(universe) if isinstance(universe, tuple) else universe
+
+
+def _sizes(plan: QueryPlan) -> list[int]:
+    universe = _universe(plan)
+    known = universe is not None and not isinstance(plan.algorithm, Bitmap)
+    if known and universe is not None:
+        return list(dict.fromkeys(max(1, round(universe * share)) for share in _SHARES))
+    return _around(plan.config.expected or _USERS, (1, 10, 100, 1000))
+
+
+def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[int]:
+    return list(dict.fromkeys(max(min(100, expected), expected * factor // 100) for factor in factors))
+
+
+def _said(plan: QueryPlan, users: int) -> str:
+    if isinstance(plan.algorithm, OptBern) and not plan.algorithm.count:
+        return f"of the density, if {users:,} users come"
+    if isinstance(plan.algorithm, BlockCounter):
+        return f"of the sum, if {users:,} users are at the crop"
+    if isinstance(plan.algorithm, ModularCounter) and hasattr(plan.algorithm, "threshold"):
+        return f"users, if {users:,} are heavy and nobody is near the threshold"
+    return f"users, if {users:,} come"
+
+
+def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
+    """Return errors after all intrusions that were paid for: answers before the first are better."""
+    algorithm, after = plan.algorithm, f"after {plan.config.announced} announced"
+    if isinstance(algorithm, OptBern) and not algorithm.count:
+        return [(f"of the density, {after}", algorithm.error(beta=_BETA))]
+    errors = {
+        size: 1.96
+        * (algorithm.standard_error(size) if isinstance(algorithm, OptBern) else size * algorithm.relative_error(size))
+        for size in _sizes(plan)
+    }
+    return [(f"users, if {size:,} come, {after}", error) for size, error in errors.items()]
 
 
 def too_uncertain(plan: QueryPlan, estimate: Estimate) -> bool:
@@ -33,15 +124,15 @@ def too_uncertain(plan: QueryPlan, estimate: Estimate) -> bool:
 
 def doubt(plan: QueryPlan) -> str | None:
     """Return what is wrong with a plan whose answers will say too little at the size that is expected."""
-    size = size_expected(plan)
+    size = plan.config.expected if plan.config.expected is not None else _universe(plan)
     if size is None or math.isinf(plan.config.epsilon):
         return None
-    estimate = at_size(plan, size)
+    estimate = _at_size(plan, size)
     empty = math.isnan(estimate.value) and not estimate.only_interval
     if not empty and not too_uncertain(plan, estimate):
         return None
     about = f"with {size:,.0f} {'rows' if plan.continual else 'users'}"
-    error = f"the 95% error is {figure(off)}" if math.isfinite(off := reach(estimate)) else "no upper end is known"
+    error = f"the 95% error is {figure(off)}" if math.isfinite(off := _reach(estimate)) else "no upper end is known"
     error = "there is too little to see anything" if empty else error
     return f"{about} {error}: answers will be too uncertain to use. What would help: {help_for(plan)}"
 
@@ -86,7 +177,7 @@ def _each(plan: QueryPlan) -> float:
 
 def _most(plan: QueryPlan) -> float:
     """Return the largest count or sum that is possible in a known population."""
-    universe = universe_of(plan)
+    universe = _universe(plan)
     return math.inf if universe is None or plan.continual else _each(plan) * universe
 
 

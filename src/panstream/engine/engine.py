@@ -6,6 +6,7 @@ releases in one go, then publish. After a crash the committed releases are publi
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -15,22 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.backend import Backend, LocalBackend, Slot
+from panstream.engine.clocks import StreamClock, watched
 from panstream.engine.config import Config
 from panstream.engine.fate import Refreshed, refreshed
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
-from panstream.engine.kept import Kept, append_to, open_log, open_store
+from panstream.engine.kept import Kept
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.producers import Producers, Sender, check_order
 from panstream.engine.results import record, stamp_of
 from panstream.engine.rows import Applied, Rows
 from panstream.engine.running import Drawn, Prepared, RunningQuery
-from panstream.engine.schedule import StreamClock
-from panstream.engine.wall import watched
-from panstream.engine.whole import Whole
 from panstream.errors import BadRowError, BudgetExhausted, NotSupported, StoreError
 from panstream.privacy.ledger import Ledger
 from panstream.randomness import Source
-from panstream.store.releases import Release
+from panstream.store.releases import Release, ReleaseLog
+from panstream.store.snapshot import SnapshotStore
 
 __all__ = ["Applied", "Engine"]
 
@@ -79,9 +79,9 @@ class Engine:
         self._drawn: list[Release] = []
         self._broken = False
         self._uncommitted = False
-        self._store = open_store(config, operator_key)
+        self._store = _open_store(config, operator_key)
         try:
-            self.log = open_log(config)
+            self.log = ReleaseLog(config.directory / "releases.sqlite" if config.directory else ":memory:")
         except BaseException:
             self._close_store()
             raise
@@ -353,7 +353,7 @@ class Engine:
         self._committed, self._uncommitted, self.committed = self._clock(), False, object()
         drawn, self._drawn = self._drawn, []
         for release in drawn:
-            if append_to(self.log, release):
+            if self.log.publish(release):
                 self._publish(release)
 
     def _held(self) -> set[tuple[str, Slot]]:
@@ -386,9 +386,35 @@ class Engine:
         if self._broken:
             raise StoreError("a step failed half-way, so the state in memory was given up: start again from the store")
 
-    def _all_or_nothing(self) -> Whole:
-        return Whole(self.give_up)
+    def _all_or_nothing(self) -> _Whole:
+        return _Whole(self.give_up)
 
     def give_up(self) -> None:
         """Refuse every further step: what is on disk is the last whole state."""
         self._broken = True
+
+
+class _Whole:
+    """A step that must not be left half done: an error inside, even Ctrl-C, ends the engine: ``give_up`` is called."""
+
+    __slots__ = ("_give_up",)
+
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        self._give_up = give_up
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self._give_up()
+
+
+def _open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:
+    if config.directory is None:
+        return None
+    if sys.platform == "win32":
+        raise NotSupported(
+            "a store cannot be kept on Windows, where an open file cannot be replaced: use WSL2 or a container"
+        )
+    return SnapshotStore(config.directory, operator_key=operator_key)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from panstream.durations import say_duration
-from panstream.engine.certainty import doubt
+from panstream.engine.certainty import doubt, expected_errors
 from panstream.engine.config import Config, StreamConfig
-from panstream.engine.foresee import foresee
 from panstream.engine.intake import INTAKES, revealing, step_length, with_facts
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 
-__all__ = ["Explained", "expected_errors", "explain", "uncertain"]
+__all__ = ["Explained", "explain", "uncertain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +77,7 @@ class Explained:
                     "why": plan.why,
                     "state_bytes": plan.state_bytes,
                     "groups": len(plan.groups),
-                    "answers": when(plan),
+                    "answers": _when(plan),
                     "error_95": [
                         {"at": at, "error": error if math.isfinite(error) else None}
                         for at, error in expected_errors(plan)
@@ -101,7 +100,7 @@ class Explained:
                 ("question", plan.config.sql),
                 ("algorithm", type(plan.algorithm).__name__),
                 ("why", plan.why),
-                ("answers", when(plan) + _counted(plan, self.config.stream)),
+                ("answers", _when(plan) + _counted(plan, self.config.stream)),
                 ("state", f"{plan.state_bytes:,} bytes" + _groups(plan)),
                 *[("error, 95%", f"{_figure(error)} {at}") for at, error in expected_errors(plan)],
                 *[("warning", text) for text in [doubt(plan)] if text],
@@ -126,7 +125,7 @@ def explain(config: Config) -> Explained:
     return Explained(config=config, plans=plan_all(config))
 
 
-def when(plan: QueryPlan) -> str:
+def _when(plan: QueryPlan) -> str:
     """Return when a query answers."""
     query = plan.config
     if query.window is not None:
@@ -148,11 +147,6 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
         last = "the last of a window" if plan.config.every is not None else "a window"
         lines.append(f"{last} waits {say_duration(stream.lateness)} for late rows, and counts those of the window only")
     return "".join(f"\n{line}" for line in lines)
-
-
-def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
-    """Return (at what size, how far the 95% interval will reach from the answer), from public parameters only."""
-    return [(foreseen.at, foreseen.error) for foreseen in foresee(plan)]
 
 
 def uncertain(plans: tuple[QueryPlan, ...]) -> list[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -13,45 +11,15 @@ from typing import Any
 from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.intake import Intake
 from panstream.engine.producers import Producers
-from panstream.engine.results import series_name
 from panstream.engine.running import RunningQuery
-from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
+from panstream.errors import ConfigError, StoreDamaged, StoreError
 from panstream.privacy.ledger import Entry, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Kept", "append_to", "open_log", "open_store", "read_meta"]
+__all__ = ["Kept", "read_meta"]
 
 _FORMAT = 1
-
-
-def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:
-    """Return the store of a configuration that names a directory."""
-    if config.directory is not None and sys.platform == "win32":
-        raise NotSupported(
-            "a store cannot be kept on Windows, where an open file cannot be replaced: use WSL2 or a container"
-        )
-    return None if config.directory is None else SnapshotStore(config.directory, operator_key=operator_key)
-
-
-def open_log(config: Config) -> ReleaseLog:
-    """Return the log of releases of a configuration, in memory if it names no directory."""
-    try:
-        return ReleaseLog(config.directory / "releases.sqlite" if config.directory else ":memory:")
-    except sqlite3.Error as error:
-        failed = f"the release log cannot be opened: {error}"
-    raise StoreError(failed)
-
-
-def append_to(log: ReleaseLog, release: Release) -> bool:
-    """Publish an answer that is stored; False if it was there already."""
-    try:
-        return log.publish(release)
-    except sqlite3.Error as error:
-        failed = (
-            f"the release log cannot be written: {error}; the answer is stored and will be published at the next start"
-        )
-    raise StoreError(failed)
 
 
 @dataclass(slots=True)
@@ -230,8 +198,8 @@ def _restore_query(
 
 def _check_not_behind(query: RunningQuery, log: ReleaseLog) -> None:
     """Refuse a state that was rolled back: every answer is stored before it is published."""
-    for group in range(len(query.plan.groups)):
-        last = log.last(series_name(query.plan, group))
+    for name in query.plan.series:
+        last = log.last(name)
         if last is not None and last.number > query.before + query.made:
             raise StoreError(
                 f"{query.plan.config.name!r} has published more answers than its state knows of, so the state was rolled back and "

@@ -68,6 +68,13 @@ class QueryPlan:
         """Return the size of the stored state of all groups."""
         return len(self.groups) * len(self.algorithm.start().to_bytes())
 
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Return the names under which the groups' answers are logged: ``visits [region=north]``."""
+        return tuple(
+            f"{self.config.name} [{self.group_name(keys)}]" if keys else self.config.name for keys in self.groups
+        )
+
     def group_name(self, group: tuple[Any, ...]) -> str:
         """Return how a group is shown: ``region=north``."""
         keys = self.config.parsed.group_by

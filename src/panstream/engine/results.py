@@ -1,21 +1,33 @@
-"""A drawn answer as the public record that is stored, logged and shown."""
+"""A drawn answer as the public record that is stored and logged; and what was published, for tables, files and plots."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from panstream.engine.certainty import help_for, too_uncertain
 from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
+from panstream.errors import InvalidParameter, MissingExtra
 from panstream.store.releases import Release
 
-__all__ = ["EXTRA", "iso", "record", "series_name", "stamp_of"]
+if TYPE_CHECKING:
+    from panstream.engine.engine import Engine
+
+__all__ = ["EXTRA", "answers", "history", "iso", "plot", "record", "stamp_of", "write"]
 
 EXTRA = ("group", "window", "until", "beyond", "statement", "too_uncertain", "help")
 """Fields of a record that only some answers have."""
+_COLUMNS = (
+    *("query", "number", "time", "window", "until", "value", "standard_error", "low", "high", "epsilon", "unit"),
+    *("beyond", "statement", "too_uncertain"),
+)
 
 
 def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
@@ -32,13 +44,7 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
         fields["until"] = iso(drawn.until)
     if too_uncertain(plan, drawn.estimate):
         fields |= {"too_uncertain": True, "help": help_for(plan)}
-    return Release(query=series_name(plan, drawn.group), number=drawn.number, time=stamp, record=_finite(fields))
-
-
-def series_name(plan: QueryPlan, group: int) -> str:
-    """Return the name under which one group's answers are logged: ``visits [region=north]``."""
-    keys = plan.groups[group]
-    return plan.config.name if not keys else f"{plan.config.name} [{plan.group_name(keys)}]"
+    return Release(query=plan.series[drawn.group], number=drawn.number, time=stamp, record=_finite(fields))
 
 
 def iso(seconds: float) -> str:
@@ -62,3 +68,101 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def answers(engine: Engine) -> Iterator[dict[str, Any]]:
+    """Yield the latest answer of every query and group: name, value, standard_error, interval, epsilon, claim."""
+    for name in _series(engine):
+        release = engine.log.last(name)
+        if release is not None:
+            yield _as_answer(release)
+
+
+def _as_answer(release: Release) -> dict[str, Any]:
+    """Return a release as one flat object."""
+    record = release.record
+    figures = {key: record[key] for key in ("value", "standard_error", "interval", "epsilon")}
+    extra = {key: record[key] for key in EXTRA if key in record}
+    about = {"number": release.number, "time": release.time}
+    return {"name": release.query, **figures, **about, **extra, "claim": record["claim"]}
+
+
+def history(engine: Engine) -> dict[str, list[Release]]:
+    """Return everything that the configured queries published, per query and group."""
+    return {name: list(engine.log.history(name)) for name in _series(engine)}
+
+
+def _series(engine: Engine) -> list[str]:
+    return [name for plan in engine.plans for name in plan.series]
+
+
+def write(engine: Engine, path: Path) -> int:
+    """Write all releases to a CSV or Parquet file; return how many."""
+    rows = [_row(release) for releases in history(engine).values() for release in releases]
+    if path.suffix == ".csv":
+        import csv
+
+        with path.open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(_COLUMNS)
+            out.writerows(rows)
+    elif path.suffix == ".parquet":
+        from panstream.engine.arrow import pa
+
+        texts, whole = ("query", "time", "window", "until", "unit", "statement"), ("number", "beyond")
+        kinds = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(whole, pa.int64()), "too_uncertain": pa.bool_()}
+        types = [kinds.get(name, pa.float64()) for name in _COLUMNS]
+        columns = [pa.array([row[at] for row in rows], type) for at, type in enumerate(types)]
+        import pyarrow.parquet as parquet
+
+        parquet.write_table(pa.table(columns, names=list(_COLUMNS)), path)
+    else:
+        raise InvalidParameter(f"the file of answers must end in .csv or .parquet, got {path.suffix!r}")
+    return len(rows)
+
+
+def _row(release: Release) -> list[Any]:
+    record = release.record
+    low, high = record["interval"]
+    window = record.get("window", [None])[0]
+    epsilon = float(record["epsilon"])
+    figures = [record["value"], record["standard_error"], low, high, epsilon]
+    more = [record["claim"]["unit"], record.get("beyond"), record.get("statement"), record.get("too_uncertain", False)]
+    return [release.query, release.number, release.time, window, record.get("until"), *figures, *more]
+
+
+def plot(engine: Engine, path: Path) -> None:
+    """Draw the answers of every query with more than one, with their 95% intervals."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("drawing plots", "plots") from None
+    series = {name: releases for name, releases in history(engine).items() if len(releases) > 1}
+    if not series:
+        raise InvalidParameter("there is nothing to plot: no query has answered more than once")
+    figure = Figure(figsize=(8.0, 2.8 * len(series)), layout="constrained")
+    for axis, (name, releases) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
+        _draw(axis, name, [release for release in releases if _drawable(release)])
+    figure.savefig(path, dpi=130)
+
+
+def _drawable(release: Release) -> bool:
+    """Return whether there is a value, or an interval without one."""
+    return release.record["value"] is not None or "statement" in release.record
+
+
+def _draw(axis: Any, name: str, releases: list[Release]) -> None:
+    stamps = [release.record.get("until", release.time) for release in releases]
+    starts = [release.record["window"][0] for release in releases if "window" in release.record]
+    if len(set(starts)) == len(stamps):  # a window that is answered once stands where it begins, as days do
+        stamps = starts
+    times = np.array([stamp.rstrip("Z") for stamp in stamps], "datetime64[s]")
+    values = [math.nan if (value := release.record["value"]) is None else value for release in releases]
+    ends = [release.record["interval"] for release in releases]
+    low = [low if low is not None else value for (low, _), value in zip(ends, values, strict=True)]
+    high = [high if high is not None else value for (_, high), value in zip(ends, values, strict=True)]
+    axis.fill_between(times, low, high, color="#0072B2", alpha=0.2, linewidth=0)
+    axis.plot(times, values, color="#0072B2", marker="." if len(values) < 60 else None)
+    axis.set_title(f"{name}, with 95% interval")
+    axis.grid(True, color="#DDDDDD", linewidth=0.6)
+    axis.tick_params(axis="x", labelrotation=20)

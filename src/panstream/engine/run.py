@@ -1,27 +1,32 @@
-"""From a feed to an engine, micro-batch by micro-batch."""
+"""From a feed to an engine, micro-batch by micro-batch; and a dry run that says which rows would be left out, and why."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.clocks import JUMPED
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import Feed, open_feed
 from panstream.engine.intake import Pace, intakes_of
-from panstream.engine.plan import needed_columns
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.plan import needed_columns, plan_all
+from panstream.engine.rows import BadRow, Rows, RowSchema
+from panstream.engine.running import RunningQuery
 from panstream.engine.select import Selector
-from panstream.engine.wall import JUMPED
 from panstream.errors import ClockJumped
 from panstream.interrupts import INTERRUPTS
 
-__all__ = ["Fed", "Tick", "drain", "feed", "feed_of"]
+__all__ = ["Fed", "Tick", "bad_rows", "drain", "feed", "feed_of"]
 
 _REMEMBERED = 1000  # row numbers kept for the report to the sender
 _ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
+_NO_TIME = "the time is missing or cannot be read"
 _PULSE = 1.0  # seconds between looks at the clock while nothing comes
 _POLL = 0.050  # seconds that a live feed waits for rows at most before it lets the clock be looked at
 
@@ -148,3 +153,44 @@ def _take(engine: Engine, select: Selector, batch: Rows, fed: Fed, *, commit: bo
     finally:
         select.wipe()
         batch.wipe()
+
+
+def bad_rows(config: Config, inputs: Sequence[str], *, format: str | None = None) -> Iterator[BadRow]:
+    """Yield the rows that would be left out, in the order of the input; for whoever owns them, and nobody else.
+
+    There is no state and no store, and nothing is charged.
+    """
+    config = replace(config, stream=replace(config.stream, on_bad_row="skip"))
+    queries = [RunningQuery(plan) for plan in plan_all(config)]  # never started, so there is no state
+    source = feed_of(config, inputs, format=format)
+    try:
+        with Selector(config) as select:
+            for batch in source.batches():
+                if batch is None:
+                    continue
+                try:
+                    found = _found(config, queries, select, batch)
+                finally:
+                    select.wipe()
+                    batch.wipe()
+                yield from found
+    finally:
+        source.close()
+
+
+def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, batch: Rows) -> list[BadRow]:
+    schema = RowSchema.of(config.stream, needed_columns(config))
+    found, rows = batch.bad_rows(schema), select(batch)
+
+    def report(bad: NDArray[np.bool_], reason: str) -> None:
+        found.extend(BadRow(row=number, reason=reason) for number in batch.numbers(bad & ~rows.bad))
+
+    if rows.times is not None:
+        report(~np.isfinite(rows.times), _NO_TIME)
+        ahead = config.stream.ahead
+        report(rows.times > (np.inf if ahead is None else time.time() + ahead), "the time is in the future")
+    for query in queries:
+        name = query.plan.config.name
+        bad = query.unusable(rows, rows.queries[name])
+        report(bad, f"query {name!r} cannot use its user, value or weight as declared")
+    return sorted(found, key=lambda bad: bad.row)

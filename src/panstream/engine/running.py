@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from panstream.engine.backend import Backend, Held, LocalBackend, Slot
 from panstream.engine.badrows import IdCheck, unusable_weights
+from panstream.engine.clocks import UNKNOWN, Schedule
 from panstream.engine.memory import wipe_array
 from panstream.engine.plan import QueryPlan
 from panstream.engine.rows import QueryRows, Rows
-from panstream.engine.schedule import UNKNOWN, Schedule
 from panstream.engine.sql import Aggregate
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate

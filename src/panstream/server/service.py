@@ -15,7 +15,7 @@ from panstream import __version__
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import QueryPlan
-from panstream.engine.results import EXTRA, series_name
+from panstream.engine.results import EXTRA
 from panstream.errors import MissingExtra
 from panstream.server.refusals import Refusal, to_json
 from panstream.server.worker import Worker
@@ -153,7 +153,7 @@ def event(kind: str, data: dict[str, Any], identity: str | None = None) -> bytes
 
 def series_of(plan: QueryPlan) -> list[str]:
     """Return the names under which a query's groups are published."""
-    return [series_name(plan, group) for group in range(len(plan.groups))]
+    return list(plan.series)
 
 
 def release_json(published: Release) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from panstream.errors import StoreDamaged, StoreError
+from panstream.errors import StoreDamaged, StoreError, translated
 
 __all__ = ["Release", "ReleaseLog"]
 
@@ -47,17 +47,20 @@ class ReleaseLog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        refused: str | None = None
+        self._connection = translated(
+            lambda: sqlite3.connect(path, isolation_level=None, check_same_thread=False),
+            sqlite3.Error,
+            lambda error: StoreError(f"the release log cannot be opened: {error}"),
+        )
         try:
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=FULL")
-            self._connection.execute(_SCHEMA)
+            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _SCHEMA):
+                self._connection.execute(statement)
         except sqlite3.DatabaseError as error:
-            refused = f"the release log cannot be used: {error}"
-        if refused is not None:
-            self._connection.close()
-            raise StoreDamaged(refused)
+            refused = StoreDamaged(f"the release log cannot be used: {error}")
+        else:
+            return
+        self._connection.close()
+        raise refused
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +74,15 @@ class ReleaseLog:
 
     def publish(self, release: Release) -> bool:
         """Append a release; False if it was there already. Raise StoreError if it was there with another value."""
+        return translated(
+            lambda: self._append(release),
+            sqlite3.Error,
+            lambda error: StoreError(
+                f"the release log cannot be written: {error}; the answer is stored and will be published at the next start"
+            ),
+        )
+
+    def _append(self, release: Release) -> bool:
         record = json.dumps(release.record, sort_keys=True)
         row = (release.query, release.number, release.time, record)
         added = self._connection.execute("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?)", row).rowcount == 1

@@ -26,7 +26,7 @@ _REAL = (time.time, time.time_ns)
 _COMMANDS = (
     "panstream.cli.app",
     "panstream.cluster.session",
-    "panstream.engine.report",
+    "panstream.engine.results",
     "panstream.engine.run",
     "panstream.server.serve",
 )
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _warm(directory: str) -> None:
     """Feed the rows of a directory to an engine here, so that what is loaded on the way need not be loaded in every fork."""
-    from panstream.engine import report
+    from panstream.engine import results
     from panstream.engine.config import load_config
     from panstream.engine.engine import Engine
     from panstream.engine.run import feed
@@ -70,7 +70,7 @@ def _warm(directory: str) -> None:
         for path in sorted(Path(directory).glob("rows.*")):
             feed(engine, [str(path)])
         engine.finish()
-        list(report.answers(engine))
+        list(results.answers(engine))
 
 
 def _count_steps() -> None:

@@ -1,4 +1,6 @@
-"""The system's clock, watched: when it jumps ahead, time stands still and nothing is drawn until an operator has looked.
+"""Clocks: the stream's own, the ticks at which a query answers, and the system's, watched.
+
+When the system's clock jumps ahead, time stands still and nothing is drawn until an operator has looked.
 
 A clock that is a month ahead for a second would close a month of slots, and spend their answers for ever. So the clock is
 compared with one that nobody sets: since the start of the machine it counts seconds, also while that sleeps.
@@ -10,24 +12,78 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from panstream.engine.config import StreamConfig
-from panstream.engine.running import RunningQuery
 
-__all__ = ["JUMPED", "WatchedClock", "since_boot", "watched"]
+if TYPE_CHECKING:
+    from panstream.engine.running import RunningQuery
+
+__all__ = ["JUMPED", "UNKNOWN", "Schedule", "StreamClock", "watched"]
 
 _LOG = logging.getLogger("panstream")
 JUMPED = "the system's clock jumped ahead, so nothing is drawn: set it right, or, if it is right, start again with --accept-time"
 
+UNKNOWN = -(2**61)  # the step of rows that came before the first time was known
 
-def since_boot() -> float:
+
+@dataclass(slots=True)
+class StreamClock:
+    """The stream's time: the newest event time, or the time of arrival.
+
+    It depends on the times of all rows, whatever a query selects: times are public, what rows hold is not.
+    """
+
+    newest: float | None = None
+
+    def marks(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the clock as it stands at every row, in order; rows without a time leave it where it is."""
+        start = -math.inf if self.newest is None else self.newest
+        known = np.where(np.isfinite(times), times, -math.inf)
+        return np.maximum(np.maximum.accumulate(known), start) if times.size else known
+
+    def reach(self, times: NDArray[np.float64]) -> None:
+        """Move on to the newest of the times."""
+        known = times[np.isfinite(times)]
+        if known.size:
+            newest = float(known.max())
+            self.newest = newest if self.newest is None else max(self.newest, newest)
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Steps of ``length`` seconds: step k is [k·length, (k+1)·length). ``step`` is the open one, None before any row."""
+
+    length: float
+    step: int | None = None
+
+    def steps(self, marks: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the step that is open at every row: never one that was closed before."""
+        least = self.step if self.step is not None else UNKNOWN
+        known = np.where(np.isfinite(marks), np.floor(marks / self.length), float(least))
+        return np.maximum(known.astype(np.int64), least)
+
+    def reach(self, step: int) -> None:
+        """Move on to ``step``."""
+        self.step = step if self.step is None else max(self.step, step)
+
+    def at(self, now: float) -> int:
+        """Return the step at time ``now``."""
+        return math.floor(now / self.length)
+
+
+def _since_boot() -> float:
     """Return seconds that nobody sets, sleep included where the system counts it."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
-class WatchedClock:
+class _WatchedClock:
     """Tells the time, but stands still while the system's clock is more than ``most_jump`` seconds ahead of what has passed.
 
     An earlier process left off at ``last``: if it is later than ``until`` at the start, it stands still there.
@@ -75,18 +131,18 @@ def watched(
     queries: Iterable[RunningQuery],
     *,
     accept: bool,
-) -> WatchedClock:
+) -> _WatchedClock:
     """Return the clock of a stream, watched where answers are drawn by the time of arrival.
 
     An earlier process left off where the slots end that are open; with ``accept`` the present time is believed all the same.
     """
     if elapsed is None and clock is time.time:
-        elapsed = since_boot
+        elapsed = _since_boot
     if stream.time is not None:
         elapsed = None
     known = [query.schedule for query in queries if query.schedule is not None]
     slots = [(each.step * each.length, each.length) for each in known if each.step is not None]
     if accept or not slots:
-        return WatchedClock(clock, elapsed, most_jump=stream.max_jump)
+        return _WatchedClock(clock, elapsed, most_jump=stream.max_jump)
     begin, end = max(start for start, _ in slots), min(start + length for start, length in slots)
-    return WatchedClock(clock, elapsed, most_jump=stream.max_jump, last=(begin + end) / 2, until=end + stream.max_gap)
+    return _WatchedClock(clock, elapsed, most_jump=stream.max_jump, last=(begin + end) / 2, until=end + stream.max_gap)
