@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
-from panstream.store import SnapshotStore, keys, sealed, sectors, snapshot
+from panstream.store import SnapshotStore, record, sealed, snapshot
 
 OLD, NEW = {"a": b"old state"}, {"a": b"new state", "ledger": b"{}"}
 CALLS = ("open", "fsync", "fdatasync", "replace", "pwrite", "posix_fallocate")
@@ -156,8 +156,8 @@ def test_a_damaged_key_of_the_state_before_opens_the_newest_when_asked(
 @pytest.mark.parametrize("marked", [True, False])
 def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool) -> None:
     """A state is read and written in pieces, and the system may give less than was asked for."""
-    monkeypatch.setattr(sectors, "_PIECE", 3)
-    monkeypatch.setattr(snapshot, "_PIECE", 700)
+    monkeypatch.setattr(record, "_PIECE", 3)
+    monkeypatch.setattr(record, "_UNMARKED_PIECE", 700)
     real_read, real_write = os.pread, os.pwrite
     monkeypatch.setattr(snapshot.os, "pread", lambda file, size, at: real_read(file, min(size, 333), at))
     monkeypatch.setattr(snapshot.os, "pwrite", lambda file, data, at: real_write(file, memoryview(data)[:333], at))
@@ -173,15 +173,15 @@ def test_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mar
 
 def write_without_marks(patch: pytest.MonkeyPatch) -> None:
     """Write as format 2 did: ciphertext without marks, and no end of the key."""
-    patch.setattr(keys, "_MAGIC", keys._MAGIC_2)
-    patch.setattr(keys, "_END", b"")
+    patch.setattr(record, "_MAGIC", record._MAGIC_2)
+    patch.setattr(record, "_END", b"")
     patch.setattr(
         SnapshotStore,
         "_write_state",
-        lambda self, record, sealed: snapshot._write(self._file, sealed, record.place),
+        lambda self, placed, sealed: snapshot._write(self._file, sealed, placed.place),
     )
-    real = keys._record
-    patch.setattr(keys, "_record", lambda plain, slot: replace(real(plain, slot), marked=False))
+    real = record._record
+    patch.setattr(record, "_record", lambda plain, slot: replace(real(plain, slot), marked=False))
 
 
 def test_a_state_beyond_what_can_be_sealed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,32 +13,13 @@ from numpy.typing import NDArray
 
 from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness.entropy import system_entropy
-from panstream.scratch import wipe
 
-__all__ = [
-    "KEY_BYTES",
-    "MOST",
-    "Sealer",
-    "digest",
-    "fresh_key",
-    "open_pieces",
-    "open_sealed",
-    "seal",
-    "unpack",
-    "wipe_key",
-]
+__all__ = ["KEY_BYTES", "MOST", "Sealer", "open_pieces", "open_sealed", "seal", "unpack"]
 
 KEY_BYTES = 32
 MOST = (1 << 36) - 32  # bytes that AES-GCM may encrypt under one key and nonce
 _NONCE = 12
 _TAG = 16
-
-
-def fresh_key() -> NDArray[np.uint8]:
-    """Return a new key in memory that can be overwritten."""
-    key = np.empty(KEY_BYTES, np.uint8)
-    system_entropy(key)
-    return key
 
 
 def seal(payload: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
@@ -127,14 +107,3 @@ def unpack(payload: memoryview) -> dict[str, bytes]:
         parts[name] = bytes(payload[at : at + length])
         at += length
     return parts
-
-
-def digest(data: bytes) -> bytes:
-    """Return the SHA-256 of ``data``."""
-    return hashlib.sha256(data).digest()
-
-
-def wipe_key(key: NDArray[np.uint8] | None) -> None:
-    """Overwrite a key."""
-    if key is not None:
-        wipe(key)

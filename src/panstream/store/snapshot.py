@@ -40,15 +40,14 @@ from typing import Self
 import numpy as np
 
 from panstream.errors import InvalidParameter, NewestDamaged, StoreDamaged, StoreError, StoreLocked, StoreTorn
-from panstream.store.keys import BLOCK, Record, fresh_record, key_block, read_block
-from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack, wipe_key
-from panstream.store.sectors import cut_short, mark_of, pieces, stored_size, with_marks, without_marks
+from panstream.scratch import wipe
+from panstream.store.record import BLOCK, Record
+from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack
 
 __all__ = ["SnapshotStore"]
 
 _LABEL = b"panstream state 1"
 _FIRST = 2 * BLOCK  # where ciphertext begins
-_PIECE = 1 << 25  # bytes that are read at a time: one call of the system gives at most 2 GiB
 _PREVIOUS = (
     "the newest state is damaged; the state before it is whole, but lacks what was acknowledged since, and its answers could be "
     "drawn twice: look for the cause, and go back to it with panstream recover"
@@ -111,7 +110,8 @@ class SnapshotStore:
             if descriptor >= 0:
                 os.close(descriptor)
         self._file = self._lock = -1
-        wipe_key(self._operator)
+        if self._operator is not None:
+            wipe(self._operator)
 
     def load(self) -> dict[str, bytes] | None:
         """Return the stored parts, ``None`` from an empty store, or raise StoreDamaged without side effects."""
@@ -125,7 +125,7 @@ class SnapshotStore:
             return unpack(self._opened(record))
         finally:
             for each in found:
-                wipe_key(each.key)
+                wipe(each.key)
 
     @property
     def generation(self) -> int:
@@ -140,13 +140,13 @@ class SnapshotStore:
         """
         if self._lock < 0:
             raise StoreError("the store is closed")
-        record = fresh_record(self._current)
+        record = Record.after(self._current)
         try:
             with _explained(self._directory):
                 label = _LABEL + struct.pack("<Q", record.generation)
                 sealed = self._sealer.seal(parts, record.key, label)
                 self._finish()
-                placed = record.placed(self._room(len(sealed)), len(sealed))
+                placed = record.placed(len(sealed), self._current, _FIRST)
                 if self._current is None:
                     self._create(placed, sealed)
                 else:
@@ -161,13 +161,7 @@ class SnapshotStore:
             else:
                 durable()
         finally:
-            wipe_key(record.key)
-
-    def _room(self, size: int) -> int:
-        """Return a place for so many bytes that leaves the current ciphertext alone."""
-        if self._current is None or self._current.place - _FIRST >= stored_size(size):
-            return _FIRST
-        return -(-self._current.end // BLOCK) * BLOCK
+            wipe(record.key)
 
     def _create(self, record: Record, sealed: memoryview) -> None:
         """Write the first state to a file of another name, so that a file of this name is always whole."""
@@ -176,7 +170,7 @@ class SnapshotStore:
         try:
             _write(self._file, bytes(_FIRST), 0)
             self._write_state(record, sealed)
-            _write(self._file, key_block(record, self._operator), record.slot * BLOCK)
+            _write(self._file, record.block(self._operator), record.slot * BLOCK)
             os.fsync(self._file)
             os.replace(new, self._path)
             _sync_directory(self._directory)
@@ -193,7 +187,7 @@ class SnapshotStore:
             os.posix_fallocate(self._file, 0, record.end)
         try:
             self._write_state(record, sealed)
-            _write(self._file, key_block(record, self._operator), record.slot * BLOCK)
+            _write(self._file, record.block(self._operator), record.slot * BLOCK)
             _sync(self._file)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -201,10 +195,8 @@ class SnapshotStore:
             raise
 
     def _write_state(self, record: Record, sealed: memoryview) -> None:
-        mark, at = mark_of(record.key), 0
-        for offset, _, size in pieces(record.size):
-            _write(self._file, with_marks(sealed[at : at + size], mark).reshape(-1).data, record.place + offset)
-            at += size
+        for data, place in record.sectors(sealed):
+            _write(self._file, data, place)
 
     def _overwrite(self, slot: int) -> None:
         _write(self._file, bytes(BLOCK), slot * BLOCK)
@@ -246,7 +238,7 @@ class SnapshotStore:
                     self._bury(other)
         finally:
             for record in found:
-                wipe_key(record.key)
+                wipe(record.key)
 
     def _newest(self, found: list[Record], accept_previous: bool) -> Record:
         """Return the newest record that opens its ciphertext: the one before it counts if a crash came in between."""
@@ -270,7 +262,7 @@ class SnapshotStore:
         damaged = False
         for slot in (0, 1):
             try:
-                record = read_block(self._read(slot * BLOCK, BLOCK), slot, self._operator)
+                record = Record.read(self._read(slot * BLOCK, BLOCK), slot, self._operator)
             except StoreDamaged as error:
                 refused, damaged = error, damaged or not isinstance(error, StoreTorn)
             else:
@@ -285,25 +277,10 @@ class SnapshotStore:
             raise StoreTorn("the state does not fit its key: it was cut short")
         label = _LABEL + struct.pack("<Q", record.generation)
         try:
-            return open_pieces(self._ciphertext(record), record.size, record.key, label)
+            return open_pieces(record.ciphertext(self._read), record.size, record.key, label)
         except StoreDamaged as error:
             refused = str(error)
-        if not record.marked or cut_short(self._stored(record), mark_of(record.key)):
-            raise StoreTorn(refused)
-        raise StoreDamaged(refused)
-
-    def _stored(self, record: Record) -> Iterator[bytes]:
-        for offset, length, _ in pieces(record.size):
-            yield self._read(record.place + offset, length)
-
-    def _ciphertext(self, record: Record) -> Iterator[memoryview]:
-        """Yield the ciphertext piece by piece."""
-        if record.marked:
-            for (_, _, size), stored in zip(pieces(record.size), self._stored(record), strict=True):
-                yield without_marks(stored, size).data
-        else:
-            for at in range(0, record.size, _PIECE):
-                yield memoryview(self._read(record.place + at, min(_PIECE, record.size - at)))
+        raise StoreTorn(refused) if record.cut_short(self._read) else StoreDamaged(refused)
 
     def _read(self, place: int, size: int) -> bytes:
         """Return so many bytes, fewer only at the end of the file."""
