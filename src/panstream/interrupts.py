@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["INTERRUPTS", "Interrupts", "block"]
+__all__ = ["INTERRUPTS", "block"]
 
 _BOTH = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupts:
+class _Interrupts:
     """Raises KeyboardInterrupt at once while nothing is at stake, and after the step while one is under way.
 
     What is raised in a signal's handler can be swallowed, by an import or in __del__, wherever the signal happens to find the
@@ -25,7 +25,7 @@ class Interrupts:
         self._depth = 0
 
     @contextlib.contextmanager
-    def caught(self, *signals: int) -> Iterator[Interrupts]:
+    def caught(self, *signals: int) -> Iterator[_Interrupts]:
         """Handle SIGINT and SIGTERM, or some of them, in here; in the main thread only, where Python handles signals."""
         main = threading.current_thread() is threading.main_thread()
         chosen = signals or _BOTH
@@ -76,4 +76,4 @@ def block() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _BOTH)
 
 
-INTERRUPTS = Interrupts()  # of this process
+INTERRUPTS = _Interrupts()  # of this process

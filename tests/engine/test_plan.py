@@ -9,7 +9,6 @@ from engine.streams import COUNT, DISTINCT, SUM, config, question
 from panstream.engine.certainty import expected_errors
 from panstream.engine.explain import explain
 from panstream.engine.plan import plan_all
-from panstream.engine.room import most_bytes
 from panstream.errors import ConfigError
 from panstream.store import sealed
 
@@ -245,4 +244,4 @@ def test_the_largest_size_of_a_state_is_known_before_it_starts(query: dict[str, 
     for _ in range(query.get("announced", 0)):
         monitor.refresh()
     stored = len(monitor.to_bytes())
-    assert stored - 2048 < most_bytes(plan, 0.0) <= stored, "all but the header"
+    assert stored - 2048 < plan.most_bytes(0.0) <= stored, "all but the header"

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from panstream.engine.producers import ROUND, WINDOW, Producers, Sender, check_order
+from panstream.engine.producers import ROUND, WINDOW, Producers, Sender
 from panstream.errors import InvalidParameter, ProducerRefused
 
 MOST = 3
@@ -23,9 +23,8 @@ class Table:
     positions: dict[str, int] = field(default_factory=dict)
 
     def take(self, sender: Sender, sequence: int) -> bool:
-        place = self.producers.sending(sender).place
+        place = self.producers.place(sender, sequence, self.positions)
         last = self.positions.get(place, 0)
-        check_order(sequence, last)
         self.positions[place] = max(last, sequence)
         return sequence > last
 
@@ -70,7 +69,7 @@ class Senders(RuleBasedStateMachine):
         if sender.id not in [each.id for each in self.table.producers.all_of(token)]:
             assert self.table.take_or_refuse(sender, step) == "unknown_producer"
             return
-        number = self.table.positions.get(self.table.producers.sending(sender).place, 0) + step
+        number = self.table.positions.get(self.table.producers.place(sender, 1, {}), 0) + step
         if step > WINDOW:
             with pytest.raises(ProducerRefused, match="may have up to"):
                 self.table.take(sender, number)

@@ -17,7 +17,7 @@ from panstream.engine.rows import Rows
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, FeedError
-from panstream.interrupts import Interrupts
+from panstream.interrupts import _Interrupts
 
 
 class Listed:
@@ -130,7 +130,7 @@ def test_expressions_are_checked_before_anything_is_charged(sql: str, settings: 
 def test_an_interrupt_that_somebody_swallows_is_noticed_before_the_next_step(number: int) -> None:
     """Python drops what is raised in a weak reference's callback or in __del__, wherever the signal happens to find it."""
     steps = 0
-    with pytest.raises(KeyboardInterrupt), Interrupts().caught() as guard:
+    with pytest.raises(KeyboardInterrupt), _Interrupts().caught() as guard:
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), number)
         for _ in range(3):
@@ -143,7 +143,7 @@ def test_an_interrupt_that_somebody_swallows_is_noticed_before_the_next_step(num
 def test_an_interrupt_within_a_step_comes_after_it(number: int) -> None:
     done = []
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), Interrupts().caught() as guard:
+    with pytest.raises(KeyboardInterrupt), _Interrupts().caught() as guard:
         with guard.step():
             os.kill(os.getpid(), number)
             done.append("whole")
@@ -153,7 +153,7 @@ def test_an_interrupt_within_a_step_comes_after_it(number: int) -> None:
 
 
 def test_an_interrupt_that_nobody_noticed_comes_at_the_end() -> None:
-    interrupts = Interrupts()
+    interrupts = _Interrupts()
     with pytest.raises(KeyboardInterrupt), interrupts.caught(), contextlib.suppress(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
     with interrupts.caught() as guard, guard.step():

@@ -6,9 +6,10 @@ releases in one go, then publish. After a crash the committed releases are publi
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Self
 
@@ -22,7 +23,7 @@ from panstream.engine.fate import Refreshed, refreshed
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
 from panstream.engine.kept import Kept
 from panstream.engine.plan import QueryPlan, plan_all
-from panstream.engine.producers import Producers, Sender, check_order
+from panstream.engine.producers import Producers, Sender
 from panstream.engine.results import record, stamp_of
 from panstream.engine.rows import Applied, Rows
 from panstream.engine.running import Drawn, Prepared, RunningQuery
@@ -77,23 +78,21 @@ class Engine:
         self._queries = {plan.config.name: RunningQuery(plan, self._backend, lateness=lateness) for plan in self.plans}
         self._stream_clock = StreamClock()
         self._drawn: list[Release] = []
-        self._broken = False
-        self._uncommitted = False
-        self._store = _open_store(config, operator_key)
+        self._broken = self._uncommitted = False
+        self._files = contextlib.ExitStack()
         try:
-            self.log = ReleaseLog(config.directory / "releases.sqlite" if config.directory else ":memory:")
-        except BaseException:
-            self._close_store()
-            raise
-        try:
+            self._store = _open_store(config, operator_key)
+            if self._store is not None:
+                self._files.enter_context(self._store)
+            log = config.directory / "releases.sqlite" if config.directory else ":memory:"
+            self.log = self._files.enter_context(ReleaseLog(log))
             self._kept = Kept.restore(config, self._store, self._queries, self.log)
             self._wall = watched(clock, elapsed, config.stream, self._queries.values(), accept=accept_time)
             self._clock: Callable[[], float] = self._wall  # stands still during a step of a live stream
             self._restored()
             self._publish_facts()
-            self._stream_clock.newest = self._kept.newest
-            self._drawn = self._kept.drawn
-            self._start_clocks()
+            self._stream_clock.newest, self._drawn = self._kept.newest, self._kept.drawn
+            self._follow_clock(start=True)
             self._committed, self._slots = self._clock(), self._held()
             self.commit()
         except BaseException:
@@ -111,12 +110,7 @@ class Engine:
 
     def close(self) -> None:
         """Close store and log; the state stays on disk as it was last committed."""
-        self._close_store()
-        self.log.close()
-
-    def _close_store(self) -> None:
-        if self._store is not None:
-            self._store.close()
+        self._files.close()
 
     def declare(self, *intakes: Intake) -> None:
         """Say how rows will come in: every claim from now on names what that makes public."""
@@ -167,7 +161,7 @@ class Engine:
 
     def seen(self, producer: str | None, sequence: int) -> bool:
         """Return whether a batch was applied already."""
-        return producer is not None and self._kept.seen.get(producer, -1) >= sequence
+        return producer is not None and self.last_sequence(producer) >= sequence
 
     @property
     def joins(self) -> bool:
@@ -190,13 +184,14 @@ class Engine:
 
     def place(self, sender: Sender, sequence: int) -> str:
         """Return under which name batches of a sender are applied; refuse those out of order or of unknown senders."""
-        found = self._kept.producers.sending(sender)
-        check_order(sequence, max(0, self.last_sequence(found.place)))
-        return found.place
+        return self._kept.producers.place(sender, sequence, self._kept.seen)
 
     def close_producer(self, token: str, name: str) -> None:
         """Forget a producer: its batches are refused from now on."""
         self.forget([self._kept.producers.close(token, name)])
+
+    def _retire_producers(self) -> None:
+        self.forget(self._kept.producers.retire(int(self._clock() // _DAY)))
 
     def forget(self, places: Collection[str]) -> None:
         """Remember no longer how far some producers came."""
@@ -275,31 +270,35 @@ class Engine:
 
     def advance(self) -> None:
         """Draw what is due by the clock of arrival, and commit. Call it now and then when no rows come."""
-        self._check_whole()
-        self.forget(self._kept.producers.retire(int(self._clock() // _DAY)))
         with self._all_or_nothing():
-            self._draw_due()
+            self._retire_producers()
+            self._follow_clock()
             self._commit_as_configured()
 
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
         """End a step of a live stream: draw what is due and commit, whether or not rows came."""
-        self._check_whole()
-        self._stand_still()
-        self.forget(self._kept.producers.retire(int(self._clock() // _DAY)))
         with self._all_or_nothing():
-            self._draw_due()
+            self._stand_still()
+            self._retire_producers()
+            self._follow_clock()
             self._kept.dirty = True
             if self._drawn or (self.config.durability != "none" and self._late):
                 self.commit(durable=durable)
 
-    def _draw_due(self) -> None:
-        if self.config.stream.time is None:
-            now = self._clock()
-            for query in self._queries.values():
-                if query.schedule is not None and query.schedule.step is not None:
-                    query.reach(query.schedule.at(now), self._drawer(query))
-                    query.open_at(query.schedule.at(now))
-            self._stream_clock.reach(np.array([now]))
+    def _follow_clock(self, *, start: bool = False) -> None:
+        """Where the time of arrival counts, start clocks that were never started, or draw what is due by those that were."""
+        if self.config.stream.time is not None:
+            return
+        now = self._clock()
+        for query in self._queries.values():
+            if query.schedule is not None and (query.schedule.step is None) == start:
+                at = query.schedule.at(now)
+                if start:
+                    query.schedule.reach(at)
+                else:
+                    query.reach(at, self._drawer(query))
+                query.open_at(at)
+        self._stream_clock.reach(np.array([now]))
 
     def finish(self) -> None:
         """Close open slots and windows and answer what is asked at the end; once per stretch of input."""
@@ -329,7 +328,6 @@ class Engine:
 
     def announce_intrusion(self) -> list[Refreshed]:
         """Make every state safe again that can be, record the intrusion, and commit; return what became of each state."""
-        self._check_whole()
         with self._all_or_nothing():
             done = [each for query in self._queries.values() for each in refreshed(query.plan, query.refresh())]
             self._kept.intrusions.append(stamp_of(self._clock()))
@@ -373,41 +371,23 @@ class Engine:
         stamp = stamp_of(self._clock())
         return lambda drawn: self._drawn.append(record(query.plan, drawn, stamp))
 
-    def _start_clocks(self) -> None:
-        if self.config.stream.time is None:
-            now = self._clock()
-            for query in self._queries.values():
-                if query.schedule is not None and query.schedule.step is None:
-                    query.schedule.reach(query.schedule.at(now))
-                    query.open_at(query.schedule.at(now))
-            self._stream_clock.reach(np.array([now]))
-
     def _check_whole(self) -> None:
         if self._broken:
             raise StoreError("a step failed half-way, so the state in memory was given up: start again from the store")
 
-    def _all_or_nothing(self) -> _Whole:
-        return _Whole(self.give_up)
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Give up if a step is left half done, be it by Ctrl-C."""
+        self._check_whole()
+        try:
+            yield
+        except BaseException:
+            self.give_up()
+            raise
 
     def give_up(self) -> None:
         """Refuse every further step: what is on disk is the last whole state."""
         self._broken = True
-
-
-class _Whole:
-    """A step that must not be left half done: an error inside, even Ctrl-C, ends the engine: ``give_up`` is called."""
-
-    __slots__ = ("_give_up",)
-
-    def __init__(self, give_up: Callable[[], None]) -> None:
-        self._give_up = give_up
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None:
-            self._give_up()
 
 
 def _open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:

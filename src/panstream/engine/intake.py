@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from panstream.engine.config import Config, QueryConfig, StreamConfig
-from panstream.engine.room import most_bytes
 from panstream.engine.sql import Aggregate
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:
     """Return the seconds of a step, as configured or chosen from the size of the state; 0 to store batches as they come."""
     if config.step is not None:
         return config.step
-    size = sum(most_bytes(plan, config.stream.lateness) for plan in plans)
+    size = sum(plan.most_bytes(config.stream.lateness) for plan in plans)
     return max(_LEAST, math.ceil(100 * size / _WRITTEN) / 100)
 
 

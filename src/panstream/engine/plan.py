@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from panstream.algorithm import Continual
+from panstream.codec import FieldLayout
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.sums import ContinualCount, ContinualSum
@@ -16,7 +17,6 @@ from panstream.density.optbern import OptBern
 from panstream.durations import say_duration
 from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.intake import public_facts
-from panstream.engine.room import check_room
 from panstream.engine.sql import Aggregate
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded
 from panstream.estimate import Estimate
@@ -24,6 +24,7 @@ from panstream.privacy.claim import Claim, Place
 from panstream.privacy.composition import repeated
 from panstream.privacy.ledger import Ledger
 from panstream.statistics import DistinctCount
+from panstream.store import sealed
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
@@ -34,11 +35,11 @@ __all__ = [
     "plan_all",
     "plan_query",
     "planned_ledger",
-    "releases_of",
-    "ticks_per_window",
 ]
 
 _BUCKETS = 1 << 14
+_BYTES = {"int": 8.0, "bits": 1 / 8, "packed": 1 / 8, "u1": 1.0, "i4": 4.0, "i8": 8.0, "u8": 8.0}  # of a cell
+_BESIDES = 1 << 20  # bytes of the store for parameters, the ledger and positions
 _STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
 
 
@@ -61,7 +62,7 @@ class QueryPlan:
     @property
     def releases(self) -> int:
         """Return how many releases are planned."""
-        return releases_of(self.config)
+        return _releases_of(self.config)
 
     @property
     def state_bytes(self) -> int:
@@ -74,6 +75,14 @@ class QueryPlan:
         return tuple(
             f"{self.config.name} [{self.group_name(keys)}]" if keys else self.config.name for keys in self.groups
         )
+
+    def most_bytes(self, lateness: float) -> int:
+        """Return the size of all states at their largest, from public parameters, without starting one."""
+        phases = max(0, self.claim.intrusions.announced)
+        one = sum(_size(field, phases) for field in self.algorithm.layout().values())
+        window = self.config.window
+        open_windows = 1 if window is None else 2 + math.ceil(lateness / window)
+        return one * len(self.groups) * open_windows
 
     def group_name(self, group: tuple[Any, ...]) -> str:
         """Return how a group is shown: ``region=north``."""
@@ -93,8 +102,28 @@ def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ..
     if config.stream.on_bad_row == "stop":
         plans = tuple(replace(plan, claim=plan.claim.without_privacy(_STOPS)) for plan in plans)
     planned_ledger(config, plans)
-    check_room(config, plans)
+    _check_room(config, plans)
     return plans
+
+
+def _check_room(config: Config, plans: Iterable[QueryPlan]) -> None:
+    """Raise ConfigError if all states together are more than the store can hold."""
+    if config.directory is None or config.durability == "none":
+        return
+    total, most = 0, sealed.MOST - _BESIDES
+    for plan in plans:
+        total += plan.most_bytes(config.stream.lateness)
+        if total > most:
+            raise ConfigError(
+                f"[[query]] {plan.config.name}: with its state, of up to {plan.most_bytes(config.stream.lateness):,} bytes, the "
+                f"queries need {total:,} bytes, and the store holds {most:,} at most: lower universe, expected, memory, "
+                "max_weight or the number of groups"
+            )
+
+
+def _size(field: FieldLayout, phases: int) -> int:
+    cells = math.prod(phases if length is None else length for length in field.shape)
+    return math.ceil(cells * _BYTES[field.kind])
 
 
 def needed_columns(config: Config) -> frozenset[str]:
@@ -136,10 +165,10 @@ def _remedy(plan: QueryPlan, unit: str) -> str:
     return f"{' and '.join(steps)}, or " if steps else ""
 
 
-def releases_of(query: QueryConfig) -> int:
+def _releases_of(query: QueryConfig) -> int:
     """Return how many times a query will be answered; of a query with windows, how many times in each of them."""
     if query.window is not None:
-        return min(query.horizon or ticks_per_window(query), ticks_per_window(query))
+        return min(query.horizon or _ticks_per_window(query), _ticks_per_window(query))
     if query.every is not None:
         if query.horizon is None:
             raise ConfigError(f"[[query]] {query.name}: every needs horizon, the number of releases that are paid for")
@@ -147,7 +176,7 @@ def releases_of(query: QueryConfig) -> int:
     return query.horizon or query.releases
 
 
-def ticks_per_window(query: QueryConfig) -> int:
+def _ticks_per_window(query: QueryConfig) -> int:
     """Return how many ticks of ``every`` make a window: one if the window is only answered when it is over."""
     if query.window is None or query.every is None:
         if query.window is not None and (query.releases > 1 or query.horizon is not None):
@@ -222,7 +251,7 @@ def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str, Callabl
         bounds = {"lower": query.lower, "upper": query.upper}
     common: dict[str, Any] = {
         "epsilon": query.epsilon,
-        "horizon": releases_of(query),
+        "horizon": _releases_of(query),
         "contributions": query.contributions,
         **bounds,
     }
@@ -252,7 +281,7 @@ _TREE_WHY = {
 
 
 def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
-    releases = releases_of(query)
+    releases = _releases_of(query)
     kind, universe = query.parsed.aggregate, query.universe
     if kind is Aggregate.DENSITY:
         _need(query, "universe, the known population", universe)

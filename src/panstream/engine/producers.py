@@ -9,6 +9,7 @@ counted of it: batches under its old ids are refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ import numpy as np
 from panstream.errors import InvalidParameter, ProducerRefused
 from panstream.randomness.entropy import system_entropy
 
-__all__ = ["ID_PATTERN", "NAME_PATTERN", "ROUND", "WINDOW", "Producer", "Producers", "Sender", "check_order"]
+__all__ = ["ID_PATTERN", "NAME_PATTERN", "ROUND", "WINDOW", "Producer", "Producers", "Sender"]
 
 NAME_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
 ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}@[0-9a-f]{16}$"
@@ -80,8 +81,11 @@ class Producers:
         """Return the producers that are open under a token."""
         return [each for _, each in sorted(self._tokens.get(token, {}).items())]
 
-    def sending(self, sender: Sender) -> Producer:
-        """Return the producer that a batch comes from."""
+    def place(self, sender: Sender, sequence: int, seen: Mapping[str, int]) -> str:
+        """Return the place of the producer that a batch comes from; refuse unknown ones, and a batch out of order.
+
+        A batch must be the next one after what was ``seen`` of its place, or nearly, or an earlier one.
+        """
         found = self._tokens.get(sender.token, {}).get(sender.id.rpartition("@")[0])
         if found is None or found.id != sender.id:
             raise ProducerRefused(
@@ -90,7 +94,13 @@ class Producers:
                 code="unknown_producer",
             )
         found.active = True
-        return found
+        last = max(0, seen.get(found.place, 0))
+        if not 1 <= sequence <= last + WINDOW:
+            raise ProducerRefused(
+                f"the next batch of this producer has number {last + 1}, and may have up to {last + WINDOW}",
+                code="sequence_gap",
+            )
+        return found.place
 
     def close(self, token: str, name: str) -> str:
         """Forget a producer, and return its place, which is to be forgotten too."""
@@ -129,15 +139,6 @@ class Producers:
             token: {name: Producer(name, *each) for name, each in own.items()} for token, own in data["tokens"].items()
         }
         return cls(data["round"], tokens)
-
-
-def check_order(sequence: int, last: int) -> None:
-    """Refuse a batch that is neither the next one, or nearly, nor an earlier one."""
-    if not 1 <= sequence <= last + WINDOW:
-        raise ProducerRefused(
-            f"the next batch of this producer has number {last + 1}, and may have up to {last + WINDOW}",
-            code="sequence_gap",
-        )
 
 
 def _fresh() -> str:
