@@ -29,9 +29,9 @@ def test_page_names_every_route_code_and_scope() -> None:
 def test_every_route_is_described() -> None:
     """A route that the application has and the description lacks would never be fuzzed."""
     from panstream.server import app
-    from panstream.server.dashboard import assets
+    from panstream.server.dashboard import _assets
 
     source = Path(app.__file__).read_text()
     routed = set(re.findall(r'\broute\(\s*"([^"]+)"', source))
     assert routed == set(describe()["paths"])
-    assert not set(assets()) & routed
+    assert not set(_assets()) & routed

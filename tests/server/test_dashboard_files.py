@@ -24,7 +24,7 @@ def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
 
 
 def test_policy_lets_in_this_server_only() -> None:
-    for path in dashboard.assets():
+    for path in dashboard._assets():
         policy = ask(path).headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "frame-ancestors 'none'" in policy
@@ -47,7 +47,7 @@ def test_page_has_no_inline_script_or_style() -> None:
 
 
 def test_every_file_that_is_named_is_served() -> None:
-    served = dashboard.assets()
+    served = dashboard._assets()
     page = (STATIC / "index.html").read_text()
     for name in re.findall(r'(?:src|href)="(dashboard/[^"]+)"', page):
         assert f"/{name}" in served

@@ -294,7 +294,7 @@ def dying(config: Config) -> Iterator[tuple[Live, list[BaseException | None]]]:
     assert not thread.is_alive(), "the server hangs"
 
 
-def failing_overwrite(jobs: Any) -> None:
+def failing_overwrite(job: jobs.Job) -> None:
     raise RuntimeError
 
 
@@ -303,7 +303,7 @@ def failing_step(*given: Any) -> None:
 
 
 PLANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "overwrite": lambda patch: patch.setattr(worker, "overwrite", failing_overwrite),
+    "overwrite": lambda patch: patch.setattr(jobs.Job, "overwrite", failing_overwrite),
     "step": lambda patch: patch.setattr(worker.Worker, "_apply", failing_step),
     "parser": lambda patch: in_parse(patch, SystemExit),
     "select": lambda patch: in_select(patch, SystemExit),
@@ -352,6 +352,6 @@ def test_a_state_in_memory_alone_is_not_started_anew(tmp_path: Path, monkeypatch
 
 
 def test_refusals_name_no_value() -> None:
-    refusal = jobs.failure(ValueError("user-12345"), "a body could not be read")
+    refusal = Refusal.after(ValueError("user-12345"), "a body could not be read")
     assert isinstance(refusal, Refusal)
     assert "12345" not in refusal.message

@@ -9,8 +9,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from panstream.server.access import Gate, Limits, Use
+from panstream.server.access import Gate, Limits
 from panstream.server.bodies import Body
+from panstream.server.door import Door, Guest
 from panstream.server.jobs import FastPath, Job
 from panstream.server.protocol import Protocol, Shared
 
@@ -80,7 +81,7 @@ class HeldPath(FastPath):
     def _admitted(self, headers: Any) -> Job:
         body = Body(Gate(Limits()), "json", "identity", expected=int(headers["content-length"]))
         body.make_room(3)
-        return Job(body, use=Use(0.0, 0.0))
+        return Job(body)
 
     def abandon(self, job: Job) -> None:
         return
@@ -108,7 +109,8 @@ class Connection:
             app, http=Protocol, ws="none", lifespan="off", log_config=None, timeout_keep_alive=int(KEEP)
         )
         config.load()
-        self.protocol: Any = Protocol(config, ServerState(), loop, Shared(limits, HeldPath(self.held)))
+        guest = Guest(Door(limits), None, 0)  # type: ignore[arg-type]  # which the door does not count
+        self.protocol: Any = Protocol(config, ServerState(), loop, Shared(limits, HeldPath(self.held)), guest)
         self.protocol.connection_made(self.wire)
 
     def send(self, data: bytes) -> None:

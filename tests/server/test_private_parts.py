@@ -20,7 +20,7 @@ from uvicorn.server import Server
 
 from panstream.errors import PanstreamError
 from panstream.server import protocol
-from panstream.server.protocol import check_private_parts
+from panstream.server.protocol import _check_private_parts
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PARTS: dict[Any, set[str]] = {
@@ -56,14 +56,14 @@ def test_releases_are_bounded(name: str) -> None:
 
 
 def test_a_server_starts_with_these() -> None:
-    check_private_parts()
+    _check_private_parts()
 
 
 @pytest.mark.parametrize("name", protocol._REPLACED)
 def test_a_method_that_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.delattr(H11Protocol, name)
     with pytest.raises(PanstreamError, match="h11 or uvicorn"):
-        check_private_parts()
+        _check_private_parts()
 
 
 def test_a_buffer_that_is_elsewhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,10 +75,10 @@ def test_a_buffer_that_is_elsewhere_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("h11._connection.ReceiveBuffer", Elsewhere)
     with pytest.raises(PanstreamError, match="h11 or uvicorn"):
-        check_private_parts()
+        _check_private_parts()
 
 
 def test_a_reader_that_counts_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "ContentLengthReader", h11.Data)
     with pytest.raises(PanstreamError, match="h11 or uvicorn"):
-        check_private_parts()
+        _check_private_parts()

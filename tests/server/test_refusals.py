@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.server.access import Limits, Tokens, create_token
+from panstream.server.access import Access, Limits, create_token
 from panstream.server.serve import Settings, make_server
 from server.server_live import ARROW, CSV, EVENTS, LINES, Live, arrow, lines, served, write_config
 
@@ -302,7 +302,7 @@ def test_settings_that_would_be_unsafe(tmp_path: Path) -> None:
         make_server(config, Settings(port=0, tokens=tmp_path / "tokens"))
     (tmp_path / "tokens").write_text("# none\n")
     with pytest.raises(InvalidParameter, match="holds no token"):
-        Tokens.load(tmp_path / "tokens")
+        Access.load(tmp_path / "tokens", "localhost")
     with pytest.raises(InvalidParameter, match="scope must be"):
         create_token(tmp_path / "more", "gate", ["root"])
     create_token(tmp_path / "more", "gate", ["read"])
@@ -318,7 +318,7 @@ def test_a_token_is_added_to_whatever_an_editor_left(tmp_path: Path, before: str
     file = tmp_path / "tokens"
     file.write_text(before, newline="")
     token = create_token(file, "door", ["ingest"])
-    found = Tokens.load(file)
+    found = Access.load(file, "localhost")
     assert [holder.name for _, holder in found.hashes] == (["gate"] if "gate" in before else []) + ["door"]
     assert found.grant(token) is not None
     assert file.read_bytes().startswith(before.encode())

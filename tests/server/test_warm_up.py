@@ -59,7 +59,7 @@ def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(RunningQuery, "apply", watched_apply)
     monkeypatch.setattr(engine, "append_to", watched_publish)
     monkeypatch.setattr(serve, "parse", watched_parse)
-    serve.warm_up(config)
+    serve._warm_up(config)
     names = {query.name for query in config.queries}
     assert set(taken) == names
     assert set(drawn) == names

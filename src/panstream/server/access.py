@@ -26,7 +26,7 @@ from panstream.errors import InvalidParameter
 from panstream.randomness.entropy import system_entropy
 from panstream.server.refusals import Refusal
 
-__all__ = ["SCOPES", "Access", "Gate", "Grant", "Limits", "Tokens", "Use", "create_token", "is_loopback"]
+__all__ = ["SCOPES", "Access", "Gate", "Grant", "Limits", "create_token"]
 
 SCOPES = ("ingest", "read", "admin")
 _FIRST_SECONDS = 5.0
@@ -43,29 +43,6 @@ class Grant:
 
 
 _ANYBODY = Grant(name="anybody on this machine", scopes=frozenset(SCOPES))
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """The tokens of a file."""
-
-    hashes: tuple[tuple[bytes, Grant], ...]
-
-    @classmethod
-    def load(cls, path: Path) -> Tokens:
-        """Read a file of tokens."""
-        found = _read(path)
-        if not found:
-            raise InvalidParameter(f"{path.name} holds no token; make one with: panstream token {path.name} NAME")
-        return cls(tuple(found))
-
-    def grant(self, token: str) -> Grant | None:
-        """Return whose token this is. Takes equally long whatever the token."""
-        presented, match = _digest(token), None
-        for stored, grant in self.hashes:
-            if hmac.compare_digest(stored, presented):
-                match = grant
-        return match
 
 
 def create_token(path: Path, name: str, scopes: list[str]) -> str:
@@ -124,37 +101,57 @@ def _parsed(line: str, place: str) -> tuple[bytes, Grant]:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Checks requests. ``tokens`` of None lets everybody in who comes by a loopback name."""
+    """Checks requests. ``hashes`` of None lets everybody in who comes by a loopback name."""
 
-    tokens: Tokens | None
+    hashes: tuple[tuple[bytes, Grant], ...] | None
+
+    @classmethod
+    def load(cls, path: Path | None, host: str) -> Access:
+        """Read a file of tokens, which a server needs unless its host is a loopback address."""
+        if path is None:
+            if not _is_loopback(host):
+                raise InvalidParameter("tokens are needed unless host is a loopback address, got no file of tokens")
+            return cls(None)
+        found = _read(path)
+        if not found:
+            raise InvalidParameter(f"{path.name} holds no token; make one with: panstream token {path.name} NAME")
+        return cls(tuple(found))
 
     def check(self, headers: Mapping[str, str], scope: str | None) -> Grant:
         """Return who is asking, or refuse. ``scope`` of None is open to all."""
         self._check_site(headers)
-        if self.tokens is None or scope is None:
+        if self.hashes is None or scope is None:
             return _ANYBODY
         kind, _, token = headers.get("authorization", "").partition(" ")
-        grant = self.tokens.grant(token.strip()) if kind.lower() == "bearer" else None
+        grant = self.grant(token.strip()) if kind.lower() == "bearer" else None
         if grant is None:
             raise Refusal("unauthorized")
         if scope not in grant.scopes:
             raise Refusal("forbidden", f"this needs a token with scope {scope}")
         return grant
 
+    def grant(self, token: str) -> Grant | None:
+        """Return what a token allows. Takes equally long whatever the token."""
+        presented, match = _digest(token), None
+        for stored, grant in self.hashes or ():
+            if hmac.compare_digest(stored, presented):
+                match = grant
+        return match
+
     def _check_site(self, headers: Mapping[str, str]) -> None:
         """Keep web pages of other sites out: they can make a browser send requests to servers it can reach."""
         host = headers.get("host", "")
-        if self.tokens is None and not is_loopback(_name(host)):
+        if self.hashes is None and not _is_loopback(_name(host)):
             raise Refusal("misdirected")
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Refusal("forbidden", "requests from pages of another site are refused")
 
 
-def is_loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Return whether a name or address can only be this machine.
 
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    >>> _is_loopback("127.0.0.1"), _is_loopback("localhost"), _is_loopback("0.0.0.0")
     (True, True, False)
     """
     if host in ("localhost", "127.0.0.1", "::1"):
@@ -200,7 +197,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Use:
+class _Use:
     """What one token uses at the moment."""
 
     allowance: float
@@ -215,20 +212,20 @@ class Gate:
 
     limits: Limits
     clock: Callable[[], float] = time.monotonic
-    _uses: dict[str, Use] = field(default_factory=dict)
+    _uses: dict[str, _Use] = field(default_factory=dict)
     _memory: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def request(self, name: str) -> Iterator[None]:
         """Hold one of the token's places for the time of a request."""
-        use = self.enter(name)
+        self.enter(name)
         try:
             yield
         finally:
-            self.leave(use)
+            self.leave(name)
 
-    def enter(self, name: str) -> Use:
+    def enter(self, name: str) -> None:
         """Take one of the token's places, or refuse; ``leave`` gives it back."""
         burst, now, use = 2.0 * self.limits.rate, self.clock(), self._use(name)
         use.allowance = min(burst, use.allowance + (now - use.at) * self.limits.rate)
@@ -237,12 +234,10 @@ class Gate:
             raise Refusal("rate_limited", retry_after=1)
         use.allowance -= 1.0
         use.under_way += 1
-        return use
 
-    @staticmethod
-    def leave(use: Use) -> None:
+    def leave(self, name: str) -> None:
         """Give a place back."""
-        use.under_way -= 1
+        self._uses[name].under_way -= 1
 
     def reserve(self, size: int, name: str = "") -> None:
         """Set memory aside for a body of a token, or refuse; from any thread.
@@ -267,5 +262,5 @@ class Gate:
             self._memory -= size
             self._use(name).memory -= size
 
-    def _use(self, name: str) -> Use:
-        return self._uses.get(name) or self._uses.setdefault(name, Use(2.0 * self.limits.rate, self.clock()))
+    def _use(self, name: str) -> _Use:
+        return self._uses.get(name) or self._uses.setdefault(name, _Use(2.0 * self.limits.rate, self.clock()))

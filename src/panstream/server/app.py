@@ -36,7 +36,7 @@ from panstream.server.bodies import receive
 from panstream.server.jobs import Job, origin
 from panstream.server.openapi import describe
 from panstream.server.refusals import Refusal, to_json
-from panstream.server.service import Service, event, metrics, release_json, series_of
+from panstream.server.service import Service, metrics, release_json, series_of
 
 __all__ = ["application"]
 
@@ -160,9 +160,8 @@ class _Calls:
             raise
         if listener is None:
             return _json({"releases": past})
-        old = [event("release", each, each["time"]) for each in past]
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        stream = self._service.listeners.stream(listener, old, query)
+        stream = self._service.listeners.stream(listener, past, query)
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def ledger(self, request: Request) -> Response:
@@ -175,7 +174,7 @@ class _Calls:
         if not await _is_confirmed(request, self._gate.limits.body_time):
             return await self.intrusions(request)
         found, ledger = await self._worker.call(self._announce)
-        self._service.listeners.publish(event("ledger", ledger))
+        self._service.listeners.publish("ledger", ledger)
         return _json(found)
 
     @staticmethod

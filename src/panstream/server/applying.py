@@ -16,12 +16,11 @@ from panstream.engine.engine import Applied, Engine
 from panstream.engine.rows import Rows
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError, ProducerRefused
-from panstream.server.jobs import Job, Outcome, failure
+from panstream.server.jobs import Job, Outcome
 from panstream.server.refusals import Refusal
 
-__all__ = ["FAILED", "Applier", "refuse"]
+__all__ = ["Applier"]
 
-FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 _ROWS = 1 << 18  # of a joined batch, at most
 _BYTES = 1 << 26  # of it, at most: far from 2 GiB, which the offsets of words cannot exceed
 _ROUNDS = 4  # bodies of one step that may break the engine before the step is given up
@@ -60,9 +59,11 @@ class Applier:
                 return
             if self.engine.broken:  # a cluster's shards may have some of it already
                 self.failed = True
-                refuse(before)
+                for job in before:
+                    job.give_up()
         if self.failed:
-            refuse(jobs)
+            for job in jobs:
+                job.give_up()
 
     def _again(self, jobs: Sequence[Job]) -> None:
         """Apply what is left of a step to the engine as it was last stored."""
@@ -71,8 +72,8 @@ class Applier:
             if self.failed:
                 break
             for job in jobs:
-                if job.refusal is None and job.rows is None:
-                    job.refusal = Refusal("unavailable", FAILED, retry_after=1)  # its rows were overwritten
+                if job.rows is None:
+                    job.give_up()  # its rows were overwritten
             for job, batch in _work(jobs):
                 job.result = None
                 self._alone(job, batch)
@@ -81,7 +82,8 @@ class Applier:
             else:
                 return
         self.failed = True
-        refuse(jobs)
+        for job in jobs:
+            job.give_up()
 
     def open_again(self) -> None:
         """Go back to the engine as it was last stored."""
@@ -136,15 +138,9 @@ class Applier:
         except PanstreamError as error:
             job.refusal = Refusal("bad_body", str(error))
         except Exception as error:
-            job.refusal = failure(error, "a batch could not be taken")
+            job.refusal = Refusal.after(error, "a batch could not be taken")
         finally:
             self._select.wipe()
-
-
-def refuse(jobs: Sequence[Job]) -> None:
-    """Tell senders to send again what is not yet refused."""
-    for job in jobs:
-        job.refusal = job.refusal or Refusal("unavailable", FAILED, retry_after=1)
 
 
 def _work(jobs: Sequence[Job]) -> Work:

@@ -87,22 +87,18 @@ class Door:
         self._silent: Crowds = {}  # the idle ones among them, those that are idle longest first
         self._idle: Crowds = {}
         self._guests: set[Guest] = set()
-        self._secured = False
         self._waiting: dict[int, dict[socket.socket, asyncio.TimerHandle]] = {}  # outside, by place
         self._replaced: dict[int, list[float]] = {}  # by place: in which second, and how often since
         self._welcoming: set[asyncio.Task[None]] = set()
-        self._let_in: Callable[[Guest], None] = lambda guest: None
+        self._make: Make | None = None
+        self._tls: ssl.SSLContext | None = None
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self, listening: socket.socket, make: Make, tls: ssl.SSLContext | None) -> None:
         """Begin to accept; ``make`` returns the protocol of a connection. Call it from the event loop."""
         listening.setblocking(False)
         listening.listen(_BACKLOG)
-        if tls is None:
-            self._let_in = lambda guest: self._welcome(guest, make, None)
-        else:
-            self._let_in = lambda guest: self._wait_for(guest, make, tls)
-        self._secured = tls is not None
+        self._make, self._tls = make, tls
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
 
     def close(self) -> None:
@@ -246,7 +242,7 @@ class Door:
 
     def _turn_away(self, connection: socket.socket, place: int) -> None:
         self._take_from_outside(connection, place)
-        if not self._secured:
+        if self._tls is None:
             with contextlib.suppress(OSError):
                 connection.send(_FULL)
         connection.close()
@@ -274,20 +270,23 @@ class Door:
         since[1] += 1
         return since[1] <= _REPLACED
 
-    def _wait_for(self, guest: Guest, make: Make, tls: ssl.SSLContext) -> None:
-        """Begin a handshake when the other side does: many never will."""
+    def _let_in(self, guest: Guest) -> None:
+        """Begin at once, or with TLS when the other side does: many never will."""
+        if self._tls is None:
+            self._welcome(guest)
+            return
         loop = asyncio.get_running_loop()
 
         def came() -> None:
             self._stop_waiting(guest)
             self.wake(guest)
             self.rest(guest)
-            self._welcome(guest, make, tls)
+            self._welcome(guest)
 
         try:
             loop.add_reader(guest.socket.fileno(), came)
         except NotImplementedError:  # on Windows
-            self._welcome(guest, make, tls)
+            self._welcome(guest)
         else:
             guest.deadline = loop.call_later(self._limits.handshake_time, self._give_up, guest)
 
@@ -303,19 +302,20 @@ class Door:
             guest.deadline = None
             asyncio.get_running_loop().remove_reader(guest.socket.fileno())
 
-    def _welcome(self, guest: Guest, make: Make, tls: ssl.SSLContext | None) -> None:
-        task = asyncio.get_running_loop().create_task(self._connect(guest, make, tls))
+    def _welcome(self, guest: Guest) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(guest))
         self._welcoming.add(task)
         task.add_done_callback(self._welcoming.discard)
 
-    async def _connect(self, guest: Guest, make: Make, tls: ssl.SSLContext | None) -> None:
-        loop, patience = asyncio.get_running_loop(), {}
-        if tls is not None:
+    async def _connect(self, guest: Guest) -> None:
+        loop, make, patience = asyncio.get_running_loop(), self._make, {}
+        assert make is not None
+        if self._tls is not None:
             patience = {"ssl_handshake_timeout": self._limits.handshake_time, "ssl_shutdown_timeout": _CLOSING}
         try:
             with contextlib.suppress(OSError):
                 guest.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.connect_accepted_socket(lambda: make(guest), guest.socket, ssl=tls, **patience)
+            await loop.connect_accepted_socket(lambda: make(guest), guest.socket, ssl=self._tls, **patience)
         except (OSError, asyncio.CancelledError):
             self.left(guest)
             guest.socket.close()

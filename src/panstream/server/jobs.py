@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -17,24 +17,14 @@ from typing import Any, TypeAlias
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.producers import ID_PATTERN, Sender
 from panstream.engine.rows import Rows, RowSchema
-from panstream.server.access import Access, Gate, Use
+from panstream.server.access import Access, Gate
 from panstream.server.bodies import Body, parse
 from panstream.server.refusals import Refusal, framed, to_json
 
-__all__ = [
-    "MAX_SEQUENCE",
-    "FastPath",
-    "Job",
-    "Outcome",
-    "Parsers",
-    "Stage",
-    "failure",
-    "origin",
-    "overwrite",
-    "read_head",
-]
+__all__ = ["MAX_SEQUENCE", "FastPath", "Job", "Outcome", "Parsers", "Stage", "origin"]
 
 MAX_SEQUENCE = 2**62
+_FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 _SHOWN = 1_000  # row numbers told to the sender
 _SMALL = 1 << 18  # bytes of a body that does not keep others waiting
 _ID = re.compile(ID_PATTERN)
@@ -93,7 +83,6 @@ class Job:
     body: Body | None = None
     sender: Sender | None = None
     sequence: int = 0
-    use: Use | None = None  # of a body on the fast path: the token's place it holds
     call: Callable[[Engine], Any] | None = None
     durable: bool = False  # of a call: whether it is answered with the commit
     tell: Tell = _tell_nobody
@@ -110,15 +99,17 @@ class Job:
             self.stage = Stage.PARSING
         return self.stage is Stage.PARSING
 
+    def give_up(self, why: str = _FAILED, retry_after: int | None = 1) -> None:
+        """Refuse it for the server's own fault, unless it is refused already."""
+        self.refusal = self.refusal or Refusal("unavailable", why, retry_after=retry_after)
 
-def overwrite(jobs: Iterable[Job]) -> None:
-    """Overwrite bodies and what was parsed of them, which may be the same memory; nothing the second time."""
-    for job in jobs:
-        if job.rows is not None:
-            job.rows.wipe()
-            job.rows = None
-        if job.body is not None:
-            job.body.overwrite()
+    def overwrite(self) -> None:
+        """Overwrite a body and what was parsed of it, which may be the same memory; nothing the second time."""
+        if self.rows is not None:
+            self.rows.wipe()
+            self.rows = None
+        if self.body is not None:
+            self.body.overwrite()
 
 
 def origin(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:
@@ -153,7 +144,7 @@ class FastPath:
 
         Its place is held and its body's memory reserved.
         """
-        found = read_head(data, size, self.first)
+        found = _read_head(data, size, self.first)
         job = None if found is None else self._admitted(found[0])
         return None if found is None or job is None or job.body is None else (job, job.body, found[1])
 
@@ -166,10 +157,11 @@ class FastPath:
         except Refusal:
             return None
         try:
-            return Job(body, sender, sequence, self._gate.enter(grant.name))
+            self._gate.enter(grant.name)
         except Refusal:
             body.wipe()
             return None
+        return Job(body, sender, sequence)
 
     def submit(self, job: Job, tell: Callable[[bytes, bool], None]) -> None:
         """Have a whole body applied; ``tell`` hears the answer, and whether it is a good one, when that is durable."""
@@ -191,18 +183,18 @@ class FastPath:
         job.body.wipe()
 
     def _leave(self, job: Job) -> None:
-        assert job.use is not None
-        self._gate.leave(job.use)
+        assert job.body is not None
+        self._gate.leave(job.body.token)
 
 
-def read_head(data: bytearray, size: int, first: bytes) -> tuple[dict[str, str], int] | None:
+def _read_head(data: bytearray, size: int, first: bytes) -> tuple[dict[str, str], int] | None:
     """Return the headers, by their names in small letters, and where the body begins; None if anything is unusual.
 
     ``first`` is the line that the request must begin with; ``size`` bytes of ``data`` are looked at. Whatever is unusual
     is left to the general parser: which requests are refused, and how, is decided in one place.
 
     >>> request = bytearray(b"POST /x HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: 3\\r\\n\\r\\n{}\\n")
-    >>> read_head(request, len(request), b"POST /x HTTP/1.1\\r\\n")
+    >>> _read_head(request, len(request), b"POST /x HTTP/1.1\\r\\n")
     ({'host': 'a', 'content-length': '3'}, 48)
     """
     if not data.startswith(first, 0, size):
@@ -314,11 +306,4 @@ class Parsers:
         except Refusal as refusal:
             job.refusal = Refusal(refusal.code, refusal.message, row=refusal.row, retry_after=refusal.retry_after)
         except Exception as error:
-            job.refusal = failure(error, "a body could not be read")
-
-
-def failure(error: Exception, what: str) -> Refusal:
-    """Return what a sender is told whose body the server could not deal with; the error itself may quote a row."""
-    if isinstance(error, MemoryError):
-        return Refusal("too_large", "the body takes more memory than there is; send it in smaller parts")
-    return Refusal("internal", f"{what} ({type(error).__name__})")
+            job.refusal = Refusal.after(error, "a body could not be read")

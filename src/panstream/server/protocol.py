@@ -2,7 +2,7 @@
 
 Pure Python, since a parser in C keeps buffers that nobody overwrites. This is the only module that relies on what h11 and
 uvicorn do not promise: where the parser keeps bytes, how many are left of a body, and the methods that ``Protocol``
-replaces. ``check_private_parts`` looks at them when a server starts, and the releases are bounded in pyproject.toml.
+replaces. ``_check_private_parts`` looks at them when a server starts, and the releases are bounded in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from panstream.server.jobs import FastPath, Job
 from panstream.server.refusals import Refusal
 from panstream.server.wiping import Sweeper, overwrite
 
-__all__ = ["Protocol", "Shared", "check_private_parts"]
+__all__ = ["Protocol", "Shared"]
 
 _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
 _SCRATCH = 1 << 16
@@ -44,6 +44,7 @@ class Shared:
     """What all connections of a server share."""
 
     def __init__(self, limits: Limits, fast_path: FastPath) -> None:
+        _check_private_parts()
         self.limits, self.fast_path, self.sweeper = limits, fast_path, Sweeper()
         self.scratch = bytearray(_SCRATCH)  # what arrives here is dealt with at once, or copied
         self.view, self.cells = memoryview(self.scratch), np.frombuffer(self.scratch, np.uint8)
@@ -67,7 +68,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         state: ServerState,
         loop: asyncio.AbstractEventLoop,
         shared: Shared,
-        guest: Guest | None = None,
+        guest: Guest,
     ) -> None:
         super().__init__(config, state, {}, loop)
         self.conn = self._parser = _Parser(h11.SERVER, shared.limits.head)
@@ -86,8 +87,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         if self._body is not None:
             self._drop_body()
         super().connection_lost(exc)
-        if self._guest is not None:
-            self._guest.leave()
+        self._guest.leave()
         self._unset_keepalive_if_required()
         self._forget()
         self._parser.wipe()
@@ -137,8 +137,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         body.data[: stop - begin] = view[begin:stop]
         whole = job.received(stop - begin)
         self._job = job
-        if self._guest is not None:
-            self._guest.begin(body.token)
+        self._guest.begin(body.token)
         if stop < count:
             self._early = bytes(view[stop:count])
             self.flow.pause_reading()
@@ -158,8 +157,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
     def _told(self, answer: bytes, good: bool) -> None:
         """Write the answer, and go on with what came meanwhile."""
         self._job = None
-        if self._guest is not None:
-            self._guest.end()
+        self._guest.end()
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -213,8 +211,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         self._allowance = self._body.expected - self._body.size
         self._last = True
         self._drop_body()
-        if self._guest is not None:
-            self._guest.end()
+        self._guest.end()
         self.transport.write(refusal.framed(last=True))
         self._start_timer(self._limits.body_time, self.transport.abort)
 
@@ -253,7 +250,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
             self.cycle.message_event.set()
             return
         super().data_received(data)
-        if self._guest is not None and self._answering:
+        if self._answering:
             self._guest.begin()
         if self.conn.their_state is not h11.IDLE and self._allowance is None:
             self._stop_timer()
@@ -265,10 +262,9 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         """Go on with the next request."""
         self._forget()
         self._answered = self.loop.time()
-        if self._guest is not None:
-            self._guest.end()
+        self._guest.end()
         super().on_response_complete()
-        if self._guest is not None and self._answering:
+        if self._answering:
             self._guest.begin()  # with the next request, which was here already
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
             # Refused before all of it came. To close now could make the sender miss the answer.
@@ -361,7 +357,7 @@ def _is_ambiguous(data: bytearray) -> bool:
     return bool(len(framing) > 1 or lists or _FOLDED.search(head) or (coded and not first.endswith(b"HTTP/1.1")))
 
 
-def check_private_parts() -> None:
+def _check_private_parts() -> None:
     """Raise PanstreamError if h11 or uvicorn no longer are as this module needs them: bytes might not be overwritten."""
     parser = _Parser(h11.SERVER, 1 << 10)
     good = set(_REPLACED) <= set(vars(H11Protocol))

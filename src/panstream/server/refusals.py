@@ -50,6 +50,13 @@ class Refusal(Exception):
         self.message = message or default
         super().__init__(self.message)
 
+    @classmethod
+    def after(cls, error: Exception, what: str) -> Refusal:
+        """Return what a sender is told whose body the server could not deal with; the error itself may quote a row."""
+        if isinstance(error, MemoryError):
+            return cls("too_large", "the body takes more memory than there is; send it in smaller parts")
+        return cls("internal", f"{what} ({type(error).__name__})")
+
     @property
     def headers(self) -> dict[str, str]:
         """Return the headers that only this refusal has."""

@@ -29,19 +29,19 @@ from panstream.engine.engine import Engine
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import QueryRows, Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
-from panstream.server.access import Access, Gate, Limits, Tokens, is_loopback
+from panstream.server.access import Access, Gate, Limits
 from panstream.server.app import application
 from panstream.server.bodies import Body, parse
 from panstream.server.dashboard import routes
 from panstream.server.door import Door, Guest
 from panstream.server.jobs import FastPath
-from panstream.server.protocol import Protocol, Shared, check_private_parts
+from panstream.server.protocol import Protocol, Shared
 from panstream.server.refusals import Refusal
 from panstream.server.service import Service
 from panstream.server.wiping import Sweeper
 from panstream.store.releases import Release
 
-__all__ = ["Server", "Settings", "make_server", "warm_up"]
+__all__ = ["Server", "Settings", "make_server"]
 
 OpenEngine = Callable[[Callable[[Release], None]], Engine]  # given what is to be told of every release
 
@@ -125,7 +125,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
-        warm_up(self._service.config)
+        _warm_up(self._service.config)
         self._service.start()
         Sweeper.start()
         await super().startup([])
@@ -164,9 +164,6 @@ def make_server(
             '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others of its batch '
             "count, which no claim covers"
         )
-    if settings.tokens is None and not is_loopback(settings.host):
-        raise InvalidParameter("tokens are needed unless host is a loopback address, got no file of tokens")
-    check_private_parts()
     logging.getLogger("uvicorn").addHandler(logging.NullHandler())
     logging.getLogger("uvicorn").propagate = False
 
@@ -174,15 +171,14 @@ def make_server(
         return Engine(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
 
     server: Server
-    tokens = None if settings.tokens is None else Tokens.load(settings.tokens)
-    tls = _tls(settings)
+    access, tls = Access.load(settings.tokens, settings.host), _tls(settings)
     listening = _listen(settings)
     try:
         service = Service(config, engine or open_engine, ended=lambda: server.stop())
     except BaseException:
         listening.close()
         raise
-    server = Server(service, Access(tokens), settings.limits, tls, listening, started)
+    server = Server(service, access, settings.limits, tls, listening, started)
     return server
 
 
@@ -211,7 +207,7 @@ def _listen(settings: Settings) -> socket.socket:
     raise InvalidParameter(refused)
 
 
-def warm_up(config: Config) -> None:
+def _warm_up(config: Config) -> None:
     """Do everything once on made-up rows: parse every format, select, apply and answer, with nothing on disk.
 
     Loops are compiled or loaded when they are first used; the first senders would wait for it, for seconds where nothing

@@ -21,7 +21,7 @@ from panstream.server.refusals import Refusal, to_json
 from panstream.server.worker import Worker
 from panstream.store.releases import Release
 
-__all__ = ["Listeners", "Service", "event", "metrics", "release_json", "series_of"]
+__all__ = ["Service", "metrics", "release_json", "series_of"]
 
 _WAITING = 1_000  # events that a slow listener may be behind before it is dropped
 _LISTENERS = 256
@@ -41,7 +41,7 @@ class Service:
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
-        self.listeners = Listeners()
+        self.listeners = _Listeners()
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self.worker = Worker(lambda: open_engine(self._published), ended=ended)
@@ -83,21 +83,19 @@ class Service:
     def _published(self, release: Release) -> None:
         """Hand a release to the listeners; called by the engine's thread."""
         if self._loop is not None and not self._loop.is_closed():
-            shown = release_json(release)
-            self._loop.call_soon_threadsafe(
-                self.listeners.publish, event("release", shown, shown["time"]), shown["query"]
-            )
+            self._loop.call_soon_threadsafe(self.listeners.publish, "release", release_json(release))
 
 
-class Listeners:
+class _Listeners:
     """Hands every event to every listener. A listener that does not keep up is dropped, and may come again."""
 
     def __init__(self) -> None:
         self._listeners: dict[Listener, str] = {}
         self._closed = False
 
-    def publish(self, data: bytes, query: str | None = None) -> None:
-        """Hand out an event, about one query or about all; call it on the event loop."""
+    def publish(self, kind: str, shown: dict[str, Any]) -> None:
+        """Hand out an event, about one query if it names one, or about all; call it on the event loop."""
+        data, query = _event(kind, shown), shown.get("query")
         for listener in list(self._listeners):
             if listener.qsize() >= _WAITING:
                 self._listeners.pop(listener, None)
@@ -126,10 +124,12 @@ class Listeners:
         """Forget a listener."""
         self._listeners.pop(listener, None)
 
-    async def stream(self, listener: Listener, past: list[bytes], query: str | None = None) -> AsyncIterator[bytes]:
+    async def stream(
+        self, listener: Listener, past: list[dict[str, Any]], query: str | None = None
+    ) -> AsyncIterator[bytes]:
         """Yield old events, then new ones about the query as they come."""
         try:
-            yield b"retry: 2000\n\n" + b"".join(past)
+            yield b"retry: 2000\n\n" + b"".join(_event("release", each) for each in past)
             while True:
                 try:
                     item = await asyncio.wait_for(listener.get(), _BREATH)
@@ -145,10 +145,10 @@ class Listeners:
             self.leave(listener)
 
 
-def event(kind: str, data: dict[str, Any], identity: str | None = None) -> bytes:
-    """Return one server-sent event."""
-    head = "" if identity is None else f"id: {identity}\n"
-    return f"{head}event: {kind}\ndata: {to_json(data).decode()}\n\n".encode()
+def _event(kind: str, shown: dict[str, Any]) -> bytes:
+    """Return one server-sent event; a release has an id, its time."""
+    head = f"id: {shown['time']}\n" if kind == "release" else ""
+    return f"{head}event: {kind}\ndata: {to_json(shown).decode()}\n\n".encode()
 
 
 def series_of(plan: QueryPlan) -> list[str]:

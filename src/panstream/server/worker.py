@@ -19,8 +19,8 @@ from panstream.engine.intake import Pace
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import RowSchema
 from panstream.errors import PanstreamError
-from panstream.server.applying import FAILED, Applier, refuse
-from panstream.server.jobs import Job, Outcome, Parsers, Stage, failure, overwrite
+from panstream.server.applying import Applier
+from panstream.server.jobs import Job, Outcome, Parsers, Stage
 from panstream.server.refusals import Refusal
 
 __all__ = ["Worker"]
@@ -210,17 +210,19 @@ class Worker:
         self._answer([job for job in self._held if job.refusal is not None])
         self._held = [job for job in self._held if job.refusal is None]
         if sum(job.body.reserved for job in self._held if job.body is not None) > _KEPT:
-            overwrite(self._held)
             for job in self._held:
+                job.overwrite()
                 if job.body is not None:
                     job.body.give_back()
 
     def _commit(self, commit: Callable[[Callable[[], None]], None]) -> None:
         """Make what was applied durable, and say so."""
         jobs, self._held = self._held, []
-        overwrite(jobs)
+        for job in jobs:
+            job.overwrite()
         if not self._guard(lambda: commit(lambda: self._tell(jobs))):
-            refuse(jobs)
+            for job in jobs:
+                job.give_up()
         self._tell(jobs)
 
     def _do(self, calls: list[Job]) -> None:
@@ -235,19 +237,20 @@ class Worker:
         if self._held and (self._applier.failed or self.engine.committed is not before):
             jobs, self._held = self._held, []
             if self._applier.failed:
-                refuse(jobs)
+                for job in jobs:
+                    job.give_up()
             self._answer(jobs)
 
     def _call(self, job: Job) -> None:
         if self._applier.failed or job.call is None:
-            job.refusal = Refusal("unavailable", FAILED, retry_after=1)
+            job.give_up()
             return
         try:
             job.result = job.call(self.engine)
         except (Refusal, PanstreamError) as error:
             job.refusal = error
         except Exception as error:
-            job.refusal = failure(error, "the engine failed")
+            job.refusal = Refusal.after(error, "the engine failed")
         if self.engine.broken:
             self._applier.failed = True
 
@@ -275,7 +278,8 @@ class Worker:
 
     def _answer(self, jobs: list[Job]) -> None:
         """Tell whoever waits, once, after the bodies are overwritten."""
-        overwrite(jobs)
+        for job in jobs:
+            job.overwrite()
         self._tell(jobs)
 
     def _tell(self, jobs: list[Job]) -> None:
@@ -310,13 +314,13 @@ class Worker:
             left = list(self._open)
         self._dismiss([job for job in left if job.stage is Stage.READY])
         for job in left:
-            job.refusal = job.refusal or Refusal("unavailable", _ENDED)
+            job.give_up(_ENDED, None)
         self._tell(left)
 
     def _dismiss(self, jobs: list[Job]) -> None:
         """Tell senders that the engine is gone, whatever else fails."""
         for job in jobs:
-            job.refusal = job.refusal or Refusal("unavailable", _ENDED)
+            job.give_up(_ENDED, None)
             with contextlib.suppress(Exception):
-                overwrite([job])
+                job.overwrite()
         self._tell(jobs)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["HEADERS", "assets", "routes"]
+__all__ = ["HEADERS", "routes"]
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
@@ -38,7 +38,7 @@ _TYPES = {
 }
 
 
-def assets() -> dict[str, tuple[str, bytes]]:
+def _assets() -> dict[str, tuple[str, bytes]]:
     """Return every file of the page by the path it is served under, with its type. Nothing else is ever served."""
     found: dict[str, tuple[str, bytes]] = {}
     _collect(files(__name__) / "static", "/dashboard/", found)
@@ -56,7 +56,7 @@ def _collect(folder: Traversable, prefix: str, found: dict[str, tuple[str, bytes
 
 def routes() -> list[Route]:
     """Return one route for every file: a path that is not in the list does not exist."""
-    return [Route(path, _Asset(kind, body), methods=["GET"]) for path, (kind, body) in assets().items()]
+    return [Route(path, _Asset(kind, body), methods=["GET"]) for path, (kind, body) in _assets().items()]
 
 
 class _Asset:
