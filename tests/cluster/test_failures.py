@@ -25,7 +25,7 @@ from panstream.cluster.dask_setup import quieten
 from panstream.cluster.lakes import feed_files
 from panstream.cluster.links import Call
 from panstream.cluster.messages import CellMessage
-from panstream.cluster.reading import Job, partitions_of
+from panstream.cluster.reading import ReadPlan, partitions_of
 from panstream.errors import ClusterError
 
 pytestmark = pytest.mark.slow
@@ -257,7 +257,7 @@ def test_the_network_between_two_workers_is_cut(
         with ClusterEngine(stream, link, zero_noise=True, positions=True) as engine:
             parts = partitions_of([str(lake)], rows=1000)
             assert len(parts) == 4
-            job = Job(name="cut", config=stream, shards=2, zero_noise=True)
+            job = ReadPlan(name="cut", config=stream, shards=2, zero_noise=True)
             feed_files(engine, link, job, parts[:1], None)
             Path("/proc/sys/net/ipv4/ip_forward").write_text("0")  # the workers cannot reach each other, we reach both
             feed_files(engine, link, job, parts[1:3], None)

@@ -23,7 +23,7 @@ from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_setup import quieten
 from panstream.cluster.lakes import ingest
 from panstream.cluster.links import LocalLink
-from panstream.cluster.reading import Job, partitions_of
+from panstream.cluster.reading import ReadPlan, partitions_of
 from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.run import feed
 from panstream.store.snapshot import SnapshotStore
@@ -278,7 +278,7 @@ def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, ro
         with ClusterEngine(settings, link, clock=lambda: 7e5) as engine:
             parts = [replace(part, name="part") for part in partitions_of([str(folder / f"part.{format}")])]
             actors = {shard: Heard(link.open_shards[shard], heard) for shard in range(2)}
-            answer = ingest(Job(name=name, config=settings, shards=2), parts, actors)
+            answer = ingest(ReadPlan(name=name, config=settings, shards=2), parts, actors)
             assert answer.refused is None
             heard.append(size(answer))
             engine.absorbed(["part"], answer.totals)

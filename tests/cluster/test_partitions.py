@@ -13,7 +13,7 @@ from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.lakes import ingest
 from panstream.cluster.links import LocalLink
-from panstream.cluster.reading import Job, Partition, files_of, partitions_of, tasks_of
+from panstream.cluster.reading import Partition, ReadPlan, files_of, partitions_of, tasks_of
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
 from panstream.errors import StoreError
@@ -67,7 +67,7 @@ def expected(lake: Path) -> dict[str, Any]:
 
 
 def absorb(engine: ClusterEngine, link: LocalLink, task: list[Partition], shards: range = range(2)) -> None:
-    job = Job(name=str(id(engine)), config=engine.config, shards=2, zero_noise=True)
+    job = ReadPlan(name=str(id(engine)), config=engine.config, shards=2, zero_noise=True)
     actors = {shard: Actor(link.open_shards[shard]) for shard in shards}
     found = ingest(job, task, actors)
     assert found.refused is None

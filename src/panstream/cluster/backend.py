@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from panstream import codec
 from panstream.algorithm import built
 from panstream.cluster.division import Division, wipe_state
-from panstream.cluster.links import Call, Link, LocalLink, Opening
+from panstream.cluster.links import Call, Link, LocalLink
 from panstream.cluster.messages import CellMessage, Outgoing, wipe_messages
 from panstream.cluster.shard import Origin, Part, Status, destroy, label, query_of, reached
 from panstream.codec import FieldLayout, public
@@ -27,7 +27,7 @@ from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 
-__all__ = ["ClusterBackend", "DividedState", "deal_out_anew", "note_shards", "stored_shards"]
+__all__ = ["ClusterBackend", "_DividedState", "deal_out_anew", "note_shards", "stored_shards"]
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class ClusterBackend:
             return self._home.start(query, slot, algorithm)
         self._part.opened.append(label(query, slot))
         self._open.setdefault(query, []).append(slot)
-        return DividedState(self, query, slot, algorithm, 0)
+        return _DividedState(self, query, slot, algorithm, 0)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> Held:
         """Return the state again."""
@@ -110,7 +110,7 @@ class ClusterBackend:
         record = codec.decode(data, _Record, _LAYOUT, checked=False)
         self.least = self._committed = max(self.least, record.step)
         self._open.setdefault(query, []).append(slot)
-        return DividedState(self, query, slot, algorithm, record.released)
+        return _DividedState(self, query, slot, algorithm, record.released)
 
     def expect(self, rows: int, origins: Sequence[Origin]) -> None:
         """Hear how many rows the next batch has, selected or not, and whose they are."""
@@ -222,7 +222,7 @@ class ClusterBackend:
         self._link.send([Call(shard, method, (self.step, *own)) for shard, own in enumerate(arguments)])
 
 
-class DividedState:
+class _DividedState:
     """A state whose cells are with the shards."""
 
     __slots__ = ("_backend", "_place", "_released", "algorithm")
@@ -298,26 +298,28 @@ def _sweep(directory: Path, shards: int) -> None:
             other.rmdir()
 
 
-def deal_out_anew(opening: Opening, directory: Path) -> None:
+def deal_out_anew(
+    shards: int, algorithms: Mapping[str, Any], directory: Path, operator_key: bytes | None = None
+) -> None:
     """Move all cells where the number of shards has changed. The directories must be within reach of this process."""
     before = stored_shards(directory)
     if before is None:
         return
     _sweep(directory, before)  # what an interrupted move left
-    if before == opening.shards:
+    if before == shards:
         return
-    old, new = LocalLink(before), LocalLink(opening.shards)
+    old, new = LocalLink(before), LocalLink(shards)
     try:
-        old.open(replace(opening, shards=before))
-        new.open(opening)
-        _move(old, new, opening)
+        for link in (old, new):
+            link.open(algorithms, directory, operator_key)
+        _move(old, new, algorithms)
     finally:
         old.close()
         new.close()
-    note_shards(directory, opening.shards)
+    note_shards(directory, shards)
 
 
-def _move(old: LocalLink, new: LocalLink, opening: Opening) -> None:
+def _move(old: LocalLink, new: LocalLink, algorithms: Mapping[str, Any]) -> None:
     backend = ClusterBackend(old)
     found = backend.join()
     _, recent, absorbed, names = found[0]
@@ -328,7 +330,7 @@ def _move(old: LocalLink, new: LocalLink, opening: Opening) -> None:
         )
     parts: list[dict[str, bytes]] = [{} for _ in range(new.shards)]
     for name in names:
-        algorithm = opening.algorithms.get(query_of(name))
+        algorithm = algorithms.get(query_of(name))
         if algorithm is None:
             raise ConfigError(f"query {query_of(name)!r} is stored but not asked: name it while the shards are moved")
         state, division = backend.whole(name, algorithm, 0), Division(algorithm, new.shards)

@@ -18,31 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.cluster.backend import ClusterBackend, deal_out_anew, note_shards
-from panstream.cluster.links import Link, Opening
+from panstream.cluster.links import Link
 from panstream.cluster.reading import Totals
-from panstream.cluster.shard import Origin, label, query_of, reached
+from panstream.cluster.shard import Origin, label, query_of, reached, sequence_of
 from panstream.continual.tree_base import TreeBatch
 from panstream.divisible import Divisible
 from panstream.engine.config import Config
 from panstream.engine.engine import Applied, Engine
 from panstream.engine.fate import Refreshed
-from panstream.engine.plan import QueryPlan, plan_all
+from panstream.engine.plan import plan_all
 from panstream.engine.rows import Rows
 from panstream.engine.running import Drawn
-from panstream.errors import ConfigError, NotSupported, StoreError
+from panstream.errors import ConfigError, NotSupported
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.scratch import wipe
 from panstream.store.releases import Release
 
-__all__ = ["ClusterEngine", "divided_algorithms"]
-
-_BITS, _LAST = 32, (1 << 32) - 1  # positions of earlier releases: sequence · 2**32 + 2**32 - 1
-
-
-def divided_algorithms(plans: Collection[QueryPlan]) -> dict[str, Any]:
-    """Return the algorithm of every query whose state is with the shards."""
-    return {plan.config.name: plan.algorithm for plan in plans if isinstance(plan.algorithm, Divisible)}
+__all__ = ["ClusterEngine"]
 
 
 class ClusterEngine(Engine):
@@ -68,13 +61,12 @@ class ClusterEngine(Engine):
         self._link, self._positions, self._lock = link, positions, threading.RLock()
         directory = config.directory if config.durability == "batch" else None
         plans = plan_all(config, zero_noise=zero_noise)
-        algorithms = divided_algorithms(plans)
+        divided = {plan.config.name: plan.algorithm for plan in plans if isinstance(plan.algorithm, Divisible)}
         groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
-        opening = Opening(shards=link.shards, algorithms=algorithms, directory=directory, operator_key=operator_key)
         try:
             if directory is not None:
-                deal_out_anew(opening, directory)
-            link.open(opening)
+                deal_out_anew(link.shards, divided, directory, operator_key)
+            link.open(divided, directory, operator_key)
             self._divided = ClusterBackend(link, groups, source=source)
             held = {name for _, _, _, names in self._divided.join() for name in names}
             super().__init__(
@@ -105,12 +97,7 @@ class ClusterEngine(Engine):
         """Take over positions that an earlier release stored, and compare the shards' with ours."""
         if self._kept.old_numbers:
             for producer, number in self._kept.seen.items():
-                if number and number & _LAST != _LAST:
-                    raise StoreError(
-                        "the store was left in the middle of a batch by an earlier release: start it once with that, and "
-                        "let its producers send the batch again"
-                    )
-                self._kept.seen[producer] = number >> _BITS
+                self._kept.seen[producer] = sequence_of(number) if number else 0
             self._kept.old_numbers = False
         self._divided.caught_up(self._reached())
 

@@ -15,7 +15,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from panstream.cluster.links import Call, Opening, shard_directory
+from panstream.cluster.links import Call, Link
 from panstream.cluster.shard import Shard
 from panstream.errors import ClusterError, MissingExtra, PanstreamError, StoreError
 
@@ -24,19 +24,19 @@ try:
 except ImportError:
     raise MissingExtra("a cluster", "dask") from None
 
-__all__ = ["Answer", "DaskLink", "ShardActor"]
+__all__ = ["DaskLink"]
 
-Answer = tuple[str, Any]  # "ok" and a value; the class and the message of a refusal; or "failed" and a class
+_Answer = tuple[str, Any]  # "ok" and a value; the class and the message of a refusal; or "failed" and a class
 _OPEN: dict[str, Shard] = {}  # by directory: a second actor in one process takes over from the first
 
 
-class ShardActor:
+class _ShardActor:
     """Holds one shard on a worker."""
 
     def __init__(self) -> None:
         self._shard: Shard | None = None
 
-    def open(self, settings: Mapping[str, Any]) -> Answer:
+    def open(self, settings: Mapping[str, Any]) -> _Answer:
         """Open the shard from its directory."""
         directory = settings["directory"]
         if directory is not None and directory in _OPEN:
@@ -51,18 +51,18 @@ class ShardActor:
 
         return _answer(opened)
 
-    def call(self, method: str, arguments: tuple[Any, ...]) -> Answer:
+    def call(self, method: str, arguments: tuple[Any, ...]) -> _Answer:
         """Call a method of the shard."""
         shard = self._shard
         return _answer(lambda: None if shard is None else getattr(shard, method)(*arguments))
 
-    def close(self) -> Answer:
+    def close(self) -> _Answer:
         """Give the shard up."""
         shard = self._shard
         return _answer(lambda: None if shard is None else shard.close())
 
 
-def _answer(work: Any) -> Answer:
+def _answer(work: Any) -> _Answer:
     """Return what ``work`` returns; of an error only its class, and its message where we wrote it."""
     try:
         return "ok", work()
@@ -74,15 +74,14 @@ def _answer(work: Any) -> Answer:
 
 _LOST = (OSError, RuntimeError, TimeoutError, CancelledError, KeyError, ValueError)
 _RETRIED = ("StoreError", "StoreLocked")  # a full disk, a directory that another process still holds
-_SOON = 5.0  # seconds for a worker to make an actor: one that has just died never will
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-class DaskLink:
+class DaskLink(Link):
     """The way to shards that are Dask actors.
 
     ``connect`` returns a client with ``direct_to_workers=True``; it is called again when the scheduler was lost. ``tell`` hears
-    in words when the stream has to wait. After ``patience`` seconds of waiting for one answer, ClusterError is raised.
+    in words when the stream has to wait. A ``borrowed`` client is somebody else's, and left open. After ``patience`` seconds of waiting for one answer, ClusterError is raised.
     """
 
     def __init__(
@@ -92,26 +91,20 @@ class DaskLink:
         *,
         patience: float = 600.0,
         tell: Callable[[str], None] = lambda message: None,
+        borrowed: bool = False,
     ) -> None:
-        self._connect, self._count, self._patience, self._tell = connect, shards, patience, tell
+        super().__init__(shards)
+        self._connect, self._patience, self._tell, self._borrowed = connect, patience, tell, borrowed
         self._client: Client | None = None
-        self._opening: Opening | None = None
         self._actors: dict[int, Any] = {}
         self._least = [0] * shards
         self.places: dict[int, tuple[str, int]] = {}  # address and process of every shard's worker
         self.revivals = 0
-        self.borrowed = False  # whether the client is somebody else's, to be left open
-
-    @property
-    def shards(self) -> int:
-        """Return how many shards there are."""
-        return self._count
 
     @property
     def client(self) -> Client:
         """Return a client that is connected."""
-        if self._client is not None and self._client.status != "running":
-            self._let_go()
+        self._let_go_if_lost()
         if self._client is None:
             self._client = self._connect()
             if not self._client.direct_to_workers:
@@ -121,13 +114,11 @@ class DaskLink:
     @property
     def actors(self) -> dict[int, Any]:
         """Return the live actors, for workers that send rows to shards themselves."""
-        for shard in range(self._count):
+        for shard in range(self.shards):
             self._until(lambda shard=shard: self._actor(shard), f"shard {shard}")  # type: ignore[misc]
         return dict(self._actors)
 
-    def open(self, opening: Opening) -> None:
-        """Open every shard."""
-        self._opening = opening
+    def _open_all(self) -> None:
         _ = self.actors
 
     def send(self, calls: Sequence[Call]) -> list[Any]:
@@ -162,7 +153,7 @@ class DaskLink:
     def _finish(self, call: Call, future: Any) -> Any:
         answer = self._result(call, future)
 
-        def again() -> Answer | None:
+        def again() -> _Answer | None:
             self._actor(call.shard)
             return self._result(call, self._start(call))
 
@@ -172,7 +163,7 @@ class DaskLink:
             self._least[call.shard] = max(self._least[call.shard], call.arguments[0])
         return answer[1]
 
-    def _result(self, call: Call, future: Any) -> Answer | None:
+    def _result(self, call: Call, future: Any) -> _Answer | None:
         """Return the answer, or None if the call must be made again."""
         if future is None:
             self.forget(call.shard)
@@ -182,17 +173,13 @@ class DaskLink:
         except _LOST:
             self.forget(call.shard)
             return None
-        if word in _RETRIED and self._durable:
+        if word in _RETRIED and self.directory is not None:
             self._waiting = f"shard {call.shard}: {value}"
             self.forget(call.shard)
             return None
         if word != "ok":
             raise ClusterError(f"shard {call.shard} cannot go on: {value}")
         return word, value
-
-    @property
-    def _durable(self) -> bool:
-        return self._opening is not None and self._opening.directory is not None
 
     def _until(self, work: Callable[[], Any], what: str) -> Any:
         """Repeat ``work`` until it returns something."""
@@ -220,27 +207,17 @@ class DaskLink:
         """Return the shard's actor, opened on a worker that has its directory; None if there is none."""
         if shard in self._actors:
             return self._actors[shard]
-        opening = self._opening
-        assert opening is not None
-        if not self._durable and self._least[shard] > 0:
+        if self.directory is None and self._least[shard] > 0:
             raise ClusterError(
                 f"shard {shard} was lost with its worker, and there is no [store] directory to restore it from"
             )
-        base = opening.directory
-        settings = {
-            "number": shard,
-            "shards": self._count,
-            "algorithms": opening.algorithms,
-            "directory": None if base is None else str(shard_directory(base.absolute(), self._count, shard)),
-            "operator_key": opening.operator_key,
-            "least": self._least[shard],
-        }
+        settings = {**self.settings(shard), "least": self._least[shard]}
         workers = sorted(self.client.ncores())  # type: ignore[no-untyped-call]
         refused = ""
         for turn in range(len(workers)):
             address = workers[(shard + turn) % len(workers)]
             key = f"panstream-shard-{shard}-{uuid.uuid4().hex[:8]}"
-            actor: Any = self.client.submit(ShardActor, actor=True, workers=[address], key=key, pure=False).result(
+            actor: Any = self.client.submit(_ShardActor, actor=True, workers=[address], key=key, pure=False).result(
                 timeout=30
             )
             word, value = actor.open(settings).result(timeout=60)
@@ -263,7 +240,7 @@ class DaskLink:
     def _let_go(self) -> None:
         self._actors.clear()
         client, self._client = self._client, None
-        if client is not None and not self.borrowed:
+        if client is not None and not self._borrowed:
             try:
                 client.close(timeout=2)  # type: ignore[no-untyped-call]
             except _LOST:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +17,8 @@ from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.dask_setup import check_client
 from panstream.cluster.reading import (
     MOST_NUMBERS,
-    Job,
     Partition,
+    ReadPlan,
     Totals,
     can_read_apart,
     files_of,
@@ -33,11 +35,11 @@ from panstream.errors import BadRowError, ConfigError, FeedError, InvalidParamet
 from panstream.estimate import Estimate
 from panstream.statistics import DistinctCount
 
-__all__ = ["Ingested", "distinct", "feed_files", "ingest", "ingest_frame", "run"]
+__all__ = ["distinct", "feed_files", "ingest", "run"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Ingested:
+class _Ingested:
     """What became of a task, in as many bytes whatever its rows hold.
 
     ``counts`` are the rows read and the rows that some query could not use, ``skipped`` the first numbers of these and then -1.
@@ -51,25 +53,25 @@ class Ingested:
     refused: tuple[str, str, int | None] | None = None  # class and message of an error, and a row's number
 
 
-def ingest(job: Job, task: Sequence[Partition], actors: Mapping[int, Any], table: Any = None) -> Ingested:
+def ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any], table: Any = None) -> _Ingested:
     """Read partitions and give every shard its part; when this returns without ``lost``, all have it durable.
 
     ``actors`` are the shards', or their addresses and keys: a task that was given actors would wait for their workers.
     Errors come back as words: an exception would carry rows in its traceback.
     """
     try:
-        found = reader_of(job).cut(task, table)
+        found = reader_of(plan).cut(task, table)
     except PanstreamError as error:
-        return Ingested(refused=(type(error).__name__, str(error), getattr(error, "row", None)))
+        return _Ingested(refused=(type(error).__name__, str(error), getattr(error, "row", None)))
     except Exception as error:
-        return Ingested(refused=(type(error).__name__, f"{task[0].name} cannot be read", None))
+        return _Ingested(refused=(type(error).__name__, f"{task[0].name} cannot be read", None))
     try:
         names = [partition.name for partition in task]
         started = [_start(actors.get(shard), (names, own)) for shard, own in enumerate(found.work)]
         _let_others_read(actors)
         lost = [shard for shard, future in enumerate(started) if not _acknowledged(future)]
         totals = [(name, total.copy(), events.copy()) for name, (total, events) in found.totals.items()]
-        answer = Ingested(totals=[] if lost else totals, lost=lost)
+        answer = _Ingested(totals=[] if lost else totals, lost=lost)
         answer.counts[:] = found.rows, found.skipped_count
         answer.skipped[: len(found.skipped)] = found.skipped
         return answer
@@ -77,13 +79,13 @@ def ingest(job: Job, task: Sequence[Partition], actors: Mapping[int, Any], table
         found.wipe()
 
 
-def ingest_frame(frame: Any, job: Job, actors: Mapping[int, Any], name: str) -> Ingested:
+def _ingest_frame(frame: Any, plan: ReadPlan, actors: Mapping[int, Any], name: str) -> _Ingested:
     """Take one pandas partition of a Dask DataFrame."""
     import pyarrow as pa
 
-    columns = list(RowSchema.of(job.config.stream, needed_columns(job.config)).columns)
+    columns = list(RowSchema.of(plan.config.stream, needed_columns(plan.config)).columns)
     table = pa.Table.from_pandas(frame[columns], preserve_index=False)
-    return ingest(job, [Partition(name=name)], actors, table)
+    return ingest(plan, [Partition(name=name)], actors, table)
 
 
 def _start(actor: Any, arguments: tuple[Any, ...]) -> Any:
@@ -136,14 +138,7 @@ def _acknowledged(future: Any) -> bool:
 _AT_A_TIME = 2  # tasks under way for each worker: one is read while the shards take in the other
 
 Task = Sequence[Partition]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
-    """How tasks are done by workers, and how by this process if they cannot."""
-
-    submit: Callable[[Any, Task, dict[int, Any]], Any]
-    here: Callable[[Task, dict[int, Any]], Ingested]
+Actors = Mapping[int, Any]
 
 
 def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = None, **options: Any) -> dict[str, Any]:
@@ -155,12 +150,9 @@ def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = 
     """
     if not can_read_apart(config):
         raise ConfigError("queries with every or window need the rows in order: use panstream run --cluster on files")
-    chosen = _client(client)
-    link = DaskLink(lambda: chosen, shards or max(1, len(chosen.ncores())))
-    link.borrowed = True
+    link = _link(client, shards)
     with ClusterEngine(config, link, **options) as engine:
-        job = Job(name=uuid.uuid4().hex, config=config, shards=link.shards, zero_noise=bool(options.get("zero_noise")))
-        feed_frame(engine, link, job, frame)
+        _feed_frame(engine, link, frame, zero_noise=bool(options.get("zero_noise")))
         engine.finish()
         return {release.query: release for release in engine.log.history()}
 
@@ -181,7 +173,9 @@ def distinct(
     The values are users' ids: whole numbers, strings or bytes. See :class:`panstream.statistics.DistinctCount` for the rest.
     """
     question = DistinctCount(epsilon, expected=expected, memory=memory, key=key)
-    kind = _kind(frame, column)
+    if column not in frame.columns:
+        raise InvalidParameter(f"the frame has no column {column!r}")
+    kind = "int" if getattr(frame[column].dtype, "kind", "") in "iu" else "string"
     query: dict[str, Any] = {
         "name": "distinct",
         "sql": f'SELECT COUNT(DISTINCT "{column}") FROM lake',
@@ -189,82 +183,97 @@ def distinct(
     }
     query |= {name: value for name, value in (("expected", expected), ("memory", memory), ("key", key)) if value}
     config = read_config({"stream": {"name": "lake", "user": column, "columns": {column: kind}}, "query": [query]})
-    chosen = _client(client)
-    link = DaskLink(lambda: chosen, shards or max(1, len(chosen.ncores())))
-    link.borrowed = True
+    link = _link(client, shards)
     with ClusterEngine(config, link) as engine:
-        job = Job(name=uuid.uuid4().hex, config=config, shards=link.shards)
-        feed_frame(engine, link, job, frame)
+        _feed_frame(engine, link, frame)
         estimate = engine.estimate("distinct")
     assert estimate.claim.epsilon <= question.claim().epsilon
     return estimate
 
 
-def feed_frame(engine: ClusterEngine, link: DaskLink, job: Job, frame: Any) -> Fed:
+def _link(client: Any, shards: int | None) -> DaskLink:
+    """Return the way to shards on the workers of a client that somebody else has made."""
+    from distributed import get_client
+
+    chosen = get_client() if client is None else client
+    if not chosen.direct_to_workers:
+        raise InvalidParameter("client must be made with direct_to_workers=True: cells must not pass the scheduler")
+    check_client(chosen)
+    return DaskLink(lambda: chosen, shards or max(1, len(chosen.ncores())), borrowed=True)
+
+
+def _feed_frame(engine: ClusterEngine, link: DaskLink, frame: Any, *, zero_noise: bool = False) -> Fed:
     """Feed a Dask DataFrame: its Parquet files where it is just their rows, else its partitions as pandas frames."""
     from dask.delayed import delayed
 
-    from panstream.engine.plan import needed_columns
-
-    files = files_of(frame, sorted(needed_columns(job.config)))
+    plan = ReadPlan(config=engine.config, shards=link.shards, zero_noise=zero_noise)
+    files = files_of(frame, sorted(needed_columns(plan.config)))
     if files is not None:
-        return feed_files(engine, link, job, [part for file in files for part in stretches(file)], None)
-    parts = frame.to_delayed()
-    names = [Partition(name=f"partition {number}") for number in range(len(parts))]
-    by_name = dict(zip((name.name for name in names), parts, strict=True))
+        return feed_files(engine, link, plan, [part for file in files for part in stretches(file)], None)
+    by_name = {f"partition {number}": part for number, part in enumerate(frame.to_delayed())}
 
-    def submit(client: Any, task: Task, actors: dict[int, Any]) -> Any:
+    def submit(client: Any, task: Task, actors: Actors) -> Any:
         name = task[0].name
-        made = delayed(ingest_frame, pure=False)(by_name[name], job, _addresses(actors), name)
+        made = delayed(_ingest_frame, pure=False)(by_name[name], plan, _addresses(actors), name)
         return client.compute(made, optimize_graph=True, retries=0)
 
-    def here(task: Task, actors: dict[int, Any]) -> Ingested:
-        return ingest_frame(by_name[task[0].name].compute(scheduler="sync"), job, actors, task[0].name)
+    def here(task: Task, actors: Actors) -> _Ingested:
+        return _ingest_frame(by_name[task[0].name].compute(scheduler="sync"), plan, actors, task[0].name)
 
-    return feed_tasks(engine, link, [[name] for name in names], _Reading(submit=submit, here=here))
+    return _feed_tasks(engine, link, [[Partition(name=name)] for name in by_name], submit, here)
 
 
 def feed_files(
-    engine: ClusterEngine, link: DaskLink, job: Job, partitions: Sequence[Partition], tick: Tick | None
+    engine: ClusterEngine, link: DaskLink, plan: ReadPlan, partitions: Sequence[Partition], tick: Tick | None
 ) -> Fed:
     """Feed files and stretches of row groups."""
 
-    def submit(client: Any, task: Task, actors: dict[int, Any]) -> Any:
+    def submit(client: Any, task: Task, actors: Actors) -> Any:
         key = f"panstream-read-{uuid.uuid4().hex[:12]}"
-        return client.submit(ingest, job, task, _addresses(actors), key=key, pure=False, retries=0)
+        return client.submit(ingest, plan, task, _addresses(actors), key=key, pure=False, retries=0)
 
-    def here(task: Task, actors: dict[int, Any]) -> Ingested:
-        return ingest(job, task, actors)
+    def here(task: Task, actors: Actors) -> _Ingested:
+        return ingest(plan, task, actors)
 
-    algorithms = [plan.algorithm for plan in engine.plans]
+    algorithms = [each.algorithm for each in engine.plans]
     large = all(not isinstance(algorithm, Divisible) or algorithm.only_touched for algorithm in algorithms)
     fresh = [partition for partition in partitions if not engine.seen_apart(partition.name)]
     tasks = tasks_of(fresh, link.shards, large=large, alone=engine.begun_apart())
-    return feed_tasks(engine, link, tasks, _Reading(submit=submit, here=here), tick)
+    return _feed_tasks(engine, link, tasks, submit, here, tick)
 
 
-def feed_tasks(
-    engine: ClusterEngine, link: DaskLink, tasks: Iterable[Task], reading: _Reading, tick: Tick | None = None
+def _feed_tasks(
+    engine: ClusterEngine,
+    link: DaskLink,
+    tasks: Iterable[Task],
+    submit: Callable[[Any, Task, Actors], Any],
+    here: Callable[[Task, Actors], _Ingested],
+    tick: Tick | None = None,
 ) -> Fed:
-    """Have workers do tasks; each counts once, whatever is lost on the way."""
+    """Have workers do tasks, or this process where they could not; each counts once, whatever is lost on the way."""
     fed = Fed()
-    waiting = [(task, 1) for task in tasks if not all(engine.seen_apart(part.name) for part in task)]
+    waiting = [(task, True) for task in tasks if not all(engine.seen_apart(part.name) for part in task)]
     count, done = len(waiting), 0
-    running: list[tuple[Task, int, Any]] = []
+    running: list[tuple[Task, Any]] = []
     while waiting or running:
         actors, client = link.actors, link.client
         while waiting and len(running) < _AT_A_TIME * max(1, len(actors)):
-            task, attempt = waiting.pop(0)
-            running.append((task, attempt, _submitted(reading, client, task, actors, attempt)))
-        task, attempt, future = running.pop(_ready(running))
+            task, first = waiting.pop(0)
+            future = None
+            with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+                # Workers that cannot reach each other may both reach us.
+                future = submit(client, task, actors) if first else here(task, actors)
+            running.append((task, future))
+        task, future = running.pop(next((place for place, (_, each) in enumerate(running) if _is_done(each)), 0))
         result = _result(future)
         if result is None or result.lost:
             for shard in () if result is None else result.lost:
                 link.check(shard)
-            waiting.append((task, attempt + 1))
+            waiting.append((task, False))
             continue
         if result.refused is not None:
-            raise _error(*result.refused)
+            name, message, row = result.refused
+            raise FeedError(message) if name != "BadRowError" or row is None else BadRowError(message, row=row)
         engine.absorbed([part.name for part in task], result.totals)
         done += 1
         rows, skipped = result.counts.tolist()
@@ -278,58 +287,21 @@ def feed_tasks(
     return fed
 
 
-def _ready(running: list[tuple[Task, int, Any]]) -> int:
-    """Return which of the tasks under way is done, the first if none is."""
-    for place, (_, _, future) in enumerate(running):
-        if future is None or isinstance(future, Ingested) or future.done():
-            return place
-    return 0
-
-
-def _submitted(reading: _Reading, client: Any, task: Task, actors: dict[int, Any], attempt: int) -> Any:
-    try:
-        # Workers that cannot reach each other may both reach us.
-        return reading.here(task, actors) if attempt > 1 else reading.submit(client, task, actors)
-    except (OSError, RuntimeError, TimeoutError):
-        return None
-
-
-def _addresses(actors: dict[int, Any]) -> dict[int, tuple[str, str]]:
+def _addresses(actors: Actors) -> dict[int, tuple[str, str]]:
     return {shard: (actor._address, actor.key) for shard, actor in actors.items()}
 
 
-def _result(future: Any) -> Ingested | None:
-    if future is None or isinstance(future, Ingested):
-        return future
-    from asyncio import CancelledError
+def _is_done(future: Any) -> bool:
+    return future is None or isinstance(future, _Ingested) or future.done()
 
+
+def _result(future: Any) -> _Ingested | None:
+    if future is None or isinstance(future, _Ingested):
+        return future
     try:
-        found: Ingested = future.result()
+        found: _Ingested = future.result()
         return found
     except (Exception, CancelledError):
         return None
     finally:
         future.release()
-
-
-def _error(name: str, message: str, row: int | None) -> Exception:
-    if name == "BadRowError" and row is not None:
-        return BadRowError(message, row=row)
-    return FeedError(message)
-
-
-def _client(client: Any) -> Any:
-    from distributed import get_client
-
-    chosen = get_client() if client is None else client
-    if not chosen.direct_to_workers:
-        raise InvalidParameter("client must be made with direct_to_workers=True: cells must not pass the scheduler")
-    check_client(chosen)
-    return chosen
-
-
-def _kind(frame: Any, column: str) -> str:
-    if column not in frame.columns:
-        raise InvalidParameter(f"the frame has no column {column!r}")
-    dtype = frame[column].dtype
-    return "int" if getattr(dtype, "kind", "") in "iu" else "string"

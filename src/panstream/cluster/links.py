@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from panstream.cluster.shard import Shard
 from panstream.errors import PanstreamError
-from panstream.randomness import Source
 
-__all__ = ["Call", "Link", "LocalLink", "Opening", "shard_directory"]
+__all__ = ["Call", "Link", "LocalLink"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,69 +24,50 @@ class Call:
     arguments: tuple[Any, ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """What it takes to open the shards of a stream."""
+class Link(ABC):
+    """The way to the shards of a stream."""
 
-    shards: int
-    algorithms: Mapping[str, Any]
-    directory: Path | None = None
-    operator_key: bytes | None = field(default=None, repr=False)
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self.directory: Path | None = None
+        self._shared: dict[str, Any] = {}
 
+    def open(
+        self, algorithms: Mapping[str, Any], directory: Path | None = None, operator_key: bytes | None = None
+    ) -> None:
+        """Open every shard from its place below ``directory``, or afresh where that is empty."""
+        self.directory = directory
+        self._shared = {"shards": self.shards, "algorithms": algorithms, "operator_key": operator_key}
+        self._open_all()
 
-class Link(Protocol):
-    """The way to the shards."""
+    def settings(self, number: int) -> dict[str, Any]:
+        """Return what it takes to open a shard. Its snapshot lives in ``shards-4/shard-0`` or the like."""
+        base = self.directory
+        place = None if base is None else str(base.absolute() / f"shards-{self.shards}" / f"shard-{number}")
+        return {"number": number, "directory": place, **self._shared}
 
-    @property
-    def shards(self) -> int:
-        """Return how many shards there are."""
-        ...
+    @abstractmethod
+    def _open_all(self) -> None: ...
 
-    def open(self, opening: Opening) -> None:
-        """Open every shard from its directory, or afresh where that is empty."""
-        ...
-
+    @abstractmethod
     def send(self, calls: Sequence[Call]) -> list[Any]:
         """Make all calls, at once where possible, and return their answers when all have come."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the shards; what they have committed stays."""
-        ...
 
 
-def shard_directory(base: Path, shards: int, number: int) -> Path:
-    """Return where a shard's snapshot lives: ``shards-4/shard-0`` and so on, below the stream's directory."""
-    return base / f"shards-{shards}" / f"shard-{number}"
-
-
-class LocalLink:
+class LocalLink(Link):
     """All shards in this process: for one machine, for tests, and to look at what the cluster left."""
 
-    def __init__(self, shards: int, *, source: Callable[[], Source] | None = None) -> None:
-        self._count, self._source = shards, source
+    def __init__(self, shards: int) -> None:
+        super().__init__(shards)
         self.open_shards: list[Shard] = []
 
-    @property
-    def shards(self) -> int:
-        """Return how many shards there are."""
-        return self._count
-
-    def open(self, opening: Opening) -> None:
-        """Open every shard."""
-        for number in range(self._count):
-            base = opening.directory
-            directory = None if base is None else shard_directory(base, self._count, number)
-            self.open_shards.append(
-                Shard(
-                    number=number,
-                    shards=self._count,
-                    algorithms=opening.algorithms,
-                    directory=directory,
-                    operator_key=opening.operator_key,
-                    source=None if self._source is None else self._source(),
-                )
-            )
+    def _open_all(self) -> None:
+        for number in range(self.shards):
+            self.open_shards.append(Shard(**self.settings(number)))
 
     def send(self, calls: Sequence[Call]) -> list[Any]:
         """Make the calls one after the other."""

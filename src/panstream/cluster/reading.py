@@ -6,6 +6,7 @@ coordinator has a place for every group and for the most row numbers that are to
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,8 +34,8 @@ from panstream.scratch import wipe
 __all__ = [
     "MOST_NUMBERS",
     "Cut",
-    "Job",
     "Partition",
+    "ReadPlan",
     "Reader",
     "Totals",
     "can_read_apart",
@@ -150,13 +151,13 @@ Totals = list[tuple[str, NDArray[np.int64], NDArray[np.int64]]]  # of every quer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What workers must know to read for a stream: all of it public. ``name`` tells jobs in one process apart."""
+class ReadPlan:
+    """What workers must know to read for a stream: all of it public. ``name`` tells plans in one process apart."""
 
-    name: str
     config: Config
     shards: int
     zero_noise: bool = False
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,18 +180,17 @@ class Cut:
 
 
 class Reader:
-    """What a process keeps of a job between tasks: compiled expressions and checks, no rows."""
+    """What a process keeps of a plan between tasks: compiled expressions and checks, no rows."""
 
-    def __init__(self, job: Job) -> None:
-        config = job.config
-        plans = plan_all(config, zero_noise=job.zero_noise)
-        self.config, self.shards = config, job.shards
+    def __init__(self, asked: ReadPlan) -> None:
+        self.config = config = asked.config
+        plans = plan_all(config, zero_noise=asked.zero_noise)
         self.schema = RowSchema.of(config.stream, needed_columns(config))
         self.select = Selector(config)
         self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
         self.whole = {plan.config.name: plan for plan in plans if not isinstance(plan.algorithm, Divisible)}
         queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
-        self._outgoing = Outgoing(queries, job.shards, marked=_MARKED)
+        self._outgoing = Outgoing(queries, asked.shards, marked=_MARKED)
         self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}
 
     def cut(self, partitions: Iterable[Partition], table: Any = None) -> Cut:
@@ -310,9 +310,9 @@ def _add_up(found: tuple[NDArray[np.int64], NDArray[np.int64]], group: int, chec
 _READERS: dict[str, Reader] = {}
 
 
-def reader_of(job: Job) -> Reader:
-    """Return this process's reader of a job."""
-    if job.name not in _READERS:
+def reader_of(plan: ReadPlan) -> Reader:
+    """Return this process's reader of a plan."""
+    if plan.name not in _READERS:
         _READERS.clear()
-        _READERS[job.name] = Reader(job)
-    return _READERS[job.name]
+        _READERS[plan.name] = Reader(plan)
+    return _READERS[plan.name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.dask_setup import local_cluster, quieten, security_of
 from panstream.cluster.lakes import feed_files
-from panstream.cluster.reading import Job, can_read_apart, partitions_of
+from panstream.cluster.reading import ReadPlan, can_read_apart, partitions_of
 from panstream.engine.config import Config
 from panstream.engine.intake import intakes_of
 from panstream.engine.run import Fed, Tick, drain, feed_of
@@ -46,8 +45,8 @@ class Session:
         apart = [] if follow or not can_read_apart(config) else partitions_of(inputs, format=format)
         if apart:
             source.close()
-            job = Job(name=uuid.uuid4().hex, config=config, shards=self.link.shards)
-            return feed_files(self.engine, self.link, job, apart, tick)
+            plan = ReadPlan(config=config, shards=self.link.shards)
+            return feed_files(self.engine, self.link, plan, apart, tick)
         with Selector(config) as select:
             return drain(self.engine, source, select, tick=tick)
 

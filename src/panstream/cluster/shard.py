@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,9 @@ from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness import Source
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Origin", "Part", "Shard", "Status", "destroy", "label", "reached"]
+__all__ = ["Origin", "Part", "Shard", "Status", "destroy", "label", "query_of", "reached", "sequence_of"]
 
 _FORMAT = 2
-_BITS, _LAST = (
-    32,
-    (1 << 32) - 1,
-)  # of format 1, where a position was sequence · 2**32 + 2**32 - 1, or + rows of the batch
 
 Origin = tuple[str, int, float | None]
 """A batch: its producer, its number, and, if it goes on in another step, the time of its next row."""
@@ -45,6 +41,17 @@ def reached(origin: Origin) -> tuple[int, float]:
 def label(query: str, slot: tuple[int, int]) -> str:
     """Return the name of one state: ``window/group/query``."""
     return f"{slot[0]}/{slot[1]}/{query}"
+
+
+def sequence_of(position: int) -> int:
+    """Return the number of a batch from a position of format 1: sequence · 2**32 + 2**32 - 1, or + rows of the batch."""
+    sequence, rows = divmod(position, 1 << 32)
+    if rows != (1 << 32) - 1:
+        raise StoreError(
+            "the store was left in the middle of a batch by an earlier release: start it once with that, and let its "
+            "producers send the batch again"
+        )
+    return sequence
 
 
 def query_of(name: str) -> str:
@@ -68,7 +75,6 @@ class Shard:
         directory: str | os.PathLike[str] | None = None,
         operator_key: bytes | None = None,
         least: int = 0,
-        source: Source | None = None,
     ) -> None:
         self.number, self.shards = number, shards
         self.step = 0
@@ -78,7 +84,6 @@ class Shard:
         self._states: dict[str, Any] = {}
         self._parked: dict[str, bytes] = {}  # states of queries that are not asked any more
         self._broken = False
-        self._source = source
         self._store = None if directory is None else SnapshotStore(directory, operator_key=operator_key)
         try:
             self._load()
@@ -110,11 +115,10 @@ class Shard:
 
         Batches up to step ``committed`` never come again and are forgotten, except those of the producers ``kept``.
         """
-        self._check_whole()
         try:
-            if step <= self.step:
+            if self._did(step):
                 return
-            with self._all_or_nothing():
+            with self._all_or_nothing(step):
                 self.recent = {
                     producer: entry
                     for producer, entry in self.recent.items()
@@ -126,7 +130,6 @@ class Shard:
                     if not origins or not all(self._has(origin) for origin in origins):
                         self._do(work)
                     self.recent |= {origin[0]: (step, origin) for origin in origins if not self._has(origin)}
-                self._commit(step)
         finally:
             for _, _, work in parts:
                 wipe_messages(work)
@@ -140,17 +143,16 @@ class Shard:
 
         Each partition counts once, so that of those in one call all are new here or none is.
         """
-        self._check_whole()
         try:
+            self._check_whole()
             fresh = [producer for producer in producers if producer not in self.absorbed]
             if not fresh:
                 return
             if len(fresh) < len(producers):
                 raise StoreError(f"shard {self.number} has some of these partitions and not others")
-            with self._all_or_nothing():
+            with self._all_or_nothing(self.step):
                 self._do(work)
                 self.absorbed |= dict.fromkeys(producers)
-                self._commit(self.step)
         finally:
             wipe_messages(work)
 
@@ -161,7 +163,7 @@ class Shard:
             def state_of(slot: tuple[int, int], query: str = query) -> Any:
                 return self._states[label(query, slot)]
 
-            message.apply(self._divisions[query].algorithm, state_of, self._random)
+            message.apply(self._divisions[query].algorithm, state_of, Source)
 
     def gather(self, name: str) -> bytes:
         """Return this shard's part of a state: for one who is about to release it, and nobody else."""
@@ -172,48 +174,39 @@ class Shard:
         self, step: int, states: Mapping[str, bytes], recent: Sequence[Origin], absorbed: Iterable[str]
     ) -> None:
         """Take over whole parts, when cells are dealt out anew."""
-        self._check_whole()
-        if step <= self.step:
+        if self._did(step):
             return
-        with self._all_or_nothing():
+        with self._all_or_nothing(step):
             for name, data in states.items():
                 self._states[name] = self._divisions[query_of(name)].decode(data, self.number)
             self.recent = {origin[0]: (step, origin) for origin in recent}
             self.absorbed = dict.fromkeys(absorbed)
-            self._commit(step)
 
     def refresh(self, step: int, names: Iterable[str]) -> None:
         """Freeze what was seen in an announced intrusion and start afresh."""
-        self._check_whole()
-        if step <= self.step:
+        if self._did(step):
             return
-        with self._all_or_nothing():
+        with self._all_or_nothing(step):
             for name in names:
                 division = self._divisions[query_of(name)]
-                with self._random() as source:
+                with Source() as source:
                     division.algorithm.refresh_part(self._states[name], division.count(self.number), source)
-            self._commit(step)
 
     def drop(self, step: int, names: Collection[str]) -> None:
         """Give states up."""
-        self._check_whole()
-        if step <= self.step:
+        if self._did(step):
             return
-        with self._all_or_nothing():
+        with self._all_or_nothing(step):
             for name in names:
                 state = self._states.pop(name, None)
                 if state is not None:
                     wipe_state(state)
-            self._commit(step)
 
     def _open(self, name: str) -> None:
         if name not in self._states:
             division = self._divisions[query_of(name)]
-            with self._random() as source:
+            with Source() as source:
                 self._states[name] = division.algorithm.fresh(division.count(self.number), source)
-
-    def _random(self) -> Source:
-        return Source() if self._source is None else self._source
 
     def _load(self) -> None:
         parts = None if self._store is None else self._store.load()
@@ -248,13 +241,8 @@ class Shard:
         for producer, number in seen.items():
             if number == 0:
                 self.absorbed[producer] = None
-            elif number & _LAST == _LAST:
-                self.recent[producer] = (self.step, (producer, number >> _BITS, None))
             else:
-                raise StoreError(
-                    "the store was left in the middle of a batch by an earlier release: start it once with that, and let "
-                    "its producers send the batch again"
-                )
+                self.recent[producer] = (self.step, (producer, sequence_of(number), None))
 
     def _commit(self, step: int) -> None:
         self.step = step
@@ -271,14 +259,20 @@ class Shard:
         states = {name: self.gather(name) for name in self._states}
         self._store.commit({"meta": json.dumps(meta).encode(), **self._parked, **states})
 
+    def _did(self, step: int) -> bool:
+        self._check_whole()
+        return step <= self.step
+
     def _check_whole(self) -> None:
         if self._broken:
             raise StoreError(f"shard {self.number} gave its state up: open it again from its snapshot")
 
     @contextlib.contextmanager
-    def _all_or_nothing(self) -> Any:
+    def _all_or_nothing(self, step: int) -> Iterator[None]:
+        """Commit what the block does as a step, or give the state up: what is on disk is whole."""
         try:
             yield
+            self._commit(step)
         except BaseException:
             self.close()
             raise
