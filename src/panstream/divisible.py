@@ -112,7 +112,7 @@ class CoinCells(Divisible[StateT], Protocol[StateT]):
 
     def phases(self) -> int:
         """Return how many announced intrusions are paid for."""
-        ...
+        return int(getattr(self, "announced", 0))
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return one bit per cell, the frozen arrays of announced intrusions, and the release count."""

@@ -16,7 +16,7 @@ from panstream.cluster.links import Call, LocalLink
 from panstream.engine.engine import Engine
 from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
-from panstream.testing.sources import ZeroNoiseSource
+from zero_noise import ZeroNoiseSource
 
 HOUR = 3600.0
 USERS = 500

@@ -7,9 +7,10 @@ workers send them what a batch adds up to, not rows.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ class _Part:
     again: bool = False
 
 
-class ClusterBackend:
+class ClusterBackend(LocalBackend):
     """Holds the divided states of an engine on the shards of a link.
 
     ``queries`` gives the algorithm and the number of groups of every query whose state is divided. ``source`` is for tests.
@@ -60,8 +61,8 @@ class ClusterBackend:
     def __init__(
         self, link: Link, queries: Mapping[str, tuple[Any, int]] | None = None, *, source: Source | None = None
     ) -> None:
+        super().__init__(source)
         self._link, self.source = link, source
-        self._home = LocalBackend(source)
         self._outgoing = Outgoing(queries or {}, link.shards)
         self._open: dict[str, list[Slot]] = {}  # the divided states of every query
         self._parts: list[_Part] = []  # closed, and waiting to be sent
@@ -96,7 +97,7 @@ class ClusterBackend:
     def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
         """Return a fresh state; the shards start their parts with the next step."""
         if not isinstance(algorithm, Divisible):
-            return self._home.start(query, slot, algorithm)
+            return super().start(query, slot, algorithm)
         self._part.opened.append(label(query, slot))
         self._open.setdefault(query, []).append(slot)
         return _DividedState(self, query, slot, algorithm, 0)
@@ -106,7 +107,7 @@ class ClusterBackend:
         header, _ = codec.read_header(data, checked=False)  # the store has authenticated it
         algorithm = built(header)
         if not isinstance(algorithm, Divisible):
-            return self._home.restore(query, slot, data)
+            return super().restore(query, slot, data)
         record = codec.decode(data, _Record, _LAYOUT, checked=False)
         self.least = self._committed = max(self.least, record.step)
         self._open.setdefault(query, []).append(slot)
@@ -143,7 +144,7 @@ class ClusterBackend:
             [(part.origins, part.opened, part.work[shard]) for part in parts] for shard in range(self._link.shards)
         ]
         try:
-            self._everywhere("apply", [(self._committed, [*self.ahead], each) for each in own])
+            self._everywhere("apply", self._committed, [*self.ahead], own=own)
         finally:
             for part in parts:
                 for work in part.work:
@@ -152,23 +153,22 @@ class ClusterBackend:
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
         """Hear that the coordinator has committed, and tell all shards to give up states that are over."""
         self._committed = self.step
-        names = [label(query, slot) for query, slot in gone if slot in self._open.get(query, ())]
-        if names:
-            self._everywhere("drop", [(names,)] * self._link.shards)
-        for query, slot in gone:
-            if slot in self._open.get(query, ()):
-                self._open[query].remove(slot)
+        over = [(query, slot) for query, slot in gone if slot in self._open.get(query, ())]
+        if over:
+            self.drop_left_over([label(query, slot) for query, slot in over])
+        for query, slot in over:
+            self._open[query].remove(slot)
 
     def drop_left_over(self, names: Collection[str]) -> None:
         """Tell all shards to give up states that were over before they could hear of it."""
-        self._everywhere("drop", [([*names],)] * self._link.shards)
+        self._everywhere("drop", [*names])
 
     def caught_up(self, seen: Mapping[str, tuple[int, float]]) -> None:
         """Forget batches of shards that the coordinator has too, and has committed."""
         for producer in [*self.ahead]:
-            left = {origin for origin in self.ahead[producer] if reached(origin) > seen.get(producer, (-1, 0.0))}
-            self.ahead[producer] = left
-            if not left:
+            known = seen.get(producer, (-1, 0.0))
+            self.ahead[producer] = {origin for origin in self.ahead[producer] if reached(origin) > known}
+            if not self.ahead[producer]:
                 del self.ahead[producer]
 
     def forget(self, producers: Collection[str]) -> None:
@@ -208,7 +208,7 @@ class ClusterBackend:
 
     def refresh(self, query: str, slot: Slot) -> None:
         """Let every shard freeze its part of a state, and start afresh."""
-        self._everywhere("refresh", [([label(query, slot)],)] * self._link.shards)
+        self._everywhere("refresh", [label(query, slot)])
 
     def _close_part(self) -> None:
         """Turn the batches since the last part into messages: of as many bytes whatever was selected."""
@@ -216,10 +216,11 @@ class ClusterBackend:
         self._parts.append(self._part)
         self._part = _Part()
 
-    def _everywhere(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Let every shard do one more step, each with its own arguments."""
+    def _everywhere(self, method: str, *shared: Any, own: Sequence[Any] = ()) -> None:
+        """Let every shard do one more step, with arguments that all share and, behind them, what is its own."""
         self.step += 1
-        self._link.send([Call(shard, method, (self.step, *own)) for shard, own in enumerate(arguments)])
+        shards = range(self._link.shards)
+        self._link.send([Call(n, method, (self.step, *shared, *own[n : n + 1])) for n in shards])
 
 
 class _DividedState:
@@ -235,15 +236,21 @@ class _DividedState:
         """Take a checked batch, and wipe it; it is with the shards when the step is over."""
         self._backend.send_rows(*self._place, batch)
 
-    def release(self) -> Estimate:
-        """Bring the noisy cells together and let the algorithm release them, as on one machine."""
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[tuple[Any, Source]]:
+        """Bring the noisy cells together, and wipe them."""
         state = self._backend.gather(*self._place, self.algorithm, self._released)
         try:
-            with self._random() as source:
-                estimate: Estimate = self.algorithm.release(state, source)
-            self._released = state.released
+            with Source() if self._backend.source is None else self._backend.source as source:
+                yield state, source
         finally:
             wipe_state(state)
+
+    def release(self) -> Estimate:
+        """Let the algorithm release the whole state, as on one machine."""
+        with self._whole() as (state, source):
+            estimate: Estimate = self.algorithm.release(state, source)
+            self._released = state.released
         return estimate
 
     def tick(self) -> Estimate:
@@ -252,12 +259,8 @@ class _DividedState:
 
     def refresh(self) -> None:
         """Freeze and start afresh on every shard, if the algorithm was built for it."""
-        state = self._backend.gather(*self._place, self.algorithm, self._released)
-        try:
-            with self._random() as source:
-                self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
-        finally:
-            wipe_state(state)
+        with self._whole() as (state, source):
+            self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
         self._backend.refresh(*self._place)
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
@@ -266,9 +269,6 @@ class _DividedState:
         return codec.encode(
             type(self.algorithm).__name__, self.algorithm.parameters(), record, _LAYOUT, checked=checked
         )
-
-    def _random(self) -> Source:
-        return Source() if self._backend.source is None else self._backend.source
 
 
 def stored_shards(directory: Path) -> int | None:

@@ -8,11 +8,12 @@ rows nobody counts, it is the time of the next row.
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,6 @@ from panstream.continual.tree_base import TreeBatch
 from panstream.divisible import Divisible
 from panstream.engine.config import Config
 from panstream.engine.engine import Applied, Engine
-from panstream.engine.fate import Refreshed
 from panstream.engine.plan import plan_all
 from panstream.engine.rows import Rows
 from panstream.engine.running import Drawn
@@ -33,9 +33,22 @@ from panstream.errors import ConfigError, NotSupported
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.scratch import wipe
-from panstream.store.releases import Release
 
 __all__ = ["ClusterEngine"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(method: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method of an engine: one step at a time, whoever asks."""
+
+    @functools.wraps(method)
+    def locked(*arguments: P.args, **options: P.kwargs) -> T:
+        with arguments[0]._lock:  # type: ignore[attr-defined]
+            return method(*arguments, **options)
+
+    return locked
 
 
 class ClusterEngine(Engine):
@@ -111,34 +124,32 @@ class ClusterEngine(Engine):
         """Return True: a step sends every shard one message, however many producers' batches it takes."""
         return True
 
+    @_alone
     def forget(self, places: Collection[str]) -> None:
         """Remember no longer how far some producers came, here and on the shards."""
-        with self._lock:
-            super().forget(places)
-            self._divided.forget(places)
+        super().forget(places)
+        self._divided.forget(places)
 
+    @_alone
     def apply(self, rows: Rows, *, commit: bool = True) -> Applied:
         """Take a micro-batch; with ``commit``, every shard has its part of it durable when this returns."""
-        with self._lock:
-            self._check_whole()
-            if self.seen(rows.producer, rows.sequence):
-                return Applied(new=False)
-            now = self._clock()
-            clock, self._clock = self._clock, lambda: now
-            try:
-                pieces = self._pieces(rows)
-                if rows.origins and (len(pieces) > 1 or any(name in self._divided.ahead for name, _ in rows.origins)):
-                    raise NotSupported(
-                        "at the end of a slot and after a crash, every producer's batch is taken by itself"
-                    )
-                done = [self._apply_piece(piece, time, commit) for piece, time in pieces]
-            finally:
-                self._clock = clock
-            return Applied(
-                new=True,
-                skipped=tuple(number for each in done for number in each.skipped),
-                late=tuple(number for each in done for number in each.late),
-            )
+        self._check_whole()
+        if self.seen(rows.producer, rows.sequence):
+            return Applied(new=False)
+        now = self._clock()
+        clock, self._clock = self._clock, lambda: now
+        try:
+            pieces = self._pieces(rows)
+            if rows.origins and (len(pieces) > 1 or any(name in self._divided.ahead for name, _ in rows.origins)):
+                raise NotSupported("at the end of a slot and after a crash, every producer's batch is taken by itself")
+            done = [self._apply_piece(piece, time, commit) for piece, time in pieces]
+        finally:
+            self._clock = clock
+        return Applied(
+            new=True,
+            skipped=tuple(number for each in done for number in each.skipped),
+            late=tuple(number for each in done for number in each.late),
+        )
 
     def _apply_piece(self, piece: Rows, time: float | None, commit: bool) -> Applied:
         """Draw what is due and make it durable before any row behind it goes to a shard; then apply the rows.
@@ -218,30 +229,30 @@ class ClusterEngine(Engine):
         """Return partitions that some shards had when the stream was opened."""
         return self._divided.absorbed
 
+    @_alone
     def absorbed(self, producers: Sequence[str], totals: Totals) -> None:
         """Note that every shard has some partitions, and take in what they add to states that are here."""
-        with self._lock:
-            self._check_whole()
-            if all(self.seen_apart(producer) for producer in producers):
-                return
-            with self._all_or_nothing():
-                for name, total, events in totals:
-                    query = self._queries[name]
-                    for group in range(0 if query.finished else len(query.plan.groups)):
-                        query.monitors[0, group].apply(TreeBatch(total[group].copy(), int(events[group])))
-                    wipe(total)
-                    wipe(events)
-                self._kept.seen |= dict.fromkeys(producers, 0)
-                self._kept.dirty = self._uncommitted = True
+        self._check_whole()
+        if all(self.seen_apart(producer) for producer in producers):
+            return
+        with self._all_or_nothing():
+            for name, total, events in totals:
+                query = self._queries[name]
+                for group in range(0 if query.finished else len(query.plan.groups)):
+                    query.monitors[0, group].apply(TreeBatch(total[group].copy(), int(events[group])))
+                wipe(total)
+                wipe(events)
+            self._kept.seen |= dict.fromkeys(producers, 0)
+            self._kept.dirty = self._uncommitted = True
 
+    @_alone
     def estimate(self, name: str) -> Estimate:
         """Release a query that is asked once, and return the estimate itself; not logged twice."""
-        with self._lock:
-            query = self._queries[self.config.query(name).name]
-            found: list[Drawn] = []
-            with self._all_or_nothing():
-                query.draw_now(found.append)
-            return found[0].estimate
+        query = self._queries[self.config.query(name).name]
+        found: list[Drawn] = []
+        with self._all_or_nothing():
+            query.draw_now(found.append)
+        return found[0].estimate
 
     def _check_all(self, rows: Rows) -> None:
         known, times = self._times(rows)
@@ -269,42 +280,25 @@ class ClusterEngine(Engine):
         if self._divided.waits:
             self._divided.flush()
 
-    # One step at a time, whoever asks.
-
-    def advance(self) -> None:
-        """Draw what is due by the clock of arrival, and commit."""
-        with self._lock:
-            super().advance()
-
+    @_alone
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
         """End a step of a live stream: one message to every shard, whether or not rows came and something is stored."""
-        with self._lock:
-            before = self._divided.step
-            super().step(durable=durable)
-            if self._divided.step == before:
-                self._divided.flush()
+        before = self._divided.step
+        super().step(durable=durable)
+        if self._divided.step == before:
+            self._divided.flush()
 
-    def finish(self) -> None:
-        """Close open slots and windows and answer what is asked at the end."""
-        with self._lock:
-            super().finish()
+    advance = _alone(Engine.advance)
+    finish = _alone(Engine.finish)
+    release = _alone(Engine.release)
+    announce_intrusion = _alone(Engine.announce_intrusion)
 
-    def release(self, name: str) -> list[Release]:
-        """Answer a query without schedule now; two who ask at once are answered one after the other."""
-        with self._lock:
-            return super().release(name)
-
-    def announce_intrusion(self) -> list[Refreshed]:
-        """Make every state safe again that can be."""
-        with self._lock:
-            return super().announce_intrusion()
-
+    @_alone
     def commit(self, **options: Any) -> None:
         """Commit on all shards, then here, and publish."""
-        with self._lock:
-            super().commit(**options)
-            if self._divided.ahead:
-                self._divided.caught_up(self._reached())
+        super().commit(**options)
+        if self._divided.ahead:
+            self._divided.caught_up(self._reached())
 
 
 def _origins(piece: Rows, time: float | None) -> list[Origin]:

@@ -26,12 +26,13 @@ from panstream.scratch import Scratch, wipe
 __all__ = ["Division", "Ownership", "wipe_state"]
 
 _MOST_SHARDS = 4096
+_WORD = key_words(0, "shards")[0]  # the public number that the hash starts from
 _SMALL = 1 << 31  # places below this travel as int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """How ``cells`` cells are dealt out to ``shards`` shards. Both and the key are public.
+    """How ``cells`` cells are dealt out to ``shards`` shards. Both are public.
 
     >>> whole = np.arange(10)
     >>> ownership = Ownership(cells=10, shards=3)
@@ -42,7 +43,6 @@ class Ownership:
 
     cells: int
     shards: int
-    key: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.shards, bool) or not isinstance(self.shards, int) or not 1 <= self.shards <= _MOST_SHARDS:
@@ -50,7 +50,7 @@ class Ownership:
 
     def owned(self, shard: int) -> NDArray[np.int64]:
         """Return the cells of a shard, in the order of their places."""
-        return _owned(self.cells, self.shards, self.key, shard)
+        return _owned(self.cells, self.shards, shard)
 
     def count(self, shard: int) -> int:
         """Return how many cells a shard owns."""
@@ -79,7 +79,7 @@ class Ownership:
         carried = [np.broadcast_to(column, cells.size) for column in carried]
         owners = scratch.array(cells.size, np.int32)
         counts = np.zeros(self.shards, np.int64)
-        count_owners(cells, self.cells, self.shards, self.word, owners, counts)
+        count_owners(cells, self.cells, self.shards, _WORD, owners, counts)
         ends = np.cumsum(counts)
         places = np.empty(int(ends[-1]), self.place)
         rows = scratch.array(places.size, np.int64)
@@ -95,19 +95,14 @@ class Ownership:
         """Return the type of a place."""
         return np.int32 if self.cells // self.shards < _SMALL else np.int64
 
-    @property
-    def word(self) -> np.uint64:
-        """Return the public number that the hash starts from."""
-        return key_words(self.key, "shards")[0]
-
 
 @lru_cache(maxsize=128)
-def _owned(cells: int, shards: int, key: int, shard: int) -> NDArray[np.int64]:
+def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
     from panstream._kernels.shards import rotation
 
     blocks = np.arange(-(-cells // shards), dtype=np.uint64)
     with np.errstate(over="ignore"):
-        turned = rotation.py_func(blocks, key_words(key, "shards")[0]).astype(np.int64)  # type: ignore[arg-type]
+        turned = rotation.py_func(blocks, _WORD).astype(np.int64)  # type: ignore[arg-type]
     found: NDArray[np.int64] = blocks.astype(np.int64) * shards + (shard - turned) % shards
     found = found[found < cells]
     found.flags.writeable = False

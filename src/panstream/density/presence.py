@@ -99,15 +99,6 @@ class SampledBits(CoinCells[PresenceState], Protocol):
         return False
 
     @property
-    def announced(self) -> int:
-        """Return how many announced intrusions are paid for."""
-        ...
-
-    def phases(self) -> int:
-        """Return how many announced intrusions are paid for."""
-        return self.announced
-
-    @property
     def cells(self) -> int:
         """Return m, the number of stored bits."""
         return self.population.sampled

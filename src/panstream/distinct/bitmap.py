@@ -95,10 +95,6 @@ class Bitmap(CellCounter):
         users = reference_users(self.buckets, self.levels) if self.expected is None else self.expected
         return bitmap_split(self.epsilon, self.buckets, self.levels, users, self.releases, self.announced)
 
-    def phases(self) -> int:
-        """Return how many announced intrusions were paid for."""
-        return self.announced
-
     @property
     def sites(self) -> tuple[float, ...]:
         """Return the epsilon_state of every site that this bitmap was made of: one."""

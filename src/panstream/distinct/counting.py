@@ -114,10 +114,6 @@ class CellCounter(CoinCells[BitmapState]):
         """Return the standard error of the count at ``users``, divided by ``users``."""
         return self.moments(self.phases()).relative_error(users)
 
-    def phases(self) -> int:
-        """Return how many announced intrusions were paid for."""
-        return 0
-
     @property
     def cells(self) -> int:
         """Return how many cells the table has."""

@@ -72,10 +72,6 @@ class TogglingBitmap(CellCounter):
         users = reference_users(self.buckets, self.levels) if self.expected is None else self.expected
         return toggling_split(self.epsilon, self.buckets, self.levels, users, self.releases, self.announced)
 
-    def phases(self) -> int:
-        """Return how many announced intrusions were paid for."""
-        return self.announced
-
     def claim(self) -> Claim:
         """Return the exact joint loss of one look at any time and all releases, in either order."""
         state, _ = self._split()
