@@ -1,4 +1,4 @@
-"""Which files take long as a whole (`make check` leaves them out), and which tests need programs that may be missing."""
+"""Which tests need programs that may be missing, and what was left out."""
 
 import os
 import shutil
@@ -16,32 +16,6 @@ if os.environ.get("CI"):
     settings.load_profile("landing")
 
 TESTS = Path(__file__).parent
-LONG = {  # exhaustive searches, long statistics, real processes
-    "audit/test_cases.py",
-    "audit/test_sabotage.py",
-    "batch/test_parts.py",
-    "cli/test_audit.py",
-    "cli/test_federate.py",
-    "cli/test_figures.py",
-    "cli/test_run.py",
-    "continual/test_counters.py",
-    "continual/test_joint_loss.py",
-    "continual/test_tree_loss.py",
-    "distinct/test_likelihood.py",
-    "distinct/test_merged.py",
-    "engine/test_predicates.py",
-    "hashing/test_permutation.py",
-    "planning/test_density.py",
-    "planning/test_density_published.py",
-    "papers/test_density.py",
-    "papers/test_density_figures.py",
-    "randomness/test_wiping.py",
-    "testing/test_memory.py",
-    "testing/test_memory_search.py",
-    "testing/test_reconstruction.py",
-    "turnstile/test_placement.py",
-}
-
 
 NEEDS = {  # a program that tests talk to, and the Debian package that has it
     "browser/": ("chromium", "chromium"),
@@ -55,8 +29,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not item.path.is_relative_to(TESTS):
             continue
         path = item.path.relative_to(TESTS).as_posix()
-        if path in LONG:
-            item.add_marker(pytest.mark.slow)
         for place, (program, package) in NEEDS.items():
             if f"{path}::{item.name}".startswith(place) and shutil.which(program) is None:
                 item.add_marker(pytest.mark.skip(reason=f"{program} is not installed (Debian: {package})"))

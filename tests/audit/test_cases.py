@@ -20,6 +20,8 @@ from panstream.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
 from panstream.randomness import SeededSource
 
+pytestmark = pytest.mark.slow
+
 ALL = cases()
 PRODUCTION = [case for case in ALL if case.kind == "production"]
 ATTACKS = [case for case in PRODUCTION if case.exact is None]
@@ -237,7 +239,6 @@ def test_lower_bounds_of_sound_code_stay_below_the_claim(name: str) -> None:
     assert 0.0 <= finding.lower_bound <= case.claimed
 
 
-@pytest.mark.slow
 def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Claimed .2, and at least 3.3 is shown; a seeded source makes the run repeatable."""
     numbers = iter(range(1, 1_000_000))
@@ -265,7 +266,6 @@ def test_an_audit_keeps_the_order_and_shares_the_failure_probability(monkeypatch
     assert math.fsum(shares) == pytest.approx(FAILURE)
 
 
-@pytest.mark.slow
 def test_two_processes_find_the_same() -> None:
     chosen = [case for case in ALL if case.name.startswith(("DworkPair", "OptBern as published"))]
     assert [f.exact for f in audit(chosen, jobs=2)] == [f.exact for f in audit(chosen)]

@@ -7,6 +7,8 @@ import pytest
 from audit.sabotages import SABOTAGES
 from panstream.audit import examine
 
+pytestmark = pytest.mark.slow
+
 ALWAYS = ("noise scale halved", "p1 one percent larger", "level count off by one (tree)")
 
 

@@ -13,6 +13,8 @@ from panstream.cli.audit import audit
 from panstream.density import OptBern
 from panstream.distinct import Bitmap
 
+pytestmark = pytest.mark.slow
+
 APP = typer.Typer()
 APP.command()(audit)
 RUNNER = CliRunner()

@@ -14,6 +14,8 @@ from panstream.federated.config import read_holder, read_run
 from panstream.networks import Domain, Records
 from panstream.networks.files import load, read_about
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
 
 

@@ -16,6 +16,8 @@ from panstream.cli.figures import figures
 from panstream.cli.figures_run import _read_data, _Results, make_figures
 from panstream.papers.figures import FigureOptions, figure
 
+pytestmark = pytest.mark.slow
+
 app = typer.Typer()
 app.command()(figures)
 

@@ -20,6 +20,8 @@ from panstream.cli.hardening import ENVIRONMENT, MARK
 from panstream.errors import InvalidParameter
 from panstream.store.snapshot import SnapshotStore
 
+pytestmark = pytest.mark.slow
+
 RUNNER = CliRunner()
 UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to be told which"
 CONFIG = """

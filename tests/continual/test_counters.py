@@ -21,6 +21,8 @@ from panstream.randomness import SeededSource
 from panstream.testing.enumerate import snapshot
 from statistical import assert_mean, assert_rate
 
+pytestmark = pytest.mark.slow
+
 
 def running(x):
     return np.cumsum(x)

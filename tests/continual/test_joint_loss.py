@@ -23,6 +23,8 @@ from panstream.papers.hybrid import HybridMechanism
 from panstream.papers.logarithmic import LogarithmicMechanism
 from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 
+pytestmark = pytest.mark.slow
+
 EPSILON = 0.7
 TOLERANCE = 1e-7
 
@@ -61,7 +63,6 @@ def test_unbounded_counters_lose_exactly_their_claim(name, updates):
     assert loss_of(algorithm, slots, updates) == pytest.approx(algorithm.claim().epsilon, abs=TOLERANCE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("updates", [0, 1])
 @pytest.mark.parametrize("kind", BOUNDED)
 @pytest.mark.parametrize("horizon", [7, 9, 12, 15, 16])
@@ -70,7 +71,6 @@ def test_bounded_counters_at_longer_horizons(kind, horizon, updates):
     assert loss_of(algorithm, horizon, updates) == pytest.approx(EPSILON, abs=TOLERANCE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("updates", [0, 1])
 @pytest.mark.parametrize("name", UNBOUNDED)
 def test_unbounded_counters_on_sixteen_slots(name, updates):

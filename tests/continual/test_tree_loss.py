@@ -17,6 +17,8 @@ from panstream.randomness import Source
 from panstream.testing.enumerate import refresh, tick, update
 from panstream.testing.linear import ticks
 
+pytestmark = pytest.mark.slow
+
 
 class RawTicks(KaryTree):
     """Shows the noisy sums of every node that a one-step tick releases, as ``tick`` does."""

@@ -16,6 +16,8 @@ from panstream.privacy.bitmap import Decoder, LevelMoments
 from panstream.randomness import SeededSource
 from statistical import ALPHA, assert_rate
 
+pytestmark = pytest.mark.slow
+
 RUNS = 200
 
 
@@ -112,7 +114,6 @@ def test_error_is_that_of_the_fisher_information(epsilon: float, users: int) -> 
     check_error_and_coverage(epsilon, users, RUNS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
 def test_error_is_that_of_the_fisher_information_at_length(epsilon: float) -> None:
     for users in (10**3, 10**4, 10**6):

@@ -25,6 +25,8 @@ from panstream.randomness import DiscreteLaplace, SeededSource, Source
 from panstream.testing.sources import outcomes
 from statistical import assert_mean
 
+pytestmark = pytest.mark.slow
+
 WINDOW = (-1, 2)
 STATE, KAPPA = math.log(3), math.log(1.25)
 SITE = Bitmap(epsilon=symmetric_loss(STATE, KAPPA), epsilon_state=STATE, buckets=1, levels=1)

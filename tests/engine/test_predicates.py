@@ -17,6 +17,8 @@ from panstream.engine.predicates import Evaluator, Expression, Values, compile_m
 from panstream.engine.rows import arrow_type
 from panstream.errors import EvaluationFailed, InvalidParameter, MissingExtra, SqlRefused
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = {
     "ip": "string",
     "visitor": "int",

@@ -17,6 +17,8 @@ from panstream.hashing import derive, expand, permute, unpermute
 from panstream.hashing.permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, round_keys, shape
 from statistical import ALPHA, assert_fits, assert_mean
 
+pytestmark = pytest.mark.slow
+
 MASK = (1 << 64) - 1
 TABLE, SMALL, LARGE, HUGE = 1000, 10**5, 10**7, 3 * 2**59 + 12345
 

@@ -31,6 +31,8 @@ from panstream.randomness import SeededSource
 from panstream.testing.enumerate import Enumerator, release, update, worlds
 from statistical import ALPHA, assert_mean, assert_same_law
 
+pytestmark = pytest.mark.slow
+
 NOTHING, APPEAR, TWICE, LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
 LITERAL: list[type[LiteralDensity]] = [
     PublishedDwork,

@@ -20,6 +20,8 @@ from panstream.privacy.split import density_split, laplace_variance
 from panstream.randomness import SeededSource
 from statistical import ALPHA, assert_mean
 
+pytestmark = pytest.mark.slow
+
 SMALL = FigureOptions(universe=400, length=300, repetitions=60, quick=True)
 
 

@@ -17,6 +17,8 @@ from panstream.planning.density import accuracy, epsilon_needed, failure_probabi
 from panstream.privacy.joint import present_probability
 from panstream.privacy.split import density_split
 
+pytestmark = pytest.mark.slow
+
 ALPHA = 1e-6
 N = 200_000
 
@@ -143,7 +145,6 @@ def assert_inverse_pairs(epsilon: float, beta: float, m: int, universe: int) -> 
     return users, needed
 
 
-@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     epsilon=st.floats(0.2, 6.0),

@@ -35,6 +35,8 @@ from panstream.planning.density_published import (
     roth_sample_size,
 )
 
+pytestmark = pytest.mark.slow
+
 EPSILONS = (0.05, 0.1, 0.2, 0.5)
 
 

@@ -17,6 +17,8 @@ import pytest
 from randomness.processor import X86
 from randomness.watched import STEPS, Child, key_schedule, needles_by_kind
 
+pytestmark = pytest.mark.slow
+
 
 def test_key_schedule_is_that_of_the_standard() -> None:
     """FIPS 197, appendix A.3: the first, the first derived, and the last words."""

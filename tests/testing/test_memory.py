@@ -22,6 +22,8 @@ from panstream.testing.memory.request import Request, read_request, write_reques
 from panstream.testing.memory.scanner import answer
 from panstream.testing.memory.target import Target, is_stopped
 
+pytestmark = pytest.mark.slow
+
 # Reads the number of bytes, then the bytes themselves into one buffer, without any further copy.
 HOLDER = """
 import mmap, os, sys, ctypes

@@ -18,6 +18,8 @@ from panstream.testing.memory.needles import checked, make_needles
 from panstream.testing.memory.patterns import Catalogue, Sweeper
 from panstream.testing.memory.request import Request, read_request, write_request
 
+pytestmark = pytest.mark.slow
+
 Match = tuple[int, int]
 
 

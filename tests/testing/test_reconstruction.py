@@ -17,6 +17,8 @@ from panstream.testing.reconstruction import (
 )
 from panstream.turnstile.legendre import LegendreCounter
 
+pytestmark = pytest.mark.slow
+
 USERS, QUERIES = 64, 320
 
 

@@ -22,6 +22,8 @@ from panstream.turnstile.profile import ProfileSketch
 from panstream.turnstile.residues import MERSENNE
 from statistical import assert_fits, assert_mean
 
+pytestmark = pytest.mark.slow
+
 
 def placement(**given: Any) -> Placement:
     nothing: dict[str, Any] = dict.fromkeys(("universe", "sample", "buckets", "independence"))
