@@ -13,9 +13,8 @@ import time
 from verdicts import verdict
 
 from panstream.testing.memory import ENCODINGS, make_needles
-from panstream.testing.memory.mappings import wanted_ranges
-from panstream.testing.memory.patterns import Catalogue, Sweeper
-from panstream.testing.memory.target import Target
+from panstream.testing.memory.process import Target
+from panstream.testing.memory.scanner import Searcher
 
 NEEDLES, MEGABYTES, RUNS = 100_000, 64, 7
 SIX = ("raw", "utf-16-le", "utf-32-le", "base64", "hex", "json-u")
@@ -37,7 +36,7 @@ sys.stdin.read()
 """
 
 
-def sweepers() -> dict[str, Sweeper]:
+def searchers() -> dict[str, Searcher]:
     made = {}
     for name, kind, encodings in (
         ("six encodings", "string", SIX),
@@ -45,26 +44,26 @@ def sweepers() -> dict[str, Sweeper]:
         ("integers", "int", ENCODINGS),
     ):
         start = time.process_time()
-        catalogue = Catalogue()
-        catalogue.add(enumerate(make_needles(NEEDLES, kind)), encodings)  # type: ignore[call-overload]
-        made[name] = Sweeper(catalogue.tables(), 1 << 24)
+        searcher = made[name] = Searcher(1 << 24)
+        searcher.add(enumerate(make_needles(NEEDLES, kind)), encodings)  # type: ignore[call-overload]
+        searcher.prepare()
         seconds = time.process_time() - start
-        print(f"{f'tables for {name}, {len(catalogue):,} patterns':<62}{seconds:>8.1f} s")
+        print(f"{f'tables for {name}, {len(searcher):,} patterns':<62}{seconds:>8.1f} s")
     return made
 
 
-def megabytes_a_second(pid: int, sweeper: Sweeper) -> float:
+def megabytes_a_second(pid: int, searcher: Searcher) -> float:
     with Target(pid) as target:
-        ranges = [r for mapping in target.mappings() for r in wanted_ranges(mapping, target.pagemap, 200, False)]
+        ranges = [r for mapping in target.mappings() for r in target.ranges(mapping, 200, read_only=False)]
         start = time.process_time()
         for low, high in ranges:
-            sweeper.sweep(low, high, target.read, lambda addresses, patterns: None)
+            searcher.sweep(low, high, target.read, lambda addresses, patterns: None)
         return sum(high - low for low, high in ranges) / (time.process_time() - start) / 1e6
 
 
 def main() -> int:
     failed = False
-    made = sweepers()
+    made = searchers()
     for content, expression in CONTENTS.items():
         program = HOLDER.format(size=MEGABYTES << 20, content=expression)
         with subprocess.Popen(
@@ -74,8 +73,8 @@ def main() -> int:
             child.stdout.readline()
             speeds: dict[str, list[float]] = {name: [] for name in made}
             for _ in range(RUNS):
-                for name, sweeper in made.items():
-                    speeds[name].append(megabytes_a_second(child.pid, sweeper))
+                for name, searcher in made.items():
+                    speeds[name].append(megabytes_a_second(child.pid, searcher))
             child.communicate("")
         for name, values in speeds.items():
             speed, aim = statistics.median(values), TARGET if name == "six encodings" else None

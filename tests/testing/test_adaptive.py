@@ -19,11 +19,23 @@ from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy import Claim
 from panstream.randomness import Source
-from panstream.testing.adaptive import Choices, adaptive_delta, adaptive_loss, fixed_delta
-from panstream.testing.enumerate import Enumerator, Step, refresh, release, tick, update, worlds
+from panstream.randomness.laws import exp_fraction
+from panstream.testing.adaptive import Choices, adaptive_delta, adaptive_loss
+from panstream.testing.enumerate import Enumerator, Step, World, refresh, release, tick, update, worlds
 from panstream.turnstile import LegendreCounter
 
 NOTHING, COMES, TWICE = update([]), update([0]), update([0, 0])
+
+
+def fixed_delta(
+    enumerator: Enumerator, first: World, second: World, epsilon: float, *, look: int | None = None
+) -> Fraction:
+    """Return the smallest delta at ``epsilon`` between two streams that were fixed beforehand."""
+    growth = exp_fraction(Fraction(epsilon))
+    law, other = (enumerator.view_law(world, look) for world in (first, second))
+    return sum(
+        (max(weight - growth * other.get(view, Fraction(0)), Fraction(0)) for view, weight in law.items()), Fraction(0)
+    )
 
 
 def choices(slots: list[Step | None], actions: list[Step]) -> Choices:

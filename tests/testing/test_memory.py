@@ -18,9 +18,9 @@ import pytest
 
 from panstream.errors import InvalidParameter, PanstreamError
 from panstream.testing.memory import Report, launcher, make_needles, plant_control, scan
-from panstream.testing.memory.request import Request, read_request, write_request
+from panstream.testing.memory.launcher import Scan
+from panstream.testing.memory.process import Target
 from panstream.testing.memory.scanner import answer
-from panstream.testing.memory.target import Target, is_stopped
 
 pytestmark = pytest.mark.slow
 
@@ -104,8 +104,8 @@ def start() -> Iterator[Start]:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scanner's work be done in this process, to save its start."""
 
-    def run(request: Request, timeout: float) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads(json.dumps(answer(read_request(write_request(request)))))
+    def run(order: Scan, timeout: float) -> dict[str, Any]:
+        result: dict[str, Any] = json.loads(json.dumps(answer(Scan.from_json(order.to_json()))))
         return result
 
     monkeypatch.setattr(launcher, "_run", run)
@@ -334,7 +334,7 @@ def test_the_process_stands_still_and_goes_on(start: Start, here: None) -> None:
     child = start(b"", "answer()\nwhile line() != b'end': answer()")
     with Target(child.pid) as target:
         target.stop()
-        assert is_stopped(child.pid)
+        assert Target.is_stopped(child.pid)
     child.send(b"\n")
     child.wait_ready()
     assert child.scan(make_needles(1), stop=False).ok
@@ -342,7 +342,7 @@ def test_the_process_stands_still_and_goes_on(start: Start, here: None) -> None:
     child.process.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
     assert child.scan(make_needles(1)).ok
-    assert is_stopped(child.pid)
+    assert Target.is_stopped(child.pid)
 
 
 def test_a_scan_cut_short_lets_the_process_go_on(start: Start) -> None:

@@ -1,4 +1,4 @@
-"""The search against ``bytes.find``, the encodings against the standard library, the request against itself."""
+"""The search against ``bytes.find``, the encodings against the standard library, the scan against itself."""
 
 import base64
 import json
@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.testing.memory import patterns as patterns_module
+from panstream.errors import InvalidParameter
+from panstream.testing.memory import scan, scanner
 from panstream.testing.memory.encodings import ENCODINGS, forms
-from panstream.testing.memory.needles import checked, make_needles
-from panstream.testing.memory.patterns import Catalogue, Sweeper
-from panstream.testing.memory.request import Request, read_request, write_request
+from panstream.testing.memory.launcher import Scan
+from panstream.testing.memory.needles import make_needles
+from panstream.testing.memory.scanner import Searcher
 
 pytestmark = pytest.mark.slow
 
@@ -35,17 +35,18 @@ def occurrences(haystack: bytes, patterns: list[bytes]) -> list[Match]:
 
 
 def search_all(haystack: bytes, patterns: list[bytes], chunk_bytes: int) -> list[Match]:
-    catalogue = Catalogue()
-    catalogue.add(enumerate(patterns), ("raw",))
+    searcher = Searcher(chunk_bytes)
+    searcher.add(enumerate(patterns), ("raw",))
+    searcher.prepare()
     found: list[Match] = []
 
     def read(offset: int, piece: memoryview) -> None:
         piece[:] = haystack[offset : offset + len(piece)]
 
     def note(offsets: np.ndarray, numbers: np.ndarray) -> None:
-        found.extend(zip(offsets.tolist(), catalogue.owners()[numbers].tolist(), strict=True))
+        found.extend(zip(offsets.tolist(), [searcher.told(number)[0] for number in numbers], strict=True))
 
-    Sweeper(catalogue.tables(), chunk_bytes).sweep(0, len(haystack), read, note)
+    searcher.sweep(0, len(haystack), read, note)
     return sorted(found)
 
 
@@ -98,7 +99,7 @@ def test_patterns_that_begin_with_zeros_behind_zeros(length: int) -> None:
 
 
 def test_more_matches_than_fit_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns_module, "_MATCHES", 5)
+    monkeypatch.setattr(scanner, "_MATCHES", 5)
     patterns = [b"abcabc", b"abcabcabc", b"bcabcabcabca"]
     haystack = b"abc" * 50
     assert search_all(haystack, patterns, 64) == occurrences(haystack, patterns)
@@ -161,8 +162,8 @@ def test_forms_are_distinct_and_long_enough(needle: str | bytes | int) -> None:
     assert min(map(len, found)) >= 6
 
 
-requests = st.builds(
-    Request,
+scans = st.builds(
+    Scan,
     pid=st.none() | st.integers(1, 1 << 22),
     stop=st.booleans(),
     read_only=st.booleans(),
@@ -175,16 +176,10 @@ requests = st.builds(
 )
 
 
-@given(requests, st.data())
+@given(scans)
 @settings(deadline=None)
-def test_request_round_trip_and_damage(request: Request, data: st.DataObject) -> None:
-    written = write_request(request)
-    assert read_request(written) == request
-    cut = data.draw(st.integers(0, len(written) - 1))
-    with pytest.raises(InvalidBytes):
-        read_request(written[:cut])
-    with pytest.raises(InvalidBytes):
-        read_request(written + b"\0")
+def test_a_scan_is_read_as_it_was_written(order: Scan) -> None:
+    assert Scan.from_json(order.to_json()) == order
 
 
 @pytest.mark.parametrize(
@@ -204,14 +199,14 @@ def test_request_round_trip_and_damage(request: Request, data: st.DataObject) ->
 )
 def test_unfit_needles_are_refused_by_position(needle: object, rule: str) -> None:
     with pytest.raises(InvalidParameter, match=rule) as refusal:
-        checked([b"long enough", needle], "needles")
+        scan(None, [b"long enough", needle], decoys=[], control=None)  # type: ignore[list-item]
     assert "needles[1]" in str(refusal.value)
     assert "12345" not in str(refusal.value)
 
 
 def test_repeated_needles_are_refused() -> None:
     with pytest.raises(InvalidParameter, match="needles must be distinct, got 1 repeated"):
-        checked(["abcdef", "ghijkl", "abcdef"], "needles")
+        scan(None, ["abcdef", "ghijkl", "abcdef"], decoys=[], control=None)
 
 
 def test_made_needles() -> None:

@@ -16,10 +16,10 @@ from fractions import Fraction
 
 from panstream.errors import InvalidParameter
 from panstream.randomness.laws import exp_fraction
-from panstream.testing.enumerate import Enumerator, Key, Step, World
+from panstream.testing.enumerate import Enumerator, Key, Step
 from panstream.testing.sources import outcomes
 
-__all__ = ["Choices", "adaptive_delta", "adaptive_loss", "fixed_delta"]
+__all__ = ["Choices", "adaptive_delta", "adaptive_loss"]
 
 Choices = Sequence[Sequence[tuple[Step, Step]]]  # at every time the pairs of steps that the adversary may take
 Node = dict[Key, tuple[Fraction, Fraction]]  # hidden states, with their weight in both worlds and what was seen so far
@@ -41,15 +41,6 @@ def adaptive_delta(enumerator: Enumerator, choices: Choices, epsilon: float, *, 
     """Return the smallest delta at ``epsilon`` against the best strategy: sum over views of (P - e**epsilon·P')⁺."""
     growth = exp_fraction(Fraction(epsilon))
     return _excess(enumerator, _start(enumerator, choices), choices, growth, _late(choices, look_from))
-
-
-def fixed_delta(
-    enumerator: Enumerator, first: World, second: World, epsilon: float, *, look: int | None = None
-) -> Fraction:
-    """Return the smallest delta at ``epsilon`` between two streams that were fixed beforehand."""
-    growth = exp_fraction(Fraction(epsilon))
-    law, other = (enumerator.view_law(world, look) for world in (first, second))
-    return sum((max(weight - growth * other.get(view, _NOTHING), _NOTHING) for view, weight in law.items()), _NOTHING)
 
 
 def _late(choices: Choices, look_from: int | None) -> int:

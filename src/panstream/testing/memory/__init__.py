@@ -27,8 +27,7 @@ invalid (:attr:`Report.valid`), as does memory that could not be read.
 
 from panstream.testing.memory.encodings import ENCODINGS
 from panstream.testing.memory.inside import permit_scan, plant_control
-from panstream.testing.memory.launcher import scan
+from panstream.testing.memory.launcher import Occurrence, Report, scan
 from panstream.testing.memory.needles import Needle, make_needles
-from panstream.testing.memory.report import Finding, Report
 
-__all__ = ["ENCODINGS", "Finding", "Needle", "Report", "make_needles", "permit_scan", "plant_control", "scan"]
+__all__ = ["ENCODINGS", "Needle", "Occurrence", "Report", "make_needles", "permit_scan", "plant_control", "scan"]

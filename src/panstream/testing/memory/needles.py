@@ -1,8 +1,7 @@
-"""Values to look for: unguessable ones made afresh, and the rules that given ones must meet."""
+"""Values to look for, made afresh so that nobody can guess them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, overload
 
 import numpy as np
@@ -11,13 +10,12 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.randomness.entropy import system_entropy
 
-__all__ = ["LONGEST", "Needle", "checked", "make_needles"]
+__all__ = ["LONGEST", "Needle", "make_needles"]
 
 Needle = bytes | str | int
 """Bytes, text, or an integer that fits 64 bits."""
 
-LONGEST = 1024
-_BITS = 48
+LONGEST = 1024  # bytes
 
 
 @overload
@@ -52,35 +50,3 @@ def make_needles(
         return rows
     top = 1 << (8 * size - 2)
     return [int.from_bytes(row, "little") % top + top for row in rows]
-
-
-def checked(needles: Iterable[object], name: str) -> list[Needle]:
-    """Return ``needles`` as plain values, or refuse the first that is too short, too long or of another type."""
-    result = [_checked(needle, name, position) for position, needle in enumerate(needles)]
-    if len(set(result)) != len(result):
-        raise InvalidParameter(f"{name} must be distinct, got {len(result) - len(set(result))} repeated")
-    return result
-
-
-def _checked(needle: object, name: str, position: int) -> Needle:
-    if isinstance(needle, bool) or not isinstance(needle, str | bytes | bytearray | int | np.integer):
-        raise InvalidParameter(f"{name} must be str, bytes or int, got {type(needle).__name__} at {name}[{position}]")
-    if isinstance(needle, int | np.integer):
-        value = int(needle)
-        if not -(1 << 63) <= value < 1 << 64 or abs(value).bit_length() < _BITS:
-            raise InvalidParameter(
-                f"integer {name} must have at least {_BITS} bits and fit in 64, "
-                f"got {abs(value).bit_length()} bits at {name}[{position}]"
-            )
-        return value
-    try:
-        plain = str(needle) if isinstance(needle, str) else bytes(needle)
-        size = len(plain.encode() if isinstance(plain, str) else plain)
-    except UnicodeEncodeError:
-        raise InvalidParameter(f"{name} must be valid Unicode, {name}[{position}] is not") from None
-    if len(plain) * 8 < _BITS or size > LONGEST:
-        raise InvalidParameter(
-            f"{name} must have at least {_BITS} bits ({_BITS // 8} bytes or characters) and at most {LONGEST} bytes, "
-            f"got {len(plain)} at {name}[{position}]"
-        )
-    return plain

@@ -1,100 +1,185 @@
-"""The work of the scanner process: read everything, search it, add up what was found where."""
+"""The scanner process: reads everything, searches it for all forms of all needles, adds up what was found where.
+
+One scan comes as JSON on standard input, its answer goes as JSON to standard output.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import sys
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.testing.memory.mappings import wanted_ranges
-from panstream.testing.memory.patterns import Catalogue, Sweeper
-from panstream.testing.memory.request import Request
-from panstream.testing.memory.target import Target
+from panstream._kernels.needle_index import PADDING, NeedleIndex, build_index, search
+from panstream.errors import InvalidParameter, PanstreamError
+from panstream.testing.memory.encodings import SHORTEST, forms
+from panstream.testing.memory.launcher import Scan
+from panstream.testing.memory.needles import Needle
+from panstream.testing.memory.process import Target
 
-__all__ = ["answer"]
+__all__ = ["Searcher", "answer"]
 
+_SIEVE_BITS = 8  # for each marked window; more would leave the cache, fewer would pass too many candidates
+_GATE_BITS = 16
+_MATCHES = 1 << 16
+_LONGEST_STRIDE = 8
 
-class _Tally:
-    """Counts and lowest addresses by pattern and place."""
-
-    __slots__ = ("_cells",)
-
-    def __init__(self) -> None:
-        self._cells: dict[tuple[int, str], list[int]] = {}
-
-    def add(self, pattern: int, where: str, address: int) -> None:
-        """Count one occurrence."""
-        cell = self._cells.setdefault((pattern, where), [0, address])
-        cell[0] += 1
-        cell[1] = min(cell[1], address)
-
-    def by_needle(self, catalogue: Catalogue) -> dict[tuple[int, int, str], list[int]]:
-        """Return {(owner, encoding, place): [count, first]}."""
-        owners, encodings = catalogue.owners(), catalogue.encodings()
-        merged: dict[tuple[int, int, str], list[int]] = {}
-        for (pattern, where), (count, first) in self._cells.items():
-            cell = merged.setdefault((int(owners[pattern]), int(encodings[pattern]), where), [0, first])
-            cell[0] += count
-            cell[1] = min(cell[1], first)
-        return merged
+Found = Callable[[NDArray[np.int64], NDArray[np.int32]], None]
 
 
-def answer(request: Request) -> dict[str, Any]:
+class Searcher:
+    """Byte patterns, each with the number of the needle it belongs to and its encoding, and the search for all of them."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self._blob = bytearray()
+        self._starts = array("q", [0])
+        self._owner = array("q")
+        self._encoding = array("B")
+        self._chunk = chunk_bytes
+
+    def add(self, owners: Iterable[tuple[int, Needle]], encodings: Sequence[str]) -> None:
+        """Add every form of the given needles; one of them must exist for each."""
+        numbers = {encoding: number for number, encoding in enumerate(encodings)}
+        for owner, needle in owners:
+            before = len(self)
+            for encoding, pattern in forms(needle, encodings):
+                self._blob += pattern
+                self._starts.append(len(self._blob))
+                self._owner.append(owner)
+                self._encoding.append(numbers[encoding])
+            if len(self) == before:
+                kind = type(needle).__name__
+                raise InvalidParameter(f"encodings must apply to every needle, got none for one of type {kind}")
+
+    def __len__(self) -> int:
+        return len(self._owner)
+
+    def told(self, pattern: int) -> tuple[int, int]:
+        """Return the number of a pattern's needle, and the position of its encoding among those given to :meth:`add`."""
+        return self._owner[pattern], self._encoding[pattern]
+
+    @property
+    def longest(self) -> int:
+        """Return how many bytes the longest pattern has."""
+        return int(self._index.lengths[-1])
+
+    def prepare(self) -> None:
+        """Build what the search needs, and compile it if need be."""
+        starts = np.frombuffer(self._starts, np.int64)
+        lengths = np.unique(np.diff(starts))
+        shortest = int(lengths[0])
+        window = 8 if shortest >= 10 else SHORTEST
+        stride = min(_LONGEST_STRIDE, shortest - window + 1)
+        blob = np.zeros((len(self._blob) + PADDING) // 8 * 8 + 8, np.uint8)
+        blob[: len(self._blob)] = np.frombuffer(self._blob, np.uint8)
+        self._index = NeedleIndex(
+            blob=blob,
+            starts=starts,
+            lengths=lengths,
+            window=window,
+            stride=stride,
+            zeros=np.zeros(1, np.bool_),
+            pairs=np.zeros(1 << 14, np.uint8),
+            sieve=np.zeros(len(self) * stride * _SIEVE_BITS // 64 + 1, np.uint64),
+            gate=np.zeros(len(self) * _GATE_BITS // 64 + 1, np.uint64),
+            hashes=np.zeros(len(self), np.uint64),
+            slots=np.zeros(1 << (2 * len(self)).bit_length(), np.int32),
+        )
+        build_index(self._index)
+        self._buffer = np.zeros((self._chunk + self.longest + PADDING) // 8 * 8 + 8, np.uint8)
+        self._matches = np.zeros(_MATCHES, np.int64), np.zeros(_MATCHES, np.int32)
+        search(self._buffer, 0, 0, 0, self._index, *self._matches)
+
+    def sweep(self, begin: int, end: int, read: Callable[[int, memoryview], None], found: Found) -> None:
+        """Search ``[begin, end)``; ``read`` fills a piece from its address, ``found`` takes addresses and patterns.
+
+        Pieces overlap so that a match at a border is found once.
+        """
+        positions, patterns = self._matches
+        for start in range(begin, end, self._chunk):
+            size = min(end - start, self._chunk + self.longest - 1)
+            read(start, self._buffer.data[:size])
+            at, stop = 0, min(size, self._chunk)
+            while at < stop:
+                at, matches = search(self._buffer, size, at, stop, self._index, positions, patterns)
+                if matches:
+                    found(positions[:matches] + start, patterns[:matches])
+
+
+class _Result:
+    """What has been read so far, and for each needle, encoding and place the count and the lowest address."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self.searcher = searcher
+        self.scanned_bytes = self.regions = self.files = self.unread_bytes = 0
+        self.cells: dict[tuple[int, int, str], list[int]] = {}
+
+    def sweep(self, start: int, end: int, read: Callable[[int, memoryview], None], place: Callable[[int], str]) -> None:
+        """Search a range and count what is found; ``place`` names an address."""
+
+        def found(addresses: NDArray[np.int64], patterns: NDArray[np.int32]) -> None:
+            for address, pattern in zip(addresses.tolist(), patterns.tolist(), strict=True):
+                cell = self.cells.setdefault((*self.searcher.told(pattern), place(address)), [0, address])
+                cell[0] += 1
+                cell[1] = min(cell[1], address)
+
+        self.searcher.sweep(start, end, read, found)
+
+
+def answer(scan: Scan) -> dict[str, Any]:
     """Return the scan's result, ready for JSON."""
-    catalogue = _catalogue(request)
-    tables = catalogue.tables()
-    sweeper = Sweeper(tables, request.chunk_bytes)
-    tally = _Tally()
-    result = {"scanned_bytes": 0, "regions": 0, "files": 0, "unread_bytes": 0}
-    # The target stands still only from here on: compiling and building tables is done.
-    if request.pid is None:
-        _sweep_files(request.files, sweeper, tally, result)
+    needles, decoys = len(scan.needles), len(scan.decoys)
+    searcher = Searcher(scan.chunk_bytes)
+    searcher.add(enumerate([*scan.needles, *scan.decoys]), scan.encodings)
+    if scan.control is not None:
+        searcher.add([(needles + decoys, scan.control)], ("raw",))
+    searcher.prepare()
+    result = _Result(searcher)
+    # The target stands still only from here on: compiling and building the index is done.
+    if scan.pid is None:
+        _sweep_files(scan.files, result)
     else:
-        with Target(request.pid) as target:
-            if request.stop:
+        with Target(scan.pid) as target:
+            if scan.stop:
                 target.stop()
-            _sweep_memory(target, request.read_only, sweeper, tally, result, int(tables.lengths[-1]))
-            _sweep_files(request.files, sweeper, tally, result)
+            _sweep_memory(target, scan.read_only, result)
+            _sweep_files(scan.files, result)
             target.check_alive()
-            result["unread_bytes"] += target.unread_bytes
-    return result | _summary(request, tally.by_needle(catalogue))
+            result.unread_bytes += target.unread_bytes
+    owners = {owner for owner, _, _ in result.cells}
+    return {
+        "scanned_bytes": result.scanned_bytes,
+        "regions": result.regions,
+        "files": result.files,
+        "unread_bytes": result.unread_bytes,
+        "found": [(*key, *cell) for key, cell in sorted(result.cells.items()) if key[0] < needles],
+        "decoys_found": sum(needles <= owner < needles + decoys for owner in owners),
+        "control_found": None if scan.control is None else needles + decoys in owners,
+    }
 
 
-def _catalogue(request: Request) -> Catalogue:
-    catalogue = Catalogue()
-    catalogue.add(enumerate(request.needles), request.encodings)
-    catalogue.add(enumerate(request.decoys, len(request.needles)), request.encodings)
-    if request.control is not None:
-        catalogue.add([(len(request.needles) + len(request.decoys), request.control)], ("raw",))
-    return catalogue
-
-
-def _sweep_memory(
-    target: Target, read_only: bool, sweeper: Sweeper, tally: _Tally, result: dict[str, int], longest: int
-) -> None:
+def _sweep_memory(target: Target, read_only: bool, result: _Result) -> None:
     mappings = target.mappings()
     starts = [mapping.start for mapping in mappings]
 
-    def found(addresses: NDArray[np.int64], patterns: NDArray[np.int32]) -> None:
-        for address, pattern in zip(addresses.tolist(), patterns.tolist(), strict=True):
-            tally.add(pattern, mappings[bisect_right(starts, address) - 1].label, address)
-
     def ranges() -> Iterator[tuple[int, int]]:
         for mapping in mappings:
-            before = result["scanned_bytes"]
-            for start, end in wanted_ranges(mapping, target.pagemap, longest, read_only):
-                result["scanned_bytes"] += end - start
+            before = result.scanned_bytes
+            for start, end in target.ranges(mapping, result.searcher.longest, read_only=read_only):
+                result.scanned_bytes += end - start
                 yield start, end
-            result["regions"] += result["scanned_bytes"] > before
+            result.regions += result.scanned_bytes > before
 
     # Neighbours are read as one, since a value may lie across the border of two mappings.
     for start, end in _joined(ranges()):
-        sweeper.sweep(start, end, target.read, found)
+        result.sweep(start, end, target.read, lambda address: mappings[bisect_right(starts, address) - 1].label)
 
 
 def _joined(ranges: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -109,20 +194,20 @@ def _joined(ranges: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield low, high
 
 
-def _sweep_files(paths: Sequence[str], sweeper: Sweeper, tally: _Tally, result: dict[str, int]) -> None:
+def _sweep_files(paths: Sequence[str], result: _Result) -> None:
     for path in sorted(set(_files(paths))):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             continue  # a temporary file that has gone
         except OSError:
-            result["unread_bytes"] += max(1, os.lstat(path).st_size)
+            result.unread_bytes += max(1, os.lstat(path).st_size)
             continue
         try:
-            size = os.fstat(descriptor).st_size
-            sweeper.sweep(0, size, _reader(descriptor), _finder(tally, f"file:{path}"))
-            result["scanned_bytes"] += size
-            result["files"] += 1
+            size, place = os.fstat(descriptor).st_size, f"file:{path}"
+            result.sweep(0, size, _reader(descriptor), lambda offset, place=place: place)  # type: ignore[misc]
+            result.scanned_bytes += size
+            result.files += 1
         finally:
             os.close(descriptor)
 
@@ -154,26 +239,13 @@ def _reader(descriptor: int) -> Callable[[int, memoryview], None]:
     return read
 
 
-def _finder(tally: _Tally, where: str) -> Callable[[NDArray[np.int64], NDArray[np.int32]], None]:
-    def found(offsets: NDArray[np.int64], patterns: NDArray[np.int32]) -> None:
-        for offset, pattern in zip(offsets.tolist(), patterns.tolist(), strict=True):
-            tally.add(pattern, where, offset)
+def _main() -> None:
+    try:
+        result = answer(Scan.from_json(sys.stdin.read()))
+    except PanstreamError as error:
+        result = {"error": type(error).__name__, "message": str(error)}
+    json.dump(result, sys.stdout)
 
-    return found
 
-
-def _summary(request: Request, cells: dict[tuple[int, int, str], list[int]]) -> dict[str, Any]:
-    needles, decoys = len(request.needles), len(request.decoys)
-    found, decoys_found, control_found = [], set(), False
-    for (owner, encoding, where), (count, first) in sorted(cells.items()):
-        if owner < needles:
-            found.append([owner, encoding, where, count, first])
-        elif owner < needles + decoys:
-            decoys_found.add(owner)
-        else:
-            control_found = True
-    return {
-        "found": found,
-        "decoys_found": len(decoys_found),
-        "control_found": None if request.control is None else control_found,
-    }
+if __name__ == "__main__":
+    _main()

@@ -28,7 +28,7 @@ _ONE = np.uint64(1)
 _SIX_BITS = np.uint64(63)
 
 
-class Tables(NamedTuple):
+class NeedleIndex(NamedTuple):
     """The patterns and what finds them; pattern i is ``blob[starts[i]:starts[i + 1]]``.
 
     ``window`` is 6 to 8, and no pattern shorter than ``window + stride - 1``. ``lengths`` holds in rising order the
@@ -110,18 +110,18 @@ def _passes(table: NDArray[np.uint64], spread: np.uint64) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def build_tables(tables: Tables) -> None:
+def build_index(index: NeedleIndex) -> None:
     """Enter every pattern into the sieves and the hash table."""
-    blob, starts, slots = tables.blob, tables.starts, tables.slots
-    pairs, sieve, gate = tables.pairs, tables.sieve, tables.gate
-    keep = ~np.uint64(0) >> np.uint64(8 * (8 - tables.window))
-    first = _first_gate(tables.lengths)
+    blob, starts, slots = index.blob, index.starts, index.slots
+    pairs, sieve, gate = index.pairs, index.sieve, index.gate
+    keep = ~np.uint64(0) >> np.uint64(8 * (8 - index.window))
+    first = _first_gate(index.lengths)
     words = blob.view(np.uint64)
     for pattern in range(starts.size - 1):
         begin, length = starts[pattern], starts[pattern + 1] - starts[pattern]
-        for offset in range(tables.stride):
+        for offset in range(index.stride):
             here = _load(words, begin + offset) & keep
-            tables.zeros[0] |= here == np.uint64(0)
+            index.zeros[0] |= here == np.uint64(0)
             for number in range(2):
                 bit = _pair(here, number)
                 pairs[bit >> np.uint64(3)] |= np.uint8(_ONE << (bit & np.uint64(7)))
@@ -138,7 +138,7 @@ def build_tables(tables: Tables) -> None:
         for i in range(length):
             running = np.uint64((running ^ np.uint64(blob[begin + i])) * _STEP)
         whole = _spread(running ^ np.uint64(length))
-        tables.hashes[pattern] = whole
+        index.hashes[pattern] = whole
         slot = np.int64(whole & np.uint64(slots.size - 1))
         while slots[slot] != 0:
             slot = (slot + 1) & (slots.size - 1)
@@ -151,22 +151,22 @@ def _matches_at(
     words: NDArray[np.uint64],
     size: int,
     at: int,
-    tables: Tables,
+    index: NeedleIndex,
     positions: NDArray[np.int64],
     patterns: NDArray[np.int32],
     found: int,
 ) -> int:
     """Add the patterns that begin at ``at`` to the matches; return their new number, or -1 if there is no room."""
-    blob, starts, slots = tables.blob, tables.starts, tables.slots
+    blob, starts, slots = index.blob, index.starts, index.slots
     running = _START
     folded = _START
     done, passed = 0, 0
-    for length in tables.lengths:
+    for length in index.lengths:
         if at + length > size:
             break
         while passed < 32 and length >= passed + 16:
             folded = _fold(words, at + passed, 16, folded)
-            if not _passes(tables.gate, folded):
+            if not _passes(index.gate, folded):
                 return found
             passed += 16
         while done < length:
@@ -178,7 +178,7 @@ def _matches_at(
             pattern = slots[slot] - 1
             slot = (slot + 1) & (slots.size - 1)
             begin = starts[pattern]
-            if tables.hashes[pattern] != whole or starts[pattern + 1] - begin != length:
+            if index.hashes[pattern] != whole or starts[pattern + 1] - begin != length:
                 continue
             same = True
             for i in range(length):
@@ -200,7 +200,7 @@ def search(
     size: int,
     begin: int,
     end: int,
-    tables: Tables,
+    index: NeedleIndex,
     positions: NDArray[np.int64],
     patterns: NDArray[np.int32],
 ) -> tuple[int, int]:
@@ -209,9 +209,9 @@ def search(
     Matches go to ``positions`` and ``patterns``. Returns (where to go on, number of matches): call again until the
     first is ``end``, since the outputs may be full.
     """
-    pairs, sieve, gate, first = tables.pairs, tables.sieve, tables.gate, _first_gate(tables.lengths)
-    stride, keep = tables.stride, ~np.uint64(0) >> np.uint64(8 * (8 - tables.window))
-    skip_zeros = not tables.zeros[0]
+    pairs, sieve, gate, first = index.pairs, index.sieve, index.gate, _first_gate(index.lengths)
+    stride, keep = index.stride, ~np.uint64(0) >> np.uint64(8 * (8 - index.window))
+    skip_zeros = not index.zeros[0]
     words = buffer.view(np.uint64)
     found = 0
     at = begin
@@ -230,7 +230,7 @@ def search(
                 # Checked here, since the call below is dear: it hands over every table.
                 if first and not _passes(gate, _fold(words, start, first, _START)):
                     continue
-                more = _matches_at(buffer, words, size, start, tables, positions, patterns, found)
+                more = _matches_at(buffer, words, size, start, index, positions, patterns, found)
                 if more < 0:
                     return start, found
                 found = more
