@@ -10,7 +10,6 @@ from pathlib import Path
 
 from panstream.cli.synth_files import write_columns
 from panstream.networks import Domain, Records, TreeNetwork, balanced_sample, compare
-from panstream.networks.sampling import numeric_columns
 from panstream.randomness import Source
 
 DATA = Path(__file__).parent / "data"
@@ -23,7 +22,7 @@ def main() -> None:
     learned = TreeNetwork(epsilon=1.0, delta=1e-9).fit(rows)
     with Source() as source:
         synthetic = balanced_sample(learned.network, learned.records, source)
-        columns = numeric_columns(synthetic, source)
+        columns = synthetic.numeric_columns(source)
     print(learned.claim, end="\n\n")
 
     names = domain.names

@@ -5,7 +5,6 @@ import pytest
 
 from panstream.errors import InvalidParameter
 from panstream.networks import BayesianNetwork, Bins, Domain, Records, balanced_sample, compare, contingency
-from panstream.networks.sampling import numeric_columns
 from panstream.randomness import SeededSource, Source
 from statistical import assert_rate
 
@@ -63,7 +62,7 @@ def test_numbers_come_from_their_bins() -> None:
     codes = np.array([rng.integers(0, 4, 2000), rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)], np.uint16)
     records = Records(domain, codes)
     with Source() as source:
-        columns = numeric_columns(records, source)
+        columns = records.numeric_columns(source)
     assert columns["age"].count(None) == int((codes[0] == 3).sum())
     assert all(isinstance(age, int) for age in columns["age"] if age is not None)
     again = Records.read(columns, domain)
@@ -76,7 +75,7 @@ def test_numbers_are_spread_evenly_over_their_bin() -> None:
     """4,000 numbers from 0 to 8: all different, an eighth in each unit."""
     records = Records(Domain({"dose": Bins([0.0, 8.0])}), np.zeros((1, 4000), np.uint16))
     with Source() as source:
-        dose = np.array(numeric_columns(records, source)["dose"], float)
+        dose = np.array(records.numeric_columns(source)["dose"], float)
     assert len(set(dose.tolist())) > 3990
     for count in np.bincount(dose.astype(int), minlength=8).tolist():
         assert_rate(count, 4000, 1 / 8, "numbers in an eighth of the bin")

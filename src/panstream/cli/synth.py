@@ -103,7 +103,7 @@ def sample(
     """Write synthetic rows. This costs no privacy: only the model is read."""
     with outcome():
         from panstream.cli.synth_files import read_model, write_columns
-        from panstream.networks.sampling import balanced_sample, numeric_columns
+        from panstream.networks.sampling import balanced_sample
         from panstream.networks.sampling import sample as draw
         from panstream.randomness import Source
 
@@ -111,7 +111,7 @@ def sample(
         size = rows if rows is not None else int(about["records"])
         with Source() as source:
             records = (draw if independent else balanced_sample)(network, size, source)
-            columns: dict[str, Any] = records.to_columns() if labels else numeric_columns(records, source)
+            columns: dict[str, Any] = records.to_columns() if labels else records.numeric_columns(source)
         write_columns(out, columns)
         typer.echo(f"{out}: {size:,} rows, {len(network.domain)} columns")
 

@@ -107,7 +107,7 @@ class Federation:
         self.dropped: dict[str, str] = {}
         self.questions = 0
         self._attempts = attempts
-        self._report = report
+        self.report = report
         self._channels = list(channels)
         self._present: dict[int, Introduction] | None = None
 
@@ -123,10 +123,6 @@ class Federation:
     def records(self) -> int:
         """Return the number of records of all holders that take part."""
         return sum(each.records for each in self.holders)
-
-    def report(self, text: str) -> None:
-        """Tell whoever watches."""
-        self._report(text)
 
     def introductions(self) -> list[Introduction]:
         """Ask the holders that take part what they have spent by now."""
@@ -217,7 +213,7 @@ class Federation:
             raise FederationStopped("two holders have the same name")
         self._present = found
         self._enough()
-        self._report(
+        self.report(
             f"{len(found)} holders take part: " + ", ".join(f"{who.holder} ({who.records:,})" for who in found.values())
         )
 
@@ -249,7 +245,7 @@ class Federation:
                 known = self._known(at)
                 who = known.holder if known else channels[at].name
                 self.dropped[who] = answer
-                self._report(f"{who} is left out: {answer}")
+                self.report(f"{who} is left out: {answer}")
             else:
                 answers[at] = answer
         return answers

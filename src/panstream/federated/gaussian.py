@@ -27,6 +27,8 @@ __all__ = ["FederatedTree", "GaussianSums", "IndependentMarginals"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Groups: TypeAlias = list[NDArray[np.int64]]
+Pairs: TypeAlias = list[tuple[int, int]]
+_Found: TypeAlias = "tuple[_Edge, NDArray[np.int64], float]"  # an edge, its sums, and their noise
 
 _PSEUDOCOUNT = 0.3  # of the noise's standard deviation: what an empty cell looks like
 _INFORMATIVE = 0.2  # share of the smaller entropy that a pair worth asking about is expected to have in common
@@ -169,12 +171,15 @@ class FederatedTree:
         margins = _ask_margins(federation, first * rho)
         asked, edges = 0, []
         if first < 1.0:
-            plan = _plan(domain, margins, federation.records, len(federation.holders), second * rho)
-            asked = len(plan.pairs)
+            pairs, groups = _plan(domain, margins, federation.records, len(federation.holders), second * rho)
+            asked = len(pairs)
             federation.report(f"asking about {asked} of {math.comb(len(domain), 2)} pairs")
-            found = _ask_pairs(federation, margins, plan, second * rho)
+            found = _ask_pairs(federation, margins, pairs, groups, second * rho)
             federation.report(f"{len(found)} edges found")
-            edges = _ask_again(federation, margins, plan, found, second * rho, (1.0 - first - second) * rho)
+            third = (1.0 - first - second) * rho
+            # finer groups only where the noise is smaller than before
+            better = len(found) * second * rho < third * asked
+            edges = _ask_again(federation, margins, None if better else groups, found, third) if found else []
         network = _forest_network(domain, margins, edges)
         return federation.finish(network, "federated tree", epsilon=self.epsilon, delta=self.delta, pairs=asked)
 
@@ -189,19 +194,6 @@ class FederatedTree:
         return 0.4 + 0.55 * noise**2 / (noise**2 + 45.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Plan:
-    pairs: list[tuple[int, int]]
-    groups: Groups
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Found:
-    edge: _Edge
-    table: NDArray[np.int64]
-    deviation: float
-
-
 def _ask_margins(federation: Federation, rho: float) -> list[Floats]:
     shares = _size_shares(federation.domain.sizes)
     sums = federation.sums(
@@ -210,7 +202,7 @@ def _ask_margins(federation: Federation, rho: float) -> list[Floats]:
     return _margins(sums)
 
 
-def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int, rho: float) -> _Plan:
+def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int, rho: float) -> tuple[Pairs, Groups]:
     """Choose how many pairs to ask about: as many as would still stand out at the noise that so many tables get."""
     pairs = list(itertools.combinations(range(len(domain)), 2))
     one, two = np.array(pairs).T
@@ -227,7 +219,7 @@ def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int,
         best = np.argsort(-visible, kind="stable")[:size]
         if visible[best[-1]] >= _VISIBLE or size == sizes[-1]:
             break
-    return _Plan(pairs=[pairs[each] for each in sorted(best)], groups=groups)
+    return [pairs[each] for each in sorted(best)], groups
 
 
 def _groups(margins: Sequence[Floats], deviation: float, records: int) -> Groups:
@@ -241,38 +233,35 @@ def _table(pair: tuple[int, int], groups: Groups, budget: float) -> Table:
     return Table(attributes=pair, budget=budget, groups=() if plain else chosen)
 
 
-def _ask_pairs(federation: Federation, margins: Sequence[Floats], plan: _Plan, rho: float) -> list[_Found]:
-    sums = federation.sums(
-        "gaussian", [_table(pair, plan.groups, rho / len(plan.pairs)) for pair in plan.pairs], part="pairs"
-    )
+def _ask_pairs(
+    federation: Federation, margins: Sequence[Floats], pairs: Pairs, groups: Groups, rho: float
+) -> list[_Found]:
+    sums = federation.sums("gaussian", [_table(pair, groups, rho / len(pairs)) for pair in pairs], part="pairs")
     found = {}
-    for (one, two), table, deviation in zip(plan.pairs, sums.tables, sums.deviations, strict=True):
-        edge, evidence = _edge(one, two, table, deviation, margins, plan.groups, sums.records)
+    for (one, two), table, deviation in zip(pairs, sums.tables, sums.deviations, strict=True):
+        edge, evidence = _edge(one, two, table, deviation, margins, groups, sums.records)
         if evidence > _EVIDENCE:
-            found[one, two] = _Found(edge=edge, table=table, deviation=deviation)
-    chosen = _heaviest_forest(len(margins), [each.edge for each in found.values()])
+            found[one, two] = edge, table, deviation
+    chosen = _heaviest_forest(len(margins), [edge for edge, _, _ in found.values()])
     return [found[edge.one, edge.two] for edge in chosen]
 
 
 def _ask_again(
-    federation: Federation, margins: Sequence[Floats], plan: _Plan, found: list[_Found], before: float, rho: float
+    federation: Federation, margins: Sequence[Floats], groups: Groups | None, found: list[_Found], rho: float
 ) -> list[_Edge]:
-    if not found:
-        return []
-    deviation = table_sigma(rho / len(found)) * math.sqrt(len(federation.holders))
-    finer = _groups(margins, deviation, federation.records)
-    better = len(found) * before < rho * len(plan.pairs)  # finer groups only where the noise is smaller than before
-    groups = finer if better else plan.groups
-    pairs = [(each.edge.one, each.edge.two) for each in found]
-    sums = federation.sums("gaussian", [_table(pair, groups, rho / len(found)) for pair in pairs], part="edges")
+    if groups is None:
+        deviation = table_sigma(rho / len(found)) * math.sqrt(len(federation.holders))
+        groups = _groups(margins, deviation, federation.records)
+    asked = [_table((edge.one, edge.two), groups, rho / len(found)) for edge, _, _ in found]
+    sums = federation.sums("gaussian", asked, part="edges")
     edges = []
-    for each, table, noise in zip(found, sums.tables, sums.deviations, strict=True):
+    for (first, before, deviation), table, noise in zip(found, sums.tables, sums.deviations, strict=True):
         combined, spread = table.astype(np.float64), noise
-        if table.shape == each.table.shape:
-            precision, earlier = noise**-2, each.deviation**-2
-            combined = (precision * table + earlier * each.table) / (precision + earlier)
+        if table.shape == before.shape:
+            precision, earlier = noise**-2, deviation**-2
+            combined = (precision * table + earlier * before) / (precision + earlier)
             spread = (precision + earlier) ** -0.5
-        edge, evidence = _edge(each.edge.one, each.edge.two, combined, spread, margins, groups, sums.records)
+        edge, evidence = _edge(first.one, first.two, combined, spread, margins, groups, sums.records)
         if evidence > 0.0:
             edges.append(edge)
     return edges

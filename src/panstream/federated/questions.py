@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.federated.answers import Answer, Choice, Model, Scores, Tables
-from panstream.federated.statistics import Statistics, needed_tables
+from panstream.federated.statistics import Family, Statistics, needed_tables
 from panstream.federated.wire import Content, Message, Readers
 from panstream.networks.baselines import tables_from
 from panstream.networks.domain import Domain
@@ -81,6 +81,11 @@ def _check_degree(domain: Domain, degree: int, placed: int) -> None:
         raise InvalidParameter(
             f"degree {degree} gives up to {candidates} families, above the limit of {_LARGEST_CANDIDATES}"
         )
+
+
+def _candidates(placed: Sequence[int], degree: int, count: int) -> list[Family]:
+    sets = list(itertools.combinations(sorted(placed), min(degree, len(placed))))
+    return [(child, parents) for child in range(count) if child not in placed for parents in sets]
 
 
 def _add_noise(counts: NDArray[np.int64], noise: Noise, budget: float | Fraction, source: Source) -> None:
@@ -262,13 +267,17 @@ class Vote(_Charged):
             raise InvalidParameter(f"placed must leave an attribute out of 0..{len(domain) - 1}")
         _check_degree(domain, min(self.degree, len(self.placed)), len(self.placed))
 
+    def candidates(self, count: int) -> list[Family]:
+        """Return every family that may be chosen out of so many attributes, in a fixed order."""
+        return _candidates(self.placed, self.degree, count)
+
     def loss(self) -> Loss:
         """Return the loss of one choice."""
         return choice_loss(self.epsilon)
 
     def draw(self, statistics: Statistics, source: Source) -> Choice:
         """Choose one family."""
-        child, parents = statistics.vote(self.placed, self.degree, self.epsilon, source)
+        child, parents = statistics.vote(self.candidates(len(statistics.domain)), self.epsilon, source)
         return Choice(child=child, parents=parents)
 
 
@@ -313,7 +322,7 @@ class LocalModel(_Charged):
         parents: list[tuple[int, ...]] = [()] * count
         structure = share(self.structure, max(count - 1, 1))
         while len(placed) < count:
-            child, parents[child] = statistics.vote(placed, self.degree, structure, source)
+            child, parents[child] = statistics.vote(_candidates(placed, self.degree, count), structure, source)
             placed.append(child)
         known = {axes: statistics.exact(axes).copy() for axes in needed_tables(placed, parents, self.degree)}
         for table in known.values():

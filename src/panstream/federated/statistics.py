@@ -5,10 +5,10 @@ They are cached beside the records they come from and never leave; only what noi
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,10 @@ from panstream.networks.records import Records
 from panstream.privacy.tables import choice_rate, mutual_information_sensitivity
 from panstream.randomness import Preference, Source
 
-__all__ = ["Statistics", "families", "needed_tables"]
+__all__ = ["Family", "Statistics", "needed_tables"]
+
+Family: TypeAlias = tuple[int, tuple[int, ...]]
+"""A child and its parents."""
 
 _SCORE_UNIT = 1 << 24  # a local score is a whole number of 2^-24 bits
 _LARGEST_CACHE = 1 << 22
@@ -79,22 +82,12 @@ class Statistics:
         sizes = self.domain.sizes
         return sizes[family[-1]] <= 2 or math.prod(sizes[each] for each in family[:-1]) <= 2
 
-    def vote(
-        self, placed: Sequence[int], degree: int, epsilon: float | Fraction, source: Source
-    ) -> tuple[int, tuple[int, ...]]:
+    def vote(self, candidates: Sequence[Family], epsilon: float | Fraction, source: Source) -> Family:
         """Choose what comes next by the exponential mechanism on mutual information."""
-        candidates = families(placed, degree, len(self.domain))
         binary = all(self.is_binary((*parents, child)) for child, parents in candidates)
         utilities = np.array([self.score((*parents, child)) for child, parents in candidates], np.int64)
         rate = choice_rate(epsilon, self.sensitivity(binary))
         return candidates[source.exponential(utilities, Preference.at_most(rate))]
-
-
-def families(placed: Sequence[int], degree: int, count: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Return every (child, parents) that may come next, in a fixed order."""
-    size = min(degree, len(placed))
-    sets = list(itertools.combinations(sorted(placed), size))
-    return [(child, parents) for child in range(count) if child not in placed for parents in sets]
 
 
 def needed_tables(placed: Sequence[int], parents: Sequence[tuple[int, ...]], degree: int) -> list[tuple[int, ...]]:

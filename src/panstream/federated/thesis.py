@@ -15,7 +15,7 @@ from panstream.errors import InvalidParameter
 from panstream.federated.analyst import FederatedModel, Federation
 from panstream.federated.answers import Choice, Introduction, Model, Scores
 from panstream.federated.questions import LocalModel, LocalScores, Table, Vote
-from panstream.federated.statistics import families, needed_tables
+from panstream.federated.statistics import Family, needed_tables
 from panstream.networks.baselines import Parents, fit_tables, greedy, tables_of
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork, topological_order
@@ -137,12 +137,12 @@ class MajorityVoting(_Split):
         parents: list[tuple[int, ...]] = [()] * count
         share = self.split * self.epsilon / max(count - 1, 1)
         while len(placed) < count:
-            allowed = set(families(placed, self.degree, count))
             question = Vote(
                 run=federation.run, domain=federation.schema, placed=tuple(placed), degree=self.degree, epsilon=share
             )
+            allowed = set(question.candidates(count))
 
-            def known(found: Choice, _: object, allowed: set[tuple[int, tuple[int, ...]]] = allowed) -> None:
+            def known(found: Choice, _: object, allowed: set[Family] = allowed) -> None:
                 if (found.child, found.parents) not in allowed:
                     raise InvalidParameter("it voted for a family that was not up for election")
 

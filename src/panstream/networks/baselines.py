@@ -6,6 +6,7 @@ Everything here reads *tables*: a function that gives the (possibly noisy) count
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,15 +69,7 @@ def tables_from(known: Mapping[tuple[int, ...], NDArray[Any]]) -> Tables:
 
 def _information_score(tables: Tables) -> Callable[[int, tuple[int, ...]], float]:
     """Return the score I(child; parents) in bits, with negative counts taken as 0, each family computed once."""
-    found: dict[tuple[int, tuple[int, ...]], float] = {}
-
-    def score(child: int, parents: tuple[int, ...]) -> float:
-        key = (child, parents)
-        if key not in found:
-            found[key] = mutual_information(np.maximum(tables((*parents, child)), 0))
-        return found[key]
-
-    return score
+    return functools.cache(lambda child, parents: mutual_information(np.maximum(tables((*parents, child)), 0)))
 
 
 def independent(domain: Domain) -> Parents:
@@ -173,15 +166,12 @@ def _bic_score(
     """Return the score of a family in bits: -n·H(child | parents) - penalty · log2(n)/2 · free probabilities."""
     checks.at_least(1, records=records)
     sizes, price = domain.sizes, penalty * math.log2(records) / 2
-    found: dict[tuple[int, tuple[int, ...]], float] = {}
 
+    @functools.cache
     def score(child: int, parents: tuple[int, ...]) -> float:
-        key = (child, parents)
-        if key not in found:
-            counts = np.maximum(tables((*parents, child)), 0)
-            free = math.prod(sizes[each] for each in parents) * (sizes[child] - 1)
-            found[key] = -records * max(0.0, entropy(counts) - entropy(counts.sum(axis=-1))) - price * free
-        return found[key]
+        counts = np.maximum(tables((*parents, child)), 0)
+        free = math.prod(sizes[each] for each in parents) * (sizes[child] - 1)
+        return -records * max(0.0, entropy(counts) - entropy(counts.sum(axis=-1))) - price * free
 
     return score
 

@@ -6,6 +6,7 @@ apart, ties by the smaller table. A table above the limit is refused before it i
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,15 +39,6 @@ class Factor:
         """Return the factor where the observed variables hold their value."""
         index = tuple(evidence.get(variable, slice(None)) for variable in self.variables)
         return Factor(tuple(each for each in self.variables if each not in evidence), np.asarray(self.values[index]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Traced:
-    """The best value of an eliminated variable for every setting of the variables that came after it."""
-
-    variable: int
-    given: tuple[int, ...]
-    best: NDArray[np.int64]
 
 
 def _elimination_order(
@@ -102,18 +94,15 @@ def sum_product(
     others = {variable for scope in scopes for variable in scope} - set(keep)
     pool, scale = list(factors), 0.0
     for variable in _elimination_order([*scopes, tuple(keep)], sizes, others, limit=limit):
-        involved = [factor for factor in pool if variable in factor.variables]
-        pool = [factor for factor in pool if variable not in factor.variables]
-        joined, shift = _product(involved, sizes)
-        axis = joined.variables.index(variable)
-        rest = tuple(each for each in joined.variables if each != variable)
-        pool.append(Factor(rest, np.asarray(joined.values.sum(axis=axis))))
+        variables, tables, pool = _taken(variable, pool, sizes)
+        joined, shift = _product(tables)
+        rest = tuple(each for each in variables if each != variable)
+        pool.append(Factor(rest, np.asarray(joined.sum(axis=variables.index(variable)))))
         scale += shift
     kept = tuple(sorted(keep))
     full = np.ones(tuple(sizes[each] for each in kept))
-    result, shift = _product([*pool, Factor(kept, full)], sizes)
-    order = [kept.index(each) for each in keep]
-    return np.transpose(result.values, order), scale + shift
+    result, shift = _product(_aligned([*pool, Factor(kept, full)], sizes)[1])
+    return np.transpose(result, [kept.index(each) for each in keep]), scale + shift
 
 
 def maximise(
@@ -124,45 +113,44 @@ def maximise(
     everything = {variable for scope in scopes for variable in scope}
     with np.errstate(divide="ignore"):
         pool = [Factor(factor.variables, np.log2(factor.values)) for factor in factors]
-    traces: list[_Traced] = []
+    # The best value of an eliminated variable for every setting of the variables that came after it.
+    traces: list[tuple[int, tuple[int, ...], NDArray[np.int64]]] = []
     for variable in _elimination_order(scopes, sizes, everything, limit=limit):
-        involved = [factor for factor in pool if variable in factor.variables]
-        pool = [factor for factor in pool if variable not in factor.variables]
-        joined = _sum(involved, sizes)
-        axis = joined.variables.index(variable)
-        rest = tuple(each for each in joined.variables if each != variable)
-        traces.append(_Traced(variable, rest, np.asarray(joined.values.argmax(axis=axis))))
-        pool.append(Factor(rest, np.asarray(joined.values.max(axis=axis))))
+        variables, tables, pool = _taken(variable, pool, sizes)
+        joined, axis = functools.reduce(np.add, tables), variables.index(variable)
+        rest = tuple(each for each in variables if each != variable)
+        traces.append((variable, rest, np.asarray(joined.argmax(axis=axis))))
+        pool.append(Factor(rest, np.asarray(joined.max(axis=axis))))
     best: dict[int, int] = {}
-    for trace in reversed(traces):
-        best[trace.variable] = int(trace.best[tuple(best[each] for each in trace.given)])
+    for variable, given, codes in reversed(traces):
+        best[variable] = int(codes[tuple(best[each] for each in given)])
     return best, float(sum(float(factor.values) for factor in pool))
 
 
-def _aligned(factor: Factor, variables: tuple[int, ...], sizes: Sequence[int]) -> NDArray[np.float64]:
-    return factor.values.reshape(tuple(sizes[each] if each in factor.variables else 1 for each in variables))
+def _taken(
+    variable: int, pool: Sequence[Factor], sizes: Sequence[int]
+) -> tuple[tuple[int, ...], list[NDArray[np.float64]], list[Factor]]:
+    """Return the factors of a variable, aligned, and the factors without it."""
+    involved = [factor for factor in pool if variable in factor.variables]
+    return *_aligned(involved, sizes), [factor for factor in pool if variable not in factor.variables]
 
 
-def _union(factors: Sequence[Factor]) -> tuple[int, ...]:
-    return tuple(sorted({variable for factor in factors for variable in factor.variables}))
+def _aligned(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[tuple[int, ...], list[NDArray[np.float64]]]:
+    """Return all variables of the factors, and the factors' tables with an axis for each, small tables first."""
+    variables = tuple(sorted({variable for factor in factors for variable in factor.variables}))
+    return variables, [
+        factor.values.reshape(tuple(sizes[each] if each in factor.variables else 1 for each in variables))
+        for factor in sorted(factors, key=lambda each: each.values.size)
+    ]
 
 
-def _product(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[Factor, float]:
+def _product(tables: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], float]:
     """Return the product and the log2 of what it was divided by on the way, so that it does not vanish."""
-    variables = _union(factors)
-    result, scale = np.ones((1,) * len(variables)), 0.0
-    for factor in sorted(factors, key=lambda each: each.values.size):
-        result = result * _aligned(factor, variables, sizes)
+    result, scale = np.ones((1,) * tables[0].ndim), 0.0
+    for table in tables:
+        result = result * table
         largest = float(result.max())
         if 0.0 < largest < _SMALL:
             shift = math.frexp(largest)[1]
             result, scale = np.ldexp(result, -shift), scale + shift  # a power of two changes no digit
-    return Factor(variables, result), scale
-
-
-def _sum(factors: Sequence[Factor], sizes: Sequence[int]) -> Factor:
-    variables = _union(factors)
-    result = np.zeros((1,) * len(variables))
-    for factor in sorted(factors, key=lambda each: each.values.size):
-        result = result + _aligned(factor, variables, sizes)
-    return Factor(variables, result)
+    return result, scale

@@ -102,10 +102,10 @@ def noisy_entropy_error(probabilities: ArrayLike, *, records: int, holders: int 
     p, n, v, fourth = _checked(probabilities, records, holders, scale)
     slope = 1 + np.log(p)
     variance = float((p * np.log(p) ** 2).sum() - (p * np.log(p)).sum() ** 2)
-    moments = _pair_moments(p, n, v, fourth)
-    cubic = float((slope[:, None] * moments.one_two / p[None, :]).sum())  # E[Σ(1 + ln p)δ · Σ δ²/p]
-    square = float((moments.two_two / (p[:, None] * p[None, :])).sum())
-    quartic = float((slope[:, None] * moments.one_three / p[None, :] ** 2).sum())
+    one_two, two_two, one_three = _pair_moments(p, n, v, fourth)
+    cubic = float((slope[:, None] * one_two / p[None, :]).sum())  # E[Σ(1 + ln p)δ · Σ δ²/p]
+    square = float((two_two / (p[:, None] * p[None, :])).sum())
+    quartic = float((slope[:, None] * one_three / p[None, :] ** 2).sum())
     return ErrorTerms(
         sampling=variance / n * _BITS**2,
         noise=v / n**2 * float((slope**2).sum()) * _BITS**2,
@@ -113,17 +113,11 @@ def noisy_entropy_error(probabilities: ArrayLike, *, records: int, holders: int 
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PairMoments:
-    """E[δ_i·δ_j²], E[δ_i²·δ_j²] and E[δ_i·δ_j³] for all i and j."""
+def _pair_moments(p: NDArray[np.float64], n: int, v: float, fourth: float) -> tuple[NDArray[np.float64], ...]:
+    """Return E[δ_i·δ_j²], E[δ_i²·δ_j²] and E[δ_i·δ_j³] for all i and j.
 
-    one_two: NDArray[np.float64]
-    two_two: NDArray[np.float64]
-    one_three: NDArray[np.float64]
-
-
-def _pair_moments(p: NDArray[np.float64], n: int, v: float, fourth: float) -> _PairMoments:
-    """Moments by cumulants: those of a multinomial are n times those of one draw, and the noise adds its own."""
+    By cumulants: those of a multinomial are n times those of one draw, and the noise adds its own.
+    """
     a, b = p[:, None], p[None, :]
     own = p * (1 - p)
     rest = np.clip(1 - a - b, 0, None)
@@ -141,7 +135,7 @@ def _pair_moments(p: NDArray[np.float64], n: int, v: float, fourth: float) -> _P
     two_two[same, same] = fourth_moment
     one_three[same, same] = fourth_moment
     one_two[same, same] = n * own * (1 - 2 * p)
-    return _PairMoments(one_two / n**3, two_two / n**4, one_three / n**4)
+    return one_two / n**3, two_two / n**4, one_three / n**4
 
 
 def _checked(

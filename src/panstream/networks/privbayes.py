@@ -138,7 +138,7 @@ def _fit_families(
     projected = {table.attributes: project(np.asarray(table.counts), records) for table in tables}
     spreads = {frozenset(table.attributes): table.sigma for table in tables}
     lookup = tables_from(projected)
-    margins = [_margin(domain, records, at, tables, lookup((at,))) for at in range(len(domain))]
+    margins = [_margin(records, at, tables, lookup((at,))) for at in range(len(domain))]
     found: list[NDArray[np.float64]] = []
     for child, above in enumerate(parents):
         if not above:
@@ -152,9 +152,7 @@ def _fit_families(
     return BayesianNetwork(domain, tuple(parents), tuple(found))
 
 
-def _margin(
-    domain: Domain, records: int, at: int, tables: Sequence[NoisyTable], otherwise: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _margin(records: int, at: int, tables: Sequence[NoisyTable], otherwise: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return an attribute's own distribution from its one-way table, or from what a larger one gives."""
     for table in tables:
         if table.attributes == (at,):
@@ -186,20 +184,15 @@ class _Families:
     degree: int | None = None
     cells: float = math.inf
 
-    def parents(
-        self, domain: Domain, child: int, placed: Sequence[int], newest: int | None
-    ) -> Iterator[tuple[int, ...]]:
-        """Yield allowed parent sets among ``placed``; with ``newest``, only those that hold it."""
-        others = [each for each in placed if each != newest]
-        fixed = () if newest is None else (newest,)
-        if self.degree is not None:
-            for rest in itertools.combinations(others, min(self.degree, len(placed)) - len(fixed)):
-                yield tuple(sorted((*rest, *fixed)))
-            return
-        for size in range(min(_LARGEST_DEGREE, len(placed)) - len(fixed) + 1):
+    def parents(self, domain: Domain, child: int, placed: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield the allowed parent sets that hold the attribute placed last: the others were there before."""
+        *others, newest = placed
+        sizes = range(min(_LARGEST_DEGREE, len(placed))) if self.degree is None else [min(self.degree, len(placed)) - 1]
+        for size in sizes:
             for rest in itertools.combinations(others, size):
-                family = tuple(sorted((*rest, *fixed)))
-                if math.prod(domain.sizes[each] for each in (*family, child)) <= self.cells:
+                family = tuple(sorted((*rest, newest)))
+                cells = math.prod(domain.sizes[each] for each in (*family, child))
+                if self.degree is not None or cells <= self.cells:
                     yield family
 
 
@@ -224,11 +217,15 @@ def _greedy_families(
     sensitivity = score.sensitivity(len(records), all(size == 2 for size in domain.sizes))
     each_share = portions(share, [1.0] * max(len(rest), 1))
     scores: dict[int, dict[tuple[int, ...], int]] = {child: {} for child in rest}
-    newest: int | None = first
+    if families.degree is None:
+        scores = {child: {(): score.units(contingency(records, (child,))[None, :])} for child in rest}
     while rest:
         progress("choosing parents", 0.9 * (len(placed) - 1) / len(domain))
         for child in rest:
-            _extend(records, score, families, child, placed, newest, scores[child])
+            if families.degree is not None and len(placed) <= families.degree:
+                scores[child].clear()  # every attribute placed so far is a parent: last round's families are too small
+            for family in families.parents(domain, child, placed):
+                scores[child][family] = score.units(contingency(records, (*family, child)))
         candidates = [(child, family) for child in rest for family in scores[child]]
         utilities = np.array([scores[child][family] for child, family in candidates], np.int64)
         chosen = budget.choose("structure", utilities, sensitivity, each_share[len(placed) - 1], source)
@@ -236,32 +233,7 @@ def _greedy_families(
         parents[child] = family
         placed.append(child)
         rest.remove(child)
-        newest = child
     return tuple(parents)
-
-
-def _extend(
-    records: Records,
-    score: _Score,
-    families: _Families,
-    child: int,
-    placed: Sequence[int],
-    newest: int | None,
-    known: dict[tuple[int, ...], int],
-) -> None:
-    """Add the scores of families that hold the newest attribute; drop what is no longer allowed."""
-    domain = records.domain
-    full = families.degree is not None and len(placed) <= families.degree
-    if families.degree == 0 or (families.degree is None and not known):
-        known[()] = score.units(contingency(records, (child,))[None, :])
-        if families.degree == 0:
-            return
-    if full:  # every attribute placed so far is a parent: last round's families are too small
-        known.clear()
-        newest = None
-    for family in families.parents(domain, child, placed, newest):
-        if family not in known:
-            known[family] = score.units(contingency(records, (*family, child)))
 
 
 def _largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

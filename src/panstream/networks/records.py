@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from panstream.batch.files import read_columns
 from panstream.batch.frames import library_of
 from panstream.errors import InvalidBatch
 from panstream.networks.domain import Attribute, Domain
+from panstream.randomness import Source
 
 __all__ = ["Records"]
 
@@ -87,6 +89,35 @@ class Records:
         for attribute, row in zip(self.domain.attributes, self.codes, strict=True):
             labels = np.array(attribute.labels, object)
             columns[attribute.name] = labels[row].tolist()
+        return columns
+
+    def numeric_columns(self, source: Source) -> dict[str, list[object]]:
+        """Return columns of labels, and of numbers drawn evenly from the bins where an attribute has bins.
+
+        A bin without end gives its finite edge; whole numbers stay whole; a missing value is ``None``.
+        """
+        columns: dict[str, list[object]] = {}
+        for attribute, row, labels in zip(self.domain.attributes, self.codes, self.to_columns().values(), strict=True):
+            if attribute.bins is None:
+                columns[attribute.name] = list(labels)
+                continue
+            edges, last = attribute.bins.edges, len(attribute.bins.edges) - 2
+            words = source.scratch.array(row.size, np.uint64)
+            source.fill_words(words)
+            values: list[object] = []
+            for code, share in zip(row.tolist(), (words / 2.0**64).tolist(), strict=True):
+                if code > last:
+                    values.append(None)
+                    continue
+                low, high = edges[code], edges[code + 1]
+                if not (math.isfinite(low) and math.isfinite(high)):
+                    low = high = low if math.isfinite(low) else high if math.isfinite(high) else 0.0
+                if attribute.bins.whole:
+                    first, count = math.ceil(low), max(math.ceil(high) - math.ceil(low) + (code == last), 1)
+                    values.append(first + min(int(share * count), count - 1))
+                else:
+                    values.append(low + share * (high - low))
+            columns[attribute.name] = values
         return columns
 
     def take(self, rows: ArrayLike) -> Records:

@@ -11,8 +11,6 @@ random. On average every record still has the network's distribution, but the re
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +19,7 @@ from panstream.networks.network import BayesianNetwork
 from panstream.networks.records import Records
 from panstream.randomness import Source
 
-__all__ = ["balanced_sample", "numeric_columns", "sample"]
+__all__ = ["balanced_sample", "sample"]
 
 _BLOCK = 1 << 15
 _BITS = 63
@@ -106,35 +104,3 @@ def balanced_sample(network: BayesianNetwork, size: int, source: Source) -> Reco
         found = np.searchsorted(lifted, places + sorted_group, side="right") - sorted_group * sizes[child]
         codes[child, order] = np.clip(found, 0, sizes[child] - 1)
     return Records(network.domain, codes)
-
-
-def numeric_columns(records: Records, source: Source) -> dict[str, list[object]]:
-    """Return columns of labels, and of numbers drawn evenly from the bins where an attribute has bins.
-
-    A bin without end gives its finite edge; whole numbers stay whole; a missing value is ``None``.
-    """
-    columns: dict[str, list[object]] = {}
-    for attribute, row, labels in zip(
-        records.domain.attributes, records.codes, records.to_columns().values(), strict=True
-    ):
-        if attribute.bins is None:
-            columns[attribute.name] = list(labels)
-            continue
-        edges, last = attribute.bins.edges, len(attribute.bins.edges) - 2
-        words = source.scratch.array(row.size, np.uint64)
-        source.fill_words(words)
-        values: list[object] = []
-        for code, share in zip(row.tolist(), (words / 2.0**64).tolist(), strict=True):
-            if code > last:
-                values.append(None)
-                continue
-            low, high = edges[code], edges[code + 1]
-            if not (math.isfinite(low) and math.isfinite(high)):
-                low = high = low if math.isfinite(low) else high if math.isfinite(high) else 0.0
-            if attribute.bins.whole:
-                first, count = math.ceil(low), max(math.ceil(high) - math.ceil(low) + (code == last), 1)
-                values.append(first + min(int(share * count), count - 1))
-            else:
-                values.append(low + share * (high - low))
-        columns[attribute.name] = values
-    return columns
