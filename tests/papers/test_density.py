@@ -17,14 +17,24 @@ import panstream
 from panstream.catalogue import ALGORITHMS
 from panstream.density.optbern import OptBern
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers.density_bernoulli import PublishedDwork, PublishedOptBern
-from panstream.papers.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
 from panstream.papers.density_laws import LevelLaw, laplace_quantile
 from panstream.papers.density_ppds import PublishedPPDS, levels_of, walk
-from panstream.papers.density_truncated import PublishedTruncatedGaussian, PublishedTruncatedLaplace
-from panstream.papers.figures.simulate import literal_estimates, presence_estimates
-from panstream.papers.figures.simulate_ppds import ppds_estimate, previous_events, settle
+from panstream.papers.figures.simulate import (
+    _settle,
+    literal_estimates,
+    ppds_estimate,
+    presence_estimates,
+    previous_events,
+)
 from panstream.papers.literal_density import LiteralDensity
+from panstream.papers.literal_estimators import (
+    PublishedDwork,
+    PublishedLaplace,
+    PublishedOptBern,
+    PublishedQuantisedLaplace,
+    PublishedTruncatedGaussian,
+    PublishedTruncatedLaplace,
+)
 from panstream.planning.density_published import DWORK, OPTBERN, ppds_failure, roth_sample_size
 from panstream.privacy.joint import pair_loss
 from panstream.randomness import SeededSource
@@ -299,7 +309,7 @@ def test_ppds_by_arrays_is_ppds_by_events(data: st.DataObject, bits: int, capaci
     ids = np.concatenate([np.arange(universe), stream])
     members: dict[int, int] = {}
     level = walk(members, 0, ids, heights[ids], coins.astype(np.uint8), capacity)
-    assert settle(heights[ids], coins, previous_events(stream, universe), capacity) == (level, len(members))
+    assert _settle(heights[ids], coins, previous_events(stream, universe), capacity) == (level, len(members))
 
 
 def test_ppds_simulation_has_the_law_of_the_class() -> None:

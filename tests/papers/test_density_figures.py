@@ -14,7 +14,7 @@ from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, fig
 from panstream.papers.figures.beyond import _bits_for, level_for_ids
 from panstream.papers.figures.errors import LITERAL, estimate_errors
 from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, generator, mean_row, share_row
-from panstream.papers.figures.streams import _zipf_alias, distinct_counts, draw_stream
+from panstream.papers.figures.simulate import _zipf_alias, distinct_counts, draw_stream
 from panstream.planning.density_published import DWORK, OPTBERN
 from panstream.privacy.split import density_split, laplace_variance
 from panstream.randomness import SeededSource

@@ -10,14 +10,17 @@ from panstream.algorithm import Algorithm
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.papers.mir import (
     PublishedCroppedSum,
+    PublishedDistinct,
     PublishedHeavyHitters,
     corrected_mean,
     corrected_sd,
     distinct_range,
     heavy_mean,
     literal_offset,
+    modular_distinct,
+    stable_matrix,
+    stable_median,
 )
-from panstream.papers.mir_distinct import PublishedDistinct, modular_distinct, stable_matrix, stable_median
 from panstream.privacy.turnstile import calibrated_loss, published_cropped_loss, published_heavy_loss
 from panstream.randomness import SeededSource
 from statistical import assert_mean

@@ -14,7 +14,7 @@ the largest weight.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -33,7 +33,7 @@ from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 from panstream.turnstile.counter import CounterBatch
 
-__all__ = ["L0", "L1", "L2", "CalibratedSketch", "Quality"]
+__all__ = ["L0", "L1", "L2", "CalibratedSketch", "Quality", "weighted_ids"]
 
 MAX_TABLE = 1 << 16
 _WEIGHT_BITS = 44
@@ -94,27 +94,21 @@ class _NoiseTable:
 
     def step(self, rows: tuple[tuple[int, ...], ...], modulus: int) -> float:
         """Return the largest change of d that one user can make, whatever the weight."""
-        axes = tuple(range(len(self.shape)))
         worst = 0.0
-        for row in rows:
-            for entry in range(1, modulus):
-                moved = np.roll(self.distance, tuple(entry * part % modulus for part in row), axes)
-                same = moved == self.distance  # also where neither can be explained
-                change = np.abs(np.subtract(moved, self.distance, out=np.zeros(self.shape), where=~same))
-                worst = max(worst, float(change.max()))
+        for moved in _moves(self.distance, rows, modulus):
+            same = moved == self.distance  # also where neither can be explained
+            change = np.abs(np.subtract(moved, self.distance, out=np.zeros(self.shape), where=~same))
+            worst = max(worst, float(change.max()))
         return worst
 
     def ratio(self, rows: tuple[tuple[int, ...], ...], modulus: int) -> Fraction | None:
         """Return the largest exact ratio of the integer weights that one user can make, or None if it is infinite."""
-        axes = tuple(range(len(self.shape)))
         worst = Fraction(1)
-        for row in rows:
-            for entry in range(1, modulus):
-                moved = np.roll(self.weight, tuple(entry * part % modulus for part in row), axes)
-                if ((moved == 0) != (self.weight == 0)).any():
-                    return None
-                place = np.argmax(np.divide(self.weight, moved, out=np.zeros(self.shape), where=moved > 0))
-                worst = max(worst, Fraction(int(self.weight.flat[place]), int(moved.flat[place])))
+        for moved in _moves(self.weight, rows, modulus):
+            if ((moved == 0) != (self.weight == 0)).any():
+                return None
+            place = np.argmax(np.divide(self.weight, moved, out=np.zeros(self.shape), where=moved > 0))
+            worst = max(worst, Fraction(int(self.weight.flat[place]), int(moved.flat[place])))
         return worst
 
     def draw(self, source: Source) -> NDArray[np.int64]:
@@ -123,6 +117,14 @@ class _NoiseTable:
         pick = int(source.uniform_below(int(cumulative[-1]), 1)[0])
         place = int(np.searchsorted(cumulative, pick, side="right"))
         return np.array(np.unravel_index(place, self.shape), np.int64)
+
+
+def _moves(table: NDArray[Any], rows: tuple[tuple[int, ...], ...], modulus: int) -> Iterator[NDArray[Any]]:
+    """Yield the table as it is seen after each thing that one user can do."""
+    axes = tuple(range(table.ndim))
+    for row in rows:
+        for entry in range(1, modulus):
+            yield np.roll(table, tuple(entry * part % modulus for part in row), axes)
 
 
 @dataclass(slots=True)
@@ -209,11 +211,7 @@ class CalibratedSketch(Algorithm[_SketchState]):
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids 0..u-1 and integer weights."""
-        users, copied = integers(ids, name="ids", lower=0, upper=len(self.rows) - 1)
-        given, copied_too = integers([weight] * users.size if isinstance(weight, int) else weight, name="weight")
-        if given.size != users.size:
-            raise InvalidBatch(f"weight must have one value per id, got {given.size} for {users.size}")
-        return CounterBatch(users, given, (users,) * copied + (given,) * copied_too)
+        return weighted_ids(ids, weight, len(self.rows))
 
     def update(self, state: _SketchState, batch: CounterBatch, source: Source) -> None:
         """Add weight times the user's row, modulo q."""
@@ -256,3 +254,12 @@ def _step(rows: tuple[tuple[int, ...], ...], modulus: int, quality: str) -> floa
 @lru_cache(maxsize=64)
 def _table(rows: tuple[tuple[int, ...], ...], modulus: int, quality: str, rate: float) -> _NoiseTable:
     return _NoiseTable.build(rows, modulus, _QUALITIES[quality], rate, modulus // 2)
+
+
+def weighted_ids(ids: Any, weight: Any, users: int) -> CounterBatch:
+    """Check ids 0..users-1 and an integer weight for each."""
+    rows, copied = integers(ids, name="ids", lower=0, upper=users - 1)
+    given, copied_too = integers([weight] * rows.size if isinstance(weight, int) else weight, name="weight")
+    if given.size != rows.size:
+        raise InvalidBatch(f"weight must have one value per id, got {given.size} for {rows.size}")
+    return CounterBatch(rows, given, (rows,) * copied + (given,) * copied_too)

@@ -7,10 +7,11 @@ inverting 53-bit uniforms, as the papers' floating-point code does.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from panstream.randomness import Coin, Source
 __all__ = [
     "LaplaceLaw",
     "LevelLaw",
+    "RealLaw",
     "StoredLaw",
     "TruncatedGaussianLaw",
     "TruncatedLaplaceLaw",
@@ -35,26 +37,6 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Uniform = Callable[[int], Floats]
-
-
-class StoredLaw(Protocol):
-    """The two laws of a stored value."""
-
-    def draw(self, present: bool, size: int, source: Source) -> NDArray[Any]:
-        """Return ``size`` stored values of users seen or not seen."""
-        ...
-
-    def values(self, stored: NDArray[Any]) -> Floats:
-        """Return the numbers that stored values stand for."""
-        ...
-
-    def mean(self, present: bool) -> float:
-        """Return the mean of a stored number."""
-        ...
-
-    def variance(self, present: bool) -> float:
-        """Return the variance of a stored number."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +89,14 @@ class LevelLaw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaplaceLaw:
-    """Laplace((1 ∓ ε)/2, 1), the means and scale of "Data Analytics with Differential Privacy", Figure 4.6."""
+class RealLaw(ABC):
+    """Base of the laws of real values."""
 
     epsilon: float
 
+    @abstractmethod
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers."""
-        return self.mean(present) + laplace_quantile(uniform(size))
 
     def draw(self, present: bool, size: int, source: Source) -> Floats:
         """Return real values."""
@@ -123,6 +105,40 @@ class LaplaceLaw:
     def values(self, stored: NDArray[Any]) -> Floats:
         """Return the stored numbers themselves."""
         return stored
+
+    @abstractmethod
+    def mean(self, present: bool) -> float:
+        """Return the mean of a stored number."""
+
+    @abstractmethod
+    def variance(self, present: bool) -> float:
+        """Return the variance of a stored number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CutLaw(RealLaw):
+    """Base of the laws on [0, 1]: moments by quadrature."""
+
+    @abstractmethod
+    def cut(self) -> StoredValues:
+        """Return the law after cutting."""
+
+    def mean(self, present: bool) -> float:
+        """Return the mean after cutting."""
+        return _moments(self, present)[0]
+
+    def variance(self, present: bool) -> float:
+        """Return the variance after cutting."""
+        return _moments(self, present)[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaplaceLaw(RealLaw):
+    """Laplace((1 ∓ ε)/2, 1), the means and scale of "Data Analytics with Differential Privacy", Figure 4.6."""
+
+    def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
+        """Return draws made from uniform numbers."""
+        return self.mean(present) + laplace_quantile(uniform(size))
 
     def mean(self, present: bool) -> float:
         """Return μ_upd or μ_init."""
@@ -134,10 +150,12 @@ class LaplaceLaw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedLaplaceLaw:
+class TruncatedLaplaceLaw(_CutLaw):
     """Laplace((1 ∓ ε)/2, 1) cut to [0, 1]."""
 
-    epsilon: float
+    def cut(self) -> StoredValues:
+        """Return the law after cutting."""
+        return truncated_laplace_values(self.epsilon)
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers, by the inverse distribution function."""
@@ -145,28 +163,14 @@ class TruncatedLaplaceLaw:
         low, high = 0.5 * math.exp(-centre), 1.0 - 0.5 * math.exp(centre - 1.0)
         return np.clip(centre + laplace_quantile(low + uniform(size) * (high - low)), 0.0, 1.0)
 
-    def draw(self, present: bool, size: int, source: Source) -> Floats:
-        """Return real values in [0, 1]."""
-        return self.sample(present, size, lambda count: uniforms(source, count))
-
-    def values(self, stored: NDArray[Any]) -> Floats:
-        """Return the stored numbers themselves."""
-        return stored
-
-    def mean(self, present: bool) -> float:
-        """Return the mean after cutting."""
-        return _moments(truncated_laplace_values, self.epsilon, present)[0]
-
-    def variance(self, present: bool) -> float:
-        """Return the variance after cutting."""
-        return _moments(truncated_laplace_values, self.epsilon, present)[1]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedGaussianLaw:
+class TruncatedGaussianLaw(_CutLaw):
     """Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) cut to [0, 1]: densities proportional to e^(-εx²) and e^(-ε(1-x)²)."""
 
-    epsilon: float
+    def cut(self) -> StoredValues:
+        """Return the law after cutting."""
+        return truncated_gaussian_values(self.epsilon)
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers: x is kept with probability e^(-εx²)."""
@@ -179,21 +183,9 @@ class TruncatedGaussianLaw:
             done += kept.size
         return 1.0 - drawn if present else drawn
 
-    def draw(self, present: bool, size: int, source: Source) -> Floats:
-        """Return real values in [0, 1]."""
-        return self.sample(present, size, lambda count: uniforms(source, count))
 
-    def values(self, stored: NDArray[Any]) -> Floats:
-        """Return the stored numbers themselves."""
-        return stored
-
-    def mean(self, present: bool) -> float:
-        """Return the mean after cutting."""
-        return _moments(truncated_gaussian_values, self.epsilon, present)[0]
-
-    def variance(self, present: bool) -> float:
-        """Return the variance after cutting."""
-        return _moments(truncated_gaussian_values, self.epsilon, present)[1]
+StoredLaw = LevelLaw | RealLaw
+"""The two laws of a stored value."""
 
 
 def uniforms(source: Source, size: int) -> Floats:
@@ -208,9 +200,9 @@ def laplace_quantile(uniform: Floats) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def _moments(values: Callable[[float], StoredValues], epsilon: float, present: bool) -> tuple[float, float]:
+def _moments(stored: _CutLaw, present: bool) -> tuple[float, float]:
     """Return mean and variance by quadrature."""
-    law = values(epsilon)
+    law = stored.cut()
     weights = law.measure * (law.present if present else law.absent)
     mean = float(weights @ law.values)
     return mean, float(weights @ law.values**2) - mean**2

@@ -9,10 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.density.optbern import OptBern
-from panstream.papers.density_bernoulli import PublishedDwork, PublishedOptBern
-from panstream.papers.density_laplace import PublishedLaplace, PublishedQuantisedLaplace
 from panstream.papers.density_ppds import PublishedPPDS
-from panstream.papers.density_truncated import PublishedTruncatedGaussian
 from panstream.papers.figures.plan import (
     CLAIMED,
     EPSILON,
@@ -27,10 +24,23 @@ from panstream.papers.figures.plan import (
     mean_row,
     share_row,
 )
-from panstream.papers.figures.simulate import literal_estimates, presence_estimates
-from panstream.papers.figures.simulate_ppds import ppds_estimate, previous_events
-from panstream.papers.figures.streams import StreamKind, distinct_counts, draw_stream
+from panstream.papers.figures.simulate import (
+    StreamKind,
+    distinct_counts,
+    draw_stream,
+    literal_estimates,
+    ppds_estimate,
+    presence_estimates,
+    previous_events,
+)
 from panstream.papers.literal_density import LiteralDensity
+from panstream.papers.literal_estimators import (
+    PublishedDwork,
+    PublishedLaplace,
+    PublishedOptBern,
+    PublishedQuantisedLaplace,
+    PublishedTruncatedGaussian,
+)
 from panstream.planning.density_published import OPTBERN
 
 __all__ = ["FIGURES", "LITERAL", "estimate_errors"]

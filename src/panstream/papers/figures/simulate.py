@@ -1,27 +1,47 @@
-"""Many runs at once, from the law of an estimate given how many users appeared.
+"""The papers' streams, and many runs at once from the law of an estimate given how many users appeared.
 
-Who is sampled does not depend on the stream, so of the D users that appeared a hypergeometric number is in the sample, and
+Streams draw users uniformly, or from Zipf's law with exponent 1. Who is sampled does not depend on the stream, so of the D users that appeared a hypergeometric number is in the sample, and
 given that number the stored values are independent: a sum of bits is the sum of two binomials, a sum of levels comes from
 two multinomials, a sum of m Laplace(0, 1) values is the difference of two Gamma(m) ones, and truncated values
 are drawn one by one. The tests compare these laws with the classes themselves, step by step.
+
+PPDS runs by whole arrays instead of event by event, with the very same outcome for the same coins: a user whose level
+stays at or above the current one is stored if and only if her last coin was 1, whatever happened to others. So the size
+of the set at level L is a running sum over the events of users with level at least L, and the level rises where that
+sum first reaches the capacity.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.density.presence import BitLaw, Presence
-from panstream.papers.density_laws import LaplaceLaw, LevelLaw, StoredLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
+from panstream.papers.density_laws import LaplaceLaw, LevelLaw, RealLaw, StoredLaw
+from panstream.papers.density_ppds import PublishedPPDS, levels_of
+from panstream.papers.figures.plan import FigureOptions, generator
 from panstream.papers.literal_density import LiteralDensity
 
-__all__ = ["literal_estimates", "presence_estimates"]
+__all__ = [
+    "StreamKind",
+    "distinct_counts",
+    "draw_stream",
+    "literal_estimates",
+    "ppds_estimate",
+    "presence_estimates",
+    "previous_events",
+]
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 _AT_ONCE = 1 << 21  # real values in memory
+_BLOCK = 1 << 13
+
+StreamKind = Literal["uniform", "zipf"]
 
 
 def literal_estimates(algorithm: LiteralDensity, present: Counts, rng: np.random.Generator) -> Floats:
@@ -65,14 +85,10 @@ def _sums(law: StoredLaw, users: Counts, present: bool, rng: np.random.Generator
     if isinstance(law, LaplaceLaw):
         spread = rng.standard_gamma(users) - rng.standard_gamma(users)
         return np.asarray(users * law.mean(present) + spread)
-    if isinstance(law, TruncatedLaplaceLaw | TruncatedGaussianLaw):
-        return _drawn_one_by_one(law, users, present, rng)
-    raise TypeError(f"no law of sums for {type(law).__name__}")
+    return _drawn_one_by_one(law, users, present, rng)
 
 
-def _drawn_one_by_one(
-    law: TruncatedLaplaceLaw | TruncatedGaussianLaw, users: Counts, present: bool, rng: np.random.Generator
-) -> Floats:
+def _drawn_one_by_one(law: RealLaw, users: Counts, present: bool, rng: np.random.Generator) -> Floats:
     sums = np.zeros(users.size)
     start = 0
     while start < users.size:
@@ -86,3 +102,91 @@ def _drawn_one_by_one(
         sums[start:stop] = np.bincount(runs, values, minlength=stop - start)
         start = stop
     return sums
+
+
+def ppds_estimate(algorithm: PublishedPPDS, stream: Counts, previous: Counts, rng: np.random.Generator) -> float:
+    """Return PPDS's estimate for one stream; ``previous`` is ``previous_events`` of it."""
+    universe, bits, gap = algorithm.universe, algorithm.bits, algorithm.gap
+    factor = 2 * int(rng.integers(0, 1 << max(bits - 1, 0))) + 1
+    shift = int(rng.integers(0, 1 << bits))
+    heights = levels_of(np.arange(universe), bits, factor, shift)
+    coins = np.empty(universe + stream.size, np.bool_)
+    coins[:universe] = rng.random(universe) < (1 - gap) / 2
+    coins[universe:] = rng.random(stream.size) < (1 + gap) / 2
+    level, size = _settle(np.concatenate([heights, heights[stream]]), coins, previous, algorithm.sample)
+    scale = math.ldexp(1.0, level) / universe
+    noise = rng.laplace(0.0, scale / algorithm.epsilon)
+    return float((scale * size - 0.5 + gap / 2) / gap + noise)
+
+
+def previous_events(stream: Counts, universe: int) -> Counts:
+    """Return for every arrival the event before it of the same user; event u < universe is the scan of user u."""
+    if not stream.size:
+        return np.empty(0, np.int64)
+    bits = int(stream.size).bit_length()
+    keys = np.sort((stream << bits) | np.arange(stream.size))  # by user, then by time
+    users, times = keys >> bits, keys & ((1 << bits) - 1)
+    before = np.empty(stream.size, np.int64)
+    before[times[0]] = users[0]
+    before[times[1:]] = np.where(users[1:] == users[:-1], times[:-1] + universe, users[1:])
+    return before
+
+
+def _settle(heights: Counts, coins: NDArray[np.bool_], previous: Counts, capacity: int) -> tuple[int, int]:
+    """Return the final level and the number of stored ids for the events' user levels and coins."""
+    scanned = heights.size - previous.size
+    before = np.concatenate([np.zeros(scanned, np.bool_), coins[previous]])
+    change = coins.astype(np.int8) - before.astype(np.int8)
+    stored = np.zeros(int(heights.max(initial=0)) + 1)  # users by level whose last coin was 1
+    level, start = 0, 0
+    while start < heights.size:
+        block = slice(start, start + _BLOCK)
+        counts = heights[block] >= level
+        sizes = stored[level:].sum() + np.cumsum(change[block] * counts, dtype=np.int64)
+        full = (sizes >= capacity) & counts & ~before[block]
+        first = int(full.argmax())
+        rises = bool(full[first])
+        stop = start + first + 1 if rises else min(start + _BLOCK, heights.size)
+        stored += np.bincount(heights[start:stop], change[start:stop], minlength=stored.size)
+        level, start = level + rises, stop
+    return level, int(stored[level:].sum())
+
+
+def draw_stream(kind: StreamKind, options: FigureOptions, run: int) -> Counts:
+    """Return the stream of repetition ``run``: the same for every estimator and every privacy budget."""
+    rng = generator(options, "stream", kind, options.universe, options.length, run)
+    if kind == "uniform":
+        return rng.integers(0, options.universe, options.length)
+    keep, other = _zipf_alias(options.universe)
+    spot = rng.random(options.length) * options.universe
+    column = np.minimum(spot.astype(np.int64), options.universe - 1)
+    return np.where(spot - column < keep[column], column, other[column])
+
+
+@lru_cache(maxsize=8)
+def distinct_counts(kind: StreamKind, options: FigureOptions, runs: int) -> Counts:
+    """Return how many users appear in each of the streams 0..runs-1."""
+    counts = np.empty(runs, np.int64)
+    for run in range(runs):
+        seen = np.zeros(options.universe, np.bool_)
+        seen[draw_stream(kind, options, run)] = True
+        counts[run] = np.count_nonzero(seen)
+    counts.flags.writeable = False
+    return counts
+
+
+@lru_cache(maxsize=4)
+def _zipf_alias(universe: int) -> tuple[NDArray[np.float64], Counts]:
+    """Return Walker's alias table of P(user u) ∝ 1/(u+1): column u is u with chance ``keep[u]``, else ``other[u]``."""
+    weights = 1.0 / np.arange(1, universe + 1)
+    keep = weights * (universe / weights.sum())
+    other = np.arange(universe)
+    rich = int(np.count_nonzero(keep > 1.0)) - 1  # users are sorted by weight: the rich come first
+    for poor in range(universe - 1, -1, -1):
+        if rich < 0 or poor <= rich:
+            break
+        other[poor] = rich
+        keep[rich] -= 1.0 - keep[poor]
+        if keep[rich] <= 1.0:
+            rich -= 1
+    return keep, other
