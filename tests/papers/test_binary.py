@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from continual.view_matrix import ScriptedSource, count_memberships
-from panstream.continual.counter import Slots, TickState
+from panstream.continual.counter import IDLE, Slots
 from panstream.continual.noise_sum import noise_variance
 from panstream.papers.binary import BinaryMechanism, _DyadicPlan
 from panstream.papers.intrusion_transform import Transform
@@ -21,7 +21,8 @@ def test_the_loop_does_what_the_transform_does(horizon, one_step_ticks):
     algorithm = BinaryMechanism(epsilon=1.0, horizon=horizon, one_step_ticks=one_step_ticks)
     slow = Transform(algorithm.plan, algorithm.law, one_step_ticks)
     values = np.random.default_rng(horizon).integers(-5, 6, horizon)
-    fast_state, slow_state = algorithm.begin(ScriptedSource({})), TickState.empty(algorithm.shape)
+    fast_state, slow_state = algorithm.begin(ScriptedSource({})), algorithm.empty_state()
+    slow_state.open_draws[:] = IDLE
     slow.enter(slow_state, ScriptedSource({}))
     for at in range(0, horizon, 3):
         piece = values[at : at + 3]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,21 +47,6 @@ class TickState:
     closed_draws: NDArray[np.int64] = public()
     kept_draws: NDArray[np.int64] = public()
     time: int = public()  # slots closed so far
-
-    @classmethod
-    def empty(cls, shape: Shape, **more: Any) -> Self:
-        """Return a state in which nothing is open and nothing was released."""
-        accumulators, closed, kept = shape
-        return cls(
-            open=np.zeros(accumulators, np.int64),
-            closed=np.zeros(closed, np.int64),
-            kept=np.zeros(kept, np.int64),
-            open_draws=np.full(accumulators, IDLE, np.int64),
-            closed_draws=np.zeros(closed, np.int64),
-            kept_draws=np.full(kept, IDLE, np.int64),
-            time=0,
-            **more,
-        )
 
     @property
     def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
@@ -224,7 +209,8 @@ class SlotCounter(Ticker[TickState]):
 
     def begin(self, source: Source) -> TickState:
         """Return a fresh state, already noised."""
-        state = TickState.empty(self.shape)
+        state = self.empty_state()
+        state.open_draws[:] = state.kept_draws[:] = IDLE
         self.enter(state, source)
         return state
 

@@ -99,13 +99,6 @@ class DecayedSum(SlotCounter):
         numbers = FieldLayout("i8", (1 + self.terms.decays.size,))
         return {**SlotCounter.layout(self), "carried": numbers, "spread": numbers}
 
-    def begin(self, source: Source) -> _DecayedState:
-        """Return an open slot, already noised, and nothing published."""
-        carried, spread = np.zeros((2, 1 + self.terms.decays.size), np.int64)
-        state = _DecayedState.empty(self.shape, carried=carried, spread=spread)
-        self.enter(state, source)
-        return state
-
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the squared weights of all draws."""
         return ((self.slot_draws * self._squared_weights(time), self.law),)

@@ -137,16 +137,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     def begin(self, source: Source) -> _LeastSquaresState:
         """Return an empty sum and the noises of the first nodes."""
-        levels, most = len(self.radices), max(self.radices)
-        state = _LeastSquaresState(
-            total=np.zeros(1, np.int64),
-            siblings=np.zeros((levels, most), np.int64),
-            complete=np.zeros(levels, np.int64),
-            to_come=np.zeros(levels, np.int64),
-            last=np.zeros(2, np.int64),
-            digits=np.zeros(levels, np.int64),
-            ticks=0,
-        )
+        state, levels = self.empty_state(), len(self.radices)
         drawn = self._draw(1 + sum(self.radices[:-1]), source)
         open_below(levels - 1, state.siblings, state.to_come, np.array(self.radices), drawn, 0)
         return state

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 from panstream import checks
 from panstream.algorithm import Algorithm
@@ -144,6 +146,15 @@ class Ticker(Algorithm[StateT]):
             event_epsilon=None if rows is None else up(share(self.epsilon, rows)),
         )
         return claim if self.outside == "clip" else claim.without_privacy(_REFUSES)
+
+    def empty_state(self) -> StateT:
+        """Return a state in which all arrays and numbers are 0."""
+        values: dict[str, Any] = {
+            name: 0 if field.kind == "int" else np.zeros([each or 0 for each in field.shape], np.int64)
+            for name, field in self.layout().items()
+        }
+        found: StateT = self.state_type(**values)
+        return found
 
     def described(self, value: float, error: float, parts: NoiseParts, released: tuple[int, ...]) -> Estimate:
         """Return an answer that holds these draws, with its interval."""

@@ -152,7 +152,9 @@ class Tree(Ticker[TreeState]):
 
     def begin(self, source: Source) -> TreeState:
         """Return a tree whose accumulators all start as noise."""
-        return self.engine.begin(source)
+        state = self.empty_state()
+        self.engine.open_all(state, source)
+        return state
 
     def batch(self, values: Any, *, users: Any = None) -> TreeBatch:
         """Check events of the open slot, one per row; with ``users=`` keep each user's first contributions only."""

@@ -87,20 +87,6 @@ class TreeEngine:
             "events": FieldLayout("int", at_least=0),
         }
 
-    def begin(self, source: Source) -> TreeState:
-        """Return a tree whose accumulators all start as noise."""
-        state = TreeState(
-            open=np.zeros((self.rows, self.width), np.int64),
-            draws=np.zeros(self.rows, np.int64),
-            digits=np.zeros(self.rows, np.int64),
-            closed=np.zeros((self.rows + 1, self.width + 1), np.int64),
-            ticks=0,
-            epoch=0,
-            events=0,
-        )
-        self._open_all(state, source)
-        return state
-
     def add(self, state: TreeState, total: NDArray[np.int64]) -> None:
         """Add to the open node of every level."""
         state.open[: self.shape(state.epoch).rows] += total
@@ -180,7 +166,8 @@ class TreeEngine:
         """Return the rows whose accumulators are noised between steps."""
         return slice(1 if self.one_step_ticks else 0, self.shape(epoch).rows)
 
-    def _open_all(self, state: TreeState, source: Source) -> None:
+    def open_all(self, state: TreeState, source: Source) -> None:
+        """Start all accumulators of an epoch as noise."""
         noisy = self._noisy(state.epoch)
         state.open[:] = 0
         state.draws[:] = 0
@@ -230,7 +217,7 @@ class TreeEngine:
             work.sums[-1] = self.totals(work)
             work.sums[:-1] = 0.0
             work.epoch += 1
-            self._open_all(work, source)
+            self.open_all(work, source)
         return int(done), int(closed)
 
 

@@ -122,7 +122,8 @@ class LiteralCounter(Algorithm[_ClearState]):
 
     def begin(self, source: Source) -> _ClearState:
         """Return sums of nothing."""
-        return _ClearState(np.zeros(self.rows, np.int64), np.zeros(self.rows, np.int64), np.zeros(1, np.int64), 0)
+        sums, noisy = np.zeros((2, self.rows), np.int64)
+        return _ClearState(sums, noisy, np.zeros(1, np.int64), 0)
 
     def batch(self, values: Any) -> Steps:
         """Check values of the open slot."""

@@ -72,14 +72,9 @@ _PUBLISHED: tuple[PublishedEstimator, ...] = (DWORK, GAUSSIAN, TRUNCATED_LAPLACE
 def _losses(point: Point, options: FigureOptions) -> list[Row]:
     x = point.x
     return [
-        Row(panel="a", series="claimed: 2ε", x=x, y=2 * x),
-        *(Row(panel="a", series=estimator.name, x=x, y=estimator.true_loss(x)) for estimator in _PUBLISHED),
-        Row(
-            panel="a",
-            series=CLAIMED,
-            x=x,
-            y=OptBern(universe=options.universe, epsilon=2 * x).claim().epsilon,
-        ),
+        Row(series="claimed: 2ε", x=x, y=2 * x),
+        *(Row(series=estimator.name, x=x, y=estimator.true_loss(x)) for estimator in _PUBLISHED),
+        Row(series=CLAIMED, x=x, y=OptBern(universe=options.universe, epsilon=2 * x).claim().epsilon),
     ]
 
 
@@ -91,14 +86,7 @@ FIGURES = (
         caption=f"Total loss {TOTAL:g} for both, both with the optimal split. Distinct sampling at a fixed level stores the ids of the users whose "
         "coin shows 1, packed; panstream stores a bit per watched user and finds it by a permutation.",
         panels=tuple(
-            Panel(
-                key=key,
-                title=title,
-                x_label="memory in bytes",
-                y_label="mean squared error",
-                x_log=True,
-                y_log=True,
-            )
+            Panel(key=key, title=title, x_label="memory in bytes", y_label="mean squared error", x_log=True, y_log=True)
             for key, title in (("uniform", "uniform stream"), ("zipf", "Zipf stream"))
         ),
         points=_memory_points,
@@ -110,7 +98,7 @@ FIGURES = (
         source="not in the papers",
         caption="Exact joint loss of one look at the state and the output, for any sample size. Laplace's estimator and PPDS have no "
         "finite loss.",
-        panels=(Panel(key="a", title="", x_label="privacy budget ε", y_label="joint loss of state and output"),),
+        panels=(Panel(x_label="privacy budget ε", y_label="joint loss of state and output"),),
         points=lambda options: [Point("a", round(0.02 * step, 2)) for step in range(1, 26)],
         evaluate=_losses,
     ),

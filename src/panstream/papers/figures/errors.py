@@ -63,7 +63,6 @@ FIXED_EPSILON = 0.2  # of the figure over sample sizes
 class _Setting:
     """What a panel keeps fixed."""
 
-    key: str
     stream: StreamKind
     share: float
 
@@ -94,87 +93,56 @@ def _ppds(
         yield ppds_estimate(algorithm, stream, previous_events(stream, options.universe), rng)
 
 
-def _settings(streams: Sequence[StreamKind], shares: Sequence[float]) -> tuple[_Setting, ...]:
-    return tuple(_Setting(f"{stream}-{share:g}", stream, share) for stream in streams for share in shares)
-
-
-def _panel_title(setting: _Setting, streams: Sequence[StreamKind]) -> str:
-    size = f"m = {setting.share:g}·|U|"
-    return size if len(streams) == 1 else f"{STREAM_NAMES[setting.stream]}, {size}"
-
-
-def _squares(
+def _measured(
     key: str,
     title: str,
     source: str,
     streams: Sequence[StreamKind],
-    shares: Sequence[float],
     names: Sequence[str],
-    theory: Sequence[str],
+    shares: Sequence[float] = (),
+    theory: Sequence[str] = (),
 ) -> FigurePlan:
-    """Mean squared error against the privacy budget."""
-    fixed = {setting.key: setting for setting in _settings(streams, shares)}
+    """Mean squared error against the privacy budget for these ``shares`` of users, or without any the share of failures."""
+    fixed = {f"{stream}-{share:g}": _Setting(stream, share) for stream in streams for share in (shares or [SHARE])}
 
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         setting, epsilon = fixed[point.panel], point.x
-        m, runs = options.users(setting.share), options.runs(MSE_RUNS)
+        m, runs = options.users(setting.share), options.runs(MSE_RUNS if shares else FAILURE_RUNS)
         rows = []
         for name in names:
             errors = estimate_errors(name, epsilon, m, setting.stream, options, runs)
-            rows.append(mean_row(point.panel, name, epsilon, errors**2))
+            rows.append(
+                mean_row(point.panel, name, epsilon, errors**2)
+                if shares
+                else share_row(point.panel, name, epsilon, np.abs(errors) >= ALPHA)
+            )
         for name in theory:
             promised = LITERAL[name](universe=options.universe, epsilon=epsilon, sample=m).mean_squared_error
             rows.append(Row(panel=point.panel, series=f"{name} (theory)", x=epsilon, y=promised))
         return rows
 
-    return FigurePlan(
-        key=key,
-        title=title,
-        source=source,
-        caption="Mean squared error against the density of the whole stream, estimates unclipped, with 95% intervals. The panstream "
-        "curves lose in all what OptBern really loses at ε, or the 2ε that the papers claim.",
-        panels=tuple(
-            Panel(
-                key=setting.key,
-                title=_panel_title(setting, streams),
-                x_label=EPSILON,
-                y_label="mean squared error",
-                y_log=True,
-            )
-            for setting in fixed.values()
-        ),
-        points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(options)],
-        evaluate=evaluate,
+    measure = (
+        "Mean squared error against the density of the whole stream, estimates unclipped, with 95% intervals"
+        if shares
+        else f"Share of runs whose error is at least {ALPHA:g}, at m = {SHARE:g}·|U|, with 95% intervals"
     )
-
-
-def _failures(key: str, title: str, source: str, streams: Sequence[StreamKind], names: Sequence[str]) -> FigurePlan:
-    """Probability of an error of at least α against the privacy budget."""
-    fixed = {setting.key: setting for setting in _settings(streams, [SHARE])}
-
-    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
-        setting, epsilon = fixed[point.panel], point.x
-        m, runs = options.users(setting.share), options.runs(FAILURE_RUNS)
-        rows = []
-        for name in names:
-            errors = estimate_errors(name, epsilon, m, setting.stream, options, runs)
-            rows.append(share_row(point.panel, name, epsilon, np.abs(errors) >= ALPHA))
-        return rows
-
     return FigurePlan(
         key=key,
         title=title,
         source=source,
-        caption=f"Share of runs whose error is at least {ALPHA:g}, at m = {SHARE:g}·|U|, with 95% intervals. The panstream curves lose in "
-        "all what OptBern really loses at ε, or the 2ε that the papers claim.",
+        caption=f"{measure}. The panstream curves lose in all what OptBern really loses at ε, or the 2ε that the papers claim.",
         panels=tuple(
             Panel(
-                key=setting.key,
-                title=STREAM_NAMES[setting.stream] if len(streams) > 1 else "",
+                key=each,
+                title=", ".join(
+                    ([STREAM_NAMES[setting.stream]] if len(streams) > 1 else [])
+                    + ([f"m = {setting.share:g}·|U|"] if shares else [])
+                ),
                 x_label=EPSILON,
-                y_label="probability of error",
+                y_label="mean squared error" if shares else "probability of error",
+                y_log=bool(shares),
             )
-            for setting in fixed.values()
+            for each, setting in fixed.items()
         ),
         points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(options)],
         evaluate=evaluate,
@@ -183,7 +151,6 @@ def _failures(key: str, title: str, source: str, streams: Sequence[StreamKind], 
 
 def _over_samples() -> FigurePlan:
     """Mean squared error against the sample size, Figure 7."""
-    names = ("Dwork", "OptBern", "PPDS", CLAIMED, SAME_LOSS)
     shares = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:
@@ -191,7 +158,7 @@ def _over_samples() -> FigurePlan:
         m, runs = options.users(point.x), options.runs(MSE_RUNS)
         return [
             mean_row(point.panel, name, point.x, estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2)
-            for name in names
+            for name in _WITH_PPDS
         ]
 
     def points(options: FigureOptions) -> list[Point]:
@@ -222,43 +189,33 @@ def _over_samples() -> FigurePlan:
 
 _ALL: tuple[StreamKind, ...] = ("uniform", "zipf")
 _PAPER = ("Dwork", "OptBern", CLAIMED, SAME_LOSS)
+_WITH_PPDS = ("Dwork", "OptBern", "PPDS", CLAIMED, SAME_LOSS)
 _THESIS = ("Dwork", "Laplace", "truncated Gaussian", "quantised Laplace", "OptBern", CLAIMED, SAME_LOSS)
+_FEW, _MANY = (0.001, 0.01), (0.001, 0.01, 0.1)
+
+
+def _thesis(
+    number: str, what: str, stream: StreamKind, shares: Sequence[float] = (), theory: Sequence[str] = ()
+) -> FigurePlan:
+    title, source = f"{what}, {STREAM_NAMES[stream]}", f"thesis, Figure {number}"
+    return _measured(f"002-{number}", title, source, (stream,), _THESIS, shares, theory)
+
 
 FIGURES = (
-    _failures("000-4", "Empirical probability of error", "paper, Figure 4", _ALL, _PAPER),
-    _squares(
+    _measured("000-4", "Empirical probability of error", "paper, Figure 4", _ALL, _PAPER),
+    _measured(
         "000-5",
         "Theoretical and empirical mean squared error",
         "paper, Figure 5",
         _ALL,
-        (0.001, 0.01),
         _PAPER,
+        _FEW,
         ("Dwork", "OptBern"),
     ),
-    _squares(
-        "000-6",
-        "Empirical mean squared error",
-        "paper, Figure 6",
-        _ALL,
-        (0.001, 0.01),
-        ("Dwork", "OptBern", "PPDS", CLAIMED, SAME_LOSS),
-        (),
-    ),
+    _measured("000-6", "Empirical mean squared error", "paper, Figure 6", _ALL, _WITH_PPDS, _FEW),
     _over_samples(),
-    *(
-        _squares(
-            key,
-            f"Mean squared error, {STREAM_NAMES[stream]}",
-            f"thesis, Figure {key[4:]}",
-            (stream,),
-            (0.001, 0.01, 0.1),
-            _THESIS,
-            tuple(LITERAL),
-        )
-        for key, stream in (("002-4.8", _ALL[0]), ("002-4.9", _ALL[1]))
-    ),
-    *(
-        _failures(key, f"Probability of error, {STREAM_NAMES[stream]}", f"thesis, Figure {key[4:]}", (stream,), _THESIS)
-        for key, stream in (("002-4.10", _ALL[0]), ("002-4.11", _ALL[1]))
-    ),
+    _thesis("4.8", "Mean squared error", "uniform", _MANY, tuple(LITERAL)),
+    _thesis("4.9", "Mean squared error", "zipf", _MANY, tuple(LITERAL)),
+    _thesis("4.10", "Probability of error", "uniform"),
+    _thesis("4.11", "Probability of error", "zipf"),
 )

@@ -63,8 +63,8 @@ class FigureOptions:
 class Panel:
     """One pair of axes."""
 
-    key: str
-    title: str
+    key: str = "a"
+    title: str = ""
     x_label: str
     y_label: str
     x_log: bool = False
@@ -83,7 +83,7 @@ class Point:
 class Row:
     """One number of a figure, with a 95% interval where it was measured."""
 
-    panel: str
+    panel: str = "a"
     series: str
     x: float
     y: float

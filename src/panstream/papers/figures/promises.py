@@ -1,4 +1,5 @@
-"""Figures of what the state alone loses: 2 and 3 of the paper, 4.2, 4.3, 4.4, 4.6 and 4.7 of the thesis."""
+"""Figures of closed forms: proposed sample sizes (1 of the paper, 4.1 and 4.5 of the thesis), and what the state alone
+loses (2 and 3 of the paper, 4.2, 4.3, 4.4, 4.6 and 4.7 of the thesis)."""
 
 from __future__ import annotations
 
@@ -6,11 +7,53 @@ import math
 from collections.abc import Callable, Sequence
 
 from panstream.density.optbern import OptBern
-from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
-from panstream.planning.density_published import OPTBERN
+from panstream.papers.figures.plan import (
+    CLAIMED,
+    EPSILON,
+    SAME_LOSS,
+    FigureOptions,
+    FigurePlan,
+    Panel,
+    Point,
+    Row,
+    epsilon_grid,
+)
+from panstream.planning.density import sample_size
+from panstream.planning.density_published import DWORK, OPTBERN, roth_sample_size
 from panstream.privacy.joint import pair_state_loss
 
 __all__ = ["FIGURES"]
+
+ALPHA, BETA = 0.1, 0.05  # not printed; α as in the experiments
+MANY = 10**9  # the papers' bounds sample with replacement
+
+CURVES: dict[str, Callable[[float], int]] = {
+    "Roth (factor 200)": lambda epsilon: roth_sample_size(epsilon, ALPHA, BETA),
+    "Roth (factor 128)": lambda epsilon: roth_sample_size(epsilon, ALPHA, BETA, factor=128.0),
+    "Dwork": lambda epsilon: DWORK.sample_size(epsilon, ALPHA, BETA),
+    "OptBern": lambda epsilon: OPTBERN.sample_size(epsilon, ALPHA, BETA),
+    CLAIMED: lambda epsilon: sample_size(2 * epsilon, ALPHA, BETA, MANY),
+    SAME_LOSS: lambda epsilon: sample_size(OPTBERN.true_loss(epsilon), ALPHA, BETA, MANY),
+}
+
+
+def _sample_sizes(key: str, title: str, source: str, names: Sequence[str]) -> FigurePlan:
+    panel = Panel(x_label=EPSILON, y_label="sample size m", y_log=True)
+
+    def evaluate(point: Point, options: FigureOptions) -> list[Row]:
+        return [Row(series=name, x=point.x, y=float(CURVES[name](point.x))) for name in names]
+
+    return FigurePlan(
+        key=key,
+        title=title,
+        source=source,
+        caption=f"Users that must be sampled for an error of at most {ALPHA:g} except with probability {BETA:g}. The papers' "
+        "curves follow their bounds (Roth's formula, or the numerical optimum), panstream's the exact law.",
+        panels=(panel,),
+        points=lambda options: [Point("a", epsilon) for epsilon in epsilon_grid(options)],
+        evaluate=evaluate,
+    )
+
 
 Pair = tuple[float, float]
 
@@ -55,14 +98,12 @@ def _pair(name: str, epsilon: float, options: FigureOptions) -> Pair:
 def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePlan:
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         x = point.x
-        rows = [
-            Row(panel="a", series=f"allowed: e^{sign}ε", x=x, y=math.exp(s * x)) for sign, s in (("", 1), ("-", -1))
-        ]
+        rows = [Row(series=f"allowed: e^{sign}ε", x=x, y=math.exp(s * x)) for sign, s in (("", 1), ("-", -1))]
         for name in names:
             p0, p1 = _pair(name, x, options)
             rows += [
-                Row(panel="a", series=f"{name}, R(1)", x=x, y=p1 / p0),
-                Row(panel="a", series=f"{name}, R(0)", x=x, y=(1 - p1) / (1 - p0)),
+                Row(series=f"{name}, R(1)", x=x, y=p1 / p0),
+                Row(series=f"{name}, R(0)", x=x, y=(1 - p1) / (1 - p0)),
             ]
         return rows
 
@@ -72,7 +113,7 @@ def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePl
         source=source,
         caption="Ratio R(b) = f_upd(b)/f_init(b) of the two laws of a stored bit. The papers allow e^-ε to e^ε. At a total loss of "
         "2ε panstream gives the state nearly all of it, since the exact joint loss leaves more for the bits.",
-        panels=(Panel(key="a", title="", x_label="privacy budget ε", y_label="ratio R(b)"),),
+        panels=(Panel(x_label="privacy budget ε", y_label="ratio R(b)"),),
         points=_grid,
         evaluate=evaluate,
     )
@@ -83,8 +124,8 @@ def _budgets(key: str, title: str, source: str) -> FigurePlan:
         x = point.x
         names = ("Dwork", "OptBern", CLAIMED)
         return [
-            Row(panel="a", series="allocated", x=x, y=x),
-            *(Row(panel="a", series=name, x=x, y=pair_state_loss(*_pair(name, x, options))) for name in names),
+            Row(series="allocated", x=x, y=x),
+            *(Row(series=name, x=x, y=pair_state_loss(*_pair(name, x, options))) for name in names),
         ]
 
     return FigurePlan(
@@ -92,11 +133,7 @@ def _budgets(key: str, title: str, source: str) -> FigurePlan:
         title=title,
         source=source,
         caption="What the stored bits really lose. Dwork's use about half of the budget ε that is allocated to them.",
-        panels=(
-            Panel(
-                key="a", title="", x_label="allocated privacy budget ε", y_label="actual privacy budget of the state"
-            ),
-        ),
+        panels=(Panel(x_label="allocated privacy budget ε", y_label="actual privacy budget of the state"),),
         points=_grid,
         evaluate=evaluate,
     )
@@ -116,6 +153,24 @@ def _laplace(point: Point, options: FigureOptions) -> list[Row]:
 
 
 FIGURES = (
+    _sample_sizes(
+        "000-1",
+        "Proposed sample size for Dwork and OptBern",
+        "paper, Figure 1",
+        ("Dwork", "OptBern", CLAIMED, SAME_LOSS),
+    ),
+    _sample_sizes(
+        "002-4.1",
+        "Proposed sample size for Dwork's estimator",
+        "thesis, Figure 4.1",
+        ("Roth (factor 200)", "Roth (factor 128)", "Dwork", CLAIMED, SAME_LOSS),
+    ),
+    _sample_sizes(
+        "002-4.5",
+        "Proposed sample size for the optimal Bernoulli estimator",
+        "thesis, Figure 4.5",
+        ("Roth (factor 128)", "Dwork", "OptBern", CLAIMED, SAME_LOSS),
+    ),
     _ratios(
         "000-2", "State differential privacy of Dwork and OptBern", "paper, Figure 2", ("Dwork", "OptBern", CLAIMED)
     ),
