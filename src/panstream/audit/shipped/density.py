@@ -22,10 +22,14 @@ from panstream.density.graph import GraphDensity
 from panstream.density.heavy_fraction import HeavyFraction
 from panstream.density.optbern import OptBern
 from panstream.density.quantised_laplace import QuantisedLaplace
-from panstream.papers.literal_estimators import PublishedDwork, PublishedOptBern
-from panstream.papers.literal_estimators import PublishedLaplace, PublishedQuantisedLaplace
 from panstream.papers.density_ppds import PublishedPPDS
 from panstream.papers.literal_density import LiteralDensity
+from panstream.papers.literal_estimators import (
+    PublishedDwork,
+    PublishedLaplace,
+    PublishedOptBern,
+    PublishedQuantisedLaplace,
+)
 from panstream.randomness import Source
 from panstream.testing.enumerate import Step, release, update, worlds
 

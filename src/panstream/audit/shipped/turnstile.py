@@ -12,8 +12,7 @@ from typing import Any
 from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Measured, Trial
 from panstream.audit.exact import Scenario, case_of
-from panstream.papers.mir import PublishedCroppedSum
-from panstream.papers.mir import PublishedDistinct
+from panstream.papers.mir import PublishedCroppedSum, PublishedDistinct
 from panstream.testing.enumerate import Step, release, update, worlds
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
