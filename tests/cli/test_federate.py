@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
-from panstream.federated.config import read_holder, read_run
+from panstream.federated.config import HolderConfig, RunConfig
 from panstream.networks import Domain, Records
 from panstream.networks.files import load, read_about
 
@@ -81,13 +81,13 @@ def test_the_holder_of_the_tutorial_is_read(tmp_path: Path) -> None:
     page = (EXAMPLE.parents[1] / "docs" / "tutorial" / "three-hospitals.md").read_text()
     config = tmp_path / "holder.toml"
     config.write_text(re.search(r"```toml\n(\[holder\].*?)```", page, re.DOTALL)[1])  # type: ignore[index]
-    found = read_holder(config)
+    found = HolderConfig.read(config)
     assert (found.name, found.epsilon, found.port, found.analysts) == ("north", 2.0, 8443, ("analyst",))
     assert CliRunner().invoke(app, ["holder", str(config)]).exit_code == 2  # its files are not here
 
 
 def test_the_example_is_read_and_its_tables_fit_the_domain() -> None:
-    run = read_run(EXAMPLE)
+    run = RunConfig.read(EXAMPLE)
     domain = Domain.from_json(run.domain.read_text())
     sizes = [len(Records.load(member.data, domain)) for member in run.members if member.data]
     assert sizes == [4000, 2500, 1500]

@@ -46,13 +46,13 @@ def federate(
     """
     with outcome(), ExitStack() as stack:
         from panstream.federated.analyst import Federation
-        from panstream.federated.config import read_run
+        from panstream.federated.config import RunConfig
         from panstream.federated.https import HttpsChannel
         from panstream.networks.domain import Domain
         from panstream.networks.files import save
         from panstream.networks.records import Records
 
-        given = _with_method(read_run(config), method)
+        given = _with_method(RunConfig.read(config), method)
         domain = Domain.load(given.domain)
 
         def report(line: str) -> None:
@@ -81,13 +81,13 @@ def holder(config: Annotated[Path, typer.Argument(help="Configuration of the hol
     Stops on SIGTERM or Ctrl-C. What was answered stays in the ledger, so a restart neither forgets a charge nor draws again.
     """
     with outcome():
-        from panstream.federated.config import read_holder
+        from panstream.federated.config import HolderConfig
         from panstream.federated.holder import Holder
         from panstream.federated.https import HolderServer
         from panstream.networks.domain import Domain
         from panstream.networks.records import Records
 
-        given = read_holder(config)
+        given = HolderConfig.read(config)
         if given.identity is None:
             raise InvalidParameter("[holder] must have certificate, key and authority")
         records = Records.load(given.data, Domain.load(given.domain))

@@ -82,10 +82,10 @@ class Sums:
 class Federation:
     """A run over several holders: channels to them, or the holders themselves where they are in this process.
 
-    ``run`` labels the questions: run the same label again and every holder sends its stored answers, free of charge; the
-    default is a new label. A holder that stays unreachable after ``attempts``, refuses, or sends what is not an answer is
-    left out from then on; with fewer than ``minimum`` left the run stops. ``report`` is called with a line of public text
-    for everything that happens.
+    ``run`` labels the questions: run the same label again and every holder sends its stored answers, free of charge;
+    the default is a new label. A holder that stays unreachable after ``attempts``, refuses, or sends what is not an
+    answer is left out from then on; with fewer than ``minimum`` left the run stops. ``report`` is called with a line of
+    public text for everything that happens.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class Federation:
     def sums(self, noise: Noise, tables: Sequence[Table], *, part: str = "", clip: bool = False) -> Sums:
         """Ask for noisy tables and add them up. ``clip`` cuts every holder's negatives first, which biases the sum.
 
-        A method that may ask for the same tables twice names the ``part`` of the run: the same question would only bring
-        the same answer again.
+        A method that may ask for the same tables twice names the ``part`` of the run: the same question would only
+        bring the same answer again.
         """
         run = f"{self.run} {part}" if part else self.run
         question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))

@@ -12,7 +12,7 @@ from panstream.federated.certificates import Identity
 from panstream.federated.gaussian import FederatedTree, GaussianSums, IndependentMarginals
 from panstream.federated.thesis import MajorityVoting, NoisyModel, NoisyStatistics
 
-__all__ = ["METHODS", "HolderConfig", "Member", "RunConfig", "read_holder", "read_run"]
+__all__ = ["METHODS", "HolderConfig", "Member", "RunConfig"]
 
 METHODS: dict[str, Any] = {
     "tree": FederatedTree,
@@ -41,6 +41,25 @@ class HolderConfig:
     host: str
     port: int
 
+    @classmethod
+    def read(cls, path: Path) -> HolderConfig:
+        """Read the file of ``panstream holder``."""
+        folder, table = path.parent, Section("the file", read_file(path), {"holder"})
+        known = {*cls.__dataclass_fields__, *_IDENTITY} - {"identity"}
+        holder = Section("[holder]", table.required("holder", dict), known)
+        return cls(
+            name=holder.required("name", str),
+            data=folder / holder.required("data", str),
+            domain=folder / holder.required("domain", str),
+            epsilon=holder.required("epsilon", float),
+            delta=holder.optional("delta", float, 0.0),
+            ledger=folder / holder.required("ledger", str),
+            identity=_identity(holder, folder) if any(map(holder.has, _IDENTITY)) else None,
+            analysts=tuple(holder.optional("analysts", list, [])),
+            host=holder.optional("host", str, "127.0.0.1"),
+            port=holder.optional("port", int, 0),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
@@ -66,46 +85,27 @@ class RunConfig:
     test: Path | None
     identity: Identity | None
 
-
-def read_holder(path: Path) -> HolderConfig:
-    """Read the file of ``panstream holder``."""
-    folder, table = path.parent, Section("the file", read_file(path), {"holder"})
-    known = {*HolderConfig.__dataclass_fields__, *_IDENTITY} - {"identity"}
-    holder = Section("[holder]", table.required("holder", dict), known)
-    return HolderConfig(
-        name=holder.required("name", str),
-        data=folder / holder.required("data", str),
-        domain=folder / holder.required("domain", str),
-        epsilon=holder.required("epsilon", float),
-        delta=holder.optional("delta", float, 0.0),
-        ledger=folder / holder.required("ledger", str),
-        identity=_identity(holder, folder) if any(map(holder.has, _IDENTITY)) else None,
-        analysts=tuple(holder.optional("analysts", list, [])),
-        host=holder.optional("host", str, "127.0.0.1"),
-        port=holder.optional("port", int, 0),
-    )
-
-
-def read_run(path: Path) -> RunConfig:
-    """Read the file of ``panstream federate``."""
-    folder, table = path.parent, Section("the file", read_file(path), {"federation", "holder"})
-    members = tuple(_member(holder, folder) for holder in table.required("holder", list))
-    remote = any(member.url is not None for member in members)
-    known = {*RunConfig.__dataclass_fields__, "epsilon", "delta", "degree"} - {"members", "identity"}
-    run = Section("[federation]", table.required("federation", dict), {*known, *(_IDENTITY if remote else ())})
-    if len({member.name for member in members}) != len(members) or not members:
-        raise ConfigError("[[holder]] must be given at least once, each with a name of its own")
-    test = run.optional("test", str)
-    return RunConfig(
-        method=_method(run),
-        domain=folder / run.required("domain", str),
-        members=members,
-        minimum=run.optional("minimum", int, len(members)),
-        run=run.optional("run", str),
-        timeout=run.optional("timeout", float, 120.0),
-        test=None if test is None else folder / test,
-        identity=_identity(run, folder) if remote else None,
-    )
+    @classmethod
+    def read(cls, path: Path) -> RunConfig:
+        """Read the file of ``panstream federate``."""
+        folder, table = path.parent, Section("the file", read_file(path), {"federation", "holder"})
+        members = tuple(_member(holder, folder) for holder in table.required("holder", list))
+        remote = any(member.url is not None for member in members)
+        known = {*cls.__dataclass_fields__, "epsilon", "delta", "degree"} - {"members", "identity"}
+        run = Section("[federation]", table.required("federation", dict), {*known, *(_IDENTITY if remote else ())})
+        if len({member.name for member in members}) != len(members) or not members:
+            raise ConfigError("[[holder]] must be given at least once, each with a name of its own")
+        test = run.optional("test", str)
+        return cls(
+            method=_method(run),
+            domain=folder / run.required("domain", str),
+            members=members,
+            minimum=run.optional("minimum", int, len(members)),
+            run=run.optional("run", str),
+            timeout=run.optional("timeout", float, 120.0),
+            test=None if test is None else folder / test,
+            identity=_identity(run, folder) if remote else None,
+        )
 
 
 def _identity(section: Section, folder: Path) -> Identity:

@@ -1,8 +1,9 @@
 """From noisy sums to probabilities: what the analyst knows about the noise, put to use. Post-processing only.
 
-Counts are nonnegative and add up to a public total, the noise's standard deviation is public too. A table of one attribute
-is estimated by its posterior mean under a sparse prior, Gamma(1/4) for every count; a table of two by shrinking what differs
-from independence as far as the noise suggests (empirical Bayes), with the margins that are already known.
+Counts are nonnegative and add up to a public total, the noise's standard deviation is public too. A table of one
+attribute is estimated by its posterior mean under a sparse prior, Gamma(1/4) for every count; a table of two by
+shrinking what differs from independence as far as the noise suggests (empirical Bayes), with the margins that are
+already known.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ _STRENGTHS = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 28)])
 def posterior_pair(noisy: NDArray[Any], deviation: float, rows: Floats, columns: Floats, total: float) -> _Pair:
     """Return the joint distribution with margins ``rows`` and ``columns``, shrunk towards independence.
 
-    What differs from independence is taken as Gaussian with a variance that is a multiple of one of two shapes (the square
-    of the expected count, or the expected count); the multiple with the largest likelihood wins, and 0 means independent.
+    What differs from independence is taken as Gaussian with a variance that is a multiple of one of two shapes (the
+    square of the expected count, or the expected count); the multiple with the largest likelihood wins, and 0 means
+    independent.
     """
     expected = total * np.outer(rows, columns)
     residual = np.asarray(noisy, np.float64) - expected

@@ -1,12 +1,13 @@
-"""Holders as Flower clients: the same questions, carried as custom query messages (``pip install 'panstream[flower]'``).
+"""Holders as Flower clients: the same questions as custom query messages (``pip install 'panstream[flower]'``).
 
-``client_app()`` answers ``query`` messages for the holder whose file the node's configuration names (``holder="/path/north.toml"``);
-``server_app()`` runs the method of the file that the run's configuration names (``federation``, ``out``). Flower may start a new process
-for every message, which is fine: what was answered and charged is in the holder's ledger. A round costs seconds there, so methods
-ask few questions with many tables each (three for :class:`FederatedTree`).
+``client_app()`` answers ``query`` messages for the holder whose file the node's configuration names
+(``holder="/path/north.toml"``); ``server_app()`` runs the method of the file that the run's configuration names
+(``federation``, ``out``). Flower may start a new process for every message, which is fine: what was answered and
+charged is in the holder's ledger. A round costs seconds there, so methods ask few questions with many tables each
+(three for :class:`FederatedTree`).
 
-Use TLS and node keys (docs/howto/flower.md). Flower's telemetry is switched off by importing this module; set FLWR_TELEMETRY_ENABLED=0 for
-its own commands too.
+Use TLS and node keys (docs/howto/flower.md). Flower's telemetry is switched off by importing this module; set
+FLWR_TELEMETRY_ENABLED=0 for its own commands too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter, MissingExtra
 from panstream.federated.analyst import Federation
-from panstream.federated.config import read_holder, read_run
+from panstream.federated.config import HolderConfig, RunConfig
 from panstream.federated.holder import Holder
 from panstream.networks.domain import Domain
 from panstream.networks.files import save
@@ -60,7 +61,7 @@ def client_app() -> Any:
     app = flwr.clientapp.ClientApp()
 
     def answer(message: Any, context: Any) -> Any:
-        given = read_holder(Path(str(context.node_config["holder"])))
+        given = HolderConfig.read(Path(str(context.node_config["holder"])))
         records = Records.load(given.data, Domain.load(given.domain))
         with Holder(given.name, records, epsilon=given.epsilon, delta=given.delta, ledger=given.ledger) as holder:
             return flwr.app.Message(_content(holder.answer(_data(message.content))), reply_to=message)
@@ -74,7 +75,7 @@ def server_app() -> Any:
     app = _flower().serverapp.ServerApp()
 
     def main(grid: Any, context: Any) -> None:
-        given = read_run(Path(str(context.run_config["federation"])))
+        given = RunConfig.read(Path(str(context.run_config["federation"])))
         nodes = _nodes(grid, len(given.members), given.timeout)
         lock = threading.Lock()
         channels = [_GridChannel(grid, node, lock, timeout=given.timeout) for node in nodes]

@@ -84,7 +84,8 @@ class GaussianSums:
     **Privacy.** (epsilon, delta) towards every record, replace-one. T tables at rho/T each need noise of
     ``sqrt(T/rho)`` per cell where Laplace noise grows with T itself.
 
-    Sums are left unclipped; what is known about the noise goes into the estimates (:mod:`panstream.federated.estimates`).
+    Sums are left unclipped; what is known about the noise goes into the estimates
+    (:mod:`panstream.federated.estimates`).
     """
 
     epsilon: float
@@ -138,15 +139,15 @@ class FederatedTree:
     """A tree network (a forest, where the noise hides what is left) from three questions with Gaussian noise.
 
     1. All margins; larger tables get more of the budget.
-    2. Tables of pairs. From the noisy margins and the known noise the analyst decides which pairs could stand out at all, and
-       joins neighbouring codes into groups so that a cell is worth its noise.
+    2. Tables of pairs. From the noisy margins and the known noise the analyst decides which pairs could stand out at
+       all, and joins neighbouring codes into groups so that a cell is worth its noise.
     3. The edges of the heaviest forest once more, both answers combined.
 
-    **Privacy.** (epsilon, delta) towards every record, replace-one: the three questions share rho. The later questions depend
-    on earlier *answers* only, so no selection mechanism is needed.
+    **Privacy.** (epsilon, delta) towards every record, replace-one: the three questions share rho. The later questions
+    depend on earlier *answers* only, so no selection mechanism is needed.
 
-    ``margins`` and ``pairs`` are the shares of rho of the first two questions; by default the noisier the run, the larger the
-    share of the margins, up to all of it.
+    ``margins`` and ``pairs`` are the shares of rho of the first two questions; by default the noisier the run, the
+    larger the share of the margins, up to all of it.
     """
 
     epsilon: float
@@ -300,7 +301,8 @@ def _grouped_sums(shares: Floats, group: NDArray[np.int64]) -> Floats:
 class _Edge:
     """Two attributes, how much they say about each other (bits), and their joint distribution.
 
-    ``groups`` are the groups of codes that the axes of ``joint`` stand for; ``None`` where they are the codes themselves.
+    ``groups`` are the groups of codes that the axes of ``joint`` stand for; ``None`` where they are the codes
+    themselves.
     """
 
     one: int
@@ -334,7 +336,7 @@ def _heaviest_forest(count: int, edges: Iterable[_Edge], least: float = 0.0) -> 
 
 
 def _forest_network(domain: Domain, margins: Sequence[NDArray[np.float64]], edges: Sequence[_Edge]) -> BayesianNetwork:
-    """Return the network with these margins in which every edge multiplies in its ratio; each tree is rooted at its first attribute."""
+    """Return the network with these margins in which every edge multiplies in its ratio, rooted at first attributes."""
     parents: list[tuple[int, ...]] = [()] * len(domain)
     tables: list[NDArray[np.float64]] = [np.asarray(margin) for margin in margins]
     near: dict[int, list[_Edge]] = {at: [] for at in range(len(domain))}

@@ -24,10 +24,10 @@ __all__ = ["Holder"]
 class Holder:
     """Answers an analyst's questions about ``records``.
 
-    **Privacy.** One record, replace-one; the number of records is public. Whatever the analyst asks, in whatever order and
-    however it depends on earlier answers, the answers together are (epsilon, delta)-private (docs/proofs/federated.md). The
-    records themselves stay in this process's memory: a holder protects against the analyst, not against a thief of its own
-    machine.
+    **Privacy.** One record, replace-one; the number of records is public. Whatever the analyst asks, in whatever order
+    and however it depends on earlier answers, the answers together are (epsilon, delta)-private
+    (docs/proofs/federated.md). The records themselves stay in this process's memory: a holder protects against the
+    analyst, not against a thief of its own machine.
 
     >>> from panstream.federated import FederatedTree, Federation
     >>> from panstream.networks import Domain, Records

@@ -119,7 +119,7 @@ class _Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MajorityVoting(_Split):
-    """The structure grows by votes: every holder names one (child, parents) by the exponential mechanism, most votes win.
+    """The structure grows by votes: each holder names a (child, parents) by the exponential mechanism, most votes win.
 
     Noisy majority voting (002, Algorithm 3.6).
 
@@ -158,7 +158,7 @@ class MajorityVoting(_Split):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyModel(_Split):
-    """Every holder learns a network alone and sends it; the analyst samples from all of them and learns from the samples.
+    """Every holder learns a network alone and sends it; the analyst samples from all of them and learns from that.
 
     Sharing the noisy model (002, Algorithm 3.7).
 
@@ -260,7 +260,7 @@ def _key(parents: tuple[int, ...], child: int) -> tuple[int, ...]:
 
 
 def _placing_order(parents: Parents, root: int) -> list[int]:
-    """Return an order in which a greedy run may have placed the attributes: fewer parents first, parents before children."""
+    """Return an order in which a greedy run may have placed attributes: fewer parents first, parents before children."""
     placed, waiting = [root], [each for each in range(len(parents)) if each != root]
     while waiting:
         ready = [each for each in waiting if set(parents[each]) <= set(placed)]

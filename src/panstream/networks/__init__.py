@@ -1,7 +1,8 @@
 """Bayesian networks over declared domains: models of a whole table that can be learned privately and sampled.
 
-Here belong domains and records, networks with their files and pictures, the private learners with their budgets, and what
-is made of noisy tables afterwards. Nothing here imports the compiler, Arrow or a data-frame library before it is needed.
+Here belong domains and records, networks with their files and pictures, the private learners with their budgets, and
+what is made of noisy tables afterwards. Nothing here imports the compiler, Arrow or a data-frame library before it is
+needed.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def portions(total: Fraction, weights: Sequence[float]) -> list[Fraction]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """How the budget is shared: one-way ``marginals``, choosing the ``structure``, and the ``tables`` of its families."""
+    """Shares of the budget: one-way ``marginals``, choosing the ``structure``, and the ``tables`` of its families."""
 
     marginals: float = 0.45
     structure: float = 0.1

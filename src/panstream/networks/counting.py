@@ -1,4 +1,4 @@
-"""Contingency tables: how many records hold each combination of values, and how far two tables are apart. Exact, so not for release."""
+"""How many records hold each combination of values, and how far two tables are apart. Exact, so not for release."""
 
 from __future__ import annotations
 

@@ -71,13 +71,13 @@ def fit_forest(
     """Return the network whose edges are the two-way tables and whose marginals are closest to all tables.
 
     Minimises Σ ‖n·μ - counts‖²/(2·sigma²) + shrinkage·Σ (r-1)(c-1)·I(edge), the second sum over edges with r times c
-    cells (groups, where the table has views) and I in nats: where the noise leaves nothing to see, an edge fades into independence. For strong Laplace
-    noise of scale b the square is replaced by sqrt(x² + b²)/b - 1, nearly that noise's log-likelihood. Each
-    conditional row is then mixed with ``smoothing`` noise standard deviations' worth of the child's own distribution,
-    so no probability is 0.
+    cells (groups, where the table has views) and I in nats: where the noise leaves nothing to see, an edge fades into
+    independence. For strong Laplace noise of scale b the square is replaced by sqrt(x² + b²)/b - 1, nearly that noise's
+    log-likelihood. Each conditional row is then mixed with ``smoothing`` noise standard deviations' worth of the
+    child's own distribution, so no probability is 0.
 
-    Tables are first smoothed along declared bins (:mod:`panstream.networks.smoothing`). ``records`` is the public number of
-    records. Tables of the same attributes are averaged with weights 1/sigma².
+    Tables are first smoothed along declared bins (:mod:`panstream.networks.noisy_tables`). ``records`` is the public
+    number of records. Tables of the same attributes are averaged with weights 1/sigma².
     """
     checks.at_least(1, records=records)
     merged = _merged(domain, records, tables)

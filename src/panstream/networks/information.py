@@ -1,4 +1,4 @@
-"""Entropy and mutual information in bits of tables of counts or of probabilities, and the error that noisy counts bring.
+"""Entropy and mutual information in bits, of tables of counts or of probabilities, and the error of noisy counts.
 
 Bias and mean squared error of the entropy of noisy counts (002, Theorems 3.5 and 3.6).
 
@@ -8,9 +8,9 @@ and takes the entropy H(p̃). With δ = p̃ - p the expansion around the true en
     H̃ - H = -Σ (1 + ln p)·δ - ½ Σ δ²/p + ⅙ Σ δ³/p² - 1/12 Σ δ⁴/p³ + …   (natural logarithm)
 
 The theorems give the leading terms and the order of the rest. Here all terms up to δ⁴ are evaluated with the exact
-moments of a multinomial count plus M noises, so that the figures can be compared with an experiment. Two of the thesis's
-intermediate moments are misprinted (the covariance of two cells is -p_i·p_j/n, and the sixth moment of M noises is
-120M³ + 360M² + 240M times b⁶); neither enters the theorems' statements.
+moments of a multinomial count plus M noises, so that the figures can be compared with an experiment. Two of the
+thesis's intermediate moments are misprinted (the covariance of two cells is -p_i·p_j/n, and the sixth moment of M
+noises is 120M³ + 360M² + 240M times b⁶); neither enters the theorems' statements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Bayesian network: a distribution over records as a product of small conditional tables.
 
-Questions to it are answered exactly, by variable elimination over the attributes that matter. Answers cost no privacy: a
-network that was learned privately may be asked anything.
+Questions to it are answered exactly, by variable elimination over the attributes that matter. Answers cost no privacy:
+a network that was learned privately may be asked anything.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class BayesianNetwork:
         return -self.log_likelihood(records) / len(records)
 
     def cross_entropy_from(self, truth: BayesianNetwork) -> float:
-        """Return the exact expectation of -log2 probability under ``truth``: its entropy plus the divergence from it."""
+        """Return the exact mean of -log2 probability under ``truth``: its entropy plus the divergence from it."""
         self._same_domain(truth.domain)
         total = 0.0
         for position, table in enumerate(self.tables):

@@ -4,9 +4,9 @@
 are joined, neighbouring bins are joined, and two groups are told apart by the difference of their counts: their sum is
 known better from the other attribute's own table. Groups are made from released one-way tables.
 
-*Smoothing*: bins are declared in order, so their counts are a curve with noise of known size. Its second differences are
-taken as normal with a variance that makes the noisy table most likely; the curve is then replaced by its expectation. A
-curve with a spike makes that variance large and stays as it is.
+*Smoothing*: bins are declared in order, so their counts are a curve with noise of known size. Its second differences
+are taken as normal with a variance that makes the noisy table most likely; the curve is then replaced by its
+expectation. A curve with a spike makes that variance large and stays as it is.
 
 *Probabilities*: projection onto the simplex, and an expectation that knows the noise.
 """
@@ -63,8 +63,8 @@ Views = tuple[View, View]
 class NoisyTable:
     """Released counts: the positions of its attributes, one axis each, and the standard deviation of a cell's noise.
 
-    ``laplace`` says that the noise has Laplace's heavy tails: single wild cells then pull less. With ``views`` the counts
-    are those of groups of categories.
+    ``laplace`` says that the noise has Laplace's heavy tails: single wild cells then pull less. With ``views`` the
+    counts are those of groups of categories.
     """
 
     attributes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A network as one self-contained SVG: boxes in layers with few crossings, arrows as thick as the information they carry."""
+"""A network as one self-contained SVG: boxes in layers, arrows as thick as the information they carry."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ text{fill:#e8edf4}.size{fill:#a3afbf}.arrow{stroke:#9fb0c6}.head{fill:#9fb0c6}}
 def to_svg(network: BayesianNetwork, *, title: str = "Bayesian network") -> str:
     """Return the picture: arrows lead from left to right, the small number is the count of categories.
 
-    Hovering over an arrow tells the mutual information of its two ends in bits. The colours follow the reader's light or
-    dark setting.
+    Hovering over an arrow tells the mutual information of its two ends in bits. The colours follow the reader's light
+    or dark setting.
     """
     layout = _layered(network.parents)
     lefts, widths = _columns(network, layout)

@@ -177,8 +177,8 @@ def _useful_cells(records: int, attributes: int, epsilon: float, theta: float) -
 class _Families:
     """Which sets of parents a child may have: of size ``degree``, or as large as ``cells`` allows.
 
-    The latter is theta-usefulness: the noise of a family's table must leave its average cell visible (Zhang et al. 2017,
-    section 4.5).
+    The latter is theta-usefulness: the noise of a family's table must leave its average cell visible (Zhang et al.
+    2017, section 4.5).
     """
 
     degree: int | None = None
@@ -251,8 +251,8 @@ def _largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...
 
 
 # How much an attribute has to do with its parents, as integers with a known sensitivity: a private choice then needs no
-# rounding. A score reads the exact table of counts [parents' cells..., child]. Theorems: docs/proofs/networks.md; all are
-# checked by brute force on all small tables.
+# rounding. A score reads the exact table of counts [parents' cells..., child]. Theorems: docs/proofs/networks.md; all
+# are checked by brute force on all small tables.
 _INFORMATION_GRID = 1 << 40  # units in a bit
 
 
@@ -314,7 +314,7 @@ def _margins(table: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64],
 
 
 class _Score(NamedTuple):
-    """An integer utility of a family, and how many units of it one replaced record moves for n records (all binary?)."""
+    """An integer utility of a family, and how many units one replaced record moves it, for n records (all binary?)."""
 
     units: Callable[[NDArray[Any]], int]
     sensitivity: Callable[[int, bool], int]

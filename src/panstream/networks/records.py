@@ -1,4 +1,4 @@
-"""A table as codes: one contiguous row of small integers per attribute, read from columns of any table library or a file."""
+"""A table as codes: one contiguous row of small integers per attribute, read from any table library or a file."""
 
 from __future__ import annotations
 
