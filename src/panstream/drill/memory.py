@@ -6,9 +6,9 @@
     print(report)          # ids sent and found, way by way
     assert report.ok       # nothing found after traffic; during traffic at most the rows in flight
 
-Looked for: the ids as text in every usual encoding, their 8-byte keyed hashes, and their cell indices as they would lie in an
-array of a batch. The scan counts only if it finds a control value that is known to be there, and none of the decoys that
-were never sent.
+Looked for: the ids as text in every usual encoding, their 8-byte keyed hashes, and their cell indices as they would
+lie in an array of a batch. The scan counts only if it finds a control value that is known to be there, and none of
+the decoys that were never sent.
 """
 
 from __future__ import annotations

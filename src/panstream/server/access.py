@@ -1,8 +1,8 @@
 """Who may ask for what, and for how much: tokens, their scopes, and the limits of each.
 
-A token is 32 random bytes, stored as its SHA-256, which cannot be guessed back, in a text file: one line a token, ``name
-scopes sha256``. Without tokens only programs on this machine are answered. What a token uses is kept by its name, and only
-in memory.
+A token is 32 random bytes, stored as its SHA-256, which cannot be guessed back, in a text file: one line a token,
+``name scopes sha256``. Without tokens only programs on this machine are answered. What a token uses is kept by its
+name, and only in memory.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Applier:
         return True
 
     def _place(self, job: Job) -> str | None:
-        """Return under which name the engine knows a job's sender, None if it has none; refuses the job if it is not known."""
+        """Return how the engine calls a job's sender, None if it has none; refuses the job if it is not known."""
         try:
             return None if job.sender is None else self.engine.place(job.sender, job.sequence)
         except ProducerRefused as error:

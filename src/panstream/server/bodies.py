@@ -93,7 +93,7 @@ class Body:
         self.reserved += more
 
     def free(self) -> memoryview:
-        """Return memory for the next bytes of a body of expected length; it is set aside as they come, not as announced."""
+        """Return memory for the next bytes of a body; it is set aside as they come, not as announced."""
         if self.size + SPARE_BYTES >= len(self.data):
             self.make_room(min(self.expected, 2 * self.size))
         return memoryview(self.data)[self.size : min(self.expected, len(self.data) - SPARE_BYTES)]

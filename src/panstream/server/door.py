@@ -1,7 +1,7 @@
-"""The door: connections are counted when they come, before any byte of them is read, and the idle make room for new ones.
+"""The door: connections are counted before any byte of them is read, and the idle make room for new ones.
 
-Of addresses nothing is kept but how many connections are open from each: a number in a table, at a place that a keyed hash
-of the address tells, for as long as they are open.
+Of addresses nothing is kept but how many connections are open from each: a number in a table, at a place that a
+keyed hash of the address tells, for as long as they are open.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Guest:
 class Door:
     """Lets connections in, up to the limits of all together and of one address.
 
-    If they are full, whoever has the most connections loses the one that is idle longest: a token, or an address from
-    which nobody was let in on them. Those that never said a word go first, and no handshake is wasted on one that goes at
-    once: so whoever comes again and again costs little. If all others are busy, that young, or of somebody who has fewer, a
-    new one is turned away.
+    If they are full, whoever has the most connections loses the one that is idle longest: a token, or an address
+    from which nobody was let in on them. Those that never said a word go first, and no handshake is wasted on one
+    that goes at once: so whoever comes again and again costs little. If all others are busy, that young, or of
+    somebody who has fewer, a new one is turned away.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,7 +1,7 @@
 """Jobs for the engine: a body on its way from accepted to durable, or a call; and the threads that parse bodies.
 
-A body is received by the event loop, parsed by a parser's thread, applied by the engine's thread and kept until the commit;
-its job's ``Stage`` says who has it, and only they may touch its memory.
+A body is received by the event loop, parsed by a parser's thread, applied by the engine's thread and kept until the
+commit; its job's ``Stage`` says who has it, and only they may touch its memory.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class FastPath:
 def _read_head(data: bytearray, size: int, first: bytes) -> tuple[dict[str, str], int] | None:
     """Return the headers, by their names in small letters, and where the body begins; None if anything is unusual.
 
-    ``first`` is the line that the request must begin with; ``size`` bytes of ``data`` are looked at. Whatever is unusual
-    is left to the general parser: which requests are refused, and how, is decided in one place.
+    ``first`` is the line that the request must begin with; ``size`` bytes of ``data`` are looked at. Whatever is
+    unusual is left to the general parser: which requests are refused, and how, is decided in one place.
 
     >>> request = bytearray(b"POST /x HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: 3\\r\\n\\r\\n{}\\n")
     >>> _read_head(request, len(request), b"POST /x HTTP/1.1\\r\\n")

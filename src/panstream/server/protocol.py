@@ -1,8 +1,9 @@
-"""HTTP/1.1 on a connection: uvicorn's pure-Python protocol, with a fast path for events, time limits and the one error shape.
+"""HTTP/1.1 on a connection: uvicorn's pure-Python protocol, with a fast path for events, and time limits.
 
-Pure Python, since a parser in C keeps buffers that nobody overwrites. This is the only module that relies on what h11 and
-uvicorn do not promise: where the parser keeps bytes, how many are left of a body, and the methods that ``Protocol``
-replaces. ``_check_private_parts`` looks at them when a server starts, and the releases are bounded in pyproject.toml.
+Pure Python, since a parser in C keeps buffers that nobody overwrites. This is the only module that relies on what
+h11 and uvicorn do not promise: where the parser keeps bytes, how many are left of a body, and the methods that
+``Protocol`` replaces. ``_check_private_parts`` looks at them when a server starts, and the releases are bounded in
+pyproject.toml.
 """
 
 from __future__ import annotations
@@ -358,7 +359,7 @@ def _is_ambiguous(data: bytearray) -> bool:
 
 
 def _check_private_parts() -> None:
-    """Raise PanstreamError if h11 or uvicorn no longer are as this module needs them: bytes might not be overwritten."""
+    """Raise PanstreamError if h11 or uvicorn are not as this module needs them: bytes might stay."""
     parser = _Parser(h11.SERVER, 1 << 10)
     good = set(_REPLACED) <= set(vars(H11Protocol))
     good &= {"body", "response_complete", "message_event"} <= set(RequestResponseCycle.__init__.__code__.co_names)

@@ -42,7 +42,7 @@ _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
 class Refusal(Exception):
-    """A request that is answered with an error. ``code`` is one of ``CODES``; the message never holds a value of a row."""
+    """A request that is answered with one of ``CODES``. The message never holds a value of a row."""
 
     def __init__(self, code: str, message: str = "", *, row: int | None = None, retry_after: int | None = None) -> None:
         self.code, self.row, self.retry_after = code, row, retry_after

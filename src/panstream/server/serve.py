@@ -158,7 +158,7 @@ def make_server(
     started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
 ) -> Server:
-    """Open the engine and listen; nothing is answered before it runs. ``engine`` opens another than that of one process."""
+    """Open the engine, or what ``engine`` opens instead, and listen; nothing is answered before it runs."""
     if config.stream.on_bad_row == "stop":
         raise InvalidParameter(
             '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others of its batch '
@@ -210,8 +210,8 @@ def _listen(settings: Settings) -> socket.socket:
 def _warm_up(config: Config) -> None:
     """Do everything once on made-up rows: parse every format, select, apply and answer, with nothing on disk.
 
-    Loops are compiled or loaded when they are first used; the first senders would wait for it, for seconds where nothing
-    was compiled before. The states that are used here are thrown away.
+    Loops are compiled or loaded when they are first used; the first senders would wait for it, for seconds where
+    nothing was compiled before. The states that are used here are thrown away.
     """
     config = replace(config, directory=None)
     schema = RowSchema.of(config.stream, needed_columns(config))

@@ -31,7 +31,7 @@ Listener: TypeAlias = "asyncio.Queue[tuple[str | None, bytes] | None]"
 
 
 class Service:
-    """One stream, served. ``open_engine`` is given the function to call with every release; ``ended`` is called if the engine fails."""
+    """One stream, served. ``open_engine`` is given what to call with every release; ``ended`` hears if it fails."""
 
     def __init__(
         self,
@@ -175,8 +175,8 @@ def release_json(published: Release) -> dict[str, Any]:
 def metrics(engine: Engine, *, failed: bool) -> bytes:
     """Return the current figures in Prometheus' text format: nothing that moves with rows or requests.
 
-    The registry is our own: the client library's default collectors would tell of the process, and counts and histograms of
-    requests of the people behind them.
+    The registry is our own: the client library's default collectors would tell of the process, and counts and
+    histograms of requests of the people behind them.
     """
     try:
         from prometheus_client import CollectorRegistry, generate_latest

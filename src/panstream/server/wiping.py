@@ -1,7 +1,7 @@
 """Leaving nothing behind: every buffer of the server is overwritten here, and kept for the next body.
 
-Objects that hold each other are not left to chance either. Python frees them only when its collector comes by; errors of the
-HTTP parser are of that kind, and hold what the parser stumbled over; so are connections.
+Objects that hold each other are not left to chance either. Python frees them only when its collector comes by;
+errors of the HTTP parser are of that kind, and hold what the parser stumbled over; so are connections.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def overwrite(data: object) -> None:
 
 
 class _Buffers:
-    """Memory for bodies, by size: to get it from the system costs more than to receive a body into it. For any thread."""
+    """Memory for bodies, by size: to get it from the system costs more than to fill it. For any thread."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[bytearray]] = {}

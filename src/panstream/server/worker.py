@@ -1,7 +1,8 @@
 """The engine's own thread: the state has one owner, and batches that wait together share one durable commit.
 
-Bodies are parsed by other threads. Whatever becomes of a body, it is overwritten before its sender hears of it, and nothing
-in it can end this thread; should the thread end all the same, everybody who waits is told, and the server stops.
+Bodies are parsed by other threads. Whatever becomes of a body, it is overwritten before its sender hears of it, and
+nothing in it can end this thread; should the thread end all the same, everybody who waits is told, and the server
+stops.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Worker:
         self._enter(job, self._parsers.submit)
 
     async def call(self, work: Callable[[Engine], Any], *, durable: bool = False) -> Any:
-        """Return ``work(engine)``; when what it changed is durable, if asked for, together with the batches that wait."""
+        """Return ``work(engine)``, if asked for once it is durable, together with the batches that wait."""
         job = Job(call=work, durable=durable, stage=Stage.READY)
         future = self._promise(job)
         self._enter(job, self._jobs.put)
