@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from panstream.errors import NotSupported
 from panstream.packed import toss_all, unpacked
-from panstream.randomness import Coin, DiscreteLaplace, Source
+from panstream.randomness import Coin, Source
 
-__all__ = ["MAX_PHASES", "freeze", "pattern_of", "pattern_weights", "refresh_accumulators"]
+__all__ = ["MAX_PHASES", "freeze", "pattern_of", "pattern_weights"]
 
 MAX_PHASES = 7
 
@@ -48,8 +48,3 @@ def pattern_weights(phases: int, p0: float, p1: float) -> NDArray[np.float64]:
     for _ in range(phases):
         weights = np.concatenate([weights * p1, weights * (p1 - 1.0)]) / (p1 - p0)
     return weights
-
-
-def refresh_accumulators(open_values: NDArray[np.int64], law: DiscreteLaplace, source: Source) -> None:
-    """Add fresh noise to every open accumulator, in place: adds twice the scale squared to each one's variance."""
-    source.add_discrete_laplace(open_values, law)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from panstream.cli.outcome import outcome
-from panstream.errors import InvalidParameter, MissingExtra
+from panstream.errors import InvalidParameter, MissingExtra, translated
 
 __all__ = ["init"]
 
@@ -47,20 +47,21 @@ def init(
 
 def _columns(sample: Path) -> dict[str, str]:
     """Return the names and types of a sample's columns."""
-    failed = ""
     try:
-        schema = _schema(sample)
+        from panstream.engine.feeds.inputs import format_of
+
+        kind = format_of(sample) or "csv"
+        schema = translated(  # Arrow's errors may quote values
+            lambda: _schema(sample, kind),
+            (OSError, ValueError),
+            lambda _: InvalidParameter(f"{sample.name} cannot be read as {kind}"),
+        )
     except ImportError:
         raise MissingExtra("reading a sample", "engine") from None
-    except (OSError, ValueError):  # Arrow's errors may quote values
-        failed = f"{sample.name} cannot be read as {_kind(sample)}"
-    if failed:
-        raise InvalidParameter(failed)
     return {field.name: _type(str(field.type)) for field in schema}
 
 
-def _schema(sample: Path) -> Any:
-    kind = _kind(sample)
+def _schema(sample: Path, kind: str) -> Any:
     if kind == "parquet":
         import pyarrow.parquet as parquet
 
@@ -79,15 +80,6 @@ def _schema(sample: Path) -> Any:
 
     with csv.open_csv(arrow.input_stream(str(sample))) as reader:
         return reader.schema
-
-
-def _kind(sample: Path) -> str:
-    name = sample.name.lower()
-    if name.endswith((".parquet", ".pq")):
-        return "parquet"
-    if name.endswith((".arrow", ".arrows", ".feather", ".ipc")):
-        return "arrow"
-    return "json" if any(part in (".json", ".jsonl", ".ndjson") for part in Path(name).suffixes) else "csv"
 
 
 def _type(arrow_type: str) -> str:

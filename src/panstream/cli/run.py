@@ -250,6 +250,6 @@ def _short(stamp: str) -> str:
 
 
 def _figure(number: float | None) -> str:
-    if number is None:
-        return "no data"
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+    from panstream.estimate import figure
+
+    return "no data" if number is None else figure(number)

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from panstream.cli.outcome import outcome
-from panstream.errors import InvalidParameter
+from panstream.errors import InvalidParameter, translated
 
 if TYPE_CHECKING:
     from panstream.client import Client
@@ -64,15 +64,13 @@ def _pump(client: Client, source: IO[bytes], format: str) -> None:
     if format == "arrow":
         import pyarrow as pa
 
-        damaged = False
-        try:
+        def sent() -> None:
             with pa.ipc.open_stream(source) as reader:
                 for batch in reader:
                     client.send(batch)
-        except pa.ArrowException:
-            damaged = True
-        if damaged:
-            raise InvalidParameter("the input is not an Arrow IPC stream, or is cut short")
+
+        damaged = "the input is not an Arrow IPC stream, or is cut short"
+        translated(sent, pa.ArrowException, lambda _: InvalidParameter(damaged))
         return
     blocks = _csv_blocks(source) if format == "csv" else _line_blocks(source)
     for block in blocks:
@@ -121,18 +119,18 @@ def _some(source: IO[bytes]) -> bytes:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        reason = error.strerror
-    raise InvalidParameter(f"{path.name} cannot be read: {reason}")
+    return translated(
+        lambda: path.open("rb"),
+        OSError,
+        lambda error: InvalidParameter(f"{path.name} cannot be read: {error.strerror}"),
+    )
 
 
 def _token(path: Path | None) -> str | None:
     if path is None:
         return os.environ.get("PANSTREAM_TOKEN")
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        reason = error.strerror
-    raise InvalidParameter(f"the token file cannot be read: {reason}")
+    return translated(
+        lambda: path.read_text().strip(),
+        OSError,
+        lambda error: InvalidParameter(f"the token file cannot be read: {error.strerror}"),
+    )

@@ -25,7 +25,6 @@ from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
-from panstream.refresh import refresh_accumulators
 
 __all__ = ["IDLE", "Answer", "Shape", "SlotCounter", "Slots", "TickState"]
 
@@ -76,7 +75,7 @@ class TickState:
             is_open = draws != IDLE
             seen = source.scratch.array(int(is_open.sum()), np.int64)
             np.compress(is_open, values, out=seen)
-            refresh_accumulators(seen, law, source)
+            source.add_discrete_laplace(seen, law)
             values[is_open] = seen
             draws[is_open] += 1
 

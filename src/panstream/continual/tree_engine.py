@@ -22,7 +22,6 @@ from panstream.continual.noise_sum import NoiseParts
 from panstream.continual.shapes import EPOCHS, MOST_CAPACITY, TreeShape, epoch_noise, epoch_of, epoch_shape
 from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
-from panstream.refresh import refresh_accumulators
 from panstream.scratch import Scratch, wipe
 
 __all__ = ["Leaves", "TreeEngine", "TreeState"]
@@ -94,7 +93,7 @@ class TreeEngine:
     def refresh(self, state: TreeState, source: Source) -> None:
         """Add fresh noise to every noised accumulator."""
         noisy = self._noisy(state.epoch)
-        refresh_accumulators(state.open[noisy].reshape(-1), self.law(state.epoch), source)
+        source.add_discrete_laplace(state.open[noisy].reshape(-1), self.law(state.epoch))
         state.draws[noisy] += 1
 
     def close(

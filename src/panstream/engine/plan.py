@@ -18,7 +18,7 @@ from panstream.durations import say_duration
 from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.intake import public_facts
 from panstream.engine.sql import Aggregate
-from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded
+from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, translated
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place
 from panstream.privacy.composition import repeated
@@ -193,15 +193,17 @@ def _ticks_per_window(query: QueryConfig) -> int:
 
 def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
     """Choose the algorithm of one query."""
-    refused: str | None = None
-    try:
-        algorithm, why, finish = _choose(query, stream)
-        groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by)))
-        claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
-    except InvalidParameter as error:
-        refused = f"[[query]] {query.name}: {error}"
-    if refused is not None:
-        raise ConfigError(refused)
+    return translated(
+        lambda: _plan_query(query, stream, places),
+        InvalidParameter,
+        lambda error: ConfigError(f"[[query]] {query.name}: {error}"),
+    )
+
+
+def _plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
+    algorithm, why, finish = _choose(query, stream)
+    groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by)))
+    claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
     return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why, finish=finish)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from panstream.errors import MissingExtra, SqlRefused
+from panstream.errors import MissingExtra, SqlRefused, translated
 
 __all__ = ["Aggregate", "ParsedQuery", "parse"]
 
@@ -61,76 +61,15 @@ class ParsedQuery:
 
 # What a condition or a value may be made of: no randomness, no clock, no files, no state.
 _SCALARS = frozenset(
-    [
-        "Column",
-        "Identifier",
-        "Literal",
-        "Boolean",
-        "Null",
-        "Paren",
-        "Neg",
-        "Not",
-        "And",
-        "Or",
-        "Xor",
-        "EQ",
-        "NEQ",
-        "GT",
-        "GTE",
-        "LT",
-        "LTE",
-        "Is",
-        "In",
-        "Between",
-        "Like",
-        "ILike",
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "IntDiv",
-        "Mod",
-        "Pow",
-        "Abs",
-        "Round",
-        "Floor",
-        "Ceil",
-        "Greatest",
-        "Least",
-        "Case",
-        "If",
-        "Coalesce",
-        "Nullif",
-        "Cast",
-        "TryCast",
-        "DataType",
-        "DataTypeParam",
-        "Lower",
-        "Upper",
-        "Length",
-        "Trim",
-        "Substring",
-        "Concat",
-        "DPipe",
-        "Tuple",
-        "Extract",
-        "Var",
-        "Year",
-        "Month",
-        "Day",
-        "Hour",
-        "DayOfWeek",
-        "RegexpLike",
-        "StartsWith",
-        "EndsWith",
-        "Interval",
-        "Timestamp",
-        "Date",
-        "Sqrt",
-        "Ln",
-        "Exp",
-        "Sign",
-    ]
+    word
+    for words in (
+        "Column Identifier Literal Boolean Null Paren Tuple Var Interval Timestamp Date",
+        "Not And Or Xor EQ NEQ GT GTE LT LTE Is In Between Like ILike RegexpLike StartsWith EndsWith",
+        "Neg Add Sub Mul Div IntDiv Mod Pow Abs Round Floor Ceil Sqrt Ln Exp Sign Greatest Least",
+        "Case If Coalesce Nullif Cast TryCast DataType DataTypeParam",
+        "Lower Upper Length Trim Substring Concat DPipe Extract Year Month Day Hour DayOfWeek",
+    )
+    for word in words.split()
 )
 
 _USER_FUNCTIONS = {
@@ -146,16 +85,14 @@ def parse(statement: str, *, columns: Mapping[str, str], user: str | None, strea
     ``columns`` maps the declared columns of ``stream`` to their types; ``user`` is the column that holds ids.
     """
     glot, expressions = _sqlglot()
-    refused: SqlRefused | None = None
-    try:
-        statements = [tree for tree in glot.parse(statement, read="duckdb") if tree is not None]
-    except glot.errors.SqlglotError as error:
+
+    def told(error: Any) -> SqlRefused:
         details = (getattr(error, "errors", None) or [{}])[0]
-        refused = SqlRefused(
-            str(details.get("description") or "this is not SQL"), line=details.get("line"), column=details.get("col")
-        )
-    if refused is not None:
-        raise refused
+        description = str(details.get("description") or "this is not SQL")
+        return SqlRefused(description, line=details.get("line"), column=details.get("col"))
+
+    trees = translated(lambda: glot.parse(statement, read="duckdb"), glot.errors.SqlglotError, told)
+    statements = [tree for tree in trees if tree is not None]
     if len(statements) != 1 or not isinstance(statements[0], expressions.Select):
         raise SqlRefused("one SELECT is expected", hint="write SELECT aggregate FROM stream [WHERE ...] [GROUP BY ...]")
     return _Reader(statements[0], dict(columns), user, stream, expressions).read()

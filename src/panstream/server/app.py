@@ -36,7 +36,7 @@ from panstream.server.bodies import receive
 from panstream.server.jobs import Job, origin
 from panstream.server.openapi import describe
 from panstream.server.refusals import Refusal, to_json
-from panstream.server.service import Service, metrics, release_json, series_of
+from panstream.server.service import Service, metrics, release_json
 
 __all__ = ["application"]
 
@@ -264,7 +264,7 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
         "why": plan.why,
         "claim": plan.claim.to_json(),
         "state_bytes": plan.state_bytes,
-        "series": series_of(plan),
+        "series": list(plan.series),
         "releases": {"planned": None if query.window is not None else plan.releases, "made": engine.made(query.name)},
         "every": query.every,
         "window": query.window,

@@ -14,14 +14,13 @@ from typing import Any, TypeAlias
 from panstream import __version__
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
-from panstream.engine.plan import QueryPlan
 from panstream.engine.results import EXTRA
 from panstream.errors import MissingExtra
 from panstream.server.refusals import Refusal, to_json
 from panstream.server.worker import Worker
 from panstream.store.releases import Release
 
-__all__ = ["Service", "metrics", "release_json", "series_of"]
+__all__ = ["Service", "metrics", "release_json"]
 
 _WAITING = 1_000  # events that a slow listener may be behind before it is dropped
 _LISTENERS = 256
@@ -72,7 +71,7 @@ class Service:
         def look(engine: Engine) -> list[dict[str, Any]]:
             names = None
             if query is not None:
-                names = [name for plan in engine.plans if plan.config.name == query for name in series_of(plan)]
+                names = [name for plan in engine.plans if plan.config.name == query for name in plan.series]
                 if not names:
                     raise Refusal("not_found", "there is no query of this name")
             return [release_json(each) for each in engine.log.latest(names, since=since, limit=limit)]
@@ -149,11 +148,6 @@ def _event(kind: str, shown: dict[str, Any]) -> bytes:
     """Return one server-sent event; a release has an id, its time."""
     head = f"id: {shown['time']}\n" if kind == "release" else ""
     return f"{head}event: {kind}\ndata: {to_json(shown).decode()}\n\n".encode()
-
-
-def series_of(plan: QueryPlan) -> list[str]:
-    """Return the names under which a query's groups are published."""
-    return list(plan.series)
 
 
 def release_json(published: Release) -> dict[str, Any]:

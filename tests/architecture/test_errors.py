@@ -1,0 +1,43 @@
+"""errors.py holds every exception that panstream lets out, and translated keeps nothing of what it caught."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from panstream import errors
+from panstream.errors import InvalidParameter, PanstreamError, translated
+
+SOURCE = Path(__file__).parents[2] / "src" / "panstream"
+INSIDE = {"Refusal", "Damaged", "CutOff"}  # what the server and the reader of pages turn into answers and errors
+
+
+def test_every_exception_lives_in_errors() -> None:
+    classes = {
+        (path.relative_to(SOURCE).as_posix(), node.name): {ast.unparse(base).split(".")[-1] for base in node.bases}
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    raised = {"Exception", "BaseException", "ValueError", "RuntimeError", "OSError", *errors.__all__} - {"translated"}
+    elsewhere = {name for (path, name), bases in classes.items() if path != "errors.py" and bases & raised}
+    assert {name for name in elsewhere if not name.startswith("_")} <= INSIDE
+    kept = {name for path, name in classes if path == "errors.py"}
+    assert kept | {"translated"} == set(errors.__all__)
+    assert all(name in (errors.__doc__ or "") for name in kept)
+
+
+def test_what_was_caught_is_not_kept() -> None:
+    def work() -> int:
+        raise OSError("walrus")
+
+    def told(error: OSError) -> PanstreamError:
+        return InvalidParameter("cannot be read")
+
+    with pytest.raises(InvalidParameter, match="cannot be read") as caught:
+        translated(work, OSError, told)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+    assert translated(lambda: 7, OSError, told) == 7
+    with pytest.raises(KeyError):
+        translated(lambda: {}["absent"], OSError, told)
