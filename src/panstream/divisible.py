@@ -29,14 +29,15 @@ Touches = tuple[NDArray[Any], ...]
 class Divisible(Algorithm[StateT], Protocol[StateT]):
     """An algorithm that turns rows into touches of cells, and does to any set of cells what touches do.
 
-    A *part* is a state of the same type whose arrays are shorter: some of the cells, and nothing about the others. Whoever
-    divides a state numbers a part's cells from 0. Rows become touches where they are read, so that ids do not travel; a part
-    draws its own noise; parts join again by putting their arrays together, as ``layout`` describes them.
+    A *part* is a state of the same type whose arrays are shorter: some of the cells, and nothing about the others.
+    Whoever divides a state numbers a part's cells from 0. Rows become touches where they are read, so that ids do not
+    travel; a part draws its own noise; parts join again by putting their arrays together, as ``layout`` describes
+    them.
 
     The same verbs serve an owner of all cells, shards that own some of them, and two machines that hold shares of
     every cell: ``mark`` gives the cells that a batch touches as a dense vector, ``touches`` the weights that are
-    added to them (or, of presence, -1 for a delete, the last of which wins), and ``layout`` the integers that a cell may
-    hold. What a release opens is a function of the whole state.
+    added to them (or, of presence, -1 for a delete, the last of which wins), and ``layout`` the integers that a cell
+    may hold. What a release opens is a function of the whole state.
     """
 
     @property
@@ -81,7 +82,7 @@ class Divisible(Algorithm[StateT], Protocol[StateT]):
         raise NotSupported(f"{type(self).__name__} must know more than which cells are touched")
 
     def refresh_part(self, state: StateT, count: int, source: Source) -> None:
-        """Do to a part of ``count`` cells what ``refresh`` does to the whole state, which says whether it may be done."""
+        """Do to a part of ``count`` cells what ``refresh``, which says whether it may be, does to the whole."""
         raise NotSupported(f"{type(self).__name__} cannot be refreshed")
 
     def begin(self, source: Source) -> StateT:
@@ -129,13 +130,13 @@ class CoinCells(Divisible[StateT], Protocol[StateT]):
         return state
 
     def touch_marked(self, state: Any, marks: NDArray[np.uint8], source: Source) -> None:
-        """Draw every marked cell afresh: of several draws in one step only the last would survive, so the law is the same."""
+        """Draw every marked cell afresh, once: of several draws in a step only the last would survive."""
         from panstream._kernels.bits import draw_marked
 
         draw_marked(state.bits, marks, source.bernoulli(self.law.present, marks.size))
 
     def refresh(self, state: Any, source: Source) -> None:
-        """Freeze the cells that were seen and start afresh; at most as often as was announced, which the claim has paid for."""
+        """Freeze the cells that were seen and start afresh; at most as often as the claim has paid for."""
         if len(state.frozen) >= self.phases():
             raise NotSupported(
                 f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "

@@ -1,8 +1,8 @@
 """The coordinator's side of divided states: rows out to the shards, whole noisy states back for a release.
 
-Every commit is one step of every shard, whatever the rows of the step were and whether there were any. States that cannot be
-divided (the continual ones: a few numbers each) stay with the coordinator, where they need no more noise than on one machine;
-workers send them what a batch adds up to, not rows.
+Every commit is one step of every shard, whatever the rows of the step were and whether there were any. States that
+cannot be divided (the continual ones: a few numbers each) stay with the coordinator, where they need no more noise
+than on one machine; workers send them what a batch adds up to, not rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class _Part:
 class ClusterBackend(LocalBackend):
     """Holds the divided states of an engine on the shards of a link.
 
-    ``queries`` gives the algorithm and the number of groups of every query whose state is divided. ``source`` is for tests.
+    ``queries`` gives the algorithm and the number of groups of every query whose state is divided. ``source`` is for
+    tests.
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class ClusterBackend(LocalBackend):
         """Raise StoreError if a shard's directory is older than what the coordinator knows to be durable."""
         if self.lowest < self.least:
             raise StoreError(
-                f"a shard is at step {self.lowest} but had come to step {self.least}: its directory is missing or was rolled back"
+                f"a shard is at step {self.lowest} but had come to step {self.least}: its directory is missing or was "
+                "rolled back"
             )
 
     # What the engine asks of a backend.
@@ -118,7 +120,7 @@ class ClusterBackend(LocalBackend):
         self._next = (rows, origins)
 
     def begin(self, producer: str | None, sequence: int) -> None:
-        """Begin the batch that is expected. One that some shards have goes by itself: they take all of it or nothing."""
+        """Begin the batch that is expected. One that some shards have goes by itself: it is taken whole or not."""
         (rows, origins), self._next = self._next, (0, ())
         self._drawing, self.waits = False, True
         again = any(producer in self.ahead for producer, _, _ in origins)

@@ -1,9 +1,9 @@
 """The engine of a cluster: an ordinary engine whose divided states are with the shards.
 
-Shards commit first, the coordinator afterwards. If it dies in between, shards are ahead of it: the rows come again, and each
-shard leaves out what it has. For that a micro-batch is cut where a clock's slot ends and where a shard's position lies, since
-a shard takes a piece as a whole or not at all. A position is the number of a file's row; within a batch of a live source, whose
-rows nobody counts, it is the time of the next row.
+Shards commit first, the coordinator afterwards. If it dies in between, shards are ahead of it: the rows come again,
+and each shard leaves out what it has. For that a micro-batch is cut where a clock's slot ends and where a shard's
+position lies, since a shard takes a piece as a whole or not at all. A position is the number of a file's row; within
+a batch of a live source, whose rows nobody counts, it is the time of the next row.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class ClusterEngine(Engine):
             raise
 
     def _pieces(self, rows: Rows) -> list[tuple[Rows, float | None]]:
-        """Return the batch in pieces, no slot ends and no shard's position lies within one; and the time of the row behind."""
+        """Return the batch cut where a slot ends or a shard's position lies; and the time of the row behind."""
         found: set[int] = set()
         if rows.times is not None and rows.count:
             _, times = self._times(rows)

@@ -1,8 +1,8 @@
 """Shards on the workers of a Dask cluster, one actor each, opened again elsewhere when their worker is lost.
 
-Dask does not move or restart actors: a call to one whose worker is gone raises at once, or when the connection times out. We
-then open the shard from its snapshot on a worker that can, and make the same call again. The calls' arguments go straight from
-here to the worker: the scheduler learns when a shard is opened and where, and nothing else.
+Dask does not move or restart actors: a call to one whose worker is gone raises at once, or when the connection times
+out. We then open the shard from its snapshot on a worker that can, and make the same call again. The calls' arguments
+go straight from here to the worker: the scheduler learns when a shard is opened and where, and nothing else.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
 class DaskLink(Link):
     """The way to shards that are Dask actors.
 
-    ``connect`` returns a client with ``direct_to_workers=True``; it is called again when the scheduler was lost. ``tell`` hears
-    in words when the stream has to wait. A ``borrowed`` client is somebody else's, and left open. After ``patience`` seconds of waiting for one answer, ClusterError is raised.
+    ``connect`` returns a client with ``direct_to_workers=True``; it is called again when the scheduler was lost.
+    ``tell`` hears in words when the stream has to wait. A ``borrowed`` client is somebody else's, and left open.
+    After ``patience`` seconds of waiting for one answer, ClusterError is raised.
     """
 
     def __init__(

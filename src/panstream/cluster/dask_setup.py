@@ -1,8 +1,8 @@
 """Dask as a cluster of ours runs it: closed to strangers, and keeping nothing.
 
-A Dask port runs what it is sent: its messages are pickles and its calls are functions. So it is open to whoever holds a
-certificate or, on loopback, whoever is on this machine, and to nobody else. Workers spill, profile and log nothing, and have a
-wiping allocator.
+A Dask port runs what it is sent: its messages are pickles and its calls are functions. So it is open to whoever holds
+a certificate or, on loopback, whoever is on this machine, and to nobody else. Workers spill, profile and log nothing,
+and have a wiping allocator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
 __all__ = [
     "SETTINGS",
     "check_client",
-    "host_of",
     "is_loopback",
     "local_cluster",
     "quieten",
@@ -36,12 +35,12 @@ def security_of(address: str, role: Role) -> Any:
     Raise InvalidParameter for anything else, and where a certificate is missing.
     """
     scheme = urlsplit(address).scheme
-    if scheme == "tcp" and is_loopback(host_of(address)):
+    if scheme == "tcp" and is_loopback(_host_of(address)):
         return None
     if scheme != "tls":
         raise InvalidParameter(
-            f"address must be tls://host:port, or tcp:// on loopback, got {address!r}: whoever can connect to a plain Dask "
-            f"port can run code there. Use tls:// and give {_settings(role)} (docs/howto/cluster.md)"
+            f"address must be tls://host:port, or tcp:// on loopback, got {address!r}: whoever can connect to a plain "
+            f"Dask port can run code there. Use tls:// and give {_settings(role)} (docs/howto/cluster.md)"
         )
     from distributed import Security
 
@@ -60,14 +59,14 @@ def check_client(client: Any) -> None:
     """Raise InvalidParameter unless a Dask client talks to its cluster by TLS, on loopback, or within this process."""
     for address in (client.scheduler.address, *client.ncores()):
         parts = urlsplit(address)
-        if parts.scheme not in ("tls", "inproc") and not (parts.scheme == "tcp" and is_loopback(host_of(address))):
+        if parts.scheme not in ("tls", "inproc") and not (parts.scheme == "tcp" and is_loopback(_host_of(address))):
             raise InvalidParameter(
-                "client must be of a cluster on this machine or one with TLS (Client(..., security=Security(...))): cells "
-                "in flight are exact, and whoever can connect to a plain Dask port can run code there"
+                "client must be of a cluster on this machine or one with TLS (Client(..., security=Security(...))): "
+                "cells in flight are exact, and whoever can connect to a plain Dask port can run code there"
             )
 
 
-def host_of(address: str) -> str:
+def _host_of(address: str) -> str:
     """Return the host of an address."""
     return urlsplit(address).hostname or ""
 
@@ -129,19 +128,20 @@ def quieten() -> None:
 async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None, listen: str | None) -> None:
     """Be a worker until the scheduler is gone.
 
-    It listens on the one address by which it reaches the scheduler, or on ``listen``; there is no other port, not even a
-    dashboard's. Without TLS both must be loopback.
+    It listens on the one address by which it reaches the scheduler, or on ``listen``; there is no other port, not
+    even a dashboard's. Without TLS both must be loopback.
     """
     quieten()
     from distributed import Worker
     from distributed.utils import get_ip
 
     security = security_of(scheduler, "worker")
-    host = listen or (host_of(scheduler) if security is None else get_ip(host_of(scheduler)))  # type: ignore[no-untyped-call]
+    own = _host_of(scheduler)
+    host = listen or (own if security is None else get_ip(own))  # type: ignore[no-untyped-call]
     if security is None and not is_loopback(host):
         raise InvalidParameter(
-            f"listen must be a loopback address without TLS, got {host!r}: whoever can connect to a plain Dask port can run "
-            "code there"
+            f"listen must be a loopback address without TLS, got {host!r}: whoever can connect to a plain Dask port "
+            "can run code there"
         )
 
     class Quiet(Worker):

@@ -1,8 +1,8 @@
 """How states are dealt out: a public keyed hash gives every shard one cell of each block of cells.
 
-Cells are taken in blocks of as many as there are shards. Within block b, cell c belongs to shard (c + h(b)) mod shards, h being
-a public hash, so each shard owns exactly one cell of every block, whatever pattern the busy cells have. A shard keeps its
-cell of block b at place b, in a state of the algorithm's own type whose arrays are shorter.
+Cells are taken in blocks of as many as there are shards. Within block b, cell c belongs to shard (c + h(b)) mod
+shards, h being a public hash, so each shard owns exactly one cell of every block, whatever pattern the busy cells
+have. A shard keeps its cell of block b at place b, in a state of the algorithm's own type whose arrays are shorter.
 """
 
 from __future__ import annotations

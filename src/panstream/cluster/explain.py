@@ -13,7 +13,8 @@ from panstream.engine.plan import QueryPlan
 __all__ = ["explain_cluster", "places"]
 
 _PUBLIC = (
-    "on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers and producers;",
+    "on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers "
+    "and producers;",
     "of files that workers read, names and sizes; nothing else depends on rows, and nothing on which were selected",
 )
 
@@ -29,17 +30,18 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
             cells = -(-whole // shards)
             entry |= {"cells": whole, "cells_per_shard": cells, "extra_noise": 0.0}
             entry["why"] = (
-                f"each of {shards} shards owns about {cells:,} of {whole:,} cells: same law as on one machine, no extra noise"
+                f"each of {shards} shards owns about {cells:,} of {whole:,} cells: same law as on one machine, "
+                "no extra noise"
             )
         else:
             width, factor = getattr(plan.algorithm, "width", 1), (shards + 1) / 2
             size, error = expected_errors(plan)[-1]
             entry |= {"message_bytes": 8 * width, "extra_noise": 0.0, "spread_factor": factor}
             entry["why"] = (
-                f"one place, the coordinator: error {error:.3g} {size} (95%), as on one machine, and {8 * width:,} bytes in "
-                f"the answer to each task that a worker reads\n"
-                f"an accumulator on each of {shards} workers would need {shards} start noises: {factor:g} times the variance, "
-                f"{math.sqrt(factor):.3g} times the standard error, and {shards} messages at every tick"
+                f"one place, the coordinator: error {error:.3g} {size} (95%), as on one machine, and {8 * width:,} bytes "
+                f"in the answer to each task that a worker reads\n"
+                f"an accumulator on each of {shards} workers would need {shards} start noises: {factor:g} times the "
+                f"variance, {math.sqrt(factor):.3g} times the standard error, and {shards} messages at every tick"
             )
         found.append(entry)
     return found

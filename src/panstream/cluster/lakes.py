@@ -42,8 +42,8 @@ __all__ = ["distinct", "feed_files", "ingest", "run"]
 class _Ingested:
     """What became of a task, in as many bytes whatever its rows hold.
 
-    ``counts`` are the rows read and the rows that some query could not use, ``skipped`` the first numbers of these and then -1.
-    ``totals`` is what the task adds to states that stay whole.
+    ``counts`` are the rows read and the rows that some query could not use, ``skipped`` the first numbers of these
+    and then -1. ``totals`` is what the task adds to states that stay whole.
     """
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))
@@ -144,9 +144,10 @@ Actors = Mapping[int, Any]
 def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = None, **options: Any) -> dict[str, Any]:
     """Run the queries of ``config`` over a Dask DataFrame and return the last answer of every query, by name.
 
-    Workers take their own partitions; only cells travel. Queries must not need a clock (``every``, ``window``). ``client``
-    is a Dask client made with ``direct_to_workers=True``, by default the current one. A frame made from data in this process
-    (``from_pandas``) has that data in Dask's task graph, where the scheduler sees it: read from files instead.
+    Workers take their own partitions; only cells travel. Queries must not need a clock (``every``, ``window``).
+    ``client`` is a Dask client made with ``direct_to_workers=True``, by default the current one. A frame made from
+    data in this process (``from_pandas``) has that data in Dask's task graph, where the scheduler sees it: read from
+    files instead.
     """
     if not can_read_apart(config):
         raise ConfigError("queries with every or window need the rows in order: use panstream run --cluster on files")
@@ -170,7 +171,8 @@ def distinct(
 ) -> Estimate:
     """Return how many different values a column of a Dask DataFrame has, with a noisy state on the workers meanwhile.
 
-    The values are users' ids: whole numbers, strings or bytes. See :class:`panstream.statistics.DistinctCount` for the rest.
+    The values are users' ids: whole numbers, strings or bytes. See :class:`panstream.statistics.DistinctCount` for
+    the rest.
     """
     question = DistinctCount(epsilon, expected=expected, memory=memory, key=key)
     if column not in frame.columns:

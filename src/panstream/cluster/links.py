@@ -1,4 +1,4 @@
-"""How a coordinator reaches its shards: by calls that are repeated until they are answered, each of which counts once."""
+"""How a coordinator reaches its shards: by calls that are repeated until answered, each of which counts once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a step sends to every shard: as many bytes whatever the rows hold, whichever were selected, whoever owns their cells.
+"""What a step sends to every shard: as many bytes whatever the rows hold and whoever owns their cells.
 
-Of every query, every shard is sent either places, padded with -1 to a size that the number of rows in the step decides, or one bit for
-each of its cells. Which of the two, for which states, and with which columns is decided by public numbers alone.
+Of every query, every shard is sent either places, padded with -1 to a size that the number of rows in the step
+decides, or one bit for each of its cells. Which of the two, for which states, and with which columns is decided by
+public numbers alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from panstream.packed import packed, unpacked
 from panstream.randomness import Source
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["CellMessage", "Outgoing", "padded", "wipe_messages"]
+__all__ = ["CellMessage", "Outgoing", "wipe_messages"]
 
 Slot = tuple[int, int]  # window, group
 
@@ -28,10 +29,10 @@ _LEAST = 256  # rows: fewer look the same
 _FINE = 4096  # up to here sizes are powers of two, from here on multiples of this
 
 
-def padded(rows: int) -> int:
+def _padded(rows: int) -> int:
     """Return how many rows are sent for a step of so many: the same for all up to 256.
 
-    >>> [padded(rows) for rows in (0, 1, 256, 257, 4096, 4097, 131072)]
+    >>> [_padded(rows) for rows in (0, 1, 256, 257, 4096, 4097, 131072)]
     [256, 256, 256, 512, 4096, 8192, 131072]
     """
     if rows <= _FINE:
@@ -43,8 +44,8 @@ def padded(rows: int) -> int:
 class CellMessage:
     """What one shard does for one query: to its ``slots``, all that are open, either marks or rows.
 
-    ``marks`` has a row of bits for each slot. ``rows`` has the places, -1 for no row; where there are several slots, which; and the
-    what the algorithm's rows carry. What is in it is never shown: ``repr`` leaves it out.
+    ``marks`` has a row of bits for each slot. ``rows`` has the places, -1 for no row; where there are several slots,
+    which; and the what the algorithm's rows carry. What is in it is never shown: ``repr`` leaves it out.
     """
 
     query: str
@@ -167,7 +168,7 @@ class Outgoing:
             waiting.rows, waiting.marks, waiting.listed, waiting.marked = [], {}, 0, False
 
     def _made(self, query: str, waiting: _Waiting, slots: Sequence[Slot]) -> list[CellMessage]:
-        algorithm, size = waiting.division.algorithm, padded(waiting.listed)
+        algorithm, size = waiting.division.algorithm, _padded(waiting.listed)
         which = [_index(len(slots))] if len(slots) > 1 else []
         row = sum(np.dtype(kind).itemsize for kind in (waiting.division.ownership.place, *which, *algorithm.carried))
         bits = len(slots) * -(-algorithm.cells // (8 * self._shards))

@@ -1,7 +1,7 @@
 """Reading where the workers are: rows are read, checked, hashed and cut up by one worker, and only cells move on.
 
-What leaves a task has as many bytes whatever its rows hold: see messages.py for what goes to the shards. What goes back to the
-coordinator has a place for every group and for the most row numbers that are told.
+What leaves a task has as many bytes whatever its rows hold: see messages.py for what goes to the shards. What goes
+back to the coordinator has a place for every group and for the most row numbers that are told.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.cluster.messages import CellMessage, Outgoing, wipe_messages
-from panstream.continual.tree_base import TreeBatch
 from panstream.divisible import Divisible
 from panstream.engine.config import Config
 from panstream.engine.feeds import typed
@@ -33,10 +32,8 @@ from panstream.scratch import wipe
 
 __all__ = [
     "MOST_NUMBERS",
-    "Cut",
     "Partition",
     "ReadPlan",
-    "Reader",
     "Totals",
     "can_read_apart",
     "files_of",
@@ -161,7 +158,7 @@ class ReadPlan:
 
 
 @dataclass(slots=True, kw_only=True)
-class Cut:
+class _Cut:
     """What the rows of a task mean for every shard, and for states that stay whole; and what was wrong with some."""
 
     totals: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
@@ -179,7 +176,7 @@ class Cut:
             wipe(events)
 
 
-class Reader:
+class _Reader:
     """What a process keeps of a plan between tasks: compiled expressions and checks, no rows."""
 
     def __init__(self, asked: ReadPlan) -> None:
@@ -193,11 +190,11 @@ class Reader:
         self._outgoing = Outgoing(queries, asked.shards, marked=_MARKED)
         self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}
 
-    def cut(self, partitions: Iterable[Partition], table: Any = None) -> Cut:
+    def cut(self, partitions: Iterable[Partition], table: Any = None) -> _Cut:
         """Return what every shard must do for the rows of a task."""
         task = list(partitions)
         rows = sum(partition.rows for partition in task) if table is None else table.num_rows
-        found = Cut(totals={name: _zeros(plan) for name, plan in self.whole.items()})
+        found = _Cut(totals={name: _zeros(plan) for name, plan in self.whole.items()})
         self._outgoing.expect(rows)
         try:
             for partition in task:
@@ -249,8 +246,11 @@ class Reader:
         try:
             file.skip(partition.before)
             for piece in file.pieces():
-                yield _first(piece, left)
-                left -= len(piece)
+                first, rest = (piece, None) if len(piece) <= left else piece.split(left)
+                if rest is not None:
+                    rest.wipe()
+                yield first
+                left -= len(first)
                 if left <= 0:
                     return
         finally:
@@ -261,7 +261,7 @@ class Reader:
         for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
             yield typed.from_arrow(batch, self.schema, owned=False)
 
-    def _cut(self, batch: Rows, found: Cut) -> None:
+    def _cut(self, batch: Rows, found: _Cut) -> None:
         rows = self.select(batch)
         useless = rows.bad
         if rows.times is not None:
@@ -274,7 +274,9 @@ class Reader:
             for prepared in query.prepare(rows, rows.queries[name], usable, None):
                 for slot, checked in prepared.batches:
                     if name in self.whole:
-                        _add_up(found.totals[name], slot[1], checked)
+                        total, events = found.totals[name]
+                        total[slot[1]] += checked.total
+                        events[slot[1]] += checked.events
                     else:
                         self._outgoing.add(name, slot, checked)
                 prepared.wipe()
@@ -286,33 +288,17 @@ class Reader:
         found.skipped += numbers[: max(0, MOST_NUMBERS - len(found.skipped))]
 
 
-def _first(piece: Rows, rows: int) -> Rows:
-    """Return at most the first rows of a piece, and overwrite the rest."""
-    if len(piece) <= rows:
-        return piece
-    first, rest = piece.split(rows)
-    rest.wipe()
-    return first
-
-
 def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     width, groups = getattr(plan.algorithm, "width", 1), len(plan.groups)
     return np.zeros((groups, width), np.int64), np.zeros(groups, np.int64)
 
 
-def _add_up(found: tuple[NDArray[np.int64], NDArray[np.int64]], group: int, checked: Any) -> None:
-    assert isinstance(checked, TreeBatch)
-    total, events = found
-    total[group] += checked.total
-    events[group] += checked.events
+_READERS: dict[str, _Reader] = {}
 
 
-_READERS: dict[str, Reader] = {}
-
-
-def reader_of(plan: ReadPlan) -> Reader:
+def reader_of(plan: ReadPlan) -> _Reader:
     """Return this process's reader of a plan."""
     if plan.name not in _READERS:
         _READERS.clear()
-        _READERS[plan.name] = Reader(plan)
+        _READERS[plan.name] = _Reader(plan)
     return _READERS[plan.name]

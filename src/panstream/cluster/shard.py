@@ -1,8 +1,9 @@
-"""A shard: its own cells of every divided state, one snapshot, and the batches of its last steps. It knows nothing of Dask.
+"""A shard: its own cells of every divided state, one snapshot, and the batches of its last steps; nothing of Dask.
 
-A call that changes the state carries a step number that only grows. A step that was done is acknowledged again and not done
-again, and so is a batch that is here already: lost acknowledgements and retries change nothing. Every step reaches every shard,
-whether it has rows for it or not, so that nothing here but the noisy cells depends on what rows hold.
+A call that changes the state carries a step number that only grows. A step that was done is acknowledged again and
+not done again, and so is a batch that is here already: lost acknowledgements and retries change nothing. Every step
+reaches every shard, whether it has rows for it or not, so that nothing here but the noisy cells depends on what rows
+hold.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def label(query: str, slot: tuple[int, int]) -> str:
 
 
 def sequence_of(position: int) -> int:
-    """Return the number of a batch from a position of format 1: sequence · 2**32 + 2**32 - 1, or + rows of the batch."""
+    """Return a batch's number from a position of format 1: number · 2**32 + 2**32 - 1, or + rows of the batch."""
     sequence, rows = divmod(position, 1 << 32)
     if rows != (1 << 32) - 1:
         raise StoreError(
@@ -63,7 +64,8 @@ class Shard:
     """One shard's states. ``algorithms`` gives the algorithm of every query whose state is divided.
 
     With a directory every step is durable before it returns; without one, what is held dies with the process.
-    ``least`` is a step that the directory must have reached: a shard never starts afresh where it is known to have state.
+    ``least`` is a step that the directory must have reached: a shard never starts afresh where it is known to have
+    state.
     """
 
     def __init__(
@@ -89,8 +91,8 @@ class Shard:
             self._load()
             if self.step < least:
                 raise StoreError(
-                    f"shard {number} is known to have come to step {least}, but its directory here is at step {self.step}: "
-                    "is it on another machine?"
+                    f"shard {number} is known to have come to step {least}, but its directory here is at step "
+                    f"{self.step}: is it on another machine?"
                 )
         except BaseException:
             self.close()

@@ -1,7 +1,8 @@
 """Distinct users of a column of a Spark DataFrame, with a weaker promise than on Dask.
 
-The data are at rest already, and what a task sends to the driver (one bit for every cell that its rows touch) is exact and may be
-written to disk by Spark on the way. Only the driver's state starts as noise: private is what leaves the driver.
+The data are at rest already, and what a task sends to the driver (one bit for every cell that its rows touch) is
+exact and may be written to disk by Spark on the way. Only the driver's state starts as noise: private is what leaves
+the driver.
 """
 
 from __future__ import annotations
