@@ -19,7 +19,6 @@ from panstream.errors import InvalidParameter
 if TYPE_CHECKING:
     from panstream.audit.case import Case, Finding
     from panstream.system_audit.audit import SystemReport
-    from panstream.system_audit.controls import Caught
 
 __all__ = ["audit"]
 
@@ -166,8 +165,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
 
 def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
-    from panstream.system_audit.audit import QUICK, ROADS, bundled
-    from panstream.system_audit.controls import try_controls
+    from panstream.system_audit.audit import QUICK, ROADS, bundled, try_controls
 
     paths = [Path(each) for each in given] or (bundled() if full else bundled()[:1])
     for path in paths:
@@ -176,12 +174,12 @@ def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -
     if rows is not None and len(paths) != 1:
         raise InvalidParameter("--rows goes with exactly one configuration: panstream audit system CONFIG --rows FILE")
     reports = {path.name: _audit_system(path, rows, ROADS if full or given else QUICK, as_json) for path in paths}
-    caught = [] if given else try_controls(full=full)
+    caught = {} if given else try_controls(full=full)
     if as_json:
         typer.echo(json.dumps(_system_json(reports, caught)))
     else:
         _show_system(reports, caught)
-    if not (all(report.ok for report in reports.values()) and all(one.caught for one in caught)):
+    if not (all(report.ok for report in reports.values()) and all(caught.values())):
         raise typer.Exit(1)
 
 
@@ -201,7 +199,7 @@ def _audit_system(path: Path, rows: Path | None, roads: Any, quiet: bool) -> Sys
         )
 
 
-def _show_system(reports: dict[str, SystemReport], caught: list[Caught]) -> None:
+def _show_system(reports: dict[str, SystemReport], caught: dict[str, str]) -> None:
     for name, report in reports.items():
         declared = sorted({each.fact for each in report.differences if each.fact is not None})
         typer.echo(
@@ -213,13 +211,13 @@ def _show_system(reports: dict[str, SystemReport], caught: list[Caught]) -> None
             typer.echo(f"  {each.road}, {each.neighbour}: {each.field}: {each.before[:60]!r} / {each.after[:60]!r}")
         if len(report.undeclared) > _SHOWN:
             typer.echo(f"  and {len(report.undeclared) - _SHOWN} more")
-    for one in caught:
-        typer.echo(f"planted leak, {one.name}: {'caught: ' + one.field if one.caught else 'NOT CAUGHT'}")
+    for name, field in caught.items():
+        typer.echo(f"planted leak, {name}: {'caught: ' + field if field else 'NOT CAUGHT'}")
     if caught:
-        typer.echo(f"{sum(one.caught for one in caught)} of {len(caught)} planted leaks caught")
+        typer.echo(f"{sum(map(bool, caught.values()))} of {len(caught)} planted leaks caught")
 
 
-def _system_json(reports: dict[str, SystemReport], caught: list[Caught]) -> dict[str, Any]:
+def _system_json(reports: dict[str, SystemReport], caught: dict[str, str]) -> dict[str, Any]:
     return {
         "configurations": {
             name: {
@@ -232,5 +230,5 @@ def _system_json(reports: dict[str, SystemReport], caught: list[Caught]) -> dict
             }
             for name, report in reports.items()
         },
-        "planted": {one.name: one.caught for one in caught},
+        "planted": {name: bool(field) for name, field in caught.items()},
     }

@@ -6,19 +6,17 @@ import re
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from panstream.engine.config import load_config
 from panstream.errors import PanstreamError
-from panstream.system_audit.drive import Product, Road
-from panstream.system_audit.formats import encode, fits
-from panstream.system_audit.neighbours import Neighbour, neighbours
-from panstream.system_audit.observe import Fields
-from panstream.system_audit.table import Table, generated, read_rows
+from panstream.system_audit.inputs import Neighbour, generated, neighbours, read_rows
+from panstream.system_audit.plants import CLUSTER_PLANTS, PLANTS, SERVER_PLANTS
+from panstream.system_audit.product import Fields, Product, Road
 
-__all__ = ["FACTS", "QUICK", "ROADS", "Difference", "SystemReport", "audit_system", "bundled"]
+__all__ = ["FACTS", "QUICK", "ROADS", "SystemReport", "audit_system", "bundled", "try_controls"]
 
 ROADS = (
     Road(command="run", format="csv"),
@@ -35,6 +33,8 @@ QUICK = (ROADS[0], ROADS[2])
 
 _STEP = 5  # rows of a step, where files are cut into steps
 
+_TELLING = ("section: unknown", "event removed", "visitor: no number")
+
 # What may differ, and why: a pattern of fields, when it applies, and the public fact that covers it.
 FACTS: tuple[tuple[str, str, str], ...] = (
     (r"^store/.*meta: (seen|positions)\b.*rows\.", "run", "how far a file was read"),
@@ -42,7 +42,7 @@ FACTS: tuple[tuple[str, str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class _Difference:
     """A field that is not the same for two neighbours."""
 
     road: str
@@ -61,10 +61,10 @@ class SystemReport:
     runs: int = 0
     fields: int = 0
     names: set[str] = field(default_factory=set)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[_Difference] = field(default_factory=list)
 
     @property
-    def undeclared(self) -> list[Difference]:
+    def undeclared(self) -> list[_Difference]:
         """Return the differences that no declared fact covers."""
         return [each for each in self.differences if each.fact is None]
 
@@ -96,23 +96,24 @@ def audit_system(
     now = float(int(time.time()))
     config = load_config(path)
     text = tomllib.loads(path.read_text())
-    table = generated(config, now) if rows is None else read_rows(config, str(rows))
-    original = Neighbour(name="the original", rows=table.rows)
-    tried = [each for each in neighbours(config, table, now) if choose(each)]
+    made = generated(config, now) if rows is None else read_rows(config, str(rows))
+    columns = config.stream.columns
+    original = Neighbour(name="the original", rows=made)
+    tried = [each for each in neighbours(config, made, now) if choose(each)]
     report = SystemReport(neighbours=len(tried))
     with (
         tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder,
         Product.started(Path(folder), config, text, now, plants) as product,
     ):
-        product.warm({road.format: encode(table, original, road.format) for road in roads})
+        product.warm({road.format: original.encode(columns, road.format) for road in roads})
         for road in roads:
             originals: dict[int | None, Fields] = {}
             for neighbour in tried:
-                if fits(neighbour, road.format) and (not road.workers or workers(neighbour)):
+                if neighbour.fits(road.format) and (not road.workers or workers(neighbour)):
                     # Where a file has a row more, rows fall into other steps: the number of its rows is public.
                     step = None if neighbour.length else _STEP
                     for each in [neighbour] if step in originals else [original, neighbour]:
-                        after = product.observe(road, _bodies(table, each, road), batch_rows=step)
+                        after = product.observe(road, _bodies(columns, each, road), batch_rows=step)
                         before = originals.setdefault(step, after)
                         if before["exit code"] != "0":
                             raise PanstreamError(f"{road} does not work on the rows to audit with: {_last(before)}")
@@ -122,18 +123,39 @@ def audit_system(
     return report
 
 
+def try_controls(*, full: bool = True, only: tuple[str, ...] = ()) -> dict[str, str]:
+    """Plant each leak and run the audit; return the first field that gave each away, or nothing; without ``full``, of ``run`` alone.
+
+    Every planted leak, and the mistakes of earlier versions, must be caught.
+    """
+    visitors = next(path for path in bundled() if path.stem == "visitors")
+    kinds = [(PLANTS, ROADS[0])]
+    if full:
+        serve = next(road for road in ROADS if road.command == "serve" and not road.workers)
+        cluster = next(road for road in ROADS if road.command == "serve" and road.workers)
+        kinds += [(SERVER_PLANTS, serve), (CLUSTER_PLANTS, cluster)]
+    found: dict[str, str] = {}
+    for plants, road in kinds:
+        for name in plants:
+            if only and name not in only:
+                continue
+            report = audit_system(visitors, roads=[road], plants=[name], choose=lambda each: each.name in _TELLING)
+            found[name] = report.undeclared[0].field if report.undeclared else ""
+    return found
+
+
 def _last(fields: Fields) -> str:
     return next(
         (text for name, text in reversed(fields.items()) if name.startswith(("stderr: line ", "log: line "))), ""
     )
 
 
-def _bodies(table: Table, neighbour: Neighbour, road: Road) -> list[bytes]:
+def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> list[bytes]:
     """Return the rows as a file; or as two posts, of which the second has the last row alone, so that it has a step of its own."""
     if road.command == "run":
-        return [encode(table, neighbour, road.format)]
+        return [neighbour.encode(columns, road.format)]
     parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))
-    return [encode(table, part, road.format) for part in parts]
+    return [part.encode(columns, road.format) for part in parts]
 
 
 def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fields, after: Fields) -> None:
@@ -143,7 +165,7 @@ def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fie
         one, other = before.get(name, "nothing"), after.get(name, "nothing")
         if one != other:
             report.differences.append(
-                Difference(
+                _Difference(
                     road=str(road),
                     neighbour=neighbour.name,
                     field=name,

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CLUSTER_PLANTS", "PLANTS", "SERVER_PLANTS", "exit_code", "plant"]
+__all__ = ["CLUSTER_PLANTS", "PLANTS", "SERVER_PLANTS", "plant"]
 
 _hits = _rows = 0
 _ending: list[Callable[[int], int]] = []
 
 
-def plant(name: str) -> None:
-    """Put a leak into this process."""
-    _count_hits()
-    {**PLANTS, **SERVER_PLANTS, **CLUSTER_PLANTS}[name]()
+def plant(names: Sequence[str]) -> Callable[[int], int]:
+    """Put leaks into this process; return what they make of its exit code."""
+    for name in names:
+        _count_hits()
+        {**PLANTS, **SERVER_PLANTS, **CLUSTER_PLANTS}[name]()
 
+    def exit_code(code: int) -> int:
+        for change in _ending:
+            code = change(code)
+        return code
 
-def exit_code(code: int) -> int:
-    """Return the exit code as the planted leaks have it."""
-    for change in _ending:
-        code = change(code)
-    return code
+    return exit_code
 
 
 def _wrap(owner: Any, name: str, change: Callable[..., Any]) -> None:

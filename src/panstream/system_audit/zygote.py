@@ -20,8 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
-
 _REAL = (time.time, time.time_ns)
 _COMMANDS = (
     "panstream.cli.app",
@@ -32,7 +30,7 @@ _COMMANDS = (
 )
 
 
-def main() -> None:
+def _main() -> None:
     """Serve jobs until standard input ends. The argument is a file of eight bytes: the time."""
     with open(sys.argv[1], "r+b") as file:
         shown = mmap.mmap(file.fileno(), 8)
@@ -108,7 +106,7 @@ def _mask_estimates() -> None:
 
 
 def _run(job: dict[str, Any], plants: Any) -> int:
-    code = 70
+    code, leaked = 70, int
     try:
         os.chdir(job["directory"])
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
@@ -121,8 +119,7 @@ def _run(job: dict[str, Any], plants: Any) -> int:
         if job["real_clock"]:  # Dask waits by it; engines were given the other one when they were imported
             time.time, time.time_ns = _REAL
         _count_steps()
-        for name in job.get("plants", ()):
-            plants.plant(name)
+        leaked = plants.plant(job.get("plants", ()))
         sys.argv = ["panstream-audited", *job["argv"]]
         code = 0
         try:
@@ -134,8 +131,8 @@ def _run(job: dict[str, Any], plants: Any) -> int:
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
-    return int(plants.exit_code(code))
+    return leaked(code)
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -1,29 +1,41 @@
-"""Driving the product: one input goes through ``run`` or ``serve``, and everything that can be seen of it comes back."""
+"""Driving the product: one input goes through ``run`` or ``serve``, and everything that can be seen of it comes back.
+
+What is left on disk comes field by field: file sizes, metadata, the public fields of states, and the log of releases.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client
 import json
 import os
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
+from panstream import codec
+from panstream.algorithm import find
 from panstream.engine.config import Config
-from panstream.errors import PanstreamError
+from panstream.errors import InvalidBytes, PanstreamError
 from panstream.server.access import create_token
-from panstream.system_audit.formats import MEDIA_TYPES
-from panstream.system_audit.observe import Fields, observe_directory, observe_text
+from panstream.store.snapshot import SnapshotStore
+from panstream.system_audit.inputs import MEDIA_TYPES
 
-__all__ = ["Product", "Road"]
+__all__ = ["Fields", "Product", "Road"]
 
+Fields = dict[str, str]
+
+_WIDTHS = {"u1": 1, "i4": 4, "i8": 8, "u8": 8}
 _PATIENCE = 120.0
 _PATHS = ("/healthz", "/metrics", "/v1/queries", "/v1/releases", "/v1/ledger", "/v1/intrusions")
 _ENDINGS = {"json": "jsonl"}
@@ -82,7 +94,7 @@ class Product:
         """Have everything loaded that a run needs, by one run on each of these inputs that nobody looks at."""
         place = self.directory / "warm"
         place.mkdir()
-        (place / "audit.toml").write_text(dump_toml(self.config | {"store": {}}))
+        (place / "audit.toml").write_text(_dump_toml(self.config | {"store": {}}))
         for format, data in inputs.items():
             (place / f"rows.{_ENDINGS.get(format, format)}").write_bytes(data)
         self._ask({"warm": str(place)})
@@ -103,7 +115,7 @@ class Product:
         store = {**self.config.get("store", {}), "directory": "state", "durability": "batch"}
         if batch_rows is not None:
             store["batch_rows"] = batch_rows
-        (place / "audit.toml").write_text(dump_toml({**self.config, "store": store}))
+        (place / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
         return self._run(place, road, bodies[0]) if road.command == "run" else self._serve(place, road, bodies)
 
     def _run(self, place: Path, road: Road, data: bytes) -> Fields:
@@ -115,10 +127,10 @@ class Product:
         answers = place / "answers.csv"
         return {
             "exit code": str(code),
-            **observe_text("stdout", _read(place / "stdout")),
-            **observe_text("stderr", _read(place / "stderr")),
-            **observe_text("answers file", _read(answers) if answers.exists() else ""),
-            **observe_directory(place / "state"),
+            **_observe_text("stdout", _read(place / "stdout")),
+            **_observe_text("stderr", _read(place / "stderr")),
+            **_observe_text("answers file", _read(answers) if answers.exists() else ""),
+            **_observe_directory(place / "state"),
         }
 
     def _serve(self, place: Path, road: Road, bodies: Sequence[bytes]) -> Fields:
@@ -152,9 +164,9 @@ class Product:
         output = _read(place / "stdout").replace(f":{port}", ":PORT")
         return {
             **found,
-            **observe_text("stdout", output),
-            **observe_text("log", _read(place / "stderr")),
-            **_beside(observe_directory(place / "state"), int(_read(place / "steps") or 0)),
+            **_observe_text("stdout", output),
+            **_observe_text("log", _read(place / "stderr")),
+            **_beside(_observe_directory(place / "state"), int(_read(place / "steps") or 0)),
         }
 
     def _start(self, place: Path, road: Road, argv: list[str]) -> int:
@@ -203,9 +215,9 @@ def _ask(
 
 def _response(name: str, response: tuple[int, list[tuple[str, str]], bytes]) -> Fields:
     status, headers, body = response
-    fields = {f"{name}: status": str(status), f"{name}: size": str(len(body))}
-    fields |= {f"{name}: header {key}": value for key, value in headers if key.lower() not in _UNSTABLE}
-    return {**fields, **observe_text(name, body.decode(errors="replace"))}
+    shown = {f"{name}: status": str(status), f"{name}: size": str(len(body))}
+    shown |= {f"{name}: header {key}": value for key, value in headers if key.lower() not in _UNSTABLE}
+    return {**shown, **_observe_text(name, body.decode(errors="replace"))}
 
 
 def _beside(fields: Fields, steps: int) -> Fields:
@@ -224,7 +236,7 @@ def _read(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def dump_toml(data: dict[str, Any]) -> str:
+def _dump_toml(data: dict[str, Any]) -> str:
     """Return a configuration as TOML: tables one level deep, everything below them inline."""
     lines: list[str] = []
     for name, value in data.items():
@@ -242,3 +254,85 @@ def _inline(value: Any) -> str:
     if isinstance(value, bool | str):
         return json.dumps(value)
     return repr(value) if isinstance(value, int | float) else str(value)
+
+
+def _observe_directory(directory: Path, name: str = "store") -> Fields:
+    """Return everything that a thief of the directory sees, apart from noised numbers."""
+    found: Fields = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            place = f"{name}/{path.relative_to(directory).as_posix()}"
+            found[f"{place}: size"] = str(path.stat().st_size)
+            if path.name == "state.sealed":
+                found |= dict(_sealed(path.parent, place))
+            elif path.suffix == ".sqlite":
+                found |= dict(_releases(path, place))
+    return found
+
+
+def _observe_text(name: str, text: str) -> Fields:
+    """Return printed lines as fields of their own."""
+    lines = text.splitlines()
+    return {f"{name}: lines": str(len(lines)), **{f"{name}: line {at}": line for at, line in enumerate(lines, 1)}}
+
+
+def _sealed(directory: Path, place: str) -> Iterator[tuple[str, str]]:
+    with SnapshotStore(directory) as store:
+        parts = store.load() or {}
+        yield f"{place}: commits", str(store.generation)
+    yield f"{place}: parts", ", ".join(parts)
+    for name, data in parts.items():
+        if data.startswith(b"PANSTRM"):
+            yield f"{place} {name}: size", str(len(data))
+            yield from ((f"{place} {name}: {key}", value) for key, value in _state(data))
+            continue
+        try:
+            yield from ((f"{place} {name}: {key}", value) for key, value in _flat(json.loads(data)))
+        except ValueError:
+            yield f"{place} {name}: bytes", hashlib.sha256(data).hexdigest()
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        yield f"{path}: keys", ", ".join(map(str, value))
+        for key, each in value.items():
+            yield from _flat(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        yield f"{path}: length", str(len(value))
+        for at, each in enumerate(value):
+            yield from _flat(each, f"{path}[{at}]")
+    else:
+        yield path, json.dumps(value)
+
+
+def _state(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the header and the public fields of a state; of noised ones only the shape, which the header has."""
+    header, start = codec.read_header(data, checked=False)
+    yield from _flat({key: value for key, value in header.items() if key != "id"}, "header")
+    roles = _roles(header)
+    for name, kind, shape in header["fields"]:
+        cells = int(np.prod(shape, dtype=np.int64)) if shape else 1
+        size = 8 if kind == "int" else -(-cells // 8) if kind in ("bits", "packed") else cells * _WIDTHS[kind]
+        if roles.get(name, "public") == "public":
+            raw = data[start : start + size]
+            yield f"field {name}", str(struct.unpack("<q", raw)[0]) if kind == "int" else raw.hex()
+        start += size
+
+
+def _roles(header: Mapping[str, Any]) -> dict[str, str | None]:
+    try:
+        return {each.name: codec.role_of(each) for each in fields(find(header["algorithm"]).state_type)}
+    except (InvalidBytes, PanstreamError):
+        return {}
+
+
+def _releases(path: Path, place: str) -> Iterator[tuple[str, str]]:
+    connection = sqlite3.connect(path)
+    try:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
+            yield f"{place} {table}: rows", str(len(rows))
+            for at, row in enumerate(rows):
+                yield f"{place} {table}: row {at}", json.dumps(row)
+    finally:
+        connection.close()
