@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from verdicts import verdict
 
 from panstream.engine.feeds import FileFeed
-from panstream.engine.predicates import Expression, compile_masks
+from panstream.engine.predicates import Evaluator, Expression
 from panstream.engine.rows import RowSchema
 
 KINDS = {"ip": "string", "visitor": "int", "symptom": "string", "age": "int", "amount": "double"}
@@ -92,7 +92,7 @@ def json_lines(table: pa.Table) -> list[bytes]:
 
 def read(path: Path, columns: list[str], where: bool) -> int:
     schema = RowSchema(columns={name: KINDS[name] for name in columns}, user=columns[0])
-    evaluator = compile_masks([Expression(sql=WHERE)], KINDS, user=columns[0]) if where else None
+    evaluator = Evaluator([Expression(sql=WHERE)], KINDS, user=columns[0]) if where else None
     rows = 0
     for batch in FileFeed([str(path)], schema).batches():
         if batch is None:

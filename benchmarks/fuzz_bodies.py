@@ -237,11 +237,11 @@ def same(ours: Any, theirs: Any, kind: str) -> bool:
 @cache
 def evaluator(kind: str) -> Any:
     """Return a condition that the engine evaluates by itself."""
-    from panstream.engine.predicates import Expression, compile_masks
+    from panstream.engine.predicates import Evaluator, Expression
 
     condition = {"string": "x = 'a' OR x LIKE 'ü%'", "bool": "x"}.get(kind, "x >= 3")
     condition = condition if kind in ("int", "double", "string", "bool") else "x IS NOT NULL"
-    return compile_masks([Expression(sql=condition)], {"u": "string", "x": kind}, user="u")
+    return Evaluator([Expression(sql=condition)], {"u": "string", "x": kind}, user="u")
 
 
 def check(body: memoryview, kind: str) -> str:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.batch import integers, items, numbers
-from panstream.batch.request import Request
+from panstream.batch.calls import Call
 from panstream.errors import InvalidBatch
 
 CANARY = 7316902845131
@@ -310,13 +310,13 @@ def test_an_exporter_that_fails_is_refused_without_its_message() -> None:
 )
 def test_a_refused_batch_leaves_no_copy_behind(call, data, monkeypatch) -> None:
     made = []
-    keep = Request.keep
+    keep = Call.keep
 
     def recorded(self, array):
         made.append(array)
         return keep(self, array)
 
-    monkeypatch.setattr(Request, "keep", recorded)
+    monkeypatch.setattr(Call, "keep", recorded)
     with pytest.raises(InvalidBatch):
         call(data)
     assert made

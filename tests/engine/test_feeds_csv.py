@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.streams import good
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.csv import CsvParser, Dialect
-from panstream.engine.feeds.text import TextReader
+from panstream.engine.feeds.streams import TextReader
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import BadRowError, FeedError, InvalidParameter
 

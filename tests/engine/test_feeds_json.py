@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from engine.streams import good
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.json_lines import JsonParser
-from panstream.engine.feeds.text import TextReader
+from panstream.engine.feeds.streams import TextReader
 from panstream.engine.rows import RowSchema
 from panstream.errors import BadRowError
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from panstream.engine.feeds import FileFeed
-from panstream.engine.feeds.ipc_checks import MOST_UNPACKED, CheckedStream, check_file
+from panstream.engine.feeds.arrow_ipc import MOST_UNPACKED, _check_file, _CheckedStream
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 from panstream.server.bodies import read_arrow
@@ -121,15 +121,15 @@ def test_columns_that_are_not_declared_are_not_read() -> None:
 
 def test_every_cut_of_a_file_is_refused() -> None:
     data = written(pa.table({"n": list(range(50))}), file=True, chunk=20, compression="zstd")
-    check_file(pa.BufferReader(data), "x")
+    _check_file(pa.BufferReader(data), "x")
     for size in range(len(data)):
         with pytest.raises(FeedError, match="not Arrow IPC"):
-            check_file(pa.BufferReader(data[:size]), "x")
+            _check_file(pa.BufferReader(data[:size]), "x")
 
 
 def test_a_checked_stream_is_the_stream() -> None:
     data = written(pa.table({"n": list(range(50)), "w": ["a", "b"] * 25}), file=False, chunk=20)
-    copy = CheckedStream(pa.BufferReader(data), "x")
+    copy = _CheckedStream(pa.BufferReader(data), "x")
     found = b""
     while part := copy.read(7):
         found += part

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from panstream.engine.feeds.coalesce import _with_ids
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.feeds.parquet_pages.headers import CutOff, Damaged, read_header
-from panstream.engine.feeds.parquet_pages.pages import _unpacked
-from panstream.engine.feeds.typed import _with_ids
+from panstream.engine.feeds.parquet_pages.pages import Damaged, _CutOff, _read_header, _unpacked
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 
@@ -128,8 +127,8 @@ def test_a_list_longer_than_the_header_ends_at_once() -> None:
     for kind in (0xF1, 0xF2, 0xF5, 0xFC):
         data = bytearray(booleans)
         data[1] = kind
-        with pytest.raises(CutOff):
-            read_header(memoryview(data))
+        with pytest.raises(_CutOff):
+            _read_header(memoryview(data))
 
 
 @pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd", "brotli"])

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.duck import Duck
-from panstream.engine.groups import GroupKeys
-from panstream.engine.predicates import Evaluator, Expression, Values, compile_masks
+from panstream.engine.predicates import Evaluator, Expression, Values, _Duck
 from panstream.engine.rows import arrow_type
+from panstream.engine.select import _GroupKeys
 from panstream.errors import EvaluationFailed, InvalidParameter, MissingExtra, SqlRefused
 
 pytestmark = pytest.mark.slow
@@ -44,7 +43,7 @@ def batch_of(rows: int = 0, **given: list[object]) -> pa.RecordBatch:
 
 
 def masks(batch: pa.RecordBatch, *sql: str, user: str | None = None, plain: bool = True) -> list[list[bool]]:
-    evaluator = compile_masks([Expression(sql=text) for text in sql], COLUMNS, user=user, plain=plain)
+    evaluator = Evaluator([Expression(sql=text) for text in sql], COLUMNS, user=user, plain=plain)
     try:
         return [result.tolist() for result in evaluator.evaluate(batch)]
     finally:
@@ -52,7 +51,7 @@ def masks(batch: pa.RecordBatch, *sql: str, user: str | None = None, plain: bool
 
 
 def values(batch: pa.RecordBatch, sql: str) -> Values:
-    evaluator = compile_masks([Expression(sql=sql, kind="value")], COLUMNS)
+    evaluator = Evaluator([Expression(sql=sql, kind="value")], COLUMNS)
     (result,) = evaluator.evaluate(batch)
     evaluator.close()
     assert isinstance(result, Values)
@@ -182,11 +181,11 @@ def test_plain_conditions_stay_in_pyarrow() -> None:
         "amount = -2",
         "TRUE",
     ]
-    evaluator = compile_masks([Expression(sql=sql) for sql in plain], COLUMNS)
+    evaluator = Evaluator([Expression(sql=sql) for sql in plain], COLUMNS)
     assert evaluator.duck_columns == ()
     assert evaluator.columns == {"symptom", "age", "amount", "flag", "moment", "day", "weight"}
     rich = ["length(symptom) = 3", "age > 1.5", "symptom LIKE '%a'", "age + 1 > weight", "lower(region) = 'x'"]
-    evaluator = compile_masks([Expression(sql=sql) for sql in rich], COLUMNS)
+    evaluator = Evaluator([Expression(sql=sql) for sql in rich], COLUMNS)
     assert evaluator.duck_columns == ("symptom", "age", "weight", "region")
 
 
@@ -265,12 +264,12 @@ def test_what_cannot_be_computed_is_missing() -> None:
 )
 def test_refused_when_compiled(sql: str, kind: str, words: str) -> None:
     with pytest.raises(SqlRefused, match=words):
-        compile_masks([Expression(sql=sql, kind=kind)], COLUMNS)  # type: ignore[arg-type]
+        Evaluator([Expression(sql=sql, kind=kind)], COLUMNS)  # type: ignore[arg-type]
 
 
 def test_equal_expressions_are_evaluated_once() -> None:
     same = Expression(sql="length(symptom) = 3")
-    evaluator = compile_masks([same, Expression(sql="age = 1"), same], COLUMNS)
+    evaluator = Evaluator([same, Expression(sql="age = 1"), same], COLUMNS)
     one, _, three = evaluator.evaluate(batch_of(symptom=["YES", "NO"], age=[1, 2]))
     assert one is three
 
@@ -278,7 +277,7 @@ def test_equal_expressions_are_evaluated_once() -> None:
 def test_columns_that_differ_in_case_only() -> None:
     columns = {"A": "int", "a": "int", "at": "int"}
     batch = pa.record_batch({"A": [1, 2], "a": [2, 1], "at": [3, 3]})
-    evaluator = compile_masks([Expression(sql='"A" + 1 > a * 1 + at - 3')], columns)
+    evaluator = Evaluator([Expression(sql='"A" + 1 > a * 1 + at - 3')], columns)
     assert evaluator.evaluate(batch)[0].tolist() == [False, True]  # type: ignore[union-attr]
 
 
@@ -328,7 +327,7 @@ def test_conditions_on_unsigned_ids() -> None:
 )
 def test_other_conditions_on_ids_are_refused(sql: str) -> None:
     with pytest.raises(SqlRefused, match="user column"):
-        compile_masks([Expression(sql=sql)], COLUMNS, user="ip")
+        Evaluator([Expression(sql=sql)], COLUMNS, user="ip")
 
 
 def test_ids_never_reach_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +347,7 @@ def test_ids_never_reach_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
 
     opened = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda *given: Spy(opened(*given)))
-    evaluator = compile_masks(
+    evaluator = Evaluator(
         [
             Expression(sql="ip LIKE '10.%'"),
             Expression(sql="length(symptom) = 3 AND age + 1 > 2"),
@@ -366,11 +365,11 @@ def test_ids_never_reach_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SqlRefused, match="not handed to DuckDB"):
         from sqlglot import parse_one
 
-        Duck(COLUMNS, forbidden="ip").add(parse_one("length(ip) = 3", read="duckdb"), "mask")
+        _Duck(COLUMNS, forbidden="ip").add(parse_one("length(ip) = 3", read="duckdb"), "mask")
 
 
 def test_duckdb_can_reach_nothing(tmp_path: object) -> None:
-    duck = Duck(COLUMNS)
+    duck = _Duck(COLUMNS)
     connection = duck._connection
     for statement in (
         "SELECT * FROM read_csv('/etc/hostname')",
@@ -389,7 +388,7 @@ def test_duckdb_can_reach_nothing(tmp_path: object) -> None:
 
 
 def test_a_failing_evaluation_quotes_nothing() -> None:
-    evaluator = compile_masks([Expression(sql="length(symptom) = 3")], COLUMNS)
+    evaluator = Evaluator([Expression(sql="length(symptom) = 3")], COLUMNS)
     sound = evaluator._duck._results[0]
     evaluator._duck._results[0] = "CAST(c0 AS INT)"  # what TRY keeps from happening
     with pytest.raises(EvaluationFailed) as caught:
@@ -405,20 +404,20 @@ def test_missing_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert masks(batch_of(age=[1]), "age = 1") == [[True]]
     with pytest.raises(MissingExtra, match=r"pip install 'panstream\[engine\]'"):
-        compile_masks([Expression(sql="age + 1 = 2")], COLUMNS)
+        Evaluator([Expression(sql="age + 1 = 2")], COLUMNS)
 
 
 def test_results_show_no_values() -> None:
     assert repr(values(batch_of(age=[12345]), "age")) == "Values(1 rows of int64)"
-    assert isinstance(compile_masks([], COLUMNS), Evaluator)
-    assert compile_masks([], COLUMNS).evaluate(batch_of(1)) == []
+    assert isinstance(Evaluator([], COLUMNS), Evaluator)
+    assert Evaluator([], COLUMNS).evaluate(batch_of(1)) == []
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
 def test_group_numbers() -> None:
-    groups = GroupKeys.of({"region": ("north", "south"), "age": (1, 2, 3)}, COLUMNS)
+    groups = _GroupKeys.of({"region": ("north", "south"), "age": (1, 2, 3)}, COLUMNS)
     batch = batch_of(region=["south", "north", "west", None, "south"], age=[1, 3, 1, 2, None])
     assert groups.numbers(batch).tolist() == [3, 2, -1, -1, -1]
     assert len(groups) == 6
@@ -438,7 +437,7 @@ def test_group_keys_of_every_type() -> None:
         "day": (DAY, DAY + datetime.timedelta(1)),
         "moment": (NOON,),
     }.items():
-        groups = GroupKeys.of({column: keys}, COLUMNS)
+        groups = _GroupKeys.of({column: keys}, COLUMNS)
         assert groups.numbers(batch_of(**{column: [*reversed(keys), None]})).tolist() == [
             *reversed(range(len(keys))),
             -1,
@@ -459,4 +458,4 @@ def test_group_keys_of_every_type() -> None:
 )
 def test_group_keys_of_the_wrong_type(column: str, keys: tuple[object, ...]) -> None:
     with pytest.raises(InvalidParameter, match=f"groups.{column} must list different keys"):
-        GroupKeys.of({column: keys}, COLUMNS)
+        _GroupKeys.of({column: keys}, COLUMNS)

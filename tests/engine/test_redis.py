@@ -12,7 +12,7 @@ import redis
 
 from engine.streams import good
 from panstream.engine.feeds import RedisFeed
-from panstream.engine.feeds.redis_streams import entry_number
+from panstream.engine.feeds.redis_streams import _entry_number
 from panstream.engine.feeds.resp import Connection
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
@@ -104,7 +104,7 @@ def test_entries_are_gone_once_acknowledged(server: Server, peer: redis.Redis) -
     batches = take(stream, 2000)
     assert numbers(batches) == list(range(2000))
     assert [len(batch) for batch in batches] == [1000, 1000]
-    assert batches[0].sequence == entry_number(entries[999])
+    assert batches[0].sequence == _entry_number(entries[999])
     assert batches[0].producer == "redis:visits:panstream"
     assert batches[0].columns.column("ip").to_pylist()[:2] == ["u0", "u1"]
     assert (peer.xlen(STREAM), pending(peer)) == (2500, 2000)

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.batch.arrays import read_array
-from panstream.batch.arrow import read_arrow
-from panstream.batch.frames import library_of, read_pandas, read_polars
+from panstream.batch.arrays import read_values
+from panstream.batch.calls import Call, Column, read_only
+from panstream.batch.frames import read_frame
 from panstream.batch.parts import Dictionary, Integers, Items, Part, Strings
-from panstream.batch.request import Column, Request, read_only
-from panstream.batch.sequences import read_range, read_sequence
 
 __all__ = ["integers", "items", "numbers"]
 
@@ -22,7 +20,6 @@ _NUMBERS = frozenset({"integer", "float"})
 _TOP = (1 << 63) - 1
 _INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
 _UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
-_SEQUENCES = (list, tuple)
 
 
 def items(data: Any, *, name: str = "ids") -> Items:
@@ -37,13 +34,13 @@ def items(data: Any, *, name: str = "ids") -> Items:
     >>> len(batch), batch.kind
     (2, 'string')
     """
-    request = Request(name, "integers, str or bytes", _IDS, "between -2**63 and 2**64 - 1", wraps=True)
+    call = Call(name, "integers, str or bytes", _IDS, "between -2**63 and 2**64 - 1", wraps=True)
     try:
-        parts = tuple([_part(column, request) for column in _read(data, request)])
+        parts = tuple([_part(column, call) for column in _read(data, call)])
     except BaseException:
-        request.wipe()
+        call.wipe()
         raise
-    return Items(parts, tuple(request.owned))
+    return Items(parts, tuple(call.owned))
 
 
 def integers(
@@ -55,13 +52,13 @@ def integers(
     """
     low = -_TOP - 1 if lower is None else max(lower, -_TOP - 1)
     high = _TOP if upper is None else min(upper, _TOP)
-    request = Request(name, "integers", _INTEGERS, f"between {low} and {high}")
+    call = Call(name, "integers", _INTEGERS, f"between {low} and {high}")
     try:
-        values, owned = _flat(data, _INT64, request)
+        values, owned = _flat(data, _INT64, call)
         if values.size and not _within(values, low, high):
-            raise request.refuse_range(int(np.argmax((values < low) | (values > high))))
+            raise call.refuse_range(int(np.argmax((values < low) | (values > high))))
     except BaseException:
-        request.wipe()
+        call.wipe()
         raise
     return values, owned
 
@@ -79,96 +76,84 @@ def numbers(data: Any, *, name: str) -> tuple[NDArray[np.float64], bool]:
     Memory of the caller comes back read-only. Integers of more than 53 bits are rounded to the nearest
     float64.
     """
-    request = Request(name, "numbers", _NUMBERS, "finite, and within the range of float64")
+    call = Call(name, "numbers", _NUMBERS, "finite, and within the range of float64")
     try:
-        values, owned = _flat(data, _FLOAT64, request)
+        values, owned = _flat(data, _FLOAT64, call)
         finite = np.isfinite(values)
         if not finite.all():
-            raise request.refuse_range(int(finite.argmin()))
+            raise call.refuse_range(int(finite.argmin()))
     except BaseException:
-        request.wipe()
+        call.wipe()
         raise
     return values, owned
 
 
-def _read(data: Any, request: Request) -> list[Column]:
-    if isinstance(data, _SEQUENCES):
-        return read_sequence(data, request)
-    if isinstance(data, np.ndarray):
-        return read_array(data, request)
-    if isinstance(data, range):
-        return read_range(data, request)
-    library = library_of(type(data))
-    if library == "pandas":
-        return read_pandas(data, request)
-    if library == "polars":
-        return read_polars(data, request)
-    if library or hasattr(type(data), "__arrow_c_array__") or hasattr(type(data), "__arrow_c_stream__"):
-        return read_arrow(data, request)
-    raise request.refuse_container(data)
+def _read(data: Any, call: Call) -> list[Column]:
+    known = isinstance(data, list | tuple | range | np.ndarray)
+    return read_values(data, call) if known else read_frame(data, call)
 
 
-def _part(column: Column, request: Request) -> Part:
-    values = _values(column.values, request)
+def _part(column: Column, call: Call) -> Part:
+    values = _values(column.values, call)
     if column.codes is None:
         return values
-    return Dictionary(read_only(_codes(column.codes, len(values), request)), values)
+    return Dictionary(read_only(_codes(column.codes, len(values), call)), values)
 
 
-def _values(values: NDArray[Any] | Strings, request: Request) -> Integers | Strings:
+def _values(values: NDArray[Any] | Strings, call: Call) -> Integers | Strings:
     if isinstance(values, Strings):
         return Strings(read_only(values.offsets), read_only(values.data))
     if _is_uint64(values):
-        return Integers(read_only(request.settle(values, _UINT64).view(_INT64)))
-    return Integers(read_only(request.settle(values, _INT64)))
+        return Integers(read_only(call.settle(values, _UINT64).view(_INT64)))
+    return Integers(read_only(call.settle(values, _INT64)))
 
 
 def _is_uint64(values: NDArray[Any]) -> bool:
     return values.dtype.kind == "u" and values.dtype.itemsize == 8
 
 
-def _codes(codes: NDArray[Any], size: int, request: Request) -> NDArray[Any]:
+def _codes(codes: NDArray[Any], size: int, call: Call) -> NDArray[Any]:
     """Return codes below ``size`` as int32 or int64, looking at unsigned ones in place."""
     width = codes.dtype.itemsize
     if width == 8 or size > 1 << 31:
-        return request.settle(codes, _UINT64 if _is_uint64(codes) else _INT64).view(_INT64)
+        return call.settle(codes, _UINT64 if _is_uint64(codes) else _INT64).view(_INT64)
     unsigned = codes.dtype.kind == "u" and width == 4
-    return request.settle(codes, _UINT32 if unsigned else _INT32).view(_INT32)
+    return call.settle(codes, _UINT32 if unsigned else _INT32).view(_INT32)
 
 
-def _flat(data: Any, dtype: np.dtype[Any], request: Request) -> tuple[NDArray[Any], bool]:
+def _flat(data: Any, dtype: np.dtype[Any], call: Call) -> tuple[NDArray[Any], bool]:
     """Return all chunks as one array, and whether that is ours; other arrays of ours are wiped."""
-    chunks = [_decoded(column, request) for column in _read(data, request)]
+    chunks = [_decoded(column, call) for column in _read(data, call)]
     if not chunks:
         return read_only(np.empty(0, dtype)), False
     if dtype is _INT64:
-        _refuse_unsigned(chunks, request)
+        _refuse_unsigned(chunks, call)
     if len(chunks) > 1:
-        flat = request.keep(np.concatenate(chunks, dtype=dtype, casting="unsafe"))
+        flat = call.keep(np.concatenate(chunks, dtype=dtype, casting="unsafe"))
     elif dtype is _INT64 and _is_uint64(chunks[0]):
-        flat = request.settle(chunks[0], _UINT64).view(_INT64)
+        flat = call.settle(chunks[0], _UINT64).view(_INT64)
     elif chunks[0].dtype.itemsize > dtype.itemsize:
         with np.errstate(over="ignore"):  # a long double may be infinite as float64, and is refused then
-            flat = request.settle(chunks[0], dtype)
+            flat = call.settle(chunks[0], dtype)
     else:
-        flat = request.settle(chunks[0], dtype)
-    owned = any(np.may_share_memory(flat, array) for array in request.owned)
-    request.wipe(spare=flat)
+        flat = call.settle(chunks[0], dtype)
+    owned = any(np.may_share_memory(flat, array) for array in call.owned)
+    call.wipe(spare=flat)
     return (flat, True) if owned else (read_only(flat), False)
 
 
-def _refuse_unsigned(chunks: list[NDArray[Any]], request: Request) -> None:
+def _refuse_unsigned(chunks: list[NDArray[Any]], call: Call) -> None:
     """Refuse unsigned integers that a signed one cannot hold."""
     for chunk in chunks:
         if _is_uint64(chunk) and int(chunk.max()) > _TOP:
-            raise request.refuse_range(int(np.argmax(chunk > np.uint64(_TOP))))
-        request.start += chunk.size
-    request.start = 0
+            raise call.refuse_range(int(np.argmax(chunk > np.uint64(_TOP))))
+        call.start += chunk.size
+    call.start = 0
 
 
-def _decoded(column: Column, request: Request) -> NDArray[Any]:
+def _decoded(column: Column, call: Call) -> NDArray[Any]:
     values = column.values
-    assert not isinstance(values, Strings)  # the request's kinds exclude them
+    assert not isinstance(values, Strings)  # the call's kinds exclude them
     if column.codes is None:
         return values
-    return request.keep(values.take(_codes(column.codes, len(values), request)))
+    return call.keep(values.take(_codes(column.codes, len(values), call)))

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from panstream.batch.arrow import pyarrow
+from panstream.batch.frames import pyarrow
 from panstream.errors import InvalidBatch, InvalidParameter
 
 __all__ = ["read_columns"]

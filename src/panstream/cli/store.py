@@ -79,14 +79,14 @@ def announce(
     with outcome():
         from panstream.engine.config import load_config
         from panstream.engine.engine import Engine
-        from panstream.engine.fate import fate
+        from panstream.engine.intrusions import outlook
 
         loaded = load_config(config)
         if loaded.directory is None:
             raise InvalidParameter("[store] directory is needed: without it there is no stored state to make safe")
         with Engine(loaded, operator_key=operator_key(key_file)) as engine:
             for plan in engine.plans:
-                typer.echo(f"  {plan.config.name}: {fate(plan, len(engine.intrusions))[1]}", err=True)
+                typer.echo(f"  {plan.config.name}: {outlook(plan, len(engine.intrusions))[1]}", err=True)
             if engine.intrusions:
                 typer.echo(f"  announced before: {', '.join(engine.intrusions)}", err=True)
             if not yes:

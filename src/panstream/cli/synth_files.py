@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from panstream.batch.arrow import pyarrow
+from panstream.batch.frames import pyarrow
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.networks.files import from_json, read_about, to_json
 from panstream.networks.network import BayesianNetwork

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from panstream.cluster.messages import CellMessage, Outgoing, wipe_messages
 from panstream.divisible import Divisible
 from panstream.engine.config import Config
-from panstream.engine.feeds import typed
+from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.inputs import InputFile, expand
-from panstream.engine.feeds.layouts import check_types
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.plan import QueryPlan, needed_columns, plan_all
 from panstream.engine.rows import Rows, RowSchema
@@ -259,7 +258,7 @@ class _Reader:
     def _pieces(self, partition: Partition, table: Any) -> Iterator[Rows]:
         check_types(table.schema, self.schema, partition.name)
         for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
-            yield typed.from_arrow(batch, self.schema, owned=False)
+            yield from_arrow(batch, self.schema, owned=False)
 
     def _cut(self, batch: Rows, found: _Cut) -> None:
         rows = self.select(batch)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, pa
+from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
 from panstream.engine.config import StreamConfig
 from panstream.engine.memory import NONE_LENT, Lent, shares, wipe_array
 from panstream.engine.stored_ids import StoredIds
@@ -99,6 +99,11 @@ class RowSchema:
     def absent(self, name: str) -> int:
         """Return the code of a row without a user."""
         return self.misfit(name) + 1
+
+    def mark(self, codes: Codes, bad: Mask | None, code: int) -> None:
+        """Note a fault of some rows; the first one of a row counts."""
+        if bad is not None:
+            codes[bad & (codes == 0)] = code
 
     def reason(self, code: int) -> str:
         """Return in words what is wrong with a row: a rule, never what stands there.
@@ -192,6 +197,24 @@ class Rows:
     def __post_init__(self) -> None:
         self.count = self.count if self.columns is None else int(self.columns.num_rows)
         self.codes = self.codes if self.codes.size else np.zeros(self.count, np.uint16)
+
+    @classmethod
+    def none(cls, schema: RowSchema) -> Self:
+        """Return no rows."""
+        return cls(columns=pa.RecordBatch.from_pylist([], schema.arrow()))
+
+    @classmethod
+    def checked(cls, columns: dict[str, Any], schema: RowSchema, codes: Codes, *, lent: Lent = NONE_LENT) -> Self:
+        """Return rows of columns, checking what no conversion checks: missing ids, infinite numbers."""
+        for name, column in columns.items():
+            if name == schema.user and column.null_count:
+                schema.mark(codes, truth_of(column.is_null()), schema.absent(name))
+            if schema.columns[name] == "double" and not compute.all(compute.is_finite(column), min_count=0).as_py():
+                bad = truth_of(compute.invert(compute.is_finite(column)))
+                columns[name] = compute.if_else(arrow_mask(bad), missing(column.type), column)
+                schema.mark(codes, bad, schema.misfit(name))
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        return cls(columns=batch, codes=codes, lent=lent)
 
     def __len__(self) -> int:
         return self.count

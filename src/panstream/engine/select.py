@@ -1,23 +1,94 @@
-"""From a micro-batch of typed columns to what every query looks at."""
+"""From rows with typed columns to what every query looks at: its conditions, values and groups.
+
+Keys of groups are declared, never read from the data, which would tell who is in it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import numbers_of, pa, truth_of
+from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
 from panstream.engine.config import Config, QueryConfig
-from panstream.engine.groups import GroupKeys
-from panstream.engine.predicates import Expression, Mask, Result, Values, compile_masks
-from panstream.engine.rows import QueryRows, Rows
+from panstream.engine.predicates import Evaluator, Expression, Mask, Result, Values
+from panstream.engine.rows import QueryRows, Rows, arrow_type
 from panstream.engine.sql import ParsedQuery
 from panstream.errors import ConfigError, InvalidParameter, SqlRefused
 from panstream.scratch import wipe
 
 __all__ = ["Selector"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _GroupKeys:
+    """The declared keys of one query's GROUP BY.
+
+    >>> groups = _GroupKeys.of({"region": ("north", "south"), "sex": ("f", "m")}, {"region": "string", "sex": "string"})
+    >>> len(groups), groups.key(3)
+    (4, ('south', 'm'))
+    """
+
+    columns: tuple[str, ...]
+    declared: tuple[Any, ...]  # one Arrow array of keys a column
+
+    @classmethod
+    def of(cls, groups: Mapping[str, tuple[Any, ...]], columns: Mapping[str, str]) -> _GroupKeys:
+        """Check the keys against the declared types of their columns."""
+        arrays = []
+        for name, keys in groups.items():
+            array = _typed(keys, columns[name])
+            if array is None or array.null_count or len(array.unique()) != len(array):
+                raise InvalidParameter(f"groups.{name} must list different keys of the column's type, {columns[name]}")
+            arrays.append(array)
+        return cls(tuple(groups), tuple(arrays))
+
+    def __len__(self) -> int:
+        return int(np.prod([len(array) for array in self.declared], dtype=np.int64))
+
+    def key(self, number: int) -> tuple[Any, ...]:
+        """Return the keys of a group."""
+        found = []
+        for array in reversed(self.declared):
+            number, position = divmod(number, len(array))
+            found.append(array[position].as_py())
+        return tuple(reversed(found))
+
+    def numbers(self, batch: Any) -> NDArray[np.int64]:
+        """Return every row's group; -1 for a row with an undeclared or missing key, of which only the sender is told."""
+        total = np.zeros(batch.num_rows, np.int64)
+        known = np.ones(batch.num_rows, bool)
+        for name, array in zip(self.columns, self.declared, strict=True):
+            positions = _positions(batch.column(name), array)
+            known &= positions >= 0
+            total = total * len(array) + positions
+        return np.where(known, total, -1)
+
+
+def _typed(keys: tuple[Any, ...], kind: str) -> Any:
+    fits: dict[str, tuple[type, ...]] = {"int": (int,), "double": (int, float), "string": (str,), "bool": (bool,)}
+    for key in keys:
+        if kind in fits and (not isinstance(key, fits[kind]) or isinstance(key, bool) != (kind == "bool")):
+            return None
+    try:
+        if kind == "string":
+            return words_of(keys)
+        return pa.array(keys, arrow_type(kind))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _positions(column: Any, keys: Any) -> NDArray[np.int64]:
+    if pa.types.is_dictionary(column.type):
+        words = compute.index_in(column.dictionary, value_set=keys)
+        positions = words.take(column.indices)
+    else:
+        positions = compute.index_in(column, value_set=keys)
+    return np.where(truth_of(positions.is_valid()), numbers_of(positions), -1).astype(np.int64)
+
 
 _PIPE = "standard input"  # another run's pipe is another stream: there is no position to go on from
 
@@ -32,10 +103,10 @@ class Selector:
     def __init__(self, config: Config) -> None:
         self._stream, self._queries = config.stream, config.queries
         self._expressions: list[Expression] = []
-        self._keys: dict[str, GroupKeys] = {}
+        self._keys: dict[str, _GroupKeys] = {}
         for query in config.queries:
             self._expressions += self._checked(query)
-        self._evaluator = compile_masks(self._expressions, self._stream.columns, user=self._stream.user)
+        self._evaluator = Evaluator(self._expressions, self._stream.columns, user=self._stream.user)
         self._looks_at_ids = self._stream.user in {*self._evaluator.columns, self._stream.time, self._stream.weight}
         self._made: list[NDArray[Any]] = []
 
@@ -44,9 +115,9 @@ class Selector:
         columns, found = self._stream.columns, _expressions(query.parsed)
         refused: str | None = None
         try:
-            compile_masks(found, columns, user=self._stream.user).close()
+            Evaluator(found, columns, user=self._stream.user).close()
             if query.parsed.group_by:
-                self._keys[query.name] = GroupKeys.of(
+                self._keys[query.name] = _GroupKeys.of(
                     {key: query.groups[key] for key in query.parsed.group_by}, columns
                 )
         except (SqlRefused, InvalidParameter) as error:

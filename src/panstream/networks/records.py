@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from panstream import checks
-from panstream.batch.arrow import pyarrow
 from panstream.batch.files import read_columns
-from panstream.batch.frames import library_of
+from panstream.batch.frames import library_of, pyarrow
 from panstream.errors import InvalidBatch
 from panstream.networks.domain import Attribute, Domain
 from panstream.randomness import Source

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Route
 
 from panstream import __version__
 from panstream.engine.engine import Engine
-from panstream.engine.fate import Refreshed, fate
+from panstream.engine.intrusions import Refreshed, outlook
 from panstream.engine.plan import QueryPlan
 from panstream.errors import (
     BudgetExhausted,
@@ -270,7 +270,7 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
         "window": query.window,
         "on_demand": not scheduled,
         "finished": engine.finished(query.name),
-        "refreshable": fate(plan, len(engine.intrusions))[0],
+        "refreshable": outlook(plan, len(engine.intrusions))[0],
     }
 
 
@@ -297,7 +297,7 @@ def _ledger(engine: Engine) -> dict[str, Any]:
 def _intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> dict[str, Any]:
     """Return the intrusions announced, what this request did to each state, and the price of another announcement."""
     before = len(engine.intrusions)
-    prices = [(plan.config.name, *fate(plan, before)) for plan in engine.plans]
+    prices = [(plan.config.name, *outlook(plan, before)) for plan in engine.plans]
     return {
         "done": states is not None,
         "states": [state.to_json() for state in states or ()],

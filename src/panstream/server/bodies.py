@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panstream.engine.arrow import compute, pa, truth_of
+from panstream.engine.feeds.arrow_columns import check_layout, check_types, from_arrow
+from panstream.engine.feeds.arrow_ipc import check_body
+from panstream.engine.feeds.coalesce import joined
 from panstream.engine.feeds.csv import CsvParser
 from panstream.engine.feeds.guard import guarded
-from panstream.engine.feeds.ipc_checks import check_body
 from panstream.engine.feeds.json_lines import JsonParser
-from panstream.engine.feeds.layouts import check_layout, check_types
-from panstream.engine.feeds.text import SPARE_BYTES
-from panstream.engine.feeds.typed import empty, from_arrow, joined
+from panstream.engine.feeds.streams import SPARE_BYTES
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 from panstream.scratch import clear_registers
@@ -198,7 +198,7 @@ def _rows(body: Body, schema: RowSchema) -> Rows:
     parser: Any = JsonParser(schema) if body.kind == "json" else CsvParser(schema, place=_PLACE)
     begin = parser.start(data, body.size, final=True)
     if begin is None or begin >= body.size:
-        return empty(schema)
+        return Rows.none(schema)
     if begin:
         with memoryview(data) as view:
             view[: body.size - begin] = view[begin : body.size]
@@ -231,7 +231,7 @@ def read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int 
             raise Refusal("too_large", f"the words of a body may have {unpacked:,} bytes written out")
         if batch.num_rows:
             pieces.append(from_arrow(batch, schema, place=_PLACE))
-    return joined(pieces, schema) if total else empty(schema)
+    return joined(pieces, schema) if total else Rows.none(schema)
 
 
 def _opened(data: memoryview, fields: list[int] | None = None) -> Any:

@@ -13,14 +13,14 @@ from panstream.scratch import clear_registers
 __all__ = ["read_ahead"]
 
 
-class Wipeable(Protocol):
+class _Wipeable(Protocol):
     """Something with data about people in it."""
 
     def wipe(self) -> None:
         """Overwrite the data."""
 
 
-T = TypeVar("T", bound=Wipeable)
+T = TypeVar("T", bound=_Wipeable)
 
 
 def read_ahead(

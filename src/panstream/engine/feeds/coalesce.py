@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Any
 
 import numpy as np
 
-from panstream.engine.feeds.typed import joined, unread
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.arrow import pa
+from panstream.engine.memory import NONE_LENT, wipe_unused
+from panstream.engine.rows import Rows, RowSchema, arrow_type
+from panstream.engine.stored_ids import StoredIds
 from panstream.errors import BadRowError
 
-__all__ = ["Coalescer"]
+__all__ = ["Coalescer", "joined"]
 
 
 class Coalescer:
@@ -67,7 +72,7 @@ class Coalescer:
 
     def add_bad(self, code: int) -> Iterator[Rows]:
         """Take a row of which nothing could be read."""
-        yield from self.add(unread(self._schema, code))
+        yield from self.add(_unread(self._schema, code))
 
     def remaining(self) -> float | None:
         """Return the seconds until the waiting rows must go, or ``None`` if nothing presses."""
@@ -101,3 +106,54 @@ class Coalescer:
         self._since = self._clock()
         whole = joined(parts, self._schema)
         return replace(whole, first_row=first + 1, producer=self._producer, sequence=self._done)
+
+
+def _unread(schema: RowSchema, code: int) -> Rows:
+    """Return a row of which nothing could be read."""
+    columns = [pa.nulls(1, arrow_type(kind)) for kind in schema.columns.values()]
+    batch = pa.RecordBatch.from_arrays(columns, names=list(schema.columns))
+    return Rows(columns=batch, codes=np.array([code], np.uint16))
+
+
+def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:
+    """Return the rows of all, which must not be used any more: what was only theirs is overwritten."""
+    if len(parts) == 1:
+        return parts[0]
+    if 0 < sum(part.ids is not None for part in parts) < len(parts):
+        parts = [_with_ids(part, schema) for part in parts]
+    batches = [part.columns for part in parts]
+    table = pa.Table.from_batches(_one_encoding(batches)).unify_dictionaries().combine_chunks()
+    columns = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
+    for part in parts:
+        wipe_unused(part.columns.columns, columns.columns, part.lent)
+    stored = [part.ids for part in parts if part.ids is not None]
+    return Rows(
+        columns=columns,
+        codes=np.concatenate([part.codes for part in parts]),
+        ids=StoredIds.joined(stored) if stored else None,
+        lent=reduce(or_, (part.lent for part in parts), NONE_LENT),
+    )
+
+
+def _with_ids(part: Rows, schema: RowSchema) -> Rows:
+    """Return the same rows with the user column among the columns; those given must not be used any more."""
+    if part.ids is None:
+        return part
+    try:
+        ids = part.ids.chosen(np.ones(len(part), bool))
+    finally:
+        part.ids.wipe()
+    arrays = [ids if name == schema.user else part.columns.column(name) for name in schema.columns]
+    columns = pa.RecordBatch.from_arrays(arrays, names=list(schema.columns))
+    return replace(part, columns=columns, ids=None)
+
+
+def _one_encoding(batches: list[Any]) -> list[Any]:
+    """Give every batch the schema of the first: a column may be dictionary-encoded in some and plain in others."""
+    if all(batch.schema.equals(batches[0].schema) for batch in batches):
+        return batches
+    plain = []
+    for batch in batches:
+        columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+        plain.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
+    return plain

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from panstream.engine.arrow import pa
-from panstream.engine.feeds.text_columns import FALSE_WORDS, TRUE_WORDS
-from panstream.engine.feeds.typed import empty, from_spans, settled
+from panstream.engine.feeds.text_columns import FALSE_WORDS, TRUE_WORDS, from_spans
 from panstream.engine.rows import RAGGED, Rows, RowSchema, arrow_type
 from panstream.errors import FeedError, InvalidParameter
 
@@ -82,7 +81,7 @@ class CsvParser:
             columns = self._read(data, end, zone) if end and _is_utf8(data, end) else None
             if columns is not None:
                 self._zone = zone
-                return settled(columns, self._schema, np.zeros(len(next(iter(columns.values()))), np.uint16)), end
+                return Rows.checked(columns, self._schema, np.zeros(len(next(iter(columns.values()))), np.uint16)), end
         return self._by_field(data, end)
 
     def _by_field(self, data: bytearray, end: int) -> tuple[Rows, int]:
@@ -96,7 +95,7 @@ class CsvParser:
         delimiter = ord(self._dialect.delimiter)
         rows, end = split_records(view, end, delimiter, quote, self._spots, starts, stops, forms, ragged)
         if not rows:
-            return empty(self._schema), int(end)
+            return Rows.none(self._schema), int(end)
         starts, stops, forms = starts[:, :rows], stops[:, :rows], forms[:, :rows]
         codes = np.where(ragged[:rows] != 0, np.uint16(RAGGED), np.uint16(0))
         present = (stops > starts) | ((forms != PLAIN) & (forms != ABSENT))

@@ -22,8 +22,15 @@ from panstream.engine.feeds.csv import CsvParser, Dialect
 from panstream.engine.feeds.inputs import Format, InputFile, expand
 from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.feeds.streams import PipeBytes, open_file, text_bytes, unpacked
-from panstream.engine.feeds.text import BLOCK_BYTES, RecordParser, TextReader
+from panstream.engine.feeds.streams import (
+    BLOCK_BYTES,
+    PipeBytes,
+    RecordParser,
+    TextReader,
+    open_file,
+    text_bytes,
+    unpacked,
+)
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 

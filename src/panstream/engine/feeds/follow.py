@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.files import TextOptions
 from panstream.engine.feeds.inputs import Format, InputFile, expand
-from panstream.engine.feeds.streams import TailBytes
-from panstream.engine.feeds.text import TextReader
+from panstream.engine.feeds.streams import TailBytes, TextReader
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from panstream.engine.feeds.typed import empty, from_spans
+from panstream.engine.feeds.text_columns import from_spans
 from panstream.engine.rows import NOT_JSON, Rows, RowSchema
 
 __all__ = ["JsonParser"]
@@ -52,7 +52,7 @@ class JsonParser:
         kinds, broken = np.empty((columns, most), np.uint8), np.empty(most, np.uint8)
         rows = int(scan_lines(view, end, self._names, self._edges, starts, stops, kinds, broken))
         if not rows:
-            return empty(self._schema), end
+            return Rows.none(self._schema), end
         codes = np.where(broken[:rows] != 0, np.uint16(NOT_JSON), np.uint16(0))
         starts, stops, kinds = starts[:, :rows], stops[:, :rows], kinds[:, :rows]
         present = np.empty(kinds.shape, bool)

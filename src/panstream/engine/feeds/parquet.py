@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from panstream.engine.arrow import pa
+from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.guard import guarded
-from panstream.engine.feeds.layouts import check_types
-from panstream.engine.feeds.parquet_pages.cursor import Cursor
+from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
 from panstream.engine.feeds.parquet_pages.pages import Chunk, chunks_of, schema_of
-from panstream.engine.feeds.parquet_pages.stored import StoredColumn
-from panstream.engine.feeds.parquet_pages.strings import StringColumn
-from panstream.engine.feeds.typed import from_arrow
 from panstream.engine.memory import wipe_array
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.stored_ids import StoredIds

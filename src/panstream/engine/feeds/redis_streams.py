@@ -15,20 +15,20 @@ import numpy as np
 
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.resp import Connection, Reply
-from panstream.engine.feeds.typed import empty, from_spans
+from panstream.engine.feeds.text_columns import from_spans
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, RedisRefused
 
-__all__ = ["RedisFeed", "entry_number"]
+__all__ = ["RedisFeed"]
 
 _CALL_ROWS = 5_000  # entries asked for at a time
 _CALL_IDS = 1_000  # entries acknowledged at a time
 
 
-def entry_number(entry: bytes) -> int:
+def _entry_number(entry: bytes) -> int:
     """Return an entry's id as one number that grows as ids do.
 
-    >>> entry_number(b"3-1") == (3 << 64) + 1
+    >>> _entry_number(b"3-1") == (3 << 64) + 1
     True
     """
     moment, _, counter = entry.partition(b"-")
@@ -120,7 +120,7 @@ class RedisFeed:
     def _labelled(self, batch: Rows, entries: list[bytes]) -> Rows:
         """Say in what the sender knows, entry ids, where the batch ends and which rows were bad."""
         batch.labels = tuple(f"entry {entry.decode()}" for entry in entries) if batch.codes.any() else ()
-        batch.sequence, batch.token = entry_number(entries[-1]), tuple(entries)
+        batch.sequence, batch.token = _entry_number(entries[-1]), tuple(entries)
         return batch
 
     def _open(self) -> None:
@@ -193,7 +193,7 @@ class _Received:
         self.entries: list[bytes] = []
         self.gone: list[bytes] = []  # applied by an earlier run, or deleted by somebody else
         self.last: bytes | None = None
-        self.rows = empty(schema)
+        self.rows = Rows.none(schema)
 
     def receive(self, wait: float) -> None:
         """Read the reply and copy the declared fields out of the buffer."""
@@ -232,7 +232,7 @@ class _Received:
             value = connection.span(connection.head()[1])
             if position is not None:
                 found[position] = value
-        if words < 0 or entry_number(entry) <= self._applied:
+        if words < 0 or _entry_number(entry) <= self._applied:
             self.gone.append(entry)
             return
         self.entries.append(entry)

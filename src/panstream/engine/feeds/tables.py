@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.feeds.layouts import check_types
-from panstream.engine.feeds.typed import from_arrow
 from panstream.engine.rows import Rows, RowSchema
 
 __all__ = ["TableFeed"]

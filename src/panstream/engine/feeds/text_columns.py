@@ -10,24 +10,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of, words_of
-from panstream.engine.rows import arrow_type
+from panstream.engine.memory import wipe_unused
+from panstream.engine.rows import Codes, Rows, RowSchema, arrow_type
 
-__all__ = [
-    "FALSE_WORDS",
-    "NUMBERS",
-    "TRUE_WORDS",
-    "checked_letters",
-    "gathered",
-    "parse",
-    "parse_numbers",
-    "plain_bytes",
-]
+__all__ = ["FALSE_WORDS", "TRUE_WORDS", "checked_letters", "from_spans", "parse", "plain_bytes"]
 
-NUMBERS = ("int", "double", "timestamp", "date")
+_NUMBERS = ("int", "double", "timestamp", "date")
 TRUE_WORDS = ["true", "True", "TRUE", "1"]
 FALSE_WORDS = ["false", "False", "FALSE", "0"]
 
 Mask = NDArray[np.bool_]
+
+
+def from_spans(
+    data: Any,
+    schema: RowSchema,
+    codes: Codes,
+    places: tuple[NDArray[Any], NDArray[Any]],
+    present: NDArray[np.bool_],
+    copy: Callable[[int, Any, Any], None],
+    woven: NDArray[np.bool_] | None = None,
+) -> Rows:
+    """Return the declared columns, given by where their text begins and ends in ``data``, with a row for each column.
+
+    ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is already known to
+    be wrong with each row.
+    """
+    columns, texts = {}, []
+    for column, (name, kind) in enumerate(schema.columns.items()):
+        first, last, there = places[0][column], places[1][column], present[column]
+        if kind in _NUMBERS and (woven is None or not woven[column].any()):
+            columns[name], bad = _numbers(data, first, last, there, kind)
+        else:
+            texts.append(_text(first, last, there, partial(copy, column)))
+            columns[name], bad = parse(texts[-1], kind)
+        schema.mark(codes, bad, schema.misfit(name))
+    rows = Rows.checked(columns, schema, codes)
+    wipe_unused(texts, rows.columns.columns)
+    return rows
 
 
 def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
@@ -40,7 +60,7 @@ def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
     if kind == "bool":
         return _truths(array)
     data, offsets, present = _memory(array)
-    return parse_numbers(data, offsets[:-1], offsets[1:], present, kind)
+    return _numbers(data, offsets[:-1], offsets[1:], present, kind)
 
 
 def checked_letters(array: Any) -> tuple[Any, Mask | None]:
@@ -58,7 +78,7 @@ def checked_letters(array: Any) -> tuple[Any, Mask | None]:
     return _without(_as(array, pa.binary()), bad).view(pa.string()), bad
 
 
-def parse_numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tuple[Any, Mask | None]:
+def _numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tuple[Any, Mask | None]:
     """Return the text between some places of memory as a column of numbers, times or days, as ``parse`` does."""
     from panstream._kernels import text_values
     from panstream._kernels.csv_fields import copy_spans
@@ -70,7 +90,7 @@ def parse_numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) 
         text_values.parse_doubles(data, starts, stops, present, values, bad, rest)
         if rest.any():  # digits, signs and points
             first, last = starts[rest], stops[rest]
-            text = gathered(first, last, rest[rest], partial(copy_spans, data, first, last))
+            text = _text(first, last, rest[rest], partial(copy_spans, data, first, last))
             texts = compute.ascii_trim(_as(text, pa.string()), " \t")
             values[rest] = np.frombuffer(compute.cast(texts, pa.float64()).buffers()[1], np.float64, len(texts))
         bad |= ~np.isfinite(values)
@@ -86,7 +106,7 @@ def parse_numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) 
     return column, bad if bad.any() else None
 
 
-def gathered(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], None]) -> Any:
+def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], None]) -> Any:
     """Return text that ``copy`` writes one after the other, setting offsets and filling memory, as an array of bytes."""
     from panstream._kernels.pages import SLACK
 

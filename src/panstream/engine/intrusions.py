@@ -10,7 +10,7 @@ from panstream.engine.backend import Slot
 from panstream.engine.plan import QueryPlan
 from panstream.engine.results import iso
 
-__all__ = ["Refreshed", "fate", "refreshed"]
+__all__ = ["Refreshed", "outlook", "refreshed_states"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Refreshed:
         return {"query": self.query, "window": self.window, "group": self.group, "refreshed": self.done}
 
 
-def refreshed(plan: QueryPlan, done: Mapping[Slot, bool]) -> list[Refreshed]:
+def refreshed_states(plan: QueryPlan, done: Mapping[Slot, bool]) -> list[Refreshed]:
     """Return what became of every state of a query."""
     length = plan.config.window
     return [
@@ -47,7 +47,7 @@ def refreshed(plan: QueryPlan, done: Mapping[Slot, bool]) -> list[Refreshed]:
     ]
 
 
-def fate(plan: QueryPlan, before: int) -> tuple[bool, str]:
+def outlook(plan: QueryPlan, before: int) -> tuple[bool, str]:
     """Return whether a query would be refreshed, and what to say, if ``before`` intrusions were announced already."""
     many = plan.claim.intrusions.announced
     if many < 0:

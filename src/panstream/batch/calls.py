@@ -16,7 +16,7 @@ from panstream.batch.parts import Strings
 from panstream.errors import InvalidBatch
 from panstream.scratch import clear_registers, wipe
 
-__all__ = ["Column", "Request", "read_only"]
+__all__ = ["Call", "Column", "read_only"]
 
 _HINTS = {
     "float": "; floats are not exact: convert to int or str first",
@@ -36,7 +36,7 @@ class Column:
 
 
 @dataclass(slots=True)
-class Request:
+class Call:
     """The rule for one argument, and the arrays made while reading it.
 
     ``kinds`` are those accepted among integer, float, str and bytes; ``span`` is the range allowed, in words;
@@ -72,9 +72,9 @@ class Request:
             return array
         return self.keep(array.astype(dtype, order="C", copy=True))
 
-    def entries(self) -> Request:
-        """Return the request for the entries of a dictionary; its arrays are kept with ours."""
-        return Request(
+    def entries(self) -> Call:
+        """Return the call for the entries of a dictionary; its arrays are kept with ours."""
+        return Call(
             name=f"the categories of {self.name}",
             rule=self.rule,
             kinds=self.kinds,

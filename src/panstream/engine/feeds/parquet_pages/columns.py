@@ -1,4 +1,4 @@
-"""Where a reader of a column is: the page, the next row in it, and the dictionary of the row group.
+"""Columns of strings in a Parquet file: the cursor that goes from page to page, rows decoded, and ids left in their pages.
 
 Pages and dictionaries are overwritten when the last of their rows was given away. A thread may decompress the next page meanwhile.
 """
@@ -6,18 +6,22 @@ Pages and dictionaries are overwritten when the last of their rows was given awa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine.arrow import pa
 from panstream.engine.feeds.ahead import read_ahead
-from panstream.engine.feeds.parquet_pages.headers import DATA, DATA_2, DICTIONARY, PLAIN, Damaged
-from panstream.engine.feeds.parquet_pages.pages import Chunk, Page, pages_of
-from panstream.engine.stored_ids import StoredPage
+from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.parquet_pages.pages import DATA, DATA_2, DICTIONARY, PLAIN, Chunk, Damaged, Page, pages_of
+from panstream.engine.memory import wipe_array
+from panstream.engine.stored_ids import StoredIds, StoredPage
 from panstream.scratch import wipe
 
-__all__ = ["SLACK", "Cursor", "sound"]
+__all__ = ["SLACK", "Cursor", "StoredColumn", "StringColumn"]
 
 SLACK = 16  # bytes that decoders may write, and read, behind the end
 _INDICES = (2, 8)
@@ -68,7 +72,7 @@ class Cursor:
             return self.body.size - self.at
         if self.starts is None:
             raise Damaged("a page points into a dictionary that is not there")
-        return sound(dictionary_bytes(self.indices[self.item : self.item + count], self.starts))
+        return _sound(dictionary_bytes(self.indices[self.item : self.item + count], self.starts))
 
     @property
     def mean(self) -> int:
@@ -105,7 +109,7 @@ class Cursor:
         if all_present(body[:stop], start, page.header.values):
             return stop, None
         present = np.empty(page.header.values, np.uint8)
-        sound(decode_runs(body[:stop], start, 1, present))
+        _sound(decode_runs(body[:stop], start, 1, present))
         missing = page.header.values - int(np.count_nonzero(present))
         if page.header.missing is not None and page.header.missing != missing:
             raise Damaged("a page has more or fewer missing values than it says")
@@ -151,7 +155,7 @@ class Cursor:
             return
         if self.at >= self.body.size or self.body[self.at] > 32:
             raise Damaged("a page has indices of no known width")
-        sound(decode_runs(self.body, self.at + 1, int(self.body[self.at]), self.indices))
+        _sound(decode_runs(self.body, self.at + 1, int(self.body[self.at]), self.indices))
 
     def _keep_dictionary(self, page: Page) -> None:
         from panstream._kernels.pages import plain_items
@@ -161,7 +165,7 @@ class Cursor:
             raise Damaged("a dictionary has more words than bytes")
         self.starts = np.zeros(words + 1, np.int32)
         self.words = np.empty(page.body.size + SLACK, np.uint8)
-        sound(plain_items(page.body, 0, words, self.starts, 0, self.words))
+        _sound(plain_items(page.body, 0, words, self.starts, 0, self.words))
 
     def _forget_page(self) -> None:
         if self.stored is not None and self.row < self.rows:
@@ -174,8 +178,148 @@ class Cursor:
         self.row = self.rows = self.item = 0
 
 
-def sound(end: int) -> int:
+def _sound(end: int) -> int:
     """Return what a decoder returned, unless it found damage."""
     if end < 0:
         raise Damaged("a page is damaged")
     return int(end)
+
+
+_LARGEST = 2**31 - 1  # bytes of text in a batch
+_WIDEST = 256  # bytes a row for which room is made at first
+
+
+class StringColumn:
+    """Reads one column of a file in order. Errors are those of the cursor."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def take(self, rows: int) -> Any:
+        """Return the next rows as an Arrow array of strings."""
+        cursor = self._cursor
+        offsets = np.empty(rows + 1, np.int32)
+        offsets[0] = 0
+        data = np.empty(min(rows * min(cursor.mean, _WIDEST), _LARGEST) + SLACK, np.uint8)
+        present: NDArray[np.uint8] | None = None
+        done = 0
+        try:
+            while done < rows:
+                part = cursor.reach(rows - done)
+                count, known = cursor.known(part)
+                data = _grown(data, int(offsets[done]), cursor.room(count))
+                self._decode(count, offsets, done, data)
+                if known is not None:
+                    from panstream._kernels.pages import spread_offsets
+
+                    spread_offsets(offsets, done, known)
+                    present = np.ones(rows, np.uint8) if present is None else present
+                    present[done : done + part] = known
+                cursor.row += part
+                done += part
+        except BaseException:
+            wipe(data)
+            raise
+        validity = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+        return pa.Array.from_buffers(pa.string(), rows, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+    def close(self) -> None:
+        """Close the file and overwrite what is held of it."""
+        self._cursor.close()
+
+    def _decode(self, count: int, offsets: NDArray[np.int32], first: int, data: NDArray[np.uint8]) -> None:
+        from panstream._kernels.pages import dictionary_items, plain_items
+
+        cursor = self._cursor
+        if cursor.indices is None:
+            cursor.at = _sound(plain_items(cursor.body, cursor.at, count, offsets, first, data))
+            return
+        assert cursor.starts is not None
+        indices = cursor.indices[cursor.item : cursor.item + count]
+        dictionary_items(indices, cursor.starts, cursor.words, offsets, first, data)
+        cursor.item += count
+
+
+def _grown(data: NDArray[np.uint8], used: int, more: int) -> NDArray[np.uint8]:
+    """Return an array with what is used of ``data`` and room for as many bytes as needed."""
+    needed = used + more
+    if needed > _LARGEST:
+        raise Damaged("a batch has too much text")
+    if needed + SLACK <= data.size:
+        return data
+    larger = np.empty(max(needed, min(data.size * 3 // 2, _LARGEST)) + SLACK, np.uint8)
+    larger[:used] = data[:used]
+    wipe(data[:used])
+    return larger
+
+
+_LARGEST = 2**31 - 1  # bytes of a page
+
+
+class StoredColumn:
+    """Reads one column of a file in order. Errors are those of the cursor."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor, self._strings = cursor, StringColumn(cursor)
+
+    def take(self, rows: int) -> Any:
+        """Return the next rows as ``StoredIds``, or, if a value is missing in one of their pages, as an Arrow array."""
+        found: list[Any] = []
+        done = 0
+        try:
+            while done < rows:
+                part = self._cursor.reach(rows - done)
+                found.append(self._left(part) if self._cursor.present is None else self._strings.take(part))
+                done += part
+            if all(isinstance(each, StoredIds) for each in found):
+                ids, found = StoredIds.joined(found), []
+                return ids
+            return pa.concat_arrays([each.all() if isinstance(each, StoredIds) else each for each in found])
+        finally:
+            for each in found:
+                each.wipe() if isinstance(each, StoredIds) else wipe_array(each)
+
+    def close(self) -> None:
+        """Close the file and overwrite what was not given away."""
+        self._cursor.close()
+
+    def _left(self, rows: int) -> StoredIds:
+        """Return rows that are left in their page; one with a dictionary is written anew without it."""
+        cursor = self._cursor
+        if cursor.stored is None:
+            cursor.stored = self._stored_page()
+        cursor.row += rows
+        return StoredIds.of(cursor.stored, cursor.row - rows, rows)
+
+    def _stored_page(self) -> StoredPage:
+        cursor = self._cursor
+        if cursor.indices is not None:
+            return StoredPage(self._without_dictionary(cursor.indices), 0, cursor.rows, cursor.place)
+        page, at = cursor.leave(), cursor.at
+        if page.codec is None:
+            return StoredPage(page.body, at, cursor.rows, cursor.place)
+
+        def unpacked() -> tuple[NDArray[np.uint8], int]:
+            try:
+                page.unpack()
+                at, present = cursor.levels(page)
+                if present is not None:
+                    raise Damaged("a value is missing where the file says that none is")
+            except BaseException:
+                page.wipe()
+                raise
+            return page.body, at
+
+        unpack = partial(guarded, unpacked, place=cursor.place, what="a Parquet file")
+        return StoredPage(page.body, 0, cursor.rows, cursor.place, unpack=unpack)
+
+    def _without_dictionary(self, indices: NDArray[np.int32]) -> NDArray[np.uint8]:
+        from panstream._kernels.pages import dictionary_page
+
+        size = self._cursor.room(indices.size) + 4 * indices.size
+        if size > _LARGEST:
+            raise Damaged("a page has too much text")
+        assert self._cursor.starts is not None
+        page = np.empty(size + SLACK, np.uint8)
+        dictionary_page(indices, self._cursor.starts, self._cursor.words, page)
+        return page
