@@ -15,7 +15,7 @@ import pytest
 from engine.streams import good
 from panstream.engine.feeds import FileFeed, FollowFeed, RedisFeed, TextOptions, open_feed
 from panstream.engine.feeds.files import _tell
-from panstream.engine.feeds.inputs import _format_of, expand
+from panstream.engine.feeds.inputs import expand, format_of
 from panstream.engine.feeds.streams import _compression_of
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError, InvalidParameter
@@ -68,7 +68,7 @@ def test_names_tell_the_format() -> None:
         "x.feather": "arrow",
         "x.md": None,
     }
-    assert {name: _format_of(Path(name)) for name in names} == names
+    assert {name: format_of(Path(name)) for name in names} == names
 
 
 def test_inputs_that_do_not_work(tmp_path: Path) -> None:

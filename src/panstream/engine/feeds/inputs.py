@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from panstream.errors import FeedError, InvalidParameter
 
-__all__ = ["Format", "InputFile", "expand"]
+__all__ = ["Format", "InputFile", "expand", "format_of"]
 
 Format = Literal["csv", "tsv", "json", "parquet", "arrow"]
 _ENDINGS: dict[str, Format] = {
@@ -39,10 +39,10 @@ class InputFile:
     name: str
 
 
-def _format_of(path: Path) -> Format | None:
+def format_of(path: Path) -> Format | None:
     """Return the format that a file's name tells of, looking through ``.gz``, ``.bz2``, ``.xz`` and ``.zst``.
 
-    >>> _format_of(Path("visits.csv.gz"))
+    >>> format_of(Path("visits.csv.gz"))
     'csv'
     """
     name = path.name.lower()
@@ -66,7 +66,7 @@ def expand(
     found: list[InputFile] = []
     for given in inputs:
         for path, below in _listed(given, must_exist=must_exist):
-            kind = format or (_format_of(path) if path is not None else "csv")
+            kind = format or (format_of(path) if path is not None else "csv")
             if kind is None:
                 if Path(given).is_dir():
                     continue  # a README among the data
