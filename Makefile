@@ -56,7 +56,7 @@ test: $(STAMP) system
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/panstream
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) system
 	$(BIN)/ruff check .
@@ -88,7 +88,7 @@ mutants: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q tests/store/soak_large_state.py
-	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/test_parquet_damage.py tests/randomness/test_wiping.py
+	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/test_parquet_damage.py tests/randomness/test_wiping.py tests/distinct/test_likelihood.py
 	$(BIN)/python benchmarks/fuzz_bodies.py
 	$(BIN)/panstream audit system --full
 	$(BIN)/python benchmarks/soak.py

@@ -32,6 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, (program, package) in NEEDS.items():
             if f"{path}::{item.name}".startswith(place) and shutil.which(program) is None:
                 item.add_marker(pytest.mark.skip(reason=f"{program} is not installed (Debian: {package})"))
+    # Files that take long begin first: one that begins last keeps the others waiting at the end.
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow") is not None)
+    items.sort(key=lambda item: slow[item.path] == 0)
 
 
 def _skipped(config: pytest.Config) -> Counter[str]:

@@ -240,13 +240,13 @@ def test_lower_bounds_of_sound_code_stay_below_the_claim(name: str) -> None:
 
 
 def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claimed .2, and at least 3.3 is shown; a seeded source makes the run repeatable."""
+    """Claimed .2, and at least 3.1 is shown (3.3 with 220,000 runs; 3.4234 is exact); a seeded source makes the run repeatable."""
     numbers = iter(range(1, 1_000_000))
     monkeypatch.setattr(density, "Source", lambda: SeededSource(next(numbers)))
     case = next(case for case in density.density_cases() if case.name == "Dwork/Roth as published, epsilon 0.1")
     assert case.trial is not None
-    bound = lower_bound(case.trial, runs=220_000, failure=FAILURE)
-    assert 3.3 < bound.loss < 3.4234
+    bound = lower_bound(case.trial, runs=40_000, failure=FAILURE)
+    assert 3.1 < bound.loss < 3.4234
 
 
 def test_an_audit_keeps_the_order_and_shares_the_failure_probability(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Maximum likelihood from the exact law of the levels' counts: bias, error against the Fisher information, coverage."""
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_error_is_that_of_the_fisher_information(epsilon: float, users: int) -> 
     check_error_and_coverage(epsilon, users, RUNS)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0] if os.environ.get("PANSTREAM_FULL") else [1.0])
 def test_error_is_that_of_the_fisher_information_at_length(epsilon: float) -> None:
     for users in (10**3, 10**4, 10**6):
         check_error_and_coverage(epsilon, users, 4 * RUNS)

@@ -1,6 +1,6 @@
 """kill -9 at random moments under load: nothing acknowledged is lost or counted twice, no answer changes.
 
-24 kills by default; PANSTREAM_KILLS=200 for the long form.
+12 kills by default; PANSTREAM_KILLS=200 for the long form.
 """
 
 import os
@@ -20,7 +20,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.run import feed
 from panstream.errors import StoreError
 
-KILLS = int(os.environ.get("PANSTREAM_KILLS", "24"))
+KILLS = int(os.environ.get("PANSTREAM_KILLS", "12"))
 TESTS = Path(__file__).parents[1]
 
 
