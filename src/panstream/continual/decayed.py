@@ -50,9 +50,9 @@ class DecayedSum(SlotCounter):
 
     Privacy
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot starts as noise
-        of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate. One look at any
-        time and all outputs lose exactly ``epsilon``. All else in the state is computed from outputs, so one look in
-        every slot loses no more, and announced looks with a refresh neither.
+        of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate. One look at
+        any time and all outputs lose exactly ``epsilon``. All else in the state is computed from outputs, so one look
+        in every slot loses no more, and announced looks with a refresh neither.
 
     Error
         With s = sensitivity/epsilon and d draws a slot (2, or 1 if ticks are one step): variance 2d·s²/(1 - rate²) for

@@ -49,19 +49,22 @@ class RangeHistogram(Tree):
 
     Error
         With V the variance of a :class:`ContinualCount` of the same epsilon, the number of values below a cell edge has
-        variance depth²·V·f, f as below. Put s_1 = 1, 1/s_i = 1 + 1/(k·s_(i-1)), d_i the digits of the edge and a_i the part of
-        the node on level i that lies below it, a_i = (d_i + a_(i-1))/k: f = s_D·(d_D + a_(D-1)²) +
+        variance depth²·V·f, f as below. Put s_1 = 1, 1/s_i = 1 + 1/(k·s_(i-1)), d_i the digits of the edge and a_i the
+        part of the node on level i that lies below it, a_i = (d_i + a_(i-1))/k: f = s_D·(d_D + a_(D-1)²) +
         sum over i < D of s_i·(d_i(1 - d_i/k) + a_(i-1)²(1 - 1/k) - 2·a_(i-1)·d_i/k), with k = branching and D = depth.
         ``error`` bounds the rank error at all edges at once, in values; the answer itself is then within that many
         values of the true quantile, and one cell.
 
     Parameters
         lower, upper: range of a value.
-        quantile: which one ``tick`` answers with. 0 and 1, minimum and maximum, are answered in ranks, since no private answer can
-            find a lone value: the outermost edge beyond which there is a value (``value``), and how many at most lie beyond the
-            next one (``beyond``), both with 95% together. There is no standard error; the interval reaches to the end of the range.
+        quantile: which one ``tick`` answers with. 0 and 1, minimum and maximum, are answered in ranks, since no private
+        answer can
+            find a lone value: the outermost edge beyond which there is a value (``value``), and how many at most lie
+            beyond the next one (``beyond``), both with 95% together. There is no standard error; the interval reaches
+            to the end of the range.
         branching, depth: the tree over the range; 16 and 2 make 256 cells.
-        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one value
+        outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one
+        value
             would decide whether all others of its batch count.
         The others as in :class:`panstream.continual.tree_base.Tree`.
 
@@ -74,7 +77,8 @@ class RangeHistogram(Tree):
         >>> median.value < highest.value
         True
 
-    Reference: "Private Aggregate Computations on Streams", 6.1 names minimum and maximum as open; consistency after Hay et al.
+    Reference: "Private Aggregate Computations on Streams", 6.1 names minimum and maximum as open; consistency after Hay
+    et al.
     """
 
     lower: float
@@ -221,8 +225,8 @@ class RangeHistogram(Tree):
     def _extreme(self, nodes: NDArray[np.float64], highest: bool, variance: float, level: float) -> _Extreme:
         """Return the outermost edge beyond which there is a value, and how many lie beyond the next one.
 
-        Both hold where no edge's count is off by more than its reach, which the union bound over all inner edges and both
-        sides makes 1 - ``level`` likely at most.
+        Both hold where no edge's count is off by more than its reach, which the union bound over all inner edges and
+        both sides makes 1 - ``level`` likely at most.
         """
         below = self._below(nodes)
         spread, weight, total = _edge_variances(self.branching, self.depth)

@@ -54,8 +54,8 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
     noise is not data. Kept are the noises of the nodes around the current slot: radix numbers per level.
 
     Privacy
-        Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim says
-        "intrusions: none". A look at the state has no finite loss.
+        Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim
+        says "intrusions: none". A look at the state has no finite loss.
 
     Error
         With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: mean squared error times epsilon² over
@@ -237,9 +237,10 @@ def _noise(radices: tuple[int, ...], horizon: int, slots: int) -> tuple[float, f
 def _most_noise(radices: tuple[int, ...], horizon: int) -> float:
     """Return what no answer's variance in draws exceeds, less than a hundredth above the largest.
 
-    Of an open node let v be the variance of the noise of its complete part, c the covariance of this with the noise of the
-    whole node, and t the variance of the latter. With the node's own draw, v becomes v - c²/(t + 1), and c and t are divided
-    by t + 1. The answer's variance grows with v and t and falls with c, so c may be rounded down and t up, which leaves few cases.
+    Of an open node let v be the variance of the noise of its complete part, c the covariance of this with the noise of
+    the whole node, and t the variance of the latter. With the node's own draw, v becomes v - c²/(t + 1), and c and t
+    are divided by t + 1. The answer's variance grows with v and t and falls with c, so c may be rounded down and t up,
+    which leaves few cases.
 
     >>> _most_noise((5,), 4)
     4.0

@@ -1,7 +1,7 @@
 """ContinualMean and ContinualVariance on the default tree.
 
-They keep Bernstein parts: with x in [0, 1] the item's place in its range, (1-x, x) or ((1-x)², 2x(1-x), x²). These are not
-negative and add up to 1, so an item moves the whole vector by 1 and all of epsilon serves every part (Theorem 4 of
+They keep Bernstein parts: with x in [0, 1] the item's place in its range, (1-x, x) or ((1-x)², 2x(1-x), x²). These are
+not negative and add up to 1, so an item moves the whole vector by 1 and all of epsilon serves every part (Theorem 4 of
 docs/proofs/continual-tree.md), where a count, a sum and a sum of squares side by side get a third each.
 """
 
@@ -144,11 +144,12 @@ class ContinualMean(_Moments):
 
     Privacy
         Unit: one value, anywhere in time (``contributions=K``: a user of at most K values). ``adjacency="add-remove"``
-        hides whether it was there, ``"replace"`` what it was, with the number of events in every slot public. One look at
-        any time and all outputs lose exactly ``epsilon``; any number of announced looks with a refresh too.
+        hides whether it was there, ``"replace"`` what it was, with the number of events in every slot public. One look
+        at any time and all outputs lose exactly ``epsilon``; any number of announced looks with a refresh too.
 
     Error
-        With V the variance of a :class:`ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's place in
+        With V the variance of a :class:`ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's place
+        in
         the range: variance V·(upper-lower)²·(x² + (1-x)²)/n², or V·(upper-lower)²/n² with ``"replace"``. Rounding
         adds at most half a step.
 
@@ -211,9 +212,10 @@ class ContinualVariance(_Moments):
         As :class:`ContinualMean`.
 
     Error
-        With V the variance of a :class:`ContinualCount` of the same epsilon, y in [-1, 1] the values' places about the middle
-        of the range and r half its length: count, sum and sum of squares of y have noise 3V, 2V and 3V (three budgets of
-        epsilon/3 would have 9V each), with ``"replace"`` 0, 81V/16 and 81V/16. The answer's variance is, by the
+        With V the variance of a :class:`ContinualCount` of the same epsilon, y in [-1, 1] the values' places about the
+        middle
+        of the range and r half its length: count, sum and sum of squares of y have noise 3V, 2V and 3V (three budgets
+        of epsilon/3 would have 9V each), with ``"replace"`` 0, 81V/16 and 81V/16. The answer's variance is, by the
         delta method with m and q the means of y and y² and n values, r⁴·V/n²·sum_j (q_j - q - 2m(m_j - m))² over
         (m_j, q_j) = (-1, 1), (0, -1), (1, 1). Rounding moves every value by at most half a step.
 

@@ -3,8 +3,8 @@
 The answer after t slots adds up digit nodes: d_i complete nodes on level i. With fixed radices the worst digits meet in
 the same answer. Here a node takes another child as long as the weights of all digits stay within a capacity, so the
 answers are the digit vectors with sum(weight_i·d_i) <= capacity: the cheapest ones there are, which no other tree with
-as many levels can beat (docs/proofs/continual-tree.md, Theorem 3). Against the best fixed radices the mean squared error is 8 to
-14 percent lower and the worst slot's almost halved.
+as many levels can beat (docs/proofs/continual-tree.md, Theorem 3). Against the best fixed radices the mean squared
+error is 8 to 14 percent lower and the worst slot's almost halved.
 
 Without a horizon there is one tree after another, each with one level more and about 14 times the slots. Epoch e has a
 tree of e + 1 levels and a root over the whole epoch; when the root closes, its released sum stands for the epoch from

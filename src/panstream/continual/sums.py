@@ -21,8 +21,8 @@ class ContinualCount(Tree):
     """How many events so far, at every tick; arrivals minus departures if rows are -1 too.
 
     Privacy
-        Unit: one event added or removed, anywhere in time (``contributions=K``: a user of at most K events). One look at
-        any time and all outputs lose exactly ``epsilon``; any number of announced looks with a refresh too.
+        Unit: one event added or removed, anywhere in time (``contributions=K``: a user of at most K events). One look
+        at any time and all outputs lose exactly ``epsilon``; any number of announced looks with a refresh too.
 
     Error
         As :class:`panstream.continual.sums.KaryTree`: mean squared error 3117/epsilon² over 2**20 slots; without a

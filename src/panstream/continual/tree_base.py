@@ -1,8 +1,8 @@
 """What the algorithms on trees of noisy sums share: parameters, input, answers and errors.
 
-With ``contributions=K`` a tree counter protects a whole user: K rows move every level by K times as much, so the noise is
-K times as large and the loss stays epsilon (group privacy, which is exact here). A user who contributes m > K rows loses
-m·epsilon/K, no more.
+With ``contributions=K`` a tree counter protects a whole user: K rows move every level by K times as much, so the noise
+is K times as large and the loss stays epsilon (group privacy, which is exact here). A user who contributes m > K rows
+loses m·epsilon/K, no more.
 
 What can be enforced: within one batch, exactly, since a batch is in memory while it is taken in. Give the ids with
 ``users=`` and a user's rows after the first K of the batch are left out. What cannot: the bound across batches.

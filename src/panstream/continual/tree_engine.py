@@ -1,9 +1,9 @@
 """The machinery of the tree counters: open noised accumulators, close nodes, keep running totals of what was released.
 
-Every level keeps one open node. Its accumulator starts as noise, receives every item, and when the node is complete it is
-released with fresh noise and starts again as fresh noise. A node is then estimated from its own released sum and from its
-children's, each weighted by the inverse of its variance (Honaker), and an answer adds up the estimates of the closed
-nodes whose parents are still open. Only running totals of those are kept: a few numbers per level.
+Every level keeps one open node. Its accumulator starts as noise, receives every item, and when the node is complete it
+is released with fresh noise and starts again as fresh noise. A node is then estimated from its own released sum and
+from its children's, each weighted by the inverse of its variance (Honaker), and an answer adds up the estimates of the
+closed nodes whose parents are still open. Only running totals of those are kept: a few numbers per level.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ class WindowedSum(SlotCounter):
     """The sum over the last ``window`` slots, for a stream of any length.
 
     Slots are grouped into blocks of ``window``. Each block is a binary tree without its root; every node is released
-    when its last slot closes. An answer adds nodes that cover the end of the last block and the beginning of the current
+    when its last slot closes. An answer adds nodes that cover the end of the last block and the beginning of the
+    current
     one: the same released nodes, so nothing is paid for twice.
 
     Privacy
@@ -33,8 +34,8 @@ class WindowedSum(SlotCounter):
         looks with a refresh too.
 
     Error
-        An answer is made of at most h + 1 nodes of two draws each if W is a power of two (at most 2h otherwise): variance
-        at most 4(h+1)(h·sensitivity/epsilon)², at any time.
+        An answer is made of at most h + 1 nodes of two draws each if W is a power of two (at most 2h otherwise):
+        variance at most 4(h+1)(h·sensitivity/epsilon)², at any time.
 
     Parameters
         window: number of slots, 1 to 2**26; the state holds about four integers per slot, and as many public counts.

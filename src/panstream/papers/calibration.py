@@ -1,14 +1,14 @@
 """Noise calibrated to a linear sketch and to what it estimates (Mir et al., section 3.1), over Z_q and by exhaustion.
 
-A sketch maps state vectors a in Z^u to L·a in Z_q^r. Let f(c) = outer(sum of cost(c_i)) be even and subadditive with f(0) = 0,
-and d(z) = min{f(c) : L·c = z}. Noise with weight exp(-rate·d(z)) at every z of Z_q^r is calibrated to both: one user changes
-d by at most max f(y·e_i), so the state loses rate times that, as enumerated by ``step``; and since
+A sketch maps state vectors a in Z^u to L·a in Z_q^r. Let f(c) = outer(sum of cost(c_i)) be even and subadditive with
+f(0) = 0, and d(z) = min{f(c) : L·c = z}. Noise with weight exp(-rate·d(z)) at every z of Z_q^r is calibrated to both:
+one user changes d by at most max f(y·e_i), so the state loses rate times that, as enumerated by ``step``; and since
 d(L·a + z) lies within d(z) of d(L·a), the decoded quality errs by at most d of the noise.
 
-Over the integers the same recipe draws from a finite set, which no shift leaves in place: its loss is infinite. Over Z_q the
-shifts form a group and the normalising constant is the same for every state. The price is time and memory q**r: a
-reference for tiny sketches. L0 gives Algorithm 1; L1 and L2 are the paper's other instances, with a step that grows with
-the largest weight.
+Over the integers the same recipe draws from a finite set, which no shift leaves in place: its loss is infinite. Over
+Z_q the shifts form a group and the normalising constant is the same for every state. The price is time and memory q**r:
+a reference for tiny sketches. L0 gives Algorithm 1; L1 and L2 are the paper's other instances, with a step that grows
+with the largest weight.
 """
 
 from __future__ import annotations
@@ -140,9 +140,11 @@ class CalibratedSketch(Algorithm[_SketchState]):
     """Any linear sketch over Z_q with noise calibrated to its quality function, drawn exhaustively.
 
     Privacy
-        Unit: user. 2·rate·step for one copy of the state and one release (``privacy.turnstile.calibrated_loss``), step being
-        the largest change of the quality that one user can make: 1 for L0, up to q//2 for L1 and L2. rate = epsilon/(2·step)
-        makes that ``epsilon``; the claim is the exact figure for the weights as rounded to integers. Twice that for replace.
+        Unit: user. 2·rate·step for one copy of the state and one release (``privacy.turnstile.calibrated_loss``), step
+        being
+        the largest change of the quality that one user can make: 1 for L0, up to q//2 for L1 and L2. rate =
+        epsilon/(2·step) makes that ``epsilon``; the claim is the exact figure for the weights as rounded to integers.
+        Twice that for replace.
 
     Error
         |estimate - d(L·a)| ≤ d(y) + d(y') for the two noise vectors, and d(y) ≤ (ln(q**r) + ln(1/beta))/rate with
@@ -153,7 +155,8 @@ class CalibratedSketch(Algorithm[_SketchState]):
         modulus: q; q**r is at most 65,536.
         quality: "L0", "L1" or "L2".
 
-    Reference: "Pan-private Algorithms Via Statistics on Sketches", section 3.1, "A general noise-calibrating technique".
+    Reference: "Pan-private Algorithms Via Statistics on Sketches", section 3.1, "A general noise-calibrating
+    technique".
     """
 
     state_type: ClassVar[type[Any]] = _SketchState

@@ -2,8 +2,8 @@
 
 Post-processing of what was published, so it costs no privacy. It *ratchets upwards*: a noisy answer that is too high is
 kept, one that is too low is corrected by the next, so on a stream with few events the result drifts above the truth (an
-empty stream of slots of up to 3, with noise of standard deviation 8.5, shows about 28 after 512 slots). Use it where an answer must look like a
-possible history, not where it must be unbiased.
+empty stream of slots of up to 3, with noise of standard deviation 8.5, shows about 28 after 512 slots). Use it where an
+answer must look like a possible history, not where it must be unbiased.
 
 Reference: "Private Aggregate Computations on Streams", 3.1.1.
 """

@@ -43,14 +43,15 @@ class _PPDSState:
 class PublishedPPDS(Algorithm[_PPDSState]):
     """PPDS: ids enter and leave a set by OptBern's coins; when it holds ``sample`` ids, half of all users are dropped.
 
-    "Improved Pan-Private Stream Density Estimation", Algorithm 3, with the hash h(u) = αu + β mod 2^Q, α odd, whose trailing zeros are
-    the level of u. Insert-only, as printed.
+    "Improved Pan-Private Stream Density Estimation", Algorithm 3, with the hash h(u) = αu + β mod 2^Q, α odd, whose
+    trailing zeros are the level of u. Insert-only, as printed.
 
-    What is wrong: the level depends on the data, and every return of a user tosses her coin anew. If the others fill the set up to
-    one id, a user who came k times left the level as it was with probability (1+e^ε)^-k only, and one who never came with
-    certainty: a loss of k·ln(1+e^ε), more than any bound. It claims 2ε. Besides, the output noise is too small as in OptBern. And at
-    level L the users that count are one residue class modulo 2^L: a stream of even ids only, say, is taken for
-    an empty or a full one.
+    What is wrong: the level depends on the data, and every return of a user tosses her coin anew. If the others fill
+    the set up to one id, a user who came k times left the level as it was with probability (1+e^ε)^-k only, and one who
+    never came with
+    certainty: a loss of k·ln(1+e^ε), more than any bound. It claims 2ε. Besides, the output noise is too small as in
+    OptBern. And at level L the users that count are one residue class modulo 2^L: a stream of even ids only, say, is
+    taken for an empty or a full one.
 
     Parameters
         sample: how many ids fit into memory. factor, shift: α and β; drawn at the start if not given.

@@ -32,14 +32,14 @@ _BOUNDED: dict[str, type[SlotCounter]] = {
 class HybridMechanism(SlotCounter):
     """A running sum over a stream of any length: a logarithmic mechanism, and a bounded one between powers of two.
 
-    The slots 2**k + 1 .. 2**(k+1) - 1 form an epoch with a bounded counter of horizon 2**k - 1 of its own. An answer adds
-    the logarithmic mechanism's sum up to 2**k to the bounded counter's sum since then.
+    The slots 2**k + 1 .. 2**(k+1) - 1 form an epoch with a bounded counter of horizon 2**k - 1 of its own. An answer
+    adds the logarithmic mechanism's sum up to 2**k to the bounded counter's sum since then.
 
     Privacy
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event enters the
         logarithmic mechanism (epsilon/2) and one bounded counter (epsilon/2), both with noise at the start and at the
-        release of every sum: one look at any time and all outputs lose exactly ``epsilon``; any number of announced looks
-        with a refresh too.
+        release of every sum: one look at any time and all outputs lose exactly ``epsilon``; any number of announced
+        looks with a refresh too.
 
     Error
         With the binary mechanism, after slot t with k = floor(log2 t): 8(k+1)s² + 16·k²·s²·popcount(t - 2**k) at most,
@@ -56,8 +56,8 @@ class HybridMechanism(SlotCounter):
         >>> len(answers), monitor.claim().epsilon
         (300, 1.0)
 
-    Reference: "Private Aggregate Computations on Streams", 4.1, Theorem 4 (Chan, Shi, Song 2011, Theorem 4.7), with noise
-    at the start and at the release of every sum.
+    Reference: "Private Aggregate Computations on Streams", 4.1, Theorem 4 (Chan, Shi, Song 2011, Theorem 4.7), with
+    noise at the start and at the release of every sum.
     """
 
     memberships: ClassVar[int] = 2  # an event enters both mechanisms

@@ -1,13 +1,14 @@
 """The single-intrusion transform: any mechanism made of partial sums, made safe against a stolen state.
 
-A mechanism in the p-sum framework is a *plan*: which sums are kept, when each opens and closes, and which closed ones add
-up to the answer. The transform gives every sum its own accumulator that starts as noise, and releases it with fresh
+A mechanism in the p-sum framework is a *plan*: which sums are kept, when each opens and closes, and which closed ones
+add up to the answer. The transform gives every sum its own accumulator that starts as noise, and releases it with fresh
 noise. A unit of data that came before the look is hidden by the noise the accumulator started with; one that came after
 by the noise of its release. So one look and all outputs together lose what the outputs alone lose: memberships·kappa.
 Initial noise alone would not do: release minus state shows what came in between. A sum of a single slot that is filled
 and closed in one step never meets an intruder and needs no initial noise.
 
-To make a mechanism of your own pan-private, subclass :class:`PartialSums` and give it the ``plan`` and its ``memberships``.
+To make a mechanism of your own pan-private, subclass :class:`PartialSums` and give it the ``plan`` and its
+``memberships``.
 
 Reference: "Private Aggregate Computations on Streams", section 2.4.4, Theorem 2, with the fresh noise at release.
 """

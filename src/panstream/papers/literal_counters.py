@@ -1,6 +1,7 @@
 """The counters of "Private Aggregate Computations on Streams" as printed: clear accumulators and a true claim.
 
-The real Laplace noise is replaced by its integer counterpart of the same decay rate, which changes no loss given here. The
+The real Laplace noise is replaced by its integer counterpart of the same decay rate, which changes no loss given here.
+The
 fields of the state are left undeclared on purpose: they hold data in the clear.
 """
 
@@ -293,8 +294,8 @@ class PublishedInitialNoise(PublishedBinary):
 class PublishedHybrid(LiteralCounter):
     """Theorem 4, the unbounded sum of 4.1: epsilon/2 for each part, sums in the clear.
 
-    The outputs lose at most epsilon; one look makes it infinite. ``horizon`` bounds only the size of the state here; the
-    mechanism does not use it.
+    The outputs lose at most epsilon; one look makes it infinite. ``horizon`` bounds only the size of the state here;
+    the mechanism does not use it.
     """
 
     @property
@@ -338,8 +339,8 @@ class PublishedHybrid(LiteralCounter):
 class PublishedAverage(LiteralCounter):
     """Algorithm 3 with eps' = eps/(2·log2 T) for count and sum alike.
 
-    A value of 0 means "no data", the noise ignores how large a value may be, and nothing guards a small count. True loss
-    of the outputs for values in 0..N: (1 + N)·(floor(log2 T) + 1)/(2·log2 T)·epsilon; 55.6·epsilon for N = 100 and
+    A value of 0 means "no data", the noise ignores how large a value may be, and nothing guards a small count. True
+    loss of the outputs for values in 0..N: (1 + N)·(floor(log2 T) + 1)/(2·log2 T)·epsilon; 55.6·epsilon for N = 100 and
     T = 1024. With one look: infinite.
     """
 

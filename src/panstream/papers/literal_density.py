@@ -1,8 +1,8 @@
 """What the literal density estimators with a fixed random sample share: one stored value per sampled user.
 
-They follow the papers line by line. Only two things are ours: ``claim`` states the true loss, and ``integer_noise`` puts a
-discrete stand-in for the output noise, of the same decay rate, onto the number of ones, so that the enumerator can follow
-the estimators that store bits.
+They follow the papers line by line. Only two things are ours: ``claim`` states the true loss, and ``integer_noise``
+puts a discrete stand-in for the output noise, of the same decay rate, onto the number of ones, so that the enumerator
+can follow the estimators that store bits.
 """
 
 from __future__ import annotations

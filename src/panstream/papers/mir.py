@@ -1,8 +1,8 @@
 """The algorithms of "Pan-private Algorithms Via Statistics on Sketches": distinct count, cropped sum, heavy hitters.
 
-Algorithms 2 and 3 work on real numbers modulo 2·crop. ``corrected=True`` repairs the debiasing constant, which is tau²·m/K in the paper
-and must be 2·tau²·m/K, K = 2·tau - 1 + e**epsilon; nothing repairs the rest. What the forms do on average is given as
-functions, so that no simulation is needed to see it.
+Algorithms 2 and 3 work on real numbers modulo 2·crop. ``corrected=True`` repairs the debiasing constant, which is
+tau²·m/K in the paper and must be 2·tau²·m/K, K = 2·tau - 1 + e**epsilon; nothing repairs the rest. What the forms do on
+average is given as functions, so that no simulation is needed to see it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def literal_offset(users: int, epsilon: float, crop: int) -> float:
 def corrected_mean(net: int, crop: int) -> float:
     """Return what a user with this net weight (≥ 0) adds to the corrected estimate on average.
 
-    E[(V + w·a) mod 2·tau] - 1/2 with V uniform in [0, 1] and w in [1, 2], in closed form: 1.5·a while w·a cannot come round.
+    E[(V + w·a) mod 2·tau] - 1/2 with V uniform in [0, 1] and w in [1, 2], in closed form: 1.5·a while w·a cannot come
+    round.
 
     >>> corrected_mean(2, 4) / 2, round(corrected_mean(6, 4) / 4, 4)
     (1.5, 0.75)
@@ -124,9 +125,10 @@ class _RealState:
 class PublishedCroppedSum(Algorithm[_RealState]):
     """Algorithm 2: sum of min(a, crop), as printed or with the constant corrected.
 
-    True loss of the printed code: infinite, since floating-point values modulo 2·crop show which counters were updated; over
-    the real numbers 2·epsilon, and 4·epsilon for the paper's own replace adjacency (``privacy.turnstile``). Bias:
-    ``literal_offset`` on empty data; after the correction a user counts between .75 and 1.5 times the right amount or so.
+    True loss of the printed code: infinite, since floating-point values modulo 2·crop show which counters were updated;
+    over the real numbers 2·epsilon, and 4·epsilon for the paper's own replace adjacency (``privacy.turnstile``). Bias:
+    ``literal_offset`` on empty data; after the correction a user counts between .75 and 1.5 times the right amount or
+    so.
     """
 
     state_type: ClassVar[type[Any]] = _RealState
@@ -200,7 +202,8 @@ class PublishedCroppedSum(Algorithm[_RealState]):
 class PublishedHeavyHitters:
     """Algorithm 3: two cropped sums over hashed buckets, their difference divided by the difference of the crops.
 
-    True loss over the real numbers: 4·epsilon, 8·epsilon for replace (``privacy.turnstile.published_heavy_loss``); of this
+    True loss over the real numbers: 4·epsilon, 8·epsilon for replace (``privacy.turnstile.published_heavy_loss``); of
+    this
     code: infinite. Mean: ``heavy_mean``, 87,300 where the truth is 5 (epsilon 1, 1000 buckets, crops 100 and 50).
     """
 
@@ -272,10 +275,11 @@ def modular_distinct(rows: tuple[tuple[int, ...], ...], modulus: int, epsilon: f
 class PublishedDistinct:
     """Algorithm 1 as printed: distinct count from a stable sketch, over the integers, by exhaustion.
 
-    The noise is drawn from the exponential mechanism with quality -d(z), d(z) = min ||c||_0 over X^T c = z, |c_i| ≤ 2Z, at rate
-    epsilon/4, by exhaustion: tiny instances only. As printed the noise comes from a finite set of integer (or discretised real)
-    vectors. No shift maps a finite set onto itself, so some state is possible with a user and impossible without: the loss is
-    infinite. Over Z_q the same mechanism is sound: epsilon/4 for the state, epsilon/2 with the output, epsilon for replace.
+    The noise is drawn from the exponential mechanism with quality -d(z), d(z) = min ||c||_0 over X^T c = z, |c_i| ≤ 2Z,
+    at rate epsilon/4, by exhaustion: tiny instances only. As printed the noise comes from a finite set of integer (or
+    discretised real) vectors. No shift maps a finite set onto itself, so some state is possible with a user and
+    impossible without: the loss is infinite. Over Z_q the same mechanism is sound: epsilon/4 for the state, epsilon/2
+    with the output, epsilon for replace.
 
     ``rows`` is X, one row of r integers per user; ``largest`` is Z, the bound on |a_i|. True loss: infinite (``loss``).
     """

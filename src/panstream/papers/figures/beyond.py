@@ -34,8 +34,9 @@ def _bits_for(memory: int, universe: int) -> int:
 def level_for_ids(memory: int, universe: int, epsilon: float) -> int:
     """Return the lowest level at which the ids of fixed-level distinct sampling fit into ``memory`` bytes.
 
-    Ids are packed into as few bits as the universe needs. The level must be chosen before the stream is seen, so it is made
-    for a full stream, and what does not fit would give the stream away, so six standard deviations are kept in reserve.
+    Ids are packed into as few bits as the universe needs. The level must be chosen before the stream is seen, so it is
+    made for a full stream, and what does not fit would give the stream away, so six standard deviations are kept in
+    reserve.
     """
     capacity = 8 * memory // max((universe - 1).bit_length(), 1)
     for level in range(universe.bit_length()):

@@ -1,8 +1,9 @@
 """The papers' streams, and many runs at once from the law of an estimate given how many users appeared.
 
-Streams draw users uniformly, or from Zipf's law with exponent 1. Who is sampled does not depend on the stream, so of the D users that appeared a hypergeometric number is in the sample, and
-given that number the stored values are independent: a sum of bits is the sum of two binomials, a sum of levels comes from
-two multinomials, a sum of m Laplace(0, 1) values is the difference of two Gamma(m) ones, and truncated values
+Streams draw users uniformly, or from Zipf's law with exponent 1. Who is sampled does not depend on the stream, so of
+the D users that appeared a hypergeometric number is in the sample, and
+given that number the stored values are independent: a sum of bits is the sum of two binomials, a sum of levels comes
+from two multinomials, a sum of m Laplace(0, 1) values is the difference of two Gamma(m) ones, and truncated values
 are drawn one by one. The tests compare these laws with the classes themselves, step by step.
 
 PPDS runs by whole arrays instead of event by event, with the very same outcome for the same coins: a user whose level
