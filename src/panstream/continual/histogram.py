@@ -58,14 +58,12 @@ class RangeHistogram(Tree):
     Parameters
         lower, upper: range of a value.
         quantile: which one ``tick`` answers with. 0 and 1, minimum and maximum, are answered in ranks, since no private
-        answer can
-            find a lone value: the outermost edge beyond which there is a value (``value``), and how many at most lie
-            beyond the next one (``beyond``), both with 95% together. There is no standard error; the interval reaches
-            to the end of the range.
+            answer can find a lone value: the outermost edge beyond which there is a value (``value``), and how many at
+            most lie beyond the next one (``beyond``), both with 95% together. There is no standard error; the interval
+            reaches to the end of the range.
         branching, depth: the tree over the range; 16 and 2 make 256 cells.
         outside: "clip" moves values into the range; "refuse" refuses the batch and names the row, and has no claim: one
-        value
-            would decide whether all others of its batch count.
+            value would decide whether all others of its batch count.
         The others as in :class:`panstream.continual.tree_base.Tree`.
 
     Example
