@@ -14,7 +14,7 @@ from panstream.codec import FieldLayout
 from panstream.errors import NotSupported
 from panstream.packed import toss
 from panstream.randomness import Source
-from panstream.refresh import freeze
+from panstream.noisy_bits import freeze
 from panstream.scratch import Scratch
 
 __all__ = ["CoinCells", "Divisible", "Touches"]

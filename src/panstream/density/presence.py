@@ -28,7 +28,7 @@ from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Coin, DiscreteLaplace, Source
-from panstream.refresh import MAX_PHASES, pattern_of, pattern_weights
+from panstream.noisy_bits import MAX_PHASES, pattern_of, pattern_weights
 from panstream.scratch import Scratch
 
 __all__ = ["BitLaw", "Presence", "PresenceBatch", "PresenceState", "SampledBits"]

@@ -19,7 +19,7 @@ from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.joint import kappa_for
 from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Source
-from panstream.refresh import MAX_PHASES
+from panstream.noisy_bits import MAX_PHASES
 from panstream.scratch import Scratch, wipe
 
 __all__ = ["Bitmap"]

@@ -15,7 +15,7 @@ from panstream.privacy.bitmap import reference_users, toggling_kappa, toggling_s
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Source
-from panstream.refresh import MAX_PHASES
+from panstream.noisy_bits import MAX_PHASES
 
 __all__ = ["TogglingBitmap"]
 

@@ -11,7 +11,7 @@ from panstream.configuration import Section, read_file
 from panstream.engine.sql import ParsedQuery, parse
 from panstream.errors import ConfigError, SqlRefused, translated
 from panstream.privacy.claim import Unit
-from panstream.refresh import MAX_PHASES
+from panstream.noisy_bits import MAX_PHASES
 
 __all__ = [
     "COLUMN_TYPES",
