@@ -18,9 +18,9 @@ import numpy as np
 from panstream import Monitor
 from panstream.density import OptBern
 from panstream.density.fixed_level import FixedLevel
-from panstream.density.presence import BitLaw, Presence
+from panstream.density.presence import Presence
+from panstream.noisy_bits import BitLaw
 from panstream.papers.figures.beyond import level_for_ids
-from panstream.privacy.joint import symmetric_loss
 from panstream.randomness import DiscreteLaplace, SeededSource, symmetric_pair
 
 USERS, EPSILON, DENSITY = 100_000, 1.0, 0.25
@@ -42,7 +42,6 @@ class EqualSplit(Presence):
             present=present,
             noise=DiscreteLaplace.at_most(self.epsilon / 2),
             epsilon_state=self.epsilon / 2,
-            epsilon=symmetric_loss(self.epsilon / 2, self.epsilon / 2),
         )
 
 

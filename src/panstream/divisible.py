@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.algorithm import Algorithm
-from panstream.codec import FieldLayout
 from panstream.errors import NotSupported
-from panstream.packed import toss
 from panstream.randomness import Source
-from panstream.noisy_bits import freeze
 from panstream.scratch import Scratch
 
-__all__ = ["CoinCells", "Divisible", "Touches"]
+__all__ = ["Divisible", "Touches"]
 
 StateT = TypeVar("StateT")
 
@@ -96,54 +93,3 @@ class Divisible(Algorithm[StateT], Protocol[StateT]):
             taken = scratch.taken
             self.touch(state, touches, source)
             scratch.reuse(taken)  # the coins of the next piece find these in the cache
-
-
-class CoinCells(Divisible[StateT], Protocol[StateT]):
-    """Cells of one bit, packed: a toss of ``law.absent`` at the start, and of ``law.present`` after every touch."""
-
-    @property
-    def law(self) -> Any:
-        """Return the two coins and what they cost."""
-        ...
-
-    @property
-    def releases(self) -> int:
-        """Return how many estimates are paid for."""
-        ...
-
-    def phases(self) -> int:
-        """Return how many announced intrusions are paid for."""
-        return int(getattr(self, "announced", 0))
-
-    def layout(self) -> Mapping[str, FieldLayout]:
-        """Return one bit per cell, the frozen arrays of announced intrusions, and the release count."""
-        return {
-            "bits": FieldLayout("packed", (self.cells,)),
-            "frozen": FieldLayout("packed", (None, self.cells)),
-            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
-        }
-
-    def fresh(self, count: int, source: Source) -> StateT:
-        """Return cells that nobody has touched."""
-        bits = toss(self.law.absent, count, source)
-        state: StateT = self.state_type(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
-        return state
-
-    def touch_marked(self, state: Any, marks: NDArray[np.uint8], source: Source) -> None:
-        """Draw every marked cell afresh, once: of several draws in a step only the last would survive."""
-        from panstream._kernels.bits import draw_marked
-
-        draw_marked(state.bits, marks, source.bernoulli(self.law.present, marks.size))
-
-    def refresh(self, state: Any, source: Source) -> None:
-        """Freeze the cells that were seen and start afresh; at most as often as the claim has paid for."""
-        if len(state.frozen) >= self.phases():
-            raise NotSupported(
-                f"this algorithm was built with announced={self.phases()}; each announced intrusion costs "
-                f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
-            )
-        self.refresh_part(state, self.cells, source)
-
-    def refresh_part(self, state: Any, count: int, source: Source) -> None:
-        """Freeze what was seen of ``count`` cells, and start them afresh."""
-        state.frozen = freeze(state.frozen, state.bits, count, self.law.absent, source)

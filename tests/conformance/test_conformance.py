@@ -11,7 +11,8 @@ import pytest
 from conformance.specimens import specimens
 from panstream.catalogue import ALGORITHMS
 from panstream.density import OptBern
-from panstream.density.presence import Presence, PresenceBatch, PresenceState
+from panstream.density.presence import Presence, PresenceBatch
+from panstream.noisy_bits import BitState
 from panstream.randomness import Source
 from panstream.testing import checks
 from panstream.testing.checks import CHECKS, Specimen
@@ -44,9 +45,9 @@ class Broken(OptBern):
 
 
 class StartsClear(Broken):
-    def begin(self, source: Source) -> PresenceState:
+    def begin(self, source: Source) -> BitState:
         width = (self.cells + 7) // 8
-        return PresenceState(bits=np.zeros(width, np.uint8), frozen=np.empty((0, width), np.uint8), released=0)
+        return BitState(bits=np.zeros(width, np.uint8), frozen=np.empty((0, width), np.uint8), released=0)
 
 
 class Undeclared(Broken):
@@ -54,7 +55,7 @@ class Undeclared(Broken):
 
 
 class Forgetful(Broken):
-    def release(self, state: PresenceState, source: Source) -> Any:
+    def release(self, state: BitState, source: Source) -> Any:
         state.released = 0
         return Presence.release(self, state, source)
 

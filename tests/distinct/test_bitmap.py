@@ -13,8 +13,8 @@ from distinct.bitmap_cases import cells_of, ids_in, paid_phases
 from panstream import Monitor
 from panstream.distinct import cells as cells_module
 from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.counting import CellLaw
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
+from panstream.noisy_bits import BitLaw
 from panstream.packed import bit_at, number_of_ones, packed, unpacked
 from panstream.privacy.joint import symmetric_loss
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource
@@ -108,7 +108,7 @@ def test_two_looks_have_no_finite_loss() -> None:
 def test_sabotage_is_caught(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = tiny()
     law, claimed = algorithm.law, algorithm.claim().epsilon
-    broken: dict[str, CellLaw] = {
+    broken: dict[str, BitLaw] = {
         "output noise halved": replace(law, noise=DiscreteLaplace.at_most(2 * law.noise.kappa)),
         "p1 wider by 1%": replace(law, present=Coin.at_most(Fraction(law.present.probability) * Fraction(101, 100))),
         "start without noise": replace(law, absent=Coin(0)),

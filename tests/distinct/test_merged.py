@@ -15,10 +15,10 @@ from distinct.bitmap_cases import ids_in
 from panstream import Monitor
 from panstream.distinct import merged as merged_module
 from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.counting import BitmapState
 from panstream.distinct.merged import MergedBitmap
 from panstream.distinct.toggling import TogglingBitmap
 from panstream.errors import InvalidParameter, MergeRefused, NotSupported
+from panstream.noisy_bits import BitState
 from panstream.privacy.bitmap import merged_loss
 from panstream.privacy.joint import symmetric_loss
 from panstream.randomness import DiscreteLaplace, SeededSource, Source
@@ -34,8 +34,8 @@ USER = ids_in(SITE, 0)
 Bit = dict[int, Fraction]
 
 
-def holding(bit: int) -> BitmapState:
-    return BitmapState(bits=np.array([bit], np.uint8), frozen=np.empty((0, 1), np.uint8), released=0)
+def holding(bit: int) -> BitState:
+    return BitState(bits=np.array([bit], np.uint8), frozen=np.empty((0, 1), np.uint8), released=0)
 
 
 class Sites:

@@ -11,9 +11,9 @@ import pytest
 from distinct.bitmap_cases import cells_of, ids_in, paid_phases
 from panstream import Monitor
 from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.counting import CellLaw
 from panstream.distinct.toggling import TogglingBitmap
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
+from panstream.noisy_bits import BitLaw
 from panstream.packed import packed
 from panstream.privacy.joint import kappa_for
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource
@@ -68,7 +68,7 @@ def test_sabotage_is_caught(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> N
     law = algorithm.law
     narrow = Coin(int(law.absent.threshold * 0.99))
     larger = kappa_for(1.0, law.epsilon_state)
-    broken: dict[str, CellLaw] = {
+    broken: dict[str, BitLaw] = {
         "output noise halved": replace(law, noise=DiscreteLaplace.at_most(2 * law.noise.kappa)),
         "start wider by 1%": replace(law, absent=narrow, present=narrow.complement),
         "the mixture's larger kappa": replace(law, noise=DiscreteLaplace.at_most(larger)),

@@ -44,7 +44,7 @@ def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) 
     monitor = data if isinstance(data, Monitor) else Monitor[Any].from_bytes(data)
     algorithm, state = monitor.algorithm, monitor.state
     name = type(algorithm).__name__
-    law = getattr(algorithm, "law", None) or getattr(_presence(algorithm), "law", None)
+    law = getattr(algorithm, "law", None)
     if law is None or not hasattr(state, "bits") or not hasattr(state, "frozen"):
         raise NotSupported(f"the audit cannot read {name} states for one member")
     cell = _cell(algorithm, member)
@@ -61,25 +61,13 @@ def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) 
     return Odds(factor=factor, prior=prior, limit=limit, reason=f"its cell shows {''.join(map(str, shown))}")
 
 
-def _presence(algorithm: Any) -> Any:
-    """Return the algorithm that keeps the bits: itself, or the one it wraps."""
-    for inner in ("bits", "edges"):
-        if hasattr(getattr(algorithm, inner, None), "population"):
-            return getattr(algorithm, inner)
-    return algorithm
-
-
 def _cell(algorithm: Any, member: Any) -> int | None:
     if hasattr(algorithm, "table"):
         with Scratch() as scratch:
             return int(next(iter(algorithm.table.rows(items([member]), scratch)))[0])
-    holder = _presence(algorithm)
-    if holder is not algorithm and hasattr(algorithm, "vertices"):
-        number = int(algorithm.batch([member]).cells[0])
-    else:
-        number = int(holder.population.numbers_of([member])[0][0])
-    if not holder.population.permuted:
+    number, population = int(algorithm.batch([member]).cells[0]), algorithm.population
+    if not population.permuted:
         return number
     place = np.array([number], np.int64)
-    placed = int(holder.population.permute(place, place)[0])
-    return placed if placed < holder.population.sampled else None
+    placed = int(population.permute(place, place)[0])
+    return placed if placed < population.sampled else None

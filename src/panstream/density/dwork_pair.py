@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from panstream.density.presence import BitLaw, Presence
+from panstream.density.presence import Presence
 from panstream.errors import InvalidParameter
+from panstream.noisy_bits import BitLaw
 from panstream.privacy.joint import kappa_for_pair, pair_state_loss
 from panstream.privacy.rounding import rest
 from panstream.randomness import Coin, DiscreteLaplace
@@ -61,10 +62,4 @@ def _law(epsilon: float, releases: int, announced: int) -> BitLaw:
         present = Coin.at_most(0.5 + epsilon / (8.0 * (announced + 1)))
     state = pair_state_loss(absent.probability, present.probability)
     kappa = kappa_for_pair(rest(epsilon, *[state] * announced), absent.probability, present.probability, releases)
-    return BitLaw(
-        absent=absent,
-        present=present,
-        noise=DiscreteLaplace.at_most(kappa),
-        epsilon_state=state,
-        epsilon=epsilon,
-    )
+    return BitLaw(absent=absent, present=present, noise=DiscreteLaplace.at_most(kappa), epsilon_state=state)

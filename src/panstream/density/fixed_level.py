@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from panstream import checks
-from panstream.density.optbern import OptBern
-from panstream.density.presence import BitLaw, Presence
+from panstream.density.presence import Presence
 from panstream.density.universe import Universe
 
 __all__ = ["FixedLevel"]
@@ -45,8 +44,3 @@ class FixedLevel(Presence):
         size = Universe(tuple(self.universe) if isinstance(self.universe, list) else self.universe, None, self.key).size
         object.__setattr__(self, "sample", -(-size >> self.level) if self.level else None)
         Presence.__post_init__(self)
-
-    @property
-    def law(self) -> BitLaw:
-        """Return OptBern's law for as many users."""
-        return OptBern(universe=self.cells, epsilon=self.epsilon, releases=self.releases, announced=self.announced).law

@@ -10,19 +10,17 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.batch import integers
-from panstream.density.optbern import OptBern
-from panstream.density.presence import BitLaw, PresenceBatch, PresenceState, SampledBits
-from panstream.density.universe import Universe
+from panstream.density.presence import Presence, PresenceBatch
+from panstream.density.universe import Members
 from panstream.errors import InvalidBatch
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
-from panstream.randomness import Source
 
 __all__ = ["GraphDensity"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphDensity(SampledBits):
+class GraphDensity(Presence):
     """The fraction of a graph's possible undirected edges that have appeared in a stream of edges.
 
     An edge (u, v) with u < v has the number u·(2n-u-1)/2 + v-u-1 among n(n-1)/2; every sampled edge has a noisy bit.
@@ -47,49 +45,22 @@ class GraphDensity(SampledBits):
     """
 
     vertices: int
-    epsilon: float
-    sample: int | None = None
-    releases: int = 1
-    deletions: bool = False
-    announced: int = 0
-    key: int = 0
-    edges: OptBern = field(init=False, repr=False, compare=False)
+    universe: Members = field(init=False, repr=False, compare=False)  # the possible edges
 
     def __post_init__(self) -> None:
         checks.within(2, 1 << 31, vertices=self.vertices)
-        object.__setattr__(
-            self,
-            "edges",
-            OptBern(
-                universe=self.vertices * (self.vertices - 1) // 2,
-                epsilon=self.epsilon,
-                sample=self.sample,
-                releases=self.releases,
-                deletions=self.deletions,
-                announced=self.announced,
-                key=self.key,
-            ),
-        )
+        object.__setattr__(self, "universe", self.vertices * (self.vertices - 1) // 2)
+        Presence.__post_init__(self)
 
     def claim(self) -> Claim:
         """Return OptBern's claim about one edge."""
-        return replace(self.edges.claim(), unit="edge", public=("the vertices, the sample of edges and its key",))
-
-    @property
-    def population(self) -> Universe:
-        """Return the possible edges and which of them are sampled."""
-        return self.edges.population
-
-    @property
-    def law(self) -> BitLaw:
-        """Return the coins and noise of an edge's bit."""
-        return self.edges.law
+        return replace(Presence.claim(self), unit="edge", public=("the vertices, the sample of edges and its key",))
 
     def batch(self, edges: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
         """Check edges given as pairs, as a two-column array, or as (sources, targets) of two arrays."""
         numbered = [None if pairs is None else self._numbers(pairs) for pairs in (edges, insert, delete)]
         try:
-            batch = self.edges.batch(numbered[0], weight, insert=numbered[1], delete=numbered[2])
+            batch = Presence.batch(self, numbered[0], weight, insert=numbered[1], delete=numbered[2])
         except InvalidBatch:
             for numbers in numbered:
                 if numbers is not None:
@@ -113,13 +84,8 @@ class GraphDensity(SampledBits):
             raise InvalidBatch("an edge must join two different vertices", row=int(loops[0]))
         return numbers
 
-    def release(self, state: PresenceState, source: Source) -> Estimate:
-        """Publish the density of the graph."""
-        return replace(self.edges.release(state, source), claim=self.claim(), name="graph density")
-
-    def error(self, *, beta: float) -> float:
-        """Return the additive error of the density that is exceeded with probability at most ``beta``."""
-        return self.edges.error(beta=beta)
+    def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
+        return replace(Presence._decode(self, released, sizes, phases), name="graph density")
 
 
 def _columns(pairs: Any) -> tuple[Any, Any]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.density.presence import BitLaw, Presence
+from panstream.density.presence import Presence
 from panstream.estimate import Estimate
-from panstream.privacy.split import density_split
-from panstream.randomness import DiscreteLaplace, symmetric_pair
 
 __all__ = ["OptBern"]
 
@@ -58,11 +55,6 @@ class OptBern(Presence):
 
     count: bool = False
 
-    @property
-    def law(self) -> BitLaw:
-        """Return the symmetric pair at the optimal split."""
-        return _law(self.epsilon, self.cells, self.releases, self.announced)
-
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters; ``count`` only where it is asked for, so the bytes of a density stay what they were."""
         found = Presence.parameters(self)
@@ -91,16 +83,3 @@ class OptBern(Presence):
         weights = ((law.p1**2 + law.p0**2) / gap**2) ** self.announced
         left_out = density * (1 - density) * (total - sampled) / max(total - 1, 1)
         return total * math.sqrt((cells + left_out) / sampled + law.noise.variance * weights / (gap * sampled) ** 2)
-
-
-@lru_cache(maxsize=256)
-def _law(epsilon: float, cells: int, releases: int, announced: int) -> BitLaw:
-    epsilon_state, kappa = density_split(epsilon, cells, releases, announced)
-    absent, present = symmetric_pair(epsilon_state)
-    return BitLaw(
-        absent=absent,
-        present=present,
-        noise=DiscreteLaplace.at_most(kappa),
-        epsilon_state=epsilon_state,
-        epsilon=epsilon,
-    )

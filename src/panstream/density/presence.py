@@ -8,10 +8,9 @@ keyed permutation of the universe; the state is m bits and a count of releases.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,50 +19,28 @@ from panstream import checks
 from panstream._kernels.bits import choose, count_ones, redraw, scatter
 from panstream.algorithm import spend_release
 from panstream.batch import integers
-from panstream.codec import noised, public, published
 from panstream.density.universe import Members, Universe
-from panstream.divisible import CoinCells, Touches
+from panstream.divisible import Touches
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
-from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.rounding import state_and_output
-from panstream.randomness import Coin, DiscreteLaplace, Source
-from panstream.noisy_bits import MAX_PHASES, pattern_of, pattern_weights
+from panstream.noisy_bits import (
+    MAX_PHASES,
+    BitLaw,
+    BitState,
+    CoinCells,
+    bit_claim,
+    bit_law,
+    pattern_of,
+    pattern_weights,
+)
+from panstream.privacy.claim import Claim
+from panstream.privacy.split import density_split
+from panstream.randomness import Source
 from panstream.scratch import Scratch
 
-__all__ = ["BitLaw", "Presence", "PresenceBatch", "PresenceState", "SampledBits"]
+__all__ = ["Presence", "PresenceBatch"]
 
 _CHUNK = 1 << 17
-
-
-@dataclass(slots=True)
-class PresenceState:
-    """What the machine holds between two steps, and all an intruder can copy."""
-
-    bits: NDArray[np.uint8] = noised()  # packed
-    frozen: NDArray[np.uint8] = published()  # seen in announced intrusions, one packed row each
-    released: int = public()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BitLaw:
-    """The two coins of a stored bit, the release noise, and what they cost together."""
-
-    absent: Coin
-    present: Coin
-    noise: DiscreteLaplace
-    epsilon_state: float
-    epsilon: float
-
-    @property
-    def p0(self) -> float:
-        """Return the chance of a 1 for a user who never appeared."""
-        return float(self.absent)
-
-    @property
-    def p1(self) -> float:
-        """Return the chance of a 1 for a user who appeared."""
-        return float(self.present)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,67 +60,9 @@ class PresenceBatch:
             array.fill(0)
 
 
-class SampledBits(CoinCells[PresenceState], Protocol):
-    """The steps of one bit per sampled user, whoever the users are."""
-
-    state_type: ClassVar[type[Any]] = PresenceState
-
-    @property
-    @abstractmethod
-    def population(self) -> Universe:
-        """Return the users and which of them are sampled."""
-
-    @property
-    def deletions(self) -> bool:
-        """Return whether users may also be taken out."""
-        return False
-
-    @property
-    def cells(self) -> int:
-        """Return m, the number of stored bits."""
-        return self.population.sampled
-
-    @property
-    def carried(self) -> tuple[type[np.generic], ...]:
-        """Return the weight, -1 for a delete, where there are deletes."""
-        return (np.int8,) if self.deletions else ()
-
-    @property
-    def only_touched(self) -> bool:
-        """Return True where nothing is ever deleted."""
-        return not self.deletions
-
-    def refresh(self, state: PresenceState, source: Source) -> None:
-        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid for."""
-        if self.deletions:
-            raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
-        CoinCells.refresh(self, state, source)
-
-    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
-        """Yield the users' numbers in the sample, and their weights where some are deletes."""
-        population = self.population
-        moved = scratch.array(min(_CHUNK, len(batch)) if population.permuted else 0, np.int64)
-        for start in range(0, len(batch), _CHUNK):
-            cells = batch.cells[start : start + _CHUNK]
-            if population.permuted:
-                cells = population.permute(cells, moved[: cells.size])
-            yield (cells,) if batch.weights is None else (cells, batch.weights[start : start + _CHUNK])
-
-    def touch(self, state: PresenceState, touches: Touches, source: Source) -> None:
-        """Re-draw the bit of every row, in order: as for an absent user where it is a delete."""
-        cells, law = touches[0], self.law
-        coins = source.bernoulli(law.present, cells.size)
-        if len(touches) > 1:
-            choose(coins, source.bernoulli(law.absent, cells.size), touches[1])
-        if self.population.permuted:
-            redraw(state.bits, self.cells, cells, coins)
-        else:
-            scatter(state.bits, cells, coins)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Presence(SampledBits):
-    """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
+class Presence(CoinCells):
+    """Base of the algorithms that keep one bit per sampled user. The pair of coins is the optimal one."""
 
     universe: Members
     epsilon: float
@@ -165,23 +84,56 @@ class Presence(SampledBits):
             raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
 
     @property
-    @abstractmethod
     def law(self) -> BitLaw:
-        """Return the coins and noise; subclasses say which."""
+        """Return the symmetric pair at the optimal split; some subclasses have other coins."""
+        return bit_law(*density_split(self.epsilon, self.cells, self.releases, self.announced))
 
     def claim(self) -> Claim:
         """Return the exact joint loss of one look at any time and all releases, in either order."""
-        law = self.law
-        return Claim(
-            epsilon=law.epsilon,
-            unit="user",
-            parts=state_and_output(law.epsilon, *[law.epsilon_state] * (self.announced + 1)),
-            intrusions=Intrusions(unannounced=1, announced=self.announced, per_phase=False),
-            inputs="adaptive",
-            releases=self.releases,
-            public=("the universe, the sample and its key",),
-            note="" if math.isfinite(law.epsilon) else "no noise: for tests only",
-        )
+        state = self.law.epsilon_state
+        return bit_claim(self.epsilon, state, self.announced, self.releases, "the universe, the sample and its key")
+
+    @property
+    def cells(self) -> int:
+        """Return m, the number of stored bits."""
+        return self.population.sampled
+
+    @property
+    def carried(self) -> tuple[type[np.generic], ...]:
+        """Return the weight, -1 for a delete, where there are deletes."""
+        return (np.int8,) if self.deletions else ()
+
+    @property
+    def only_touched(self) -> bool:
+        """Return True where nothing is ever deleted."""
+        return not self.deletions
+
+    def refresh(self, state: BitState, source: Source) -> None:
+        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid for."""
+        if self.deletions:
+            raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
+        CoinCells.refresh(self, state, source)
+
+    def touches(self, batch: PresenceBatch, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the users' numbers in the sample, and their weights where some are deletes."""
+        population = self.population
+        moved = scratch.array(min(_CHUNK, len(batch)) if population.permuted else 0, np.int64)
+        for start in range(0, len(batch), _CHUNK):
+            cells = batch.cells[start : start + _CHUNK]
+            if population.permuted:
+                cells = population.permute(cells, moved[: cells.size])
+            yield (cells,) if batch.weights is None else (cells, batch.weights[start : start + _CHUNK])
+
+    def touch(self, state: BitState, touches: Touches, source: Source) -> None:
+        """Re-draw the bit of every row, in order: as for an absent user where it is a delete."""
+        cells, law = touches[0], self.law
+        coins = source.bernoulli(law.present, cells.size)
+        if len(touches) > 1:
+            choose(coins, source.bernoulli(law.absent, cells.size), touches[1])
+        if self.population.permuted:
+            redraw(state.bits, self.cells, cells, coins)
+        else:
+            scatter(state.bits, cells, coins)
 
     def batch(self, ids: Any = None, weight: Any = None, *, insert: Any = None, delete: Any = None) -> PresenceBatch:
         """Check ids, or ``insert=`` and ``delete=`` (inserts first), or ids with ``weight`` +1 or -1 per row.
@@ -212,7 +164,7 @@ class Presence(SampledBits):
         if insert is None and delete is None:
             raise InvalidBatch("ids are missing")
         if delete is None:
-            return self.batch(insert)
+            return Presence.batch(self, insert)
         if not self.deletions:
             raise InvalidBatch("deletes need an algorithm built with deletions=True")
         first, first_owned = self.population.numbers_of([] if insert is None else insert)
@@ -221,7 +173,7 @@ class Presence(SampledBits):
         weights = np.repeat(np.array([1, -1], np.int64), [first.size, second.size])
         return PresenceBatch(cells, weights, (*first_owned, *second_owned, cells, weights))
 
-    def release(self, state: PresenceState, source: Source) -> Estimate:
+    def release(self, state: BitState, source: Source) -> Estimate:
         """Publish the number of ones of each frozen pattern (one pattern if nothing was announced), with noise."""
         state.released = spend_release(state.released, self.releases)
         law, phases = self.law, len(state.frozen)

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from panstream.density.presence import BitLaw, Presence
+from panstream.density.presence import Presence
+from panstream.noisy_bits import BitLaw
 from panstream.privacy.joint import kappa_for, pair_state_loss
 from panstream.randomness import Coin, DiscreteLaplace
 
@@ -52,10 +53,4 @@ def _law(epsilon: float, releases: int, announced: int) -> BitLaw:
     absent = present.complement
     state = pair_state_loss(absent.probability, present.probability)
     kappa = kappa_for(epsilon, state, releases, announced)
-    return BitLaw(
-        absent=absent,
-        present=present,
-        noise=DiscreteLaplace.at_most(kappa),
-        epsilon_state=state,
-        epsilon=epsilon,
-    )
+    return BitLaw(absent=absent, present=present, noise=DiscreteLaplace.at_most(kappa), epsilon_state=state)

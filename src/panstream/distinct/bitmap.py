@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream import checks
 from panstream.batch import Items, items
-from panstream.distinct.counting import BitmapState, CellCounter, CellLaw, law_of
+from panstream.distinct.counting import SiteCounter
 from panstream.distinct.merged import MergedBitmap, merge_noisy, refuse_unlike
-from panstream.errors import InvalidParameter, MergeRefused
-from panstream.privacy.bitmap import bitmap_split, reference_users
-from panstream.privacy.claim import Claim, Intrusions
+from panstream.errors import MergeRefused
+from panstream.noisy_bits import BitLaw, BitState, bit_law
+from panstream.privacy.bitmap import bitmap_split
 from panstream.privacy.joint import kappa_for
-from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Source
-from panstream.noisy_bits import MAX_PHASES
 from panstream.scratch import Scratch, wipe
 
 __all__ = ["Bitmap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bitmap(CellCounter):
+class Bitmap(SiteCounter):
     """The number of different users that came, for ids of any kind from a universe that nobody knows.
 
     An id is hashed to one cell of ``levels`` rows of ``buckets`` bits, to level j with probability 2**-(j+1). A cell
@@ -72,48 +68,20 @@ class Bitmap(CellCounter):
     Reference: Hehir, Ting, Cormode, "Sketch-Flip-Merge" (2023), made pan-private; docs/proofs/bitmap.md.
     """
 
-    epsilon: float
-    epsilon_state: float | None = None
-    announced: int = 0
-
-    def __post_init__(self) -> None:
-        self.check()
-        checks.positive(epsilon=self.epsilon)
-        checks.within(0, MAX_PHASES, announced=self.announced)
-        top = self.epsilon / (self.announced + 1)
-        if self.epsilon_state is not None and not 0 < self.epsilon_state < top:
-            raise InvalidParameter(f"epsilon_state must be in (0, {top}), got epsilon_state={self.epsilon_state}")
-
     @property
-    def law(self) -> CellLaw:
+    def law(self) -> BitLaw:
         """Return the symmetric pair and the release noise at the best split."""
-        return law_of(*self._split())
+        return bit_law(*self._split())
 
     def _split(self) -> tuple[float, float]:
         if self.epsilon_state is not None:
             return self.epsilon_state, kappa_for(self.epsilon, self.epsilon_state, self.releases, self.announced)
-        users = reference_users(self.buckets, self.levels) if self.expected is None else self.expected
-        return bitmap_split(self.epsilon, self.buckets, self.levels, users, self.releases, self.announced)
+        return bitmap_split(self.epsilon, self.buckets, self.levels, self._tuned_for, self.releases, self.announced)
 
     @property
     def sites(self) -> tuple[float, ...]:
         """Return the epsilon_state of every site that this bitmap was made of: one."""
         return (self.law.epsilon_state,)
-
-    def claim(self) -> Claim:
-        """Return the exact joint loss of one look at any time and all releases, in either order."""
-        state, _ = self._split()
-        private = math.isfinite(self.epsilon)
-        return Claim(
-            epsilon=self.epsilon,
-            unit="user",
-            parts=state_and_output(self.epsilon, *[state] * (self.announced + 1)),
-            intrusions=Intrusions(unannounced=1, announced=self.announced),
-            inputs="adaptive",
-            releases=self.releases,
-            public=("the hash function and its key",),
-            note="" if private else "no noise: for tests only",
-        )
 
     def batch(self, ids: Any) -> Items:
         """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
@@ -134,22 +102,22 @@ class Bitmap(CellCounter):
         return found
 
     def merge(
-        self, mine: BitmapState, other: Any, theirs: BitmapState, source: Source
-    ) -> tuple[Bitmap | MergedBitmap, BitmapState]:
+        self, mine: BitState, other: Any, theirs: BitState, source: Source
+    ) -> tuple[Bitmap | MergedBitmap, BitState]:
         """Return the union of routed shards, or the noisy OR of sites with the same cells; inputs are wiped."""
         refuse_unlike(self, mine, other, theirs)
         if isinstance(other, Bitmap) and not set(self.table.owned) & set(other.table.owned):
             return self._union(mine, other, theirs)
         return merge_noisy(self, mine, other, theirs, source)
 
-    def _union(self, mine: BitmapState, other: Bitmap, theirs: BitmapState) -> tuple[Bitmap, BitmapState]:
+    def _union(self, mine: BitState, other: Bitmap, theirs: BitState) -> tuple[Bitmap, BitState]:
         owned = tuple(sorted(self.table.owned + other.table.owned))
         whole = replace(self, shards=1, owned=None) if len(owned) == self.shards else replace(self, owned=owned)
         if replace(other, owned=self.owned) != self or len(mine.frozen) != len(theirs.frozen):
             raise MergeRefused(
                 "shards must be built with the same parameters and have seen the same announced intrusions"
             )
-        state = BitmapState(
+        state = BitState(
             bits=mine.bits | theirs.bits,
             frozen=mine.frozen | theirs.frozen,
             released=max(mine.released, theirs.released),  # a user is in one shard: the releases she was in

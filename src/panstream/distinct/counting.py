@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,68 +15,30 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.algorithm import spend_release
 from panstream.batch import Items
-from panstream.codec import noised, public, published
 from panstream.distinct.cells import CellTable, check_table, table_of
 from panstream.distinct.likelihood import Likelihood
-from panstream.divisible import CoinCells, Divisible, Touches
+from panstream.divisible import Divisible, Touches
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate
-from panstream.privacy.bitmap import Decoder, LevelMoments
-from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
+from panstream.noisy_bits import MAX_PHASES, BitLaw, BitState, CoinCells, bit_claim
+from panstream.privacy.bitmap import LevelMoments, reference_users
+from panstream.privacy.claim import Claim
+from panstream.randomness import Source
 from panstream.scratch import Scratch
 
-__all__ = ["BitmapState", "CellCounter", "CellLaw", "law_of"]
-
-
-@dataclass(slots=True)
-class BitmapState:
-    """What the machine holds between two steps, and all an intruder can copy."""
-
-    bits: NDArray[np.uint8] = noised()  # packed
-    frozen: NDArray[np.uint8] = published()  # seen in announced intrusions, one packed row each
-    released: int = public()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellLaw:
-    """The two coins of a cell, the release noise, and how a bit is decoded.
-
-    ``turns`` is 1 where an arrival draws its cell afresh and 2 where it toggles it.
-    """
-
-    absent: Coin
-    present: Coin
-    noise: DiscreteLaplace
-    epsilon_state: float
-    turns: int = 1
-
-    @property
-    def decoder(self) -> Decoder:
-        """Return what a bit counts as."""
-        p1 = float(self.present)
-        return Decoder.redrawn(p1) if self.turns == 1 else Decoder.toggled(p1)
+__all__ = ["CellCounter", "SiteCounter"]
 
 
 @lru_cache(maxsize=256)
-def law_of(epsilon_state: float, kappa: float, turns: int = 1) -> CellLaw:
-    """Return the symmetric pair of coins and the release noise for a split of the budget."""
-    absent, present = symmetric_pair(epsilon_state)
-    noise = DiscreteLaplace.at_most(kappa)
-    return CellLaw(absent=absent, present=present, noise=noise, epsilon_state=epsilon_state, turns=turns)
-
-
-@lru_cache(maxsize=256)
-def _moments(law: CellLaw, buckets: int, levels: int, phases: int) -> LevelMoments:
+def _moments(law: BitLaw, buckets: int, levels: int, phases: int) -> LevelMoments:
     return LevelMoments.of(
         law.decoder, buckets=buckets, levels=levels, noise=law.noise.variance, phases=phases, turns=law.turns
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellCounter(CoinCells[BitmapState]):
+class CellCounter(CoinCells):
     """Base of the bitmaps. Subclasses give ``law``, ``claim`` and ``batch``."""
-
-    state_type: ClassVar[type[Any]] = BitmapState
 
     buckets: int = 4096
     levels: int = 24
@@ -97,7 +58,7 @@ class CellCounter(CoinCells[BitmapState]):
 
     @property
     @abstractmethod
-    def law(self) -> CellLaw:
+    def law(self) -> BitLaw:
         """Return coins and noise; subclasses say which."""
 
     @property
@@ -124,13 +85,13 @@ class CellCounter(CoinCells[BitmapState]):
         """Return True unless an arrival toggles."""
         return self.law.turns == 1
 
-    def begin(self, source: Source) -> BitmapState:
+    def begin(self, source: Source) -> BitState:
         """Return cells drawn as if nobody had come."""
         state = CoinCells.fresh(self, self.cells, source)
         self.table.clear_others(state.bits)
         return state
 
-    def fresh(self, count: int, source: Source) -> BitmapState:
+    def fresh(self, count: int, source: Source) -> BitState:
         """Return cells to which nobody came, of a table that is not dealt out to ``shards`` already."""
         if not self.table.is_whole:
             raise NotSupported("a bitmap that owns some buckets only cannot be divided further")
@@ -141,7 +102,7 @@ class CellCounter(CoinCells[BitmapState]):
         for cells in self.table.rows(batch, scratch):
             yield (cells,)
 
-    def touch(self, state: BitmapState, touches: Touches, source: Source) -> None:
+    def touch(self, state: BitState, touches: Touches, source: Source) -> None:
         """Draw the cell of every row as for a user who came."""
         from panstream._kernels.bits import scatter
 
@@ -151,7 +112,7 @@ class CellCounter(CoinCells[BitmapState]):
         """Set ``marks`` to 1 at the cells of the batch; the values of a dictionary are hashed once."""
         self.table.mark(batch, scratch, marks)
 
-    def update(self, state: BitmapState, batch: Items, source: Source) -> None:
+    def update(self, state: BitState, batch: Items, source: Source) -> None:
         """Touch the cell of every row.
 
         Where only touched cells matter, a batch with more rows than there are cells needs one coin for each cell, not one for
@@ -163,12 +124,12 @@ class CellCounter(CoinCells[BitmapState]):
             Divisible.update(self, state, batch, source)
         self.table.clear_others(state.bits)
 
-    def refresh_part(self, state: BitmapState, count: int, source: Source) -> None:
+    def refresh_part(self, state: BitState, count: int, source: Source) -> None:
         """Freeze what was seen and start afresh."""
         CoinCells.refresh_part(self, state, count, source)
         self.table.clear_others(state.bits)
 
-    def release(self, state: BitmapState, source: Source) -> Estimate:
+    def release(self, state: BitState, source: Source) -> Estimate:
         """Publish the noisy number of ones on every level, for each frozen pattern (one, if nothing was announced)."""
         from panstream._kernels.bits import count_ones
 
@@ -212,3 +173,33 @@ class CellCounter(CoinCells[BitmapState]):
             raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {most}")
         reach = NormalDist().inv_cdf(1 - beta / 2) * self.relative_error(most)
         return most * math.expm1(reach) if reach < 700 else math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteCounter(CellCounter):
+    """Base of the bitmaps that share ``epsilon`` between cells and releases. Subclasses give ``_split`` too."""
+
+    epsilon: float
+    epsilon_state: float | None = None
+    announced: int = 0
+
+    def __post_init__(self) -> None:
+        self.check()
+        checks.positive(epsilon=self.epsilon)
+        checks.within(0, MAX_PHASES, announced=self.announced)
+        top = self.epsilon / (self.announced + 1)
+        if self.epsilon_state is not None and not 0 < self.epsilon_state < top:
+            raise InvalidParameter(f"epsilon_state must be in (0, {top}), got epsilon_state={self.epsilon_state}")
+
+    @abstractmethod
+    def _split(self) -> tuple[float, float]:
+        """Return (epsilon_state, kappa)."""
+
+    @property
+    def _tuned_for(self) -> float:
+        return reference_users(self.buckets, self.levels) if self.expected is None else self.expected
+
+    def claim(self) -> Claim:
+        """Return the exact joint loss of one look at any time and all releases, in either order."""
+        state, _ = self._split()
+        return bit_claim(self.epsilon, state, self.announced, self.releases, "the hash function and its key")

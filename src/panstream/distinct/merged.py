@@ -12,8 +12,9 @@ import numpy as np
 
 from panstream import checks
 from panstream.batch import Items, items
-from panstream.distinct.counting import BitmapState, CellCounter, CellLaw
+from panstream.distinct.counting import CellCounter
 from panstream.errors import InvalidParameter, MergeRefused, NotSupported
+from panstream.noisy_bits import BitLaw, BitState
 from panstream.packed import toss
 from panstream.privacy.bitmap import merged_claim, merged_flip, merged_loss, noisy_or
 from panstream.privacy.claim import Claim, Intrusions
@@ -70,7 +71,7 @@ class MergedBitmap(CellCounter):
         checks.positive(kappa=self.kappa)
 
     @property
-    def law(self) -> CellLaw:
+    def law(self) -> BitLaw:
         """Return the coins of the merged cells: flipped with probability p*."""
         return _merged_law(self.sites, self.kappa)
 
@@ -101,23 +102,21 @@ class MergedBitmap(CellCounter):
         """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
         return items(ids)
 
-    def refresh(self, state: BitmapState, source: Source) -> None:
+    def refresh(self, state: BitState, source: Source) -> None:
         """Refuse: a merged state cannot be frozen, since its sites' noise is already spent."""
         raise NotSupported("a merged bitmap cannot be refreshed; refresh the sites before they are merged")
 
-    def merge(
-        self, mine: BitmapState, other: Any, theirs: BitmapState, source: Source
-    ) -> tuple[MergedBitmap, BitmapState]:
+    def merge(self, mine: BitState, other: Any, theirs: BitState, source: Source) -> tuple[MergedBitmap, BitState]:
         """Return the noisy OR with a further site or merged bitmap; inputs are wiped."""
         refuse_unlike(self, mine, other, theirs)
         return merge_noisy(self, mine, other, theirs, source)
 
 
 @lru_cache(maxsize=256)
-def _merged_law(sites: tuple[float, ...], kappa: float) -> CellLaw:
+def _merged_law(sites: tuple[float, ...], kappa: float) -> BitLaw:
     flip = merged_flip([symmetric_pair(site)[0].probability for site in sites])
     present = Coin.at_most(1 - flip)
-    return CellLaw(
+    return BitLaw(
         absent=present.complement,
         present=present,
         noise=DiscreteLaplace.at_most(kappa),
@@ -125,7 +124,7 @@ def _merged_law(sites: tuple[float, ...], kappa: float) -> CellLaw:
     )
 
 
-def refuse_unlike(mine: CellCounter, my_state: BitmapState, other: Any, their_state: BitmapState) -> None:
+def refuse_unlike(mine: CellCounter, my_state: BitState, other: Any, their_state: BitState) -> None:
     """Raise MergeRefused unless the two bitmaps put users into the same cells and are different states."""
     if my_state is their_state or my_state.bits is their_state.bits:
         raise MergeRefused("a bitmap cannot be merged with itself")
@@ -137,8 +136,8 @@ def refuse_unlike(mine: CellCounter, my_state: BitmapState, other: Any, their_st
 
 
 def merge_noisy(
-    mine: Any, my_state: BitmapState, other: Any, their_state: BitmapState, source: Source
-) -> tuple[MergedBitmap, BitmapState]:
+    mine: Any, my_state: BitState, other: Any, their_state: BitState, source: Source
+) -> tuple[MergedBitmap, BitState]:
     """Return the noisy OR of two bitmaps over the same cells and wipe both."""
     from panstream._kernels.bits import noisy_or as combine
 
@@ -160,7 +159,7 @@ def merge_noisy(
         **{name: getattr(mine, name) for name in ("buckets", "levels", "releases", "key", "shards", "owned")},
         expected=_larger(mine.expected, other.expected),
     )
-    return merged, BitmapState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
+    return merged, BitState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
 
 
 def _larger(first: float | None, second: float | None) -> float | None:

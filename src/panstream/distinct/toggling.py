@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from panstream import checks
 from panstream.batch import Items, items
-from panstream.distinct.counting import BitmapState, CellCounter, CellLaw, law_of
+from panstream.distinct.counting import SiteCounter
 from panstream.divisible import Touches
-from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.privacy.bitmap import reference_users, toggling_kappa, toggling_split
-from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.rounding import state_and_output
+from panstream.errors import InvalidBatch
+from panstream.noisy_bits import BitLaw, BitState, bit_law
+from panstream.privacy.bitmap import toggling_kappa, toggling_split
 from panstream.randomness import Source
-from panstream.noisy_bits import MAX_PHASES
 
 __all__ = ["TogglingBitmap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TogglingBitmap(CellCounter):
+class TogglingBitmap(SiteCounter):
     """The number of users who are present now, when each of them comes and goes in turn.
 
     As :class:`Bitmap`, but an insert and a delete both toggle the user's cell, so that what remains is the parity of
@@ -49,43 +45,15 @@ class TogglingBitmap(CellCounter):
     Reference: Hehir, Ting, Cormode (2023) for the layout, over GF(2) as in docs/proofs/bitmap.md, Theorem 4.
     """
 
-    epsilon: float
-    epsilon_state: float | None = None
-    announced: int = 0
-
-    def __post_init__(self) -> None:
-        self.check()
-        checks.positive(epsilon=self.epsilon)
-        checks.within(0, MAX_PHASES, announced=self.announced)
-        if self.epsilon_state is not None and not 0 < self.epsilon_state * (self.announced + 1) < self.epsilon:
-            top = self.epsilon / (self.announced + 1)
-            raise InvalidParameter(f"epsilon_state must be in (0, {top}), got epsilon_state={self.epsilon_state}")
-
     @property
-    def law(self) -> CellLaw:
+    def law(self) -> BitLaw:
         """Return the start coin and the release noise at the best split."""
-        return law_of(*self._split(), turns=2)
+        return bit_law(*self._split(), turns=2)
 
     def _split(self) -> tuple[float, float]:
         if self.epsilon_state is not None:
             return self.epsilon_state, toggling_kappa(self.epsilon, self.epsilon_state, self.releases, self.announced)
-        users = reference_users(self.buckets, self.levels) if self.expected is None else self.expected
-        return toggling_split(self.epsilon, self.buckets, self.levels, users, self.releases, self.announced)
-
-    def claim(self) -> Claim:
-        """Return the exact joint loss of one look at any time and all releases, in either order."""
-        state, _ = self._split()
-        private = math.isfinite(self.epsilon)
-        return Claim(
-            epsilon=self.epsilon,
-            unit="user",
-            parts=state_and_output(self.epsilon, *[state] * (self.announced + 1)),
-            intrusions=Intrusions(unannounced=1, announced=self.announced),
-            inputs="adaptive",
-            releases=self.releases,
-            public=("the hash function and its key",),
-            note="" if private else "no noise: for tests only",
-        )
+        return toggling_split(self.epsilon, self.buckets, self.levels, self._tuned_for, self.releases, self.announced)
 
     def batch(self, ids: Any = None, *, insert: Any = None, delete: Any = None) -> Items:
         """Check ids to toggle, or ``insert=`` and ``delete=``, of one kind; all of them toggle."""
@@ -103,7 +71,7 @@ class TogglingBitmap(CellCounter):
             raise
         return Items(first.parts + second.parts, first.owned + second.owned)
 
-    def touch(self, state: BitmapState, touches: Touches, source: Source) -> None:
+    def touch(self, state: BitState, touches: Touches, source: Source) -> None:
         """Toggle the cell of every row."""
         from panstream._kernels.bits import toggle
 

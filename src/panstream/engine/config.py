@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 from panstream.configuration import Section, read_file
 from panstream.engine.sql import ParsedQuery, parse
 from panstream.errors import ConfigError, SqlRefused, translated
-from panstream.privacy.claim import Unit
 from panstream.noisy_bits import MAX_PHASES
+from panstream.privacy.claim import Unit
 
 __all__ = [
     "COLUMN_TYPES",

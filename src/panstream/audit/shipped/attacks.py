@@ -22,8 +22,9 @@ from panstream.audit.member import member_odds
 from panstream.batch import Items
 from panstream.codec import FieldLayout, public
 from panstream.density.optbern import OptBern
-from panstream.density.presence import PresenceBatch, PresenceState
+from panstream.density.presence import PresenceBatch
 from panstream.distinct.bitmap import Bitmap
+from panstream.noisy_bits import BitState
 from panstream.randomness import SeededSource, Source
 
 __all__ = ["attack_cases"]
@@ -140,7 +141,7 @@ def _predicted(algorithm: OptBern, first: bool) -> bool:
 
 
 @dataclass(slots=True)
-class _SeedState(PresenceState):
+class _SeedState(BitState):
     """The bits, and the seed from which every step draws."""
 
     seed: int = public()

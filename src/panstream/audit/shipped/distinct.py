@@ -17,10 +17,11 @@ from panstream.audit.streams import presence_scenarios
 from panstream.batch import items
 from panstream.codec import FieldLayout, noised, public
 from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.counting import BitmapState, CellCounter
+from panstream.distinct.counting import CellCounter
 from panstream.distinct.merged import MergedBitmap
 from panstream.distinct.toggling import TogglingBitmap
 from panstream.estimate import Estimate
+from panstream.noisy_bits import BitState
 from panstream.privacy.joint import symmetric_loss
 from panstream.randomness import Source
 from panstream.scratch import Scratch
@@ -143,9 +144,9 @@ class _TwoSites:
             algorithm.update(held, algorithm.batch([self.user]), source)
             state.cells[place : place + 1] = held.bits
 
-    def _held(self, state: _SitesState, place: int) -> BitmapState:
+    def _held(self, state: _SitesState, place: int) -> BitState:
         bits = state.cells[place : place + 1].copy()
-        return BitmapState(bits=bits, frozen=np.empty((0, 1), np.uint8), released=state.released)
+        return BitState(bits=bits, frozen=np.empty((0, 1), np.uint8), released=state.released)
 
     def join(self, state: _SitesState, source: Source) -> None:
         """Merge the two sites."""

@@ -18,8 +18,8 @@ from panstream.audit.case import Case
 from panstream.audit.exact import Scenario, case_of
 from panstream.codec import FieldLayout, noised, public
 from panstream.density.optbern import OptBern
-from panstream.density.presence import PresenceState
 from panstream.estimate import Estimate
+from panstream.noisy_bits import BitState
 from panstream.packed import number_of_ones
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source, symmetric_pair
@@ -33,7 +33,7 @@ _NOTHING, _APPEAR = update([]), update([0])
 class _ReNoised(OptBern):
     """Forgets that it has released: a state restored from before the release draws fresh noise for it."""
 
-    def release(self, state: PresenceState, source: Source) -> Estimate:
+    def release(self, state: BitState, source: Source) -> Estimate:
         """Release as if for the first time."""
         state.released = 0
         estimate = OptBern.release(self, state, source)
@@ -44,12 +44,12 @@ class _ReNoised(OptBern):
 class _Unnoticed(OptBern):
     """A look that nobody notices: the state is seen, and nothing happens."""
 
-    def refresh(self, state: PresenceState, source: Source) -> None:
+    def refresh(self, state: BitState, source: Source) -> None:
         """Do nothing."""
 
 
 @dataclass(slots=True)
-class _ThresholdState(PresenceState):
+class _ThresholdState(BitState):
     """The bits, and the noisy threshold that is kept for later comparisons."""
 
     threshold: NDArray[np.int64] = noised()

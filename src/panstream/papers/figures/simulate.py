@@ -21,7 +21,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.density.presence import BitLaw, Presence
+from panstream.density.presence import Presence
+from panstream.noisy_bits import BitLaw
 from panstream.papers.density_laws import LaplaceLaw, LevelLaw, RealLaw, StoredLaw
 from panstream.papers.density_ppds import PublishedPPDS, levels_of
 from panstream.papers.figures.plan import FigureOptions, generator
