@@ -18,7 +18,7 @@ from verdicts import verdict
 
 from panstream.algorithm import Monitor
 from panstream.papers.mir import corrected_sd
-from panstream.privacy.turnstile import counter_variance
+from panstream.privacy.turnstile import _counter_variance
 from panstream.randomness import SeededSource
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
@@ -75,7 +75,7 @@ def spread(largest: int, net: Any) -> tuple[float, float, float, int]:
     """Return the sd of the cropped sum: worst case and on ``net`` by formula, measured on ``net``; and the prime."""
     counter = BlockCounter(universe=USERS, epsilon=1.0, crop=CROP, largest=largest)
     law = counter.law
-    worst = CROP * math.sqrt(counter_variance(law.epsilon_state, law.kappa, USERS, counter.prime))
+    worst = CROP * math.sqrt(_counter_variance(law.epsilon_state, law.kappa, USERS, counter.prime))
     chances = law.elsewhere + law.gap * (1 - np.minimum(np.abs(net), CROP) / CROP)
     expected = CROP * math.sqrt(float((chances * (1 - chances)).sum()) + law.noise.variance) / law.gap
     source, batch = SeededSource(1), counter.batch(np.arange(USERS), weight=net)

@@ -15,7 +15,7 @@ from panstream import ContinualCount
 from panstream.continual.least_squares import LeastSquaresTree
 from panstream.errors import InvalidParameter
 from panstream.privacy import Claim, Intrusions, composition, group, parallel, per_holder, repeated, sequential
-from panstream.privacy.composition import gaussian_rho, zcdp_delta, zcdp_epsilon, zcdp_rho
+from panstream.privacy.composition import _zcdp_delta, zcdp_epsilon, zcdp_rho
 
 LOSSES = st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6)
 
@@ -167,17 +167,14 @@ def test_zcdp_conversion_agrees_with_opendp(rho: float, delta: float) -> None:
     scale = math.sqrt(1 / (2 * rho))
     peer = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale)).map(1)
     assert zcdp_epsilon(rho, delta) == pytest.approx(peer.epsilon(delta), rel=1e-3)
-    assert zcdp_delta(rho, zcdp_epsilon(rho, delta)) == pytest.approx(delta, rel=1e-6)
-    assert gaussian_rho(1.0, scale) == pytest.approx(rho)
+    assert _zcdp_delta(rho, zcdp_epsilon(rho, delta)) == pytest.approx(delta, rel=1e-6)
 
 
 def test_zcdp_edges() -> None:
     assert zcdp_epsilon(0.0, 1e-6) == 0.0
-    assert zcdp_delta(0.0, 0.0) == 0.0
+    assert _zcdp_delta(0.0, 0.0) == 0.0
     with pytest.raises(InvalidParameter, match="delta must be in"):
         zcdp_epsilon(1.0, 0.0)
-    with pytest.raises(InvalidParameter, match="sigma must be positive"):
-        gaussian_rho(1.0, 0.0)
 
 
 def test_a_repeated_delta_stays_below_one() -> None:
@@ -217,12 +214,6 @@ def test_parts_grow_with_the_whole() -> None:
             repeated(claim, none)
 
 
-def test_the_gaussian_loses_the_square_of_its_sensitivity() -> None:
-    assert gaussian_rho(1.0, 1.0) == 0.5
-    assert gaussian_rho(2.0, 1.0) == 2.0
-    assert gaussian_rho(3.0, 2.0) == 9 / 8
-
-
 def test_no_release_twice_is_no_release() -> None:
     none = replace(CLAIM, releases=0)
     assert sequential([none, none]).releases == 0
@@ -245,14 +236,14 @@ def test_delta_is_the_smallest_over_all_orders(rho: float, epsilon: float) -> No
     excess = np.logspace(-6, 3, 90_001)
     order = 1 + excess
     logs = excess * (order * rho - epsilon) - np.log(excess) + order * (np.log(excess) - np.log(order))
-    assert zcdp_delta(rho, epsilon) == pytest.approx(min(math.exp(logs.min()), 1.0), rel=1e-6)
+    assert _zcdp_delta(rho, epsilon) == pytest.approx(min(math.exp(logs.min()), 1.0), rel=1e-6)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-9), (0.1, 1e-6), (8.0, 1e-5), (0.5, 0.01)])
 def test_the_largest_rho_of_a_small_budget_is_the_inverse_both_ways(epsilon: float, delta: float) -> None:
     rho = zcdp_rho(epsilon, delta)
     assert 0.0 < rho < epsilon
-    assert zcdp_delta(rho, epsilon) == pytest.approx(delta, rel=1e-9, abs=0.0)
+    assert _zcdp_delta(rho, epsilon) == pytest.approx(delta, rel=1e-9, abs=0.0)
     assert zcdp_epsilon(rho, delta) == pytest.approx(epsilon, rel=1e-9)
 
 
@@ -266,10 +257,10 @@ def test_a_large_delta_allows_a_rho_above_epsilon(
         nonlocal asked
         asked += 1
         assert asked < 1000, "the search does not end"
-        return zcdp_delta(rho, epsilon)
+        return _zcdp_delta(rho, epsilon)
 
-    monkeypatch.setattr(composition, "zcdp_delta", counted)
+    monkeypatch.setattr(composition, "_zcdp_delta", counted)
     zcdp_rho.cache_clear()
     rho = zcdp_rho(epsilon, delta)
     assert rho > epsilon
-    assert zcdp_delta(rho, epsilon) == pytest.approx(delta, rel=1e-9)
+    assert _zcdp_delta(rho, epsilon) == pytest.approx(delta, rel=1e-9)

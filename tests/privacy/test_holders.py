@@ -5,22 +5,22 @@ import math
 import pytest
 
 from panstream.privacy.composition import zcdp_epsilon
-from panstream.privacy.holders import Loss, choice_loss, pure_loss, total_epsilon, zcdp_loss
+from panstream.privacy.holders import Loss
 
 
 def test_losses_add_up_in_both_currencies() -> None:
     assert Loss(epsilon=0.5, rho=0.25) + Loss(epsilon=1.5, rho=0.5) == Loss(epsilon=2.0, rho=0.75)
-    assert pure_loss([1.0, 2.0]) == Loss(epsilon=3.0, rho=0.5 + 2.0)
-    assert choice_loss(2.0) == Loss(epsilon=2.0, rho=0.5)
-    assert zcdp_loss([0.25, 0.5]) == Loss(epsilon=math.inf, rho=0.75)
-    assert pure_loss([]) == Loss(epsilon=0.0, rho=0.0)
+    assert Loss.pure([1.0, 2.0]) == Loss(epsilon=3.0, rho=0.5 + 2.0)
+    assert Loss.of_choice(2.0) == Loss(epsilon=2.0, rho=0.5)
+    assert Loss.gaussian([0.25, 0.5]) == Loss(epsilon=math.inf, rho=0.75)
+    assert Loss.pure([]) == Loss(epsilon=0.0, rho=0.0)
 
 
 def test_a_total_is_pure_without_delta_and_converted_with_it() -> None:
-    loss = pure_loss([0.1] * 50)
-    assert total_epsilon(loss, 0.0) == pytest.approx(5.0)
-    assert total_epsilon(loss, 1e-6) == zcdp_epsilon(loss.rho, 1e-6) < 5.0
-    assert total_epsilon(zcdp_loss([0.1]), 0.0) == math.inf
+    loss = Loss.pure([0.1] * 50)
+    assert loss.at(0.0) == pytest.approx(5.0)
+    assert loss.at(1e-6) == zcdp_epsilon(loss.rho, 1e-6) < 5.0
+    assert Loss.gaussian([0.1]).at(0.0) == math.inf
 
 
 def test_nothing_asked_is_nothing_lost() -> None:

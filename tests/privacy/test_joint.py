@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint import (
-    announced_loss,
     kappa_for,
     kappa_for_pair,
-    modular_loss,
     pair_loss,
     pair_state_loss,
     present_probability,
@@ -61,7 +59,6 @@ def test_losses_grow_with_every_argument(epsilon_state: float, kappa: float, mor
     assert symmetric_loss(epsilon_state + more, kappa) > base
     assert symmetric_loss(epsilon_state, kappa + more) > base
     assert symmetric_loss(epsilon_state, kappa, 2) > base
-    assert announced_loss(epsilon_state, kappa, 1) > announced_loss(epsilon_state, kappa, 0) == base
 
 
 def test_exact_values_of_the_reference() -> None:
@@ -74,7 +71,6 @@ def test_no_noise_has_no_finite_loss() -> None:
         symmetric_loss(math.inf, 1.0),
         symmetric_loss(1.0, math.inf),
         pair_loss(0.0, 1.0, 1.0),
-        announced_loss(1.0, math.inf, 2),
     ):
         assert loss == math.inf
     assert kappa_for(math.inf, 1.0) == math.inf
@@ -121,11 +117,6 @@ def test_a_coin_that_is_certain_gives_everything_away(certain: float) -> None:
 
 def test_one_release_of_one_unit_unless_more_is_said() -> None:
     assert kappa_for_pair(1.0, 0.3, 0.5) == kappa_for_pair(1.0, 0.3, 0.5, 1)
-    assert modular_loss(0.5, 0.25) == 0.75
-    assert modular_loss(0.5, 0.25, 2, 3) == 2.0
-    assert (
-        announced_loss(0.5, 0.2, 2) == announced_loss(0.5, 0.2, 2, 1) == pytest.approx(1.0 + symmetric_loss(0.5, 0.2))
-    )
 
 
 def test_states_of_two_coins_and_losses_without_end() -> None:
@@ -133,9 +124,8 @@ def test_states_of_two_coins_and_losses_without_end() -> None:
     assert pair_state_loss(0.3, 0.9) == pytest.approx(math.log(0.7 / 0.1))
     for certain in ((0.0, 0.5), (0.5, 1.0)):
         assert pair_state_loss(*certain) == math.inf
-    assert announced_loss(math.inf, 1.0, 1) == announced_loss(1.0, math.inf, 1) == math.inf
     assert kappa_for(1.0, 0.4) == kappa_for(1.0, 0.4, 1)
-    assert announced_loss(math.inf, 1.0, 0) == announced_loss(math.inf, math.inf, 0) == math.inf
+    assert symmetric_loss(math.inf, 1.0) == symmetric_loss(math.inf, math.inf) == math.inf
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.02, 1.0, 60.0])

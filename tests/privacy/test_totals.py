@@ -10,7 +10,7 @@ from panstream import ContinualCount
 from panstream.density import OptBern
 from panstream.distinct import Bitmap
 from panstream.privacy import Claim, Ledger
-from panstream.privacy.ledger import Entry, touched
+from panstream.privacy.ledger import Entry, _touched
 from panstream.testing.enumerate import Enumerator, Step, World, release, tick, update
 from panstream.turnstile import LegendreCounter
 
@@ -142,9 +142,9 @@ def entry(unit: str, adjacency: str = "add-remove", window: float | None = None)
 def test_how_many_units_of_a_claim_one_unit_touches(
     unit: str, window: float | None, claim: Entry, times: int | None
 ) -> None:
-    found = touched(unit, "add-remove", window, claim)  # type: ignore[arg-type]
+    found = _touched(unit, "add-remove", window, claim)  # type: ignore[arg-type]
     assert (found == times) if times is not None else isinstance(found, str)
-    twice = touched(unit, "replace", window, claim)  # type: ignore[arg-type]
+    twice = _touched(unit, "replace", window, claim)  # type: ignore[arg-type]
     if claim.adjacency == "add-remove" and times is not None:
         assert twice == 2 * times  # one is taken away and another is put in its place
 
@@ -156,7 +156,7 @@ def test_windows_of_two_lengths_meet_as_often_as_counted(length: int, other: int
     seconds = np.arange(length * other * 2)
     pairs = {(int(a), int(b)) for a, b in zip(seconds // length, seconds // other, strict=True)}
     most = max(sum(a == first for a, _ in pairs) for first in {a for a, _ in pairs})
-    assert touched("user-window", "add-remove", float(length), entry("user-window", window=float(other))) == most
+    assert _touched("user-window", "add-remove", float(length), entry("user-window", window=float(other))) == most
 
 
 def test_replace_totals_and_deltas() -> None:

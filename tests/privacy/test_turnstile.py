@@ -1,7 +1,6 @@
 """Closed forms of modular counters against residues counted one by one, Fourier transforms by numpy and searches by scipy."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,17 +8,13 @@ from scipy.optimize import minimize_scalar
 
 from panstream.errors import InvalidParameter
 from panstream.privacy.turnstile import (
-    calibrated_loss,
-    class_probabilities,
-    class_ratio,
-    counter_loss,
+    _class_probabilities,
+    _counter_variance,
+    _profile_gain,
     counter_split,
-    counter_variance,
-    profile_gain,
     profile_split,
-    published_cropped_loss,
-    published_heavy_loss,
 )
+from panstream.turnstile.residues import ResidueLaw
 
 PRIMES = [3, 7, 11, 19, 31, 43]
 
@@ -43,15 +38,15 @@ def laplace(kappa):
 @pytest.mark.parametrize("state", [0.1, 0.9, 3.0])
 def test_class_probabilities_are_those_of_all_residues(prime, state):
     law, plus = start_law(state, prime)
-    at_zero, elsewhere = class_probabilities(state, prime)
+    at_zero, elsewhere = _class_probabilities(state, prime)
     assert at_zero == pytest.approx(law[plus].sum(), rel=1e-12)
     for moved in range(1, prime):
         assert elsewhere == pytest.approx(np.roll(law, moved)[plus].sum(), rel=1e-12)
-    assert float(class_ratio(Fraction(at_zero), prime)) == pytest.approx(math.exp(state), rel=1e-12)
+    assert float(ResidueLaw.at_most(prime, state).ratio) == pytest.approx(math.exp(state), rel=1e-12)
 
 
 def test_without_noise_a_class_is_sure():
-    assert class_probabilities(math.inf, 7) == (1.0, 0.0)
+    assert _class_probabilities(math.inf, 7) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("prime", PRIMES)
@@ -63,7 +58,7 @@ def test_variance_is_that_of_the_decoded_count(prime, state, kappa, cells, steps
     chances = np.array([np.roll(law, moved)[plus].sum() for moved in range(prime)])
     spread = (chances * (1 - chances)).max()
     expected = (cells * steps * spread + laplace(kappa)) / (chances[0] - chances[1]) ** 2
-    assert counter_variance(state, kappa, cells, prime, steps) == pytest.approx(expected, rel=1e-9)
+    assert _counter_variance(state, kappa, cells, prime, steps) == pytest.approx(expected, rel=1e-9)
 
 
 def best(epsilon, shares, variance):
@@ -84,8 +79,7 @@ def best(epsilon, shares, variance):
 def test_the_split_is_the_best_one_and_uses_the_budget_up(epsilon, cells, prime, releases, sensitivity):
     state, kappa = counter_split(epsilon, cells, prime, releases=releases, sensitivity=sensitivity)
     assert state + releases * sensitivity * kappa == pytest.approx(epsilon, rel=1e-12)
-    assert counter_loss(state, kappa, releases=releases, sensitivity=sensitivity) == pytest.approx(epsilon, rel=1e-12)
-    expected = best(epsilon, releases * sensitivity, lambda s, k: counter_variance(s, k, cells, prime, sensitivity))
+    expected = best(epsilon, releases * sensitivity, lambda s, k: _counter_variance(s, k, cells, prime, sensitivity))
     assert state == pytest.approx(expected, rel=1e-3)
 
 
@@ -94,7 +88,7 @@ def test_the_split_is_the_best_one_and_uses_the_budget_up(epsilon, cells, prime,
 def test_the_profile_is_read_at_every_frequency_alike(prime, state):
     law, _ = start_law(state, prime)
     gains = 1 / np.abs(np.fft.fft(law)[1:]) ** 2
-    assert gains == pytest.approx(np.full(prime - 1, profile_gain(state, prime)), rel=1e-9)
+    assert gains == pytest.approx(np.full(prime - 1, _profile_gain(state, prime)), rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
@@ -117,14 +111,6 @@ def test_no_noise_and_no_budget():
             counter_split(epsilon, 10, 7)
 
 
-def test_losses_of_one_user_in_another_s_place_are_twice_as_large():
-    assert counter_loss(0.5, 0.1, releases=3, sensitivity=2) == pytest.approx(0.5 + 3 * 2 * 0.1)
-    assert counter_loss(0.5, 0.1, releases=3, sensitivity=2, adjacency="replace") == pytest.approx(2.2)
-    assert (published_cropped_loss(0.3), published_cropped_loss(0.3, "replace")) == pytest.approx((0.6, 1.2))
-    assert (published_heavy_loss(0.3), published_heavy_loss(0.3, "replace")) == pytest.approx((1.2, 2.4))
-    assert (calibrated_loss(0.2, 3.0), calibrated_loss(0.2, 3.0, "replace")) == pytest.approx((1.2, 2.4))
-
-
 def test_one_release_of_one_unit_unless_more_is_said() -> None:
     assert counter_split(1.0, 100, 7) == counter_split(1.0, 100, 7, releases=1, sensitivity=1)
     assert profile_split(1.0, 100, 7) == profile_split(1.0, 100, 7, releases=1)
@@ -132,12 +118,7 @@ def test_one_release_of_one_unit_unless_more_is_said() -> None:
 
 def test_one_step_unless_more_is_said() -> None:
     assert (
-        counter_variance(0.5, 0.2, 100, 7)
-        == counter_variance(0.5, 0.2, 100, 7, 1)
-        < counter_variance(0.5, 0.2, 100, 7, 2)
+        _counter_variance(0.5, 0.2, 100, 7)
+        == _counter_variance(0.5, 0.2, 100, 7, 1)
+        < _counter_variance(0.5, 0.2, 100, 7, 2)
     )
-
-
-def test_the_loss_of_one_release_of_one_unit_unless_more_is_said() -> None:
-    assert counter_loss(0.5, 0.25) == counter_loss(0.5, 0.25, releases=1, sensitivity=1) == 0.75
-    assert counter_loss(0.5, 0.25, releases=2, sensitivity=3) == 2.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.turnstile import counter_variance
+from panstream.privacy.turnstile import _counter_variance
 from panstream.turnstile.block import FILL_LIMIT, BlockCounter
 from turnstile.helpers import assert_covers, assert_linear_law, assert_unbiased, churn, exact_counts, runs
 
@@ -52,7 +52,7 @@ def test_unbiased_on_streams_with_deletes(sample: int | None) -> None:
 def test_target_of_the_design() -> None:
     """Total epsilon 1, crop 16, 20,000 users: sd below 5,000 for every stream with |a| up to 160."""
     counter = BlockCounter(universe=20_000, epsilon=1.0, crop=16, largest=160)
-    worst = 16 * math.sqrt(counter_variance(counter.law.epsilon_state, counter.law.kappa, 20_000, counter.prime))
+    worst = 16 * math.sqrt(_counter_variance(counter.law.epsilon_state, counter.law.kappa, 20_000, counter.prime))
     assert worst == pytest.approx(4731, abs=2)
     rng = np.random.default_rng(5)
     net = rng.integers(-160, 161, 20_000)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.turnstile import profile_gain
+from panstream.privacy.turnstile import _profile_gain
 from panstream.randomness import SeededSource
 from panstream.turnstile.profile import ProfileSketch
 from panstream.turnstile.statistic import DISTINCT, Statistic, cropped_moment, heavy_hitters, incidence
@@ -84,9 +84,9 @@ def test_variance_per_user_as_designed() -> None:
     """About sum (f - mean f)²/tanh²(epsilon_state/2); 83 for min(a, 16) at g = 1019 and epsilon_state = 1."""
     prime = 1019
     f = np.minimum(np.arange(prime), 16)
-    per_user = math.sqrt(((f - f.mean()) ** 2).sum() * profile_gain(1.0, prime) / prime)
+    per_user = math.sqrt(((f - f.mean()) ** 2).sum() * _profile_gain(1.0, prime) / prime)
     assert per_user == pytest.approx(83, abs=1)
-    assert profile_gain(1.0, prime) == pytest.approx(prime / math.tanh(0.5) ** 2, rel=0.01)
+    assert _profile_gain(1.0, prime) == pytest.approx(prime / math.tanh(0.5) ** 2, rel=0.01)
     sketch = ProfileSketch(universe=20_000, epsilon=1.0, largest=509)
     _, spread = sketch.decoder(DISTINCT)
     assert math.sqrt(spread.max()) == pytest.approx(1 / math.tanh(sketch.law.epsilon_state / 2), rel=0.01)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from panstream import checks
 from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, StoreError
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.holders import Loss, total_epsilon
+from panstream.privacy.holders import Loss
 
 __all__ = ["HolderLedger"]
 
@@ -86,7 +86,7 @@ class HolderLedger:
     @property
     def epsilon(self) -> float:
         """Return what was spent as epsilon at the ledger's delta."""
-        return total_epsilon(self._total, self.delta)
+        return self._total.at(self.delta)
 
     def rows(self) -> list[tuple[str, str, Loss]]:
         """Return what was charged, oldest first: the kind of question, its run, and its loss."""
@@ -104,7 +104,7 @@ class HolderLedger:
                 after = self._sum() + loss
                 if not self._allows(after):
                     raise BudgetExhausted(
-                        f"the question would bring epsilon to {total_epsilon(after, self.delta):.6g} "
+                        f"the question would bring epsilon to {after.at(self.delta):.6g} "
                         f"of {self.limit:g} at delta={self.delta:g}"
                     )
                 answer = draw()

@@ -28,7 +28,7 @@ from panstream.federated.statistics import Family, Statistics, needed_tables
 from panstream.federated.wire import Content, Message, Readers
 from panstream.networks.baselines import tables_from
 from panstream.networks.domain import Domain
-from panstream.privacy.holders import Loss, choice_loss, pure_loss, zcdp_loss
+from panstream.privacy.holders import Loss
 from panstream.privacy.rounding import share
 from panstream.privacy.tables import table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
@@ -227,7 +227,7 @@ class CountTables(_Charged):
     def loss(self) -> Loss:
         """Return the sum of the tables' budgets, in the noise's currency."""
         budgets = [table.budget for table in self.tables]
-        return pure_loss(budgets) if self.noise == "laplace" else zcdp_loss(budgets)
+        return Loss.pure(budgets) if self.noise == "laplace" else Loss.gaussian(budgets)
 
     def draw(self, statistics: Statistics, source: Source) -> Tables:
         """Add noise to every cell."""
@@ -273,7 +273,7 @@ class Vote(_Charged):
 
     def loss(self) -> Loss:
         """Return the loss of one choice."""
-        return choice_loss(self.epsilon)
+        return Loss.of_choice(self.epsilon)
 
     def draw(self, statistics: Statistics, source: Source) -> Choice:
         """Choose one family."""
@@ -313,7 +313,7 @@ class LocalModel(_Charged):
 
     def loss(self) -> Loss:
         """Return the loss of both parts."""
-        return pure_loss([self.structure, self.parameters])
+        return Loss.pure([self.structure, self.parameters])
 
     def draw(self, statistics: Statistics, source: Source) -> Model:
         """Learn alone (002, Algorithms 3.2 and 3.3): N-1 choices, then a table for each family not inside another."""
@@ -359,7 +359,7 @@ class LocalScores(_Charged):
 
     def loss(self) -> Loss:
         """Return the loss of all scores."""
-        return pure_loss([share(self.epsilon, len(self.families))] * len(self.families))
+        return Loss.pure([share(self.epsilon, len(self.families))] * len(self.families))
 
     def draw(self, statistics: Statistics, source: Source) -> Scores:
         """Add noise to every score, for families of two values less."""

@@ -140,11 +140,9 @@ class CalibratedSketch(Algorithm[_SketchState]):
     """Any linear sketch over Z_q with noise calibrated to its quality function, drawn exhaustively.
 
     Privacy
-        Unit: user. 2·rate·step for one copy of the state and one release (``privacy.turnstile.calibrated_loss``), step
-        being
-        the largest change of the quality that one user can make: 1 for L0, up to q//2 for L1 and L2. rate =
-        epsilon/(2·step) makes that ``epsilon``; the claim is the exact figure for the weights as rounded to integers.
-        Twice that for replace.
+        Unit: user. 2·rate·step for one copy of the state and one release, step being the largest change of the quality
+        that one user can make: 1 for L0, up to q//2 for L1 and L2. rate = epsilon/(2·step) makes that ``epsilon``; the
+        claim is the exact figure for the weights as rounded to integers. Twice that for replace.
 
     Error
         |estimate - d(L·a)| ≤ d(y) + d(y') for the two noise vectors, and d(y) ≤ (ln(q**r) + ln(1/beta))/rate with

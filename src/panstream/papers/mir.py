@@ -202,8 +202,8 @@ class PublishedCroppedSum(Algorithm[_RealState]):
 class PublishedHeavyHitters:
     """Algorithm 3: two cropped sums over hashed buckets, their difference divided by the difference of the crops.
 
-    True loss over the real numbers: 4·epsilon, 8·epsilon for replace (``privacy.turnstile.published_heavy_loss``); of
-    this
+    True loss over the real numbers: 4·epsilon, 8·epsilon for replace (two runs of Algorithm 2, whose state loses
+    epsilon and whose sum, which one user moves by up to 2·crop, as much again); of this
     code: infinite. Mean: ``heavy_mean``, 87,300 where the truth is 5 (epsilon 1, 1000 buckets, crops 100 and 50).
     """
 

@@ -17,14 +17,12 @@ from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import multiple, total
 
 __all__ = [
-    "gaussian_rho",
     "group",
     "group_delta",
     "parallel",
     "per_holder",
     "repeated",
     "sequential",
-    "zcdp_delta",
     "zcdp_epsilon",
     "zcdp_rho",
 ]
@@ -109,13 +107,7 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
     return min(grown, _MOST_DELTA)
 
 
-def gaussian_rho(sensitivity: float, sigma: float) -> float:
-    """Return the zCDP loss of (discrete) Gaussian noise: sensitivity²/(2·sigma²) for L2 sensitivity."""
-    checks.positive(sigma=sigma)
-    return sensitivity**2 / (2.0 * sigma**2)
-
-
-def zcdp_delta(rho: float, epsilon: float) -> float:
+def _zcdp_delta(rho: float, epsilon: float) -> float:
     """Return the delta that rho-zCDP gives at ``epsilon`` (Canonne, Kamath, Steinke 2020, Corollary 13)."""
     if rho == 0.0:
         return 0.0
@@ -140,7 +132,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     low, high = 0.0, rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # Bun, Steinke 2016, Proposition 1.3
     for _ in range(200):
         middle = (low + high) / 2.0
-        low, high = (low, middle) if zcdp_delta(rho, middle) <= delta else (middle, high)
+        low, high = (low, middle) if _zcdp_delta(rho, middle) <= delta else (middle, high)
     return high * (1.0 + _MARGIN)
 
 
@@ -149,7 +141,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     """Return the largest rho whose zCDP gives (``epsilon``, ``delta``): the inverse of :func:`zcdp_epsilon`.
 
     >>> rho = zcdp_rho(1.0, 1e-9)
-    >>> round(rho, 6), zcdp_delta(rho, 1.0) <= 1e-9
+    >>> round(rho, 6), _zcdp_delta(rho, 1.0) <= 1e-9
     (0.014973, True)
     """
     checks.positive(epsilon=epsilon)
@@ -157,11 +149,11 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     if math.isinf(epsilon):
         return math.inf
     low, high = 0.0, epsilon
-    while zcdp_delta(high, epsilon) <= delta:
+    while _zcdp_delta(high, epsilon) <= delta:
         low, high = high, 2.0 * high
     for _ in range(200):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if zcdp_delta(middle, epsilon) <= delta else (low, middle)
+        low, high = (middle, high) if _zcdp_delta(middle, epsilon) <= delta else (low, middle)
     return low * (1.0 - _MARGIN)
 
 

@@ -18,7 +18,7 @@ from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.rounding import total
 from panstream.privacy.tables import choice_rho
 
-__all__ = ["Loss", "choice_loss", "pure_loss", "total_epsilon", "zcdp_loss"]
+__all__ = ["Loss"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,26 +28,25 @@ class Loss:
     epsilon: float = 0.0
     rho: float = 0.0
 
+    @classmethod
+    def pure(cls, epsilons: Iterable[float | Fraction]) -> Loss:
+        """Return the loss of mechanisms of these pure epsilons; each is epsilon²/2-zCDP (Bun, Steinke 2016, Prop. 1.4)."""
+        values = list(epsilons)
+        return cls(epsilon=total(values), rho=total(each**2 / 2 for each in values))
+
+    @classmethod
+    def of_choice(cls, epsilon: float) -> Loss:
+        """Return the loss of one exponential mechanism: epsilon²/8-zCDP, since its range is bounded (Cesar, Rogers 2021)."""
+        return cls(epsilon=epsilon, rho=choice_rho(epsilon))
+
+    @classmethod
+    def gaussian(cls, rhos: Iterable[float]) -> Loss:
+        """Return the loss of Gaussian tables: no pure epsilon covers it."""
+        return cls(epsilon=math.inf, rho=total(rhos))
+
     def __add__(self, other: Loss) -> Loss:
         return Loss(epsilon=total((self.epsilon, other.epsilon)), rho=total((self.rho, other.rho)))
 
-
-def pure_loss(epsilons: Iterable[float | Fraction]) -> Loss:
-    """Return the loss of mechanisms of these pure epsilons; each is epsilon²/2-zCDP (Bun, Steinke 2016, Prop. 1.4)."""
-    values = list(epsilons)
-    return Loss(epsilon=total(values), rho=total(each**2 / 2 for each in values))
-
-
-def choice_loss(epsilon: float) -> Loss:
-    """Return the loss of one exponential mechanism: epsilon²/8-zCDP, since its range is bounded (Cesar, Rogers 2021)."""
-    return Loss(epsilon=epsilon, rho=choice_rho(epsilon))
-
-
-def zcdp_loss(rhos: Iterable[float]) -> Loss:
-    """Return the loss of Gaussian tables: no pure epsilon covers it."""
-    return Loss(epsilon=math.inf, rho=total(rhos))
-
-
-def total_epsilon(loss: Loss, delta: float) -> float:
-    """Return the epsilon that a holder reports: the pure total at delta = 0, the converted rho otherwise."""
-    return loss.epsilon if delta == 0.0 else zcdp_epsilon(loss.rho, delta)
+    def at(self, delta: float) -> float:
+        """Return the epsilon that a holder reports: the pure total at delta = 0, the converted rho otherwise."""
+        return self.epsilon if delta == 0.0 else zcdp_epsilon(self.rho, delta)

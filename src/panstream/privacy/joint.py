@@ -14,11 +14,9 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.rounding import HAIR, down, grown, log_down, log_up
 
 __all__ = [
-    "announced_loss",
     "kappa_for",
     "kappa_for_pair",
     "kappa_near",
-    "modular_loss",
     "pair_loss",
     "pair_state_loss",
     "present_probability",
@@ -65,7 +63,10 @@ def kappa_near(epsilon: float, epsilon_state: float, releases: int = 1, announce
 
 
 def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
-    """Return the largest kappa whose ``announced_loss`` with ``epsilon_state`` is at most ``epsilon``, rounded down."""
+    """Return the largest kappa with which all looks and releases lose at most ``epsilon``, rounded down.
+
+    k announced looks lose epsilon_state each, and the last phase ``symmetric_loss``            [joint-loss.md, Theorem 3]
+    """
     if math.isinf(epsilon):
         return math.inf
     left = Fraction(epsilon) - (announced + 1) * Fraction(epsilon_state)
@@ -130,18 +131,3 @@ def kappa_for_pair(epsilon: float | Fraction, p0: float | Fraction, p1: float | 
 
 def _growths(kappa: float, releases: int) -> tuple[Fraction, Fraction]:
     return grown(Fraction(kappa) * releases), grown(-Fraction(kappa) * releases)
-
-
-def modular_loss(epsilon_state: float, kappa: float, releases: int = 1, sensitivity: int = 1) -> float:
-    """Return the joint loss of counters that are moved, never re-drawn: epsilon_state + n·sensitivity·kappa."""
-    return epsilon_state + releases * sensitivity * kappa
-
-
-def announced_loss(epsilon_state: float, kappa: float, announced: int, releases: int = 1) -> float:
-    """Return the loss of k announced looks (freeze and start afresh), an unannounced one after them, and the releases.
-
-    k·epsilon_state + the joint loss of the last phase                                      [joint-loss.md, Theorem 3]
-    """
-    if math.isinf(epsilon_state):
-        return math.inf
-    return announced * epsilon_state + symmetric_loss(epsilon_state, kappa, releases)

@@ -18,7 +18,7 @@ from panstream.privacy.claim import Adjacency, Claim, Unit, say_unit
 from panstream.privacy.composition import group_delta
 from panstream.privacy.rounding import multiple, total
 
-__all__ = ["Entry", "Ledger", "Total", "touched"]
+__all__ = ["Entry", "Ledger", "Total"]
 
 Kind = tuple[Unit, Adjacency]
 _TOLERANCE = 1e-12  # three queries at .1 fit a limit of .3, whose binary sum is a little larger
@@ -166,7 +166,7 @@ class Ledger:
         deltas: list[float] = []
         reasons: list[str] = []
         for entry in entries:
-            times = touched(unit, adjacency, window, entry)
+            times = _touched(unit, adjacency, window, entry)
             if isinstance(times, str):
                 parts.append((entry.name, math.inf))
                 reasons.append(f"{entry.name!r} {times}")
@@ -212,11 +212,11 @@ class Ledger:
         return cls(limits, entries)
 
 
-def touched(unit: Unit, adjacency: Adjacency, window: float | None, entry: Entry) -> int | str:
+def _touched(unit: Unit, adjacency: Adjacency, window: float | None, entry: Entry) -> int | str:
     """Return how many of a claim's units a change of one ``unit`` is a change of at most; in words why there is no limit.
 
     >>> day = Entry(name="day", epsilon=1.0, delta=0.0, unit="user-window", adjacency="add-remove", window=86_400.0)
-    >>> touched("event", "add-remove", None, day), touched("user-window", "add-remove", 604_800.0, day)
+    >>> _touched("event", "add-remove", None, day), _touched("user-window", "add-remove", 604_800.0, day)
     (1, 7)
     """
     if (unit, adjacency, window) == (entry.unit, entry.adjacency, entry.window) and (window or unit != "user-window"):

@@ -11,7 +11,6 @@ import math
 from fractions import Fraction
 
 from panstream import checks
-from panstream.errors import InvalidParameter
 
 __all__ = [
     "TABLE_L1",
@@ -23,9 +22,7 @@ __all__ = [
     "mutual_information_sensitivity",
     "r_sensitivity",
     "residual_sensitivity",
-    "table_epsilon",
     "table_kappa",
-    "table_rho",
     "table_sigma",
 ]
 
@@ -35,13 +32,8 @@ TABLE_L2_SQUARED = 2
 
 def table_kappa(epsilon: float | Fraction) -> Fraction | float:
     """Return the decay rate of discrete Laplace noise with which one table loses ``epsilon``: epsilon/2."""
-    _positive("epsilon", epsilon)
+    checks.positive(epsilon=epsilon)
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) / TABLE_L1
-
-
-def table_epsilon(kappa: float) -> float:
-    """Return the pure loss of one table under discrete Laplace noise of rate ``kappa``: 2·kappa."""
-    return TABLE_L1 * kappa
 
 
 def table_sigma(rho: float) -> float:
@@ -50,20 +42,14 @@ def table_sigma(rho: float) -> float:
     Sums of counts are integers, so the discrete Gaussian loses what the continuous one does: sensitivity²/(2·sigma²).
     [Canonne, Kamath, Steinke 2020, Theorem 14]
     """
-    _positive("rho", rho)
+    checks.positive(rho=rho)
     return 0.0 if math.isinf(rho) else math.nextafter(math.sqrt(TABLE_L2_SQUARED / (2.0 * rho)), math.inf)
-
-
-def table_rho(sigma: float) -> float:
-    """Return the zCDP loss of one table under discrete Gaussian noise: 1/sigma²."""
-    _positive("sigma", sigma)
-    return TABLE_L2_SQUARED / (2.0 * sigma**2)
 
 
 def choice_rate(epsilon: float | Fraction, sensitivity: int | Fraction) -> Fraction | float:
     """Return the exponent for each unit of utility with which one choice loses ``epsilon``: epsilon/(2·sensitivity)."""
-    _positive("epsilon", epsilon)
-    _positive("sensitivity", sensitivity)
+    checks.positive(epsilon=epsilon)
+    checks.positive(sensitivity=sensitivity)
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) / (2 * Fraction(sensitivity))
 
 
@@ -77,7 +63,7 @@ def choice_rho(epsilon: float) -> float:
 
 def choice_epsilon(rho: float) -> float:
     """Return the epsilon of an exponential mechanism that loses ``rho`` zCDP: sqrt(8·rho), rounded down."""
-    _positive("rho", rho)
+    checks.positive(rho=rho)
     return math.inf if math.isinf(rho) else math.nextafter(math.sqrt(8.0 * rho), 0.0)
 
 
@@ -120,8 +106,3 @@ def residual_sensitivity(records: int) -> Fraction:
 def _records(records: int) -> int:
     checks.at_least(1, records=records)
     return records
-
-
-def _positive(name: str, value: float | Fraction) -> None:
-    if not value > 0:
-        raise InvalidParameter(f"{name} must be positive, got {name}={float(value):g}")

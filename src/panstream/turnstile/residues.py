@@ -12,7 +12,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.turnstile import class_ratio
 from panstream.randomness import Coin
 from panstream.randomness.laws import COIN_BITS, exp_fraction
 
@@ -82,7 +81,8 @@ class ResidueLaw:
     @property
     def ratio(self) -> Fraction:
         """Return the exact ratio of the chances of a plus and a minus element."""
-        return class_ratio(self.plus.probability, self.prime)
+        residues, plus = (self.prime - 1) // 2, self.plus.probability
+        return (plus / residues) / ((1 - plus) / (residues + 1))
 
     @property
     def at_zero(self) -> float:

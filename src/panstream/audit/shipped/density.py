@@ -89,7 +89,7 @@ def _samples() -> Iterator[Case]:
         scenarios = presence_scenarios(_NOTHING, update([_inside(algorithm)]))
         yield _case(f"{kind.__name__}, sampled", algorithm, scenarios)
     one = GraphDensity(vertices=3, epsilon=1.0, sample=1)
-    edge = update([[(0, 1), (0, 2), (1, 2)][_inside(one.edges)]])
+    edge = update([[(0, 1), (0, 2), (1, 2)][_inside(one)]])
     yield _case("GraphDensity, sampled", one, presence_scenarios(_NOTHING, edge))
 
 
