@@ -8,6 +8,7 @@ keyed permutation of the universe; the state is m bits and a count of releases.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,7 +63,7 @@ class PresenceBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence(CoinCells):
-    """Base of the algorithms that keep one bit per sampled user. The pair of coins is the optimal one."""
+    """Base of the algorithms that keep one bit per sampled user. Subclasses give the ``law`` of the bits."""
 
     universe: Members
     epsilon: float
@@ -84,8 +85,12 @@ class Presence(CoinCells):
             raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
 
     @property
+    @abstractmethod
     def law(self) -> BitLaw:
-        """Return the symmetric pair at the optimal split; some subclasses have other coins."""
+        """Return the coins and noise; subclasses say which."""
+
+    def _optimal(self) -> BitLaw:
+        """Return the symmetric pair at the optimal split."""
         return bit_law(*density_split(self.epsilon, self.cells, self.releases, self.announced))
 
     def claim(self) -> Claim:
