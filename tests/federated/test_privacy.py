@@ -34,7 +34,7 @@ from panstream.federated.questions import (
 from panstream.federated.statistics import Statistics
 from panstream.federated.wire import digest
 from panstream.networks import Records
-from panstream.privacy.composition import zcdp_delta, zcdp_rho
+from panstream.privacy.composition import _zcdp_delta, zcdp_rho
 from panstream.privacy.tables import table_sigma
 from panstream.randomness import DiscreteGaussian
 
@@ -187,7 +187,7 @@ def test_gaussian_methods_keep_epsilon_and_delta_on_two_attributes(method: type,
     rho = sum(2 * numerator / 2**52 for numerator in numerators)
     assert exact <= 1e-3
     assert rho <= zcdp_rho(epsilon, 1e-3) * (1 + 1e-9) < 1.001 * rho
-    assert zcdp_delta(rho, epsilon) <= 1e-3 * (1 + 1e-6)
+    assert _zcdp_delta(rho, epsilon) <= 1e-3 * (1 + 1e-6)
 
 
 def _per_table(laws: list[object], method: type) -> list[DiscreteGaussian]:
