@@ -25,6 +25,7 @@ from panstream.density.optbern import OptBern
 from panstream.density.presence import PresenceBatch
 from panstream.distinct.bitmap import Bitmap
 from panstream.noisy_bits import BitState
+from panstream.packed import toss
 from panstream.randomness import SeededSource, Source
 
 __all__ = ["attack_cases"]
@@ -164,8 +165,8 @@ class _SeedKept(OptBern):
     def replayed(self, seed: int) -> _SeedState:
         """Return the start that a seed leads to."""
         with SeededSource(seed) as own:
-            plain = OptBern.begin(self, own)
-        return _SeedState(bits=plain.bits, frozen=plain.frozen, released=0, seed=seed, steps=1)
+            bits = toss(self.law.absent, self.cells, own)
+        return _SeedState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, seed=seed, steps=1)
 
     def update(self, state: Any, batch: PresenceBatch, source: Source) -> None:
         """Draw from the seed again."""

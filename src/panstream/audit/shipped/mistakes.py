@@ -20,7 +20,7 @@ from panstream.codec import FieldLayout, noised, public
 from panstream.density.optbern import OptBern
 from panstream.estimate import Estimate
 from panstream.noisy_bits import BitState
-from panstream.packed import number_of_ones
+from panstream.packed import number_of_ones, toss
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source, symmetric_pair
 from panstream.testing.enumerate import refresh, release, update, worlds
@@ -71,10 +71,10 @@ class _StoredThreshold(OptBern):
 
     def begin(self, source: Source) -> _ThresholdState:
         """Draw bits and threshold."""
-        plain = OptBern.begin(self, source)
+        bits = toss(self.law.absent, self.cells, source)
         threshold = np.ones(1, np.int64)
         source.add_discrete_laplace(threshold, self.law.noise)
-        return _ThresholdState(bits=plain.bits, frozen=plain.frozen, released=0, threshold=threshold)
+        return _ThresholdState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0, threshold=threshold)
 
     def release(self, state: Any, source: Source) -> Estimate:
         """Say whether the noisy count reaches the threshold."""
