@@ -32,7 +32,7 @@ from panstream.audit import (
     to_json,
     to_markdown,
 )
-from panstream.audit.exact import cheapest_move
+from panstream.audit.exact import _cheapest_move
 from panstream.density import OptBern
 from panstream.density.graph import GraphDensity
 from panstream.distinct import Bitmap
@@ -92,14 +92,14 @@ def test_the_dual_is_a_test_that_reaches_the_loss() -> None:
         matrix, move = rng.integers(-1, 2, (2, 4)).astype(float), rng.integers(-1, 2, 4).astype(float)
         kappas = rng.uniform(0.2, 1.0, 4)
         shift = matrix @ move
-        loss, test = cheapest_move(LinearView(None, matrix, kappas, shift[np.newaxis]), shift)
+        loss, test = _cheapest_move(LinearView(None, matrix, kappas, shift[np.newaxis]), shift)
         tried = [
             float(kappas @ np.abs(z)) for z in product((-2, -1, 0, 1, 2), repeat=4) if np.allclose(matrix @ z, shift)
         ]
         assert loss <= min(tried) + 1e-9
         assert float(test @ shift) == pytest.approx(loss, abs=1e-8)
         assert np.all(np.abs(matrix.T @ test) <= kappas + 1e-8)
-    loss, test = cheapest_move(LinearView(None, np.array([[1.0], [0.0]]), np.ones(1), np.ones((1, 2))), np.ones(2))
+    loss, test = _cheapest_move(LinearView(None, np.array([[1.0], [0.0]]), np.ones(1), np.ones((1, 2))), np.ones(2))
     assert loss == math.inf
     assert test == pytest.approx([0.0, 1.0])
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from conformance.specimens import specimens
 from panstream.catalogue import ALGORITHMS
-from panstream.cluster.division import Division, Ownership
+from panstream.cluster.division import Division, _Ownership
 from panstream.cluster.messages import Outgoing
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
@@ -134,7 +134,7 @@ def test_too_little_noise_in_one_shard_would_be_seen() -> None:
 @settings(max_examples=50, deadline=None)
 @given(cells=st.integers(1, 400), shards=st.integers(1, 20), data=st.data())
 def test_every_cell_has_one_owner_and_one_place(cells: int, shards: int, data: st.DataObject) -> None:
-    ownership = Ownership(cells=cells, shards=shards)
+    ownership = _Ownership(cells=cells, shards=shards)
     owned = [ownership.owned(shard) for shard in range(shards)]
     assert sorted(np.concatenate(owned).tolist()) == list(range(cells))
     assert max(map(len, owned)) - min(map(len, owned)) <= 1
@@ -150,7 +150,7 @@ def test_every_cell_has_one_owner_and_one_place(cells: int, shards: int, data: s
 
 
 def test_a_stride_of_busy_cells_is_spread_over_all_shards() -> None:
-    ownership = Ownership(cells=100_000, shards=10)
+    ownership = _Ownership(cells=100_000, shards=10)
     busy = np.arange(0, 100_000, 10)
     counts = [np.isin(busy, ownership.owned(shard)).sum() for shard in range(10)]
     assert min(counts) > 800

@@ -12,7 +12,7 @@ from distinct.bitmap_cases import noisy_counts, occupied
 from panstream import Monitor
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.counting import CellCounter
-from panstream.distinct.likelihood import Fit, Likelihood, critical_value
+from panstream.distinct.likelihood import Likelihood, _critical_value, _Fit
 from panstream.privacy.bitmap import Decoder, LevelMoments
 from panstream.randomness import SeededSource
 from statistical import ALPHA, assert_rate
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 RUNS = 200
 
 
-def fits(algorithm: CellCounter, users: int, runs: int, seed: int) -> list[tuple[Likelihood, Fit]]:
+def fits(algorithm: CellCounter, users: int, runs: int, seed: int) -> list[tuple[Likelihood, _Fit]]:
     rng = np.random.default_rng(seed)
     decoder, moments = algorithm.law.decoder, algorithm.moments()
     found = []
@@ -155,7 +155,7 @@ def test_critical_value_gives_the_level_everywhere(level: float) -> None:
     for distance in (0.0, 0.3, 1.0, 1.7, 3.0):
         best = np.maximum(points, 0.0)
         rise = (points - distance) ** 2 - (points - best) ** 2
-        inside = rise <= critical_value(level, distance) + 1e-9
+        inside = rise <= _critical_value(level, distance) + 1e-9
         covered = np.trapezoid(stats.norm.pdf(points, distance) * inside, points)
         assert covered == pytest.approx(level, abs=2e-4)
 

@@ -14,7 +14,7 @@ from scipy import stats
 from panstream._kernels import permutation as kernels
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.hashing import derive, expand, permute, unpermute
-from panstream.hashing.permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, round_keys, shape
+from panstream.hashing.permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, _round_keys, shape
 from statistical import ALPHA, assert_fits, assert_mean
 
 pytestmark = pytest.mark.slow
@@ -105,7 +105,7 @@ def test_every_id_has_one_image() -> None:
 
 
 def test_the_rounds_give_every_id_one_image_in_small_universes_too() -> None:
-    keys = round_keys(5)
+    keys = _round_keys(5)
     for universe in range(2, 700):
         everyone = np.arange(universe, dtype=np.uint64)
         result = feistel(everyone, universe, keys)

@@ -17,7 +17,7 @@ from panstream.privacy.turnstile import (
 from panstream.randomness.laws import exp_fraction
 from panstream.testing.sources import outcomes
 from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.residues import MERSENNE, ResidueLaw, check_prime, is_prime, prime_at_least
+from panstream.turnstile.residues import MERSENNE, ResidueLaw, _is_prime, check_prime, prime_at_least
 
 SMALL_PRIMES = [3, 7, 11, 19, 23, 31, 43]
 
@@ -25,12 +25,12 @@ SMALL_PRIMES = [3, 7, 11, 19, 23, 31, 43]
 def test_primes_against_a_sieve() -> None:
     limit = 5000
     sieve = [n > 1 and all(n % d for d in range(2, math.isqrt(n) + 1)) for n in range(limit)]
-    assert [is_prime(n) for n in range(limit)] == sieve
+    assert [_is_prime(n) for n in range(limit)] == sieve
     for lower in range(1, 2000, 37):
         found = prime_at_least(lower)
         assert found == next(n for n in range(max(lower, 3), limit) if sieve[n] and n % 4 == 3)
-    assert is_prime(MERSENNE) and MERSENNE % 4 == 3
-    assert not is_prime(3215031751) and not is_prime((1 << 61) + 1)  # a strong pseudoprime to 2, 3, 5, 7
+    assert _is_prime(MERSENNE) and MERSENNE % 4 == 3
+    assert not _is_prime(3215031751) and not _is_prime((1 << 61) + 1)  # a strong pseudoprime to 2, 3, 5, 7
 
 
 @pytest.mark.parametrize("prime", [4, 5, 9, 13, 21, 1, -7, 1 << 62])

@@ -30,7 +30,6 @@ __all__ = [
     "LinearProgram",
     "Scenario",
     "case_of",
-    "cheapest_move",
     "gaussian_loss",
     "linear_case",
     "stolen",
@@ -123,7 +122,7 @@ class LinearProgram:
             shifts, first = np.unique(view.shifts, axis=0, return_index=True)
             for shift, number in zip(shifts, first, strict=True):
                 if worst is None or not math.isinf(worst[0]):
-                    loss, test = cheapest_move(view, shift)
+                    loss, test = _cheapest_move(view, shift)
                     if worst is None or loss > worst[0]:
                         worst = loss, test, shift, int(number), view.look
         if worst is None:
@@ -159,7 +158,7 @@ class LinearProgram:
         return np.concatenate([*shown, *state]) if shown or state else np.zeros(0)
 
 
-def cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
+def _cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
     """Return min sum kappa·|z| subject to matrix·z = shift (docs/proofs/continual-tree.md, Lemma 1), and the dual solution.
 
     The dual weighs the numbers seen so that their sum tells the two streams apart best. Where no move fits the loss is inf.

@@ -23,7 +23,7 @@ from panstream.hashing.keys import key_words
 from panstream.packed import packed, unpacked
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["Division", "Ownership", "wipe_state"]
+__all__ = ["Division", "wipe_state"]
 
 _MOST_SHARDS = 4096
 _WORD = key_words(0, "shards")[0]  # the public number that the hash starts from
@@ -31,7 +31,7 @@ _SMALL = 1 << 31  # places below this travel as int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ownership:
+class _Ownership:
     """How ``cells`` cells are dealt out to ``shards`` shards. Both are public.
 
     >>> whole = np.arange(10)
@@ -117,9 +117,9 @@ class Division:
     shards: int
 
     @property
-    def ownership(self) -> Ownership:
+    def ownership(self) -> _Ownership:
         """Return who owns which cell."""
-        return Ownership(cells=self.algorithm.cells, shards=self.shards)
+        return _Ownership(cells=self.algorithm.cells, shards=self.shards)
 
     def count(self, shard: int) -> int:
         """Return how many cells a shard owns."""

@@ -18,7 +18,9 @@ import numpy as np
 from panstream.estimate import falling_root
 from panstream.privacy.bitmap import Floats, LevelMoments
 
-__all__ = ["Fit", "Likelihood", "critical_value"]
+__all__ = [
+    "Likelihood",
+]
 
 _STEPS_PER_DOUBLING = 4
 _ROUNDS, _POINTS = 5, 17  # each round narrows the search eightfold
@@ -27,7 +29,7 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class _Fit:
     """The likeliest number of users, the same before it was moved to at least 0, and the standard error."""
 
     users: float
@@ -46,7 +48,7 @@ class Likelihood:
         """Return -2·log-likelihood at ``users``, up to a constant."""
         return float(_deviance(self.empty, users, *self.moments.at(users)))
 
-    def fit(self) -> Fit:
+    def fit(self) -> _Fit:
         """Return the maximum of the likelihood over n >= 0.
 
         Where it is at 0, ``unbiased`` is the negative number at which one Fisher step from 0 arrives.
@@ -61,7 +63,7 @@ class Likelihood:
             weights = slope[0] / variance[0]
             unbiased = min(0.0, float(weights @ (self.empty - mean[0]) / (weights @ slope[0])))
             users = 0.0
-        return Fit(users=users, unbiased=unbiased, standard_error=math.sqrt(self.moments.variance(users)))
+        return _Fit(users=users, unbiased=unbiased, standard_error=math.sqrt(self.moments.variance(users)))
 
     def _narrow(self, low: float, high: float) -> float:
         """Return the minimum of the deviance between ``low`` and ``high``: ever finer grids, then a parabola."""
@@ -75,7 +77,7 @@ class Likelihood:
         shift = 0.5 * (before - after) / bend if bend > 0.0 else 0.0
         return float(middle + min(max(shift, -1.0), 1.0) * (high - middle))
 
-    def interval(self, fit: Fit, level: float) -> tuple[float, float]:
+    def interval(self, fit: _Fit, level: float) -> tuple[float, float]:
         """Return the interval at ``level``: from the Fisher information if the count is large, else by likelihood ratio."""
         if math.isfinite(fit.standard_error) and fit.users >= _LARGE * fit.standard_error > 0.0:
             reach = math.exp(_NORMAL.inv_cdf((1 + level) / 2) * fit.standard_error / fit.users)
@@ -85,16 +87,16 @@ class Likelihood:
         def room(users: float) -> float:
             error = math.sqrt(self.moments.variance(users))
             distance = users / error if error > 0.0 else math.inf
-            return critical_value(level, distance) - (self.deviance(users) - least)
+            return _critical_value(level, distance) - (self.deviance(users) - least)
 
         return self._lower(room, fit), self._upper(room, fit)
 
-    def _lower(self, room: Callable[[float], float], fit: Fit) -> float:
+    def _lower(self, room: Callable[[float], float], fit: _Fit) -> float:
         if room(0.0) >= 0.0:
             return 0.0
         return fit.users - falling_root(lambda gap: room(fit.users - gap), 0.0, fit.users, 1e-6)
 
-    def _upper(self, room: Callable[[float], float], fit: Fit) -> float:
+    def _upper(self, room: Callable[[float], float], fit: _Fit) -> float:
         error = fit.standard_error if math.isfinite(fit.standard_error) else fit.users
         limit, step = float(_grid(self.moments)[0][-1]), max(error, 1e-9)
         while room(fit.users + step) > 0.0:
@@ -104,7 +106,7 @@ class Likelihood:
         return falling_root(room, fit.users, fit.users + step, 1e-6)
 
 
-def critical_value(level: float, distance: float) -> float:
+def _critical_value(level: float, distance: float) -> float:
     """Return how far the deviance may rise at a truth ``distance`` standard errors above 0 before it is rejected.
 
     Far from 0 this is the chi-square quantile. Near 0, where the likeliest number cannot be negative, the value is

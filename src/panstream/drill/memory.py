@@ -35,7 +35,7 @@ from panstream.hashing import cells_of_strings, hash_strings
 from panstream.server.access import create_token
 from panstream.testing.memory import Report, make_needles, scan
 
-__all__ = ["DrillReport", "drill"]
+__all__ = ["drill"]
 
 _EXPECTED = 100_000
 _LIMIT = 4 << 20
@@ -67,7 +67,7 @@ directory = "state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrillReport:
+class _DrillReport:
     """What was sent and what was found."""
 
     sent: dict[str, int]
@@ -113,7 +113,7 @@ class DrillReport:
         return "\n".join(lines)
 
 
-def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) -> DrillReport:
+def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) -> _DrillReport:
     """Run the drill with so many ids in all."""
     control = make_needles(1, "string")[0]
     with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder:
@@ -153,7 +153,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) 
     flying = {finding.needle for finding in during.found}
     below = {finding.needle for finding in derived.found}
     count = len(needles)
-    return DrillReport(
+    return _DrillReport(
         sent={way: share for way in plan} | {"in flight, then given up": in_flight},
         found={way: sum(at * share <= one < (at + 1) * share for one in found) for at, way in enumerate(plan)}
         | {"in flight, then given up": sum(one >= count for one in found)},

@@ -12,11 +12,11 @@ from panstream.engine.config import Config, StreamConfig
 from panstream.engine.intake import INTAKES, revealing, step_length, with_facts
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 
-__all__ = ["Explained", "explain", "uncertain"]
+__all__ = ["explain", "uncertain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class _Explained:
     """A configuration, explained."""
 
     config: Config
@@ -120,9 +120,9 @@ class Explained:
         return "\n".join(lines)
 
 
-def explain(config: Config) -> Explained:
+def explain(config: Config) -> _Explained:
     """Plan every query of a configuration; raise ConfigError where one cannot be answered."""
-    return Explained(config=config, plans=plan_all(config))
+    return _Explained(config=config, plans=plan_all(config))
 
 
 def _when(plan: QueryPlan) -> str:

@@ -52,7 +52,7 @@ def permute(ids: NDArray[Any], universe: int, key: HashKey, out: NDArray[Any]) -
     if universe <= TABLE_UNIVERSE:
         take_all(words, tables(universe, key)[0], images)
     else:
-        permute_all(words, np.uint64(universe), *shape(universe), round_keys(key), images)
+        permute_all(words, np.uint64(universe), *shape(universe), _round_keys(key), images)
 
 
 def unpermute(images: NDArray[Any], universe: int, key: HashKey, out: NDArray[Any]) -> None:
@@ -63,7 +63,7 @@ def unpermute(images: NDArray[Any], universe: int, key: HashKey, out: NDArray[An
     if universe <= TABLE_UNIVERSE:
         take_all(words, tables(universe, key)[1], ids)
     else:
-        unpermute_all(words, np.uint64(universe), *shape(universe), round_keys(key), ids)
+        unpermute_all(words, np.uint64(universe), *shape(universe), _round_keys(key), ids)
 
 
 def shape(universe: int) -> tuple[np.uint64, np.uint64]:
@@ -73,7 +73,7 @@ def shape(universe: int) -> tuple[np.uint64, np.uint64]:
 
 
 @lru_cache(maxsize=64, typed=True)
-def round_keys(key: HashKey) -> NDArray[np.uint64]:
+def _round_keys(key: HashKey) -> NDArray[np.uint64]:
     """Return one row (a, b, a', b') for every two rounds: a, b for the left half, a', b' for the right."""
     words = np.array(expand(key, "permutation", 4 * DOUBLE_ROUNDS), np.uint64).reshape(DOUBLE_ROUNDS, 4)
     words.flags.writeable = False

@@ -26,11 +26,11 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
 
-__all__ = ["NoisyTable", "View", "Views", "expected", "pair_views", "project", "smoothed"]
+__all__ = ["NoisyTable", "Views", "expected", "pair_views", "project", "smoothed"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class _View:
     """Groups of an attribute's categories: the group of each, and their number."""
 
     groups: NDArray[np.int64]
@@ -56,7 +56,7 @@ class View:
         return np.moveaxis(found, 0, axis)
 
 
-Views = tuple[View, View]
+Views = tuple[_View, _View]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,16 +93,16 @@ def _cells(count: int) -> int:
     return 1 if count == 2 else count
 
 
-def _view(domain: Domain, attribute: int, shape: NDArray[np.float64], count: int) -> View:
+def _view(domain: Domain, attribute: int, shape: NDArray[np.float64], count: int) -> _View:
     size = domain.sizes[attribute]
     if count >= size:
-        return View(np.arange(size), size)
+        return _View(np.arange(size), size)
     bins = _ordered_cells(domain, attribute)
     if not bins:
         groups = np.full(size, count - 1)
         groups[np.argsort(-shape, kind="stable")[: count - 1]] = np.arange(count - 1)
-        return View(groups, count)
-    return View(_neighbours(shape, bins, count), count)
+        return _View(groups, count)
+    return _View(_neighbours(shape, bins, count), count)
 
 
 def _neighbours(shape: NDArray[np.float64], bins: int, count: int) -> NDArray[np.int64]:

@@ -20,11 +20,10 @@ __all__ = [
     "moment_sensitivity",
     "segment_levels",
     "tree_kappa",
-    "tree_loss",
 ]
 
 
-def tree_loss(kappa: float, levels: int, sensitivity: int = 1, contributions: int = 1) -> float:
+def _tree_loss(kappa: float, levels: int, sensitivity: int = 1, contributions: int = 1) -> float:
     """Return the joint loss of one look and all outputs, for one unit of at most ``contributions`` rows.
 
     levels·sensitivity·contributions·kappa                                            [continual-tree.md, Theorem 1]

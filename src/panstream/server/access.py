@@ -26,7 +26,7 @@ from panstream.errors import InvalidParameter
 from panstream.randomness.entropy import system_entropy
 from panstream.server.refusals import Refusal
 
-__all__ = ["SCOPES", "Access", "Gate", "Grant", "Limits", "create_token"]
+__all__ = ["SCOPES", "Access", "Gate", "Limits", "create_token"]
 
 SCOPES = ("ingest", "read", "admin")
 _FIRST_SECONDS = 5.0
@@ -35,14 +35,14 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class _Grant:
     """Who a token was made for, and what it allows. Limits are kept by this name."""
 
     name: str
     scopes: frozenset[str]
 
 
-_ANYBODY = Grant(name="anybody on this machine", scopes=frozenset(SCOPES))
+_ANYBODY = _Grant(name="anybody on this machine", scopes=frozenset(SCOPES))
 
 
 def create_token(path: Path, name: str, scopes: list[str]) -> str:
@@ -69,7 +69,7 @@ def create_token(path: Path, name: str, scopes: list[str]) -> str:
     return token
 
 
-def _read(path: Path) -> list[tuple[bytes, Grant]]:
+def _read(path: Path) -> list[tuple[bytes, _Grant]]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError):
@@ -90,20 +90,20 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _parsed(line: str, place: str) -> tuple[bytes, Grant]:
+def _parsed(line: str, place: str) -> tuple[bytes, _Grant]:
     parts = line.split()
     scopes = frozenset(parts[1].split(",")) if len(parts) == 3 else frozenset()
     digest = parts[2] if len(parts) == 3 else ""
     if not scopes or not scopes <= set(SCOPES) or re.fullmatch("[0-9a-f]{64}", digest) is None:
         raise InvalidParameter(f"{place} must read: name, scopes joined by commas, SHA-256 in hexadecimal")
-    return bytes.fromhex(digest), Grant(name=parts[0], scopes=scopes)
+    return bytes.fromhex(digest), _Grant(name=parts[0], scopes=scopes)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """Checks requests. ``hashes`` of None lets everybody in who comes by a loopback name."""
 
-    hashes: tuple[tuple[bytes, Grant], ...] | None
+    hashes: tuple[tuple[bytes, _Grant], ...] | None
 
     @classmethod
     def load(cls, path: Path | None, host: str) -> Access:
@@ -117,7 +117,7 @@ class Access:
             raise InvalidParameter(f"{path.name} holds no token; make one with: panstream token {path.name} NAME")
         return cls(tuple(found))
 
-    def check(self, headers: Mapping[str, str], scope: str | None) -> Grant:
+    def check(self, headers: Mapping[str, str], scope: str | None) -> _Grant:
         """Return who is asking, or refuse. ``scope`` of None is open to all."""
         self._check_site(headers)
         if self.hashes is None or scope is None:
@@ -130,7 +130,7 @@ class Access:
             raise Refusal("forbidden", f"this needs a token with scope {scope}")
         return grant
 
-    def grant(self, token: str) -> Grant | None:
+    def grant(self, token: str) -> _Grant | None:
         """Return what a token allows. Takes equally long whatever the token."""
         presented, match = _digest(token), None
         for stored, grant in self.hashes or ():

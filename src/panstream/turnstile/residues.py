@@ -23,7 +23,7 @@ _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 _SAFETY = 1 - Fraction(1, 10**60)  # exp_fraction errs by less than one part in 10**70
 
 
-def is_prime(number: int) -> bool:
+def _is_prime(number: int) -> bool:
     """Miller and Rabin's test, exact for every number below 3·10**24 with these twelve witnesses."""
     if number < 2 or any(number % witness == 0 for witness in _WITNESSES):
         return number in _WITNESSES
@@ -39,7 +39,7 @@ def is_prime(number: int) -> bool:
 
 def check_prime(prime: int) -> None:
     """Raise InvalidParameter unless ``prime`` is a prime ≡ 3 (mod 4) from 3 to 2**62."""
-    if not 3 <= prime < MAX_MODULUS or prime % 4 != 3 or not is_prime(prime):
+    if not 3 <= prime < MAX_MODULUS or prime % 4 != 3 or not _is_prime(prime):
         raise InvalidParameter(f"prime must be a prime ≡ 3 (mod 4) from 3 to 2**62, got prime={prime}")
 
 
@@ -52,7 +52,7 @@ def prime_at_least(lower: int) -> int:
     """
     candidate = max(lower, 3)
     candidate += (3 - candidate) % 4
-    while not is_prime(candidate):
+    while not _is_prime(candidate):
         candidate += 4
     return candidate
 
