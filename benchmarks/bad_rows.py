@@ -1,7 +1,9 @@
-"""How many bad rows a second are read and set aside, for every declared type: files by ``run``, bodies as the server parses them.
+"""How many bad rows a second are read and set aside, for every declared type: files by ``run``, bodies as the server
+parses them.
 
-Every row is bad in one column and good in the other. For comparison: the same rows without a fault. Seconds are of CPU time, over all
-threads, so that other processes do not count: files are read by a second thread, and take less time than that.
+Every row is bad in one column and good in the other. For comparison: the same rows without a fault. Seconds are of CPU
+time, over all threads, so that other processes do not count: files are read by a second thread, and take less time than
+that.
 
     python benchmarks/bad_rows.py [ROWS]
 """

@@ -1,8 +1,9 @@
 """Every measured figure in one table: ratios to peers side by side, and every target with pass or fail.
 
-``python benchmarks/bench.py`` runs everything (about half an hour); names of parts (``speed``, ``accuracy``, ``intruder``, or a script of
-this folder such as ``density``) run only those and keep the other parts as they were measured before. Results go to docs/benchmarks.json,
-the page docs/benchmarks.md and its pictures. Peers that are not installed are left out and said so.
+``python benchmarks/bench.py`` runs everything (about half an hour); names of parts (``speed``, ``accuracy``,
+``intruder``, or a script of this folder such as ``density``) run only those and keep the other parts as they were
+measured before. Results go to docs/benchmarks.json, the page docs/benchmarks.md and its pictures. Peers that are not
+installed are left out and said so.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What a cluster must show: equality, memory, speed against one process and Dask's own nunique_approx, kills, time of the tests.
+"""What a cluster must show: equality, memory, speed against one process and Dask's own nunique_approx, kills, time of
+the tests.
 
     python benchmarks/cluster.py [ROWS]          equality and speed
     python benchmarks/cluster.py --all [ROWS]    also the drills, by the tests that do them
 
-Speed is that of the string-id job on the same Parquet files: jobs take turns, ratios are taken turn by turn, and their median counts. One
-process is `panstream run`, 2 workers are `panstream run --workers 2` with the workers up. The target is for one process that has one processor, as
-each worker has. Left alone it reads ahead in a second thread and keeps two processors busy, which two workers on the same two cannot do better: that
-ratio is printed too, without a target.
+Speed is that of the string-id job on the same Parquet files: jobs take turns, ratios are taken turn by turn, and their
+median counts. One process is `panstream run`, 2 workers are `panstream run --workers 2` with the workers up. The target
+is for one process that has one processor, as each worker has. Left alone it reads ahead in a second thread and keeps
+two processors busy, which two workers on the same two cannot do better: that ratio is printed too, without a target.
 """
 
 from __future__ import annotations

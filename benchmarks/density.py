@@ -1,7 +1,7 @@
 """Accuracy and speed of density estimation on one core: MSE ratios with intervals, coverage, bytes, ids per second.
 
-Speeds are medians of interleaved runs in processor time, coins included. Accuracy is measured on the shipped code with a
-seeded source, so that it prints the same every time.
+Speeds are medians of interleaved runs in processor time, coins included. Accuracy is measured on the shipped code with
+a seeded source, so that it prints the same every time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """The engine against DuckDB on the same files: rows/s and peak memory.
 
-Parquet with 50 million rows and CSV with 10 million (``--quick``: 2 million each), string ids. Ours: COUNT(DISTINCT ip) with a WHERE, epsilon 1, in
-the environment of ``panstream run`` (an allocator that overwrites what is freed), state on disk with durability "batch", all short of starting
-Python; theirs: approx_count_distinct with the same WHERE, one thread. Both take turns, each in a process of its own. "ratio" is of elapsed time and is
-what the target is for; "CPU" is the same ratio of processor time, which counts both threads of ours and does not depend on who else uses the
-machine; "command" is the median of the seconds of all of ``panstream run``. ``--plain`` does without the allocator, ``--memory`` without the store.
+Parquet with 50 million rows and CSV with 10 million (``--quick``: 2 million each), string ids. Ours: COUNT(DISTINCT ip)
+with a WHERE, epsilon 1, in the environment of ``panstream run`` (an allocator that overwrites what is freed), state on
+disk with durability "batch", all short of starting Python; theirs: approx_count_distinct with the same WHERE, one
+thread. Both take turns, each in a process of its own. "ratio" is of elapsed time and is what the target is for; "CPU"
+is the same ratio of processor time, which counts both threads of ours and does not depend on who else uses the machine;
+"command" is the median of the seconds of all of ``panstream run``. ``--plain`` does without the allocator, ``--memory``
+without the store.
 """
 
 from __future__ import annotations

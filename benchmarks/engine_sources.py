@@ -2,10 +2,11 @@
 
 python benchmarks/engine_sources.py [CSV rows in millions] [Parquet rows in millions] [directory for the data]
 
-Figures are millions of rows per second of elapsed time; the ratio to DuckDB is given for elapsed time and for CPU time (Parquet
-is decoded by a second thread), each the median of runs that took turns. "reader" is the source alone; "with WHERE" adds the mask and
-the selection of ids, everything the engine does before an algorithm sees them, and is compared with DuckDB's ``approx_count_distinct``
-with the same WHERE. The last lines are the highest memory of a process that does nothing else.
+Figures are millions of rows per second of elapsed time; the ratio to DuckDB is given for elapsed time and for CPU time
+(Parquet is decoded by a second thread), each the median of runs that took turns. "reader" is the source alone; "with
+WHERE" adds the mask and the selection of ids, everything the engine does before an algorithm sees them, and is compared
+with DuckDB's ``approx_count_distinct`` with the same WHERE. The last lines are the highest memory of a process that
+does nothing else.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """One token floods a server, another one sends: `python benchmarks/flood.py [--quick] [DIRECTORY]`.
 
-The server runs as users run it: hardened, TLS, durability "batch", the limits as they are; but with a step of 10 ms instead
-of 200, which would hide much of the flood. That comes from a process and an address of its own: posts of bad rows one
-after the other, half requests, idle connections and handshakes that are never finished, all of them made anew as the
-server ends them. Both cores are the server's and the other token's first. That token's posts are timed from when they were
-due; some come on a connection of their own. Windows without and with the flood take turns.
+The server runs as users run it: hardened, TLS, durability "batch", the limits as they are; but with a step of 10 ms
+instead of 200, which would hide much of the flood. That comes from a process and an address of its own: posts of bad
+rows one after the other, half requests, idle connections and handshakes that are never finished, all of them made anew
+as the server ends them. Both cores are the server's and the other token's first. That token's posts are timed from when
+they were due; some come on a connection of their own. Windows without and with the flood take turns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Arrow bodies that are nearly right: none may crash or hang the process that reads them, or be taken for other rows.
 
-Good streams of every type and encoding (views, dictionaries, nested, extension, run-end-encoded and compressed ones too) are bent at random
-and read as the server reads a body, in a child process whose body ends where its memory ends. What is accepted is hashed by the kernels, and
-compared with pyarrow's own full check and values.
+Good streams of every type and encoding (views, dictionaries, nested, extension, run-end-encoded and compressed ones
+too) are bent at random and read as the server reads a body, in a child process whose body ends where its memory ends.
+What is accepted is hashed by the kernels, and compared with pyarrow's own full check and values.
 
     python benchmarks/fuzz_bodies.py [--bodies 100000] [--seed 0]
 """

@@ -1,7 +1,7 @@
 """What a copy of the memory tells about ids that were sent before: `python benchmarks/memory_drill.py [--quick]`.
 
-The same unguessable ids go to a panstream server, to a Redis set, to a Redis HyperLogLog, and to a plain Python server that counts with a
-HyperLogLog. Traffic stops; a process of its own reads all writable memory and the files.
+The same unguessable ids go to a panstream server, to a Redis set, to a Redis HyperLogLog, and to a plain Python server
+that counts with a HyperLogLog. Traffic stops; a process of its own reads all writable memory and the files.
 """
 
 from __future__ import annotations

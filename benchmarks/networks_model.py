@@ -160,7 +160,9 @@ def inference_lines(what: str, network: BayesianNetwork) -> list[Line]:
 
 
 def held_out(records: Records) -> list[Line]:
-    """Return the cross entropy of the last fifth of three shuffles, beside what another program computed from the same file."""
+    """Return the cross entropy of the last fifth of three shuffles, beside what another program computed from the
+    same file.
+    """
     bits: dict[str, list[float]] = {"independent": [], "greedy tree": []}
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(records))

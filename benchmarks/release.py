@@ -1,7 +1,7 @@
 """Is this fit to be published? Build wheel and sdist, install each into empty environments, and use what was installed.
 
-``python benchmarks/release.py [PYTHON ...]``: interpreters to try besides this one; by default the newest that is found beside it.
-Needs the package index. ``make release`` runs it.
+``python benchmarks/release.py [PYTHON ...]``: interpreters to try besides this one; by default the newest that is found
+beside it. Needs the package index. ``make release`` runs it.
 """
 
 from __future__ import annotations

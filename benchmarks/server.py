@@ -1,8 +1,8 @@
 """Load on a server and on Redis, side by side on this machine: `python benchmarks/server.py [--quick] [DIRECTORY]`.
 
-The server runs hardened, with durability "batch" (an answer means on disk), a step of 10 ms instead of 200, and one distinct count with a WHERE. Redis runs
-in memory only, with persistence off, counting all ids with a HyperLogLog. DIRECTORY is where the store is put: how long its disk
-takes to confirm a write decides much, so that is measured too.
+The server runs hardened, with durability "batch" (an answer means on disk), a step of 10 ms instead of 200, and one
+distinct count with a WHERE. Redis runs in memory only, with persistence off, counting all ids with a HyperLogLog.
+DIRECTORY is where the store is put: how long its disk takes to confirm a write decides much, so that is measured too.
 """
 
 from __future__ import annotations
@@ -209,7 +209,9 @@ def throughput(url: str, pid: int, kind: str, rows: int, seconds: float) -> tupl
 
 
 def latencies(url: str, rate: float, rows: int, seconds: float) -> list[float]:
-    """Send bodies at fixed times, whether or not earlier ones were answered; return times from due to answered, in order."""
+    """Send bodies at fixed times, whether or not earlier ones were answered; return times from due to answered, in
+    order.
+    """
     made, count, found, sent = bodies(ARROW, rows), int(rate * seconds), [], 0
     with contextlib.closing(Load(url, CROWD, f"late-{os.getpid()}")) as load:
         start = time.perf_counter() + 0.1

@@ -1,9 +1,11 @@
-"""make soak: mixed load on a real server that is killed every 20 seconds; nothing acknowledged is lost or doubled, memory is flat.
+"""make soak: mixed load on a real server that is killed every 20 seconds; nothing acknowledged is lost or doubled,
+memory is flat.
 
 The server runs as in production (hardened, tokens, durability "batch") but without noise, so that every total can be
 compared exactly. Producers send all formats and compressions, repeat acknowledged batches on purpose, send nonsense in
-between, and retry with the same sequence number until a batch is acknowledged. After every restart they pause, and the totals
-must be those of the acknowledged batches, to the unit. The last stretch is one process without kills, for its memory.
+between, and retry with the same sequence number until a batch is acknowledged. After every restart they pause, and the
+totals must be those of the acknowledged batches, to the unit. The last stretch is one process without kills, for its
+memory.
 """
 
 import argparse
@@ -354,8 +356,8 @@ def report(load: Load, lives: list[float], samples: list[float], seconds: float)
     early, late = median(samples[third : 2 * third]), median(samples[-third:])
     half = max(1, len(lives) // 2)
     first, last = median(lives[:half]), median(lives[-half:])
-    # What the allocator's rounding and the compiler move by themselves; a leak of a 2 KB body a batch is ten times that in
-    # half an hour. A short run sees a process only while it warms up.
+    # What the allocator's rounding and the compiler move by themselves; a leak of a 2 KB body a batch is ten times that
+    # in half an hour. A short run sees a process only while it warms up.
     factor, spare = (1.03, 4) if seconds >= 1200 else (1.15, 16)
     for name, before, after in (("one process", early, late), ("restarted processes", first, last)):
         if after > before * factor + spare:

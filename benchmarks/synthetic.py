@@ -1,24 +1,28 @@
-"""Synthetic copies of Adult and Diabetes: distance from held-out rows, ours and peers', and the time a wide table takes.
+"""Synthetic copies of Adult and Diabetes: distance from held-out rows, ours and peers', and the time a wide table
+takes.
 
-    PANSTREAM_DATA=<directory> python benchmarks/synthetic.py [--peers DIR] [--install-peers] [--only-ours] [--only TABLE]
-    ... --only adult --epsilon 1.0 --peer-names "dpmm MST" --runs 3      # the lines of one peer
+    PANSTREAM_DATA=<directory> python benchmarks/synthetic.py [--peers DIR] [--install-peers] [--only-ours] [--only
+    TABLE] ... --only adult --epsilon 1.0 --peer-names "dpmm MST" --runs 3      # the lines of one peer
 
-Adult as in docs/howto/synthetic-table.md: 13 attributes, 39,073 rows to learn from, 9,769 others to compare with. Diabetes: 43
-attributes, four fifths of 71,518 rows to learn from, the others to compare with. The figure is the mean total variation distance
-over all two-way marginals (78 and 903), mean over five seeds of the noise on one fixed split. Independent attributes draw from the
-same seeds, so that a learner that chooses no edges has exactly their figure. Full data from PANSTREAM_DATA (adult.csv.gz,
-diabetes43.csv.gz); without it the bundled sample of Adult, for which only the comparison with independent attributes is a target.
-Diabetes has no targets of its own but time and memory. The last lines hold every target against its figure.
+Adult as in docs/howto/synthetic-table.md: 13 attributes, 39,073 rows to learn from, 9,769 others to compare with.
+Diabetes: 43 attributes, four fifths of 71,518 rows to learn from, the others to compare with. The figure is the mean
+total variation distance over all two-way marginals (78 and 903), mean over five seeds of the noise on one fixed split.
+Independent attributes draw from the same seeds, so that a learner that chooses no edges has exactly their figure. Full
+data from PANSTREAM_DATA (adult.csv.gz, diabetes43.csv.gz); without it the bundled sample of Adult, for which only the
+comparison with independent attributes is a target. Diabetes has no targets of its own but time and memory. The last
+lines hold every target against its figure.
 
-Seconds are of the slowest run; the target of 10 s for the tree is held against processor seconds of fitting and sampling, so
-that a busy machine does not decide. Peers make one run each (or --runs), in virtual environments of their own:
-DIR/<name>/bin/python, and are stopped after --limit seconds of processor time. Those that ran stand beside ours of the same kind
-of promise. With --install-peers missing environments are made, which takes a while; what cannot be installed is named with the reason.
+Seconds are of the slowest run; the target of 10 s for the tree is held against processor seconds of fitting and
+sampling, so that a busy machine does not decide. Peers make one run each (or --runs), in virtual environments of their
+own: DIR/<name>/bin/python, and are stopped after --limit seconds of processor time. Those that ran stand beside ours of
+the same kind of promise. With --install-peers missing environments are made, which takes a while; what cannot be
+installed is named with the reason.
 
-The same epsilon is not the same promise: ours is for a record replaced, most peers scale their noise for a record added or removed,
-which is less. MST's loss is 8/3 as large in zCDP if a record is replaced (tables 2, choices 4 times, of two thirds and one
-third). Such peers run twice, at the same number and at the smaller epsilon at which their own accounts make our promise
-("same promise"), or as much of it as could be established ("tables at the same promise"): benchmarks/peers/synthesisers.py says how.
+The same epsilon is not the same promise: ours is for a record replaced, most peers scale their noise for a record added
+or removed, which is less. MST's loss is 8/3 as large in zCDP if a record is replaced (tables 2, choices 4 times, of two
+thirds and one third). Such peers run twice, at the same number and at the smaller epsilon at which their own accounts
+make our promise ("same promise"), or as much of it as could be established ("tables at the same promise"):
+benchmarks/peers/synthesisers.py says how.
 """
 
 from __future__ import annotations
@@ -158,7 +162,9 @@ def our_lines(train, test, targets, epsilons, *, full):
 
 
 def peer_lines(what, train, test, reached, given):
-    """Print what the peers reached, and which could not be run; return a line for each that ran, beside ours of its kind."""
+    """Print what the peers reached, and which could not be run; return a line for each that ran, beside ours of its
+    kind.
+    """
     lines = []
     for name in given.peer_names:
         for epsilon in given.epsilon:

@@ -1,7 +1,8 @@
 """Turnstile counters: updates per second on one core, and the error of the cropped sum at a total epsilon of 1.
 
-Speed is of ``Monitor.update`` on NumPy arrays, checks, hashing, entropy and wiping included: median of interleaved runs, by
-processor time. NumPy's own ``np.add.at`` on the same ids and weights, exact and without privacy, runs beside them.
+Speed is of ``Monitor.update`` on NumPy arrays, checks, hashing, entropy and wiping included: median of interleaved
+runs, by processor time. NumPy's own ``np.add.at`` on the same ids and weights, exact and without privacy, runs beside
+them.
 """
 
 from __future__ import annotations

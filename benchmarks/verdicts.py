@@ -1,4 +1,6 @@
-"""One line for one target, in the form that ``bench.py`` reads: what, figure, target, verdict, with two spaces between."""
+"""One line for one target, in the form that ``bench.py`` reads: what, figure, target, verdict, with two spaces
+between.
+"""
 
 from __future__ import annotations
 

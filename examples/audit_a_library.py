@@ -1,7 +1,8 @@
 """Audit somebody else's counter: PyDP, the Python form of Google's differential privacy library.
 
-Its answers keep the promise they make. Its saved state is another matter: ``serialize()`` writes the exact count, so whoever copies the
-file knows whether you came. That is no error of PyDP, which promises nothing about its state; it is what pan-privacy adds.
+Its answers keep the promise they make. Its saved state is another matter: ``serialize()`` writes the exact count, so
+whoever copies the file knows whether you came. That is no error of PyDP, which promises nothing about its state; it is
+what pan-privacy adds.
 
 Needs python-dp: pip install python-dp
 """

@@ -1,6 +1,7 @@
 """Audit an algorithm of your own: a "private" counter whose saved state holds the exact count.
 
-The recipe of many libraries: count exactly, add noise when asked. Its outputs are fine; whoever copies its state reads the count.
+The recipe of many libraries: count exactly, add noise when asked. Its outputs are fine; whoever copies its state reads
+the count.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """A secret graph: how many pairs of people are in touch, while nobody can tell whether two given ones are.
 
-A community of 600 grows together over twelve weeks: every week people write to old friends and find new ones. After every third
-week the share of all pairs that ever wrote is published. Each pair is one noisy bit, so the memory that could be stolen is
-22 kilobytes, and says about any pair no more than epsilon allows.
+A community of 600 grows together over twelve weeks: every week people write to old friends and find new ones. After
+every third week the share of all pairs that ever wrote is published. Each pair is one noisy bit, so the memory that
+could be stolen is 22 kilobytes, and says about any pair no more than epsilon allows.
 """
 
 import numpy as np

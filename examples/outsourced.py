@@ -1,8 +1,9 @@
 """Ratings handed to rented machines: noise on every point before it leaves the house, of the right size.
 
-The recipe "add Lap(1/epsilon) to each data point" loses N·epsilon for points from 0 to N. Here each rating gets noise of
-scale N/epsilon, so what the machines see, and all they compute, loses epsilon for one rating. The second way keeps the
-sums at home in a pan-private tree and sends only what it publishes: far less noise, and the machines get less to do.
+The recipe "add Lap(1/epsilon) to each data point" loses N·epsilon for points from 0 to N. Here each rating gets noise
+of scale N/epsilon, so what the machines see, and all they compute, loses epsilon for one rating. The second way keeps
+the sums at home in a pan-private tree and sends only what it publishes: far less noise, and the machines get less to
+do.
 """
 
 import numpy as np

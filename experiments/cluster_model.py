@@ -1,10 +1,11 @@
-"""How a cluster scales: constants measured here on 1, 2, 4 and 8 shards, a model made of them, and a simulation that checks it.
+"""How a cluster scales: constants measured here on 1, 2, 4 and 8 shards, a model made of them, and a simulation that
+checks it.
 
     python experiments/cluster_model.py [ROWS]
 
 The model (docs/explanation/scaling-model.md): a task of P rows costs its reader P·read + N·call seconds and every shard
-take·C/N + store·C/N seconds, C the cells of the state; workers do both. The simulation lets W workers read partitions and serve
-shards one thing at a time, with random service times, and counts partitions a second.
+take·C/N + store·C/N seconds, C the cells of the state; workers do both. The simulation lets W workers read partitions
+and serve shards one thing at a time, with random service times, and counts partitions a second.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def _take(shard: Shard, steps: Iterator[int], work: Iterator[CellMessage]) -> No
 
 
 def measure(rows: int) -> dict[str, float]:
-    """Return seconds a row for reading and hashing, seconds a cell for taking marks in and storing, bytes a cell sent."""
+    """Return seconds a row for reading and hashing, seconds a cell for taking marks in and storing, bytes a cell
+    sent.
+    """
     query = {
         "name": "n",
         "sql": "SELECT COUNT(DISTINCT user) FROM s",
@@ -100,7 +103,9 @@ def model(constants: dict[str, float], workers: int, rows: int, call: float = 0.
 
 
 def simulate(constants: dict[str, float], workers: int, rows: int, partitions: int, call: float = 0.002) -> float:
-    """Return the same from a queue at every worker: two partitions under way each, reading and serving shards in turn."""
+    """Return the same from a queue at every worker: two partitions under way each, reading and serving shards in
+    turn.
+    """
     draw = np.random.default_rng(2)
     serve = call + (constants["take"] + constants["store"]) * constants["cells"] / workers
     free, left, done = [0.0] * workers, partitions, 0.0

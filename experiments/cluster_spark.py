@@ -2,8 +2,8 @@
 
     make spark                     (or, with pyspark and Java: python experiments/cluster_spark.py [ROWS [RUNS]])
 
-Without noise the state that Spark's tasks fill must be that of one process, bit for bit. With noise, the 95% intervals of RUNS counts
-must hold the truth about as often as they say.
+Without noise the state that Spark's tasks fill must be that of one process, bit for bit. With noise, the 95% intervals
+of RUNS counts must hold the truth about as often as they say.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Figure 3.4: seven attributes, 3 holders, degree 1 (of "Data Analytics with Differential Privacy"), with our methods added."""
+"""Figure 3.4: seven attributes, 3 holders, degree 1 (of "Data Analytics with Differential Privacy"), with our
+methods added.
+"""
 
 from federated_runner import Figure, main
 

@@ -1,4 +1,6 @@
-"""Figure 3.5: seven attributes, 3 holders, degree 2 (of "Data Analytics with Differential Privacy"), with our methods added."""
+"""Figure 3.5: seven attributes, 3 holders, degree 2 (of "Data Analytics with Differential Privacy"), with our
+methods added.
+"""
 
 from federated_runner import Figure, main
 

@@ -1,4 +1,6 @@
-"""Figure 3.6: seven attributes, epsilon = 0.1, degree 1 (of "Data Analytics with Differential Privacy"), with our methods added."""
+"""Figure 3.6: seven attributes, epsilon = 0.1, degree 1 (of "Data Analytics with Differential Privacy"), with our
+methods added.
+"""
 
 from federated_runner import Figure, main
 

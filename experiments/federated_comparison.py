@@ -3,9 +3,10 @@
     PANSTREAM_DATA=... python experiments/federated_comparison.py --data adult --repetitions 20
     python experiments/federated_comparison.py --data seven --repetitions 100
 
-Diabetes and Adult: cross entropy on the held-out fifth at 3, 10 and 30 holders and four budgets; a cell passes if the better of
-our two methods lies below every algorithm of the thesis and below private independent attributes. Seven attributes: excess bits
-over the true network at 10 holders and epsilon = 0.1; passes if the best algorithm of the thesis has 2.5 times ours or more.
+Diabetes and Adult: cross entropy on the held-out fifth at 3, 10 and 30 holders and four budgets; a cell passes if the
+better of our two methods lies below every algorithm of the thesis and below private independent attributes. Seven
+attributes: excess bits over the true network at 10 holders and epsilon = 0.1; passes if the best algorithm of the
+thesis has 2.5 times ours or more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Shared by the federated experiments: data, methods, repetitions to CSV, pictures from CSV.
 
-Data come from the directory named by PANSTREAM_DATA (or --data): diabetes43.csv.gz with diabetes43-domain.json, adult.csv.gz.
-The network of seven attributes ships with panstream. Records are dealt round robin to the holders; for real data a fifth is
-held out and cross entropy is measured there, for the network it is exact.
+Data come from the directory named by PANSTREAM_DATA (or --data): diabetes43.csv.gz with diabetes43-domain.json,
+adult.csv.gz. The network of seven attributes ships with panstream. Records are dealt round robin to the holders; for
+real data a fifth is held out and cross entropy is measured there, for the network it is exact.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def diabetes() -> Records:
 
 
 def adult() -> Records:
-    """13 attributes: without fnlwgt and education, ages by 5 years, hours by 10, gains and losses cut at round amounts."""
+    """13 attributes: without fnlwgt and education, ages by 5 years, hours by 10, gains and losses cut at round
+    amounts.
+    """
     frame = pd.read_csv(data_directory() / "adult.csv.gz", keep_default_na=False)
     frame.columns = [name.strip() for name in frame.columns]
     codes: dict[str, np.ndarray[Any, Any]] = {}

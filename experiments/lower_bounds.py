@@ -3,9 +3,10 @@
     python experiments/lower_bounds.py run  --out lower_bounds.csv
     python experiments/lower_bounds.py plot --data lower_bounds.csv --out lower_bounds.svg
 
-Four panels, after section 4 of Mir et al.: answers off by c·sqrt(m) to random queries (Theorem 12); a constant fraction of
-arbitrary answers (Theorem 13); union queries with relative and additive error (Theorem 14); and the same intruder against
-the state of panstream's own counters, where no decoder may be right more often than e**epsilon/(1 + e**epsilon).
+Four panels, after section 4 of Mir et al.: answers off by c·sqrt(m) to random queries (Theorem 12); a constant fraction
+of arbitrary answers (Theorem 13); union queries with relative and additive error (Theorem 14); and the same intruder
+against the state of panstream's own counters, where no decoder may be right more often than e**epsilon/(1 +
+e**epsilon).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     PANSTREAM_DATA=<directory with diabetes43.csv.gz> python experiments/network_pictures.py
 
-The tree is learned without noise: the records are public (UCI Diabetes 130-US hospitals, CC BY 4.0). Without the data only
-the first picture is drawn.
+The tree is learned without noise: the records are public (UCI Diabetes 130-US hospitals, CC BY 4.0). Without the data
+only the first picture is drawn.
 """
 
 import json

@@ -2,10 +2,10 @@
 
     PANSTREAM_DATA=<directory with diabetes43.csv.gz> python experiments/network_plan.py --seeds 5
 
-Subsets of the Diabetes records, random trees and the network of seven attributes, at several products of records and epsilon.
-A figure is the mean total variation distance of all pairs from held-out records, over that of independent columns with
-the same budget and seeds: below 1 edges gain, above 1 they cost, exactly 1 where the plan buys none. The constants of
-panstream.networks.budget were set on such runs.
+Subsets of the Diabetes records, random trees and the network of seven attributes, at several products of records and
+epsilon. A figure is the mean total variation distance of all pairs from held-out records, over that of independent
+columns with the same budget and seeds: below 1 edges gain, above 1 they cost, exactly 1 where the plan buys none. The
+constants of panstream.networks.budget were set on such runs.
 """
 
 from __future__ import annotations

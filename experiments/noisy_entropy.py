@@ -1,12 +1,12 @@
 """Bias and mean squared error of the entropy of noisy counts, predicted (002, Theorems 3.5 and 3.6) and measured.
 
-    python experiments/noisy_entropy.py run     # writes experiments/noisy_entropy.csv, about a minute, and says what fits
-    python experiments/noisy_entropy.py plot    # draws docs/pictures/noisy_entropy.svg from it
+    python experiments/noisy_entropy.py run     # writes experiments/noisy_entropy.csv, about a minute, and says what
+    fits python experiments/noisy_entropy.py plot    # draws docs/pictures/noisy_entropy.svg from it
 
-The pairs (X2, X6) of the published seven-attribute network; M holders share every pair table with discrete Laplace noise of
-scale b = 2·C(7, 2)/epsilon per cell (Theorem 3.4), the analyst sums, divides by n, takes negative shares as 0.
-Measured biases leave out the first-order term of the expansion, whose mean is exactly 0 and whose spread would hide the rest.
-The expansion needs noise that is small against the counts: where the noise of a cell reaches half of the smallest
+The pairs (X2, X6) of the published seven-attribute network; M holders share every pair table with discrete Laplace
+noise of scale b = 2·C(7, 2)/epsilon per cell (Theorem 3.4), the analyst sums, divides by n, takes negative shares as 0.
+Measured biases leave out the first-order term of the expansion, whose mean is exactly 0 and whose spread would hide the
+rest. The expansion needs noise that is small against the counts: where the noise of a cell reaches half of the smallest
 expected count, the row is marked as outside.
 """
 
@@ -41,7 +41,9 @@ FIELDS = [
 
 
 def measure(p: np.ndarray, holders: int, scale: float, records: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gaps between the noisy and the true entropy without their first-order term, and the gaps themselves."""
+    """Return the gaps between the noisy and the true entropy without their first-order term, and the gaps
+    themselves.
+    """
     counts = np.random.default_rng(seed).multinomial(records, p, RUNS)
     with SeededSource(seed) as source:
         for _ in range(holders):

@@ -2,8 +2,8 @@
 
     python experiments/peer_promises.py DIR        # as made by benchmarks/synthetic.py --install-peers --peers DIR
 
-Each peer's package is imported in its own environment, DIR/<name>/bin/python, and asked on tables that differ in one record; noise is
-recorded instead of drawn. benchmarks/peers/synthesisers.py draws the conclusions.
+Each peer's package is imported in its own environment, DIR/<name>/bin/python, and asked on tables that differ in one
+record; noise is recorded instead of drawn. benchmarks/peers/synthesisers.py draws the conclusions.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 python experiments/real_streams.py [--runs 200] [--data DIRECTORY]
 
-A web log (NASA, part of one day of 1995) and a shop's invoices (Online Retail, cancellations are negative quantities) from the
-directory named by PANSTREAM_DATA or --data, each with one configuration of several questions. Every run starts from fresh noise.
-"coverage" is the share of answers whose interval holds the true answer, which DuckDB computes without panstream; answers of one run depend on each
-other, so the band is 0.95 less four standard errors between runs. Intervals may cover more: those of sketches allow for the worst case.
+A web log (NASA, part of one day of 1995) and a shop's invoices (Online Retail, cancellations are negative quantities)
+from the directory named by PANSTREAM_DATA or --data, each with one configuration of several questions. Every run starts
+from fresh noise. "coverage" is the share of answers whose interval holds the true answer, which DuckDB computes without
+panstream; answers of one run depend on each other, so the band is 0.95 less four standard errors between runs.
+Intervals may cover more: those of sketches allow for the worst case.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Case:
             self.seen.setdefault(name, []).append(records[-1]["value"])
 
     def rows(self) -> list[tuple[str, float, float, float, float, float, int]]:
-        """Return name, truth, mean and deviation of the last answer, coverage, the least that is fine, answers a run."""
+        """Return name, truth, mean and deviation of the last answer, coverage, the least that is fine, answers a
+        run.
+        """
         found = []
         for name, hits in self.hits.items():
             single = math.sqrt(PROMISED * (1 - PROMISED) / len(hits))

@@ -1,7 +1,8 @@
 """The exact law of a released integer: how often what an algorithm says about its own error is true.
 
-A count of independent bits plus discrete Laplace noise is a convolution of a few arrays. Everything an algorithm says of a release (standard
-error, interval, bound) is asked for every possible release and weighed with its chance: no formula of the algorithm enters.
+A count of independent bits plus discrete Laplace noise is a convolution of a few arrays. Everything an algorithm says
+of a release (standard error, interval, bound) is asked for every possible release and weighed with its chance: no
+formula of the algorithm enters.
 """
 
 from __future__ import annotations

@@ -159,7 +159,9 @@ def test_your_own_algorithm_can_be_registered() -> None:
 @pytest.mark.parametrize("width", [1, 8, 13, 16])
 @pytest.mark.parametrize("rows", [0, 1, 3])
 def test_packed_rows_are_stored_as_plain_bits_are(width: int, rows: int) -> None:
-    """Memory holds each row in bytes of its own, a file holds them without a gap: as it did when memory held bytes 0 and 1."""
+    """Memory holds each row in bytes of its own, a file holds them without a gap: as it did when memory held bytes
+    0 and 1.
+    """
 
     @dataclass
     class Rows:

@@ -1,9 +1,9 @@
 """How big the house is: `python tools/house.py [DIRECTORY]`, and `--walk` for what one row meets on its way.
 
-Per room: files, lines of code without docstrings and comments, top-level classes and functions, and the public ones of them
-(no underscore in the name or the module). The walk counts the functions, files and rooms of panstream that run in `panstream
-run` on a small CSV file, and in one POST to a server from its first byte to the answer. Compiled kernels count once, where
-they are called.
+Per room: files, lines of code without docstrings and comments, top-level classes and functions, and the public ones of
+them (no underscore in the name or the module). The walk counts the functions, files and rooms of panstream that run in
+`panstream run` on a small CSV file, and in one POST to a server from its first byte to the answer. Compiled kernels
+count once, where they are called.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Errors beside the papers' forms, published estimators and sketches that keep no secret; ratios of mean squared errors."""
+"""Errors beside the papers' forms, published estimators and sketches that keep no secret; ratios of mean squared
+errors.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a copy of the state tells about 10,000 members, for an intruder who knows everybody else.
 
-She holds two hypotheses about one member, in or out, at even odds, and looks at a copy of the state. A state that is a function
-of the set betrays a member whenever the state without him would be another one. Ours is a random function, and the
-odds it gives are computed from its bytes by the audit's own membership test.
+She holds two hypotheses about one member, in or out, at even odds, and looks at a copy of the state. A state that is a
+function of the set betrays a member whenever the state without him would be another one. Ours is a random function, and
+the odds it gives are computed from its bytes by the audit's own membership test.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
 """Other makers of synthetic tables: how each is installed and run, and at which epsilon it makes our promise.
 
-Ours is for one record *replaced*, the number of records public: a table of counts then moves by 2 in L1 and sqrt 2 in L2.
+Ours is for one record *replaced*, the number of records public: a table of counts then moves by 2 in L1 and sqrt 2 in
+L2.
 
-MST of dpmm and SmartNoise scales its noise for one record *added or removed*: rho/3 each for two rounds of Gaussian tables that
-move by 1 in L2 and for choices whose scores move by 1. If a record is replaced, tables move by sqrt 2 and scores by 2, and
-rho grows with the square: 2·rho/3 + 2·rho/3 + 4·rho/3 = 8/3 rho. So with 3/8 of its rho it makes our promise.
-PrivBayes of dpmm: epsilon/2 for choices, epsilon/2 for Gaussian tables that move by 1. Its choices are scaled for mutual
-information in nats when a record is replaced; its score is that in bits over a mean of entropies, which one record can move
-from 0 to 1. So no epsilon gives our promise; a smaller one gives it to the tables, if the choices are taken at their word.
-DataSynthesizer: epsilon/2 for choices, for a record replaced; epsilon/2 for Laplace tables that move by 1, so 3/2 epsilon for a
-record replaced. As run here it reads the categories off the rows, which no epsilon covers.
-dpart: tables for a record replaced; choices scored in bits but scaled in nats, so up to 1/ln 2 times their half; categories off
-the rows. It runs at the same number only. ``experiments/peer_promises.py`` shows the scales and scores in the peers' own code, but for
-SmartNoise, of which the source was read. Both MSTs convert rho to (epsilon, delta) as we do, to the last digits.
+MST of dpmm and SmartNoise scales its noise for one record *added or removed*: rho/3 each for two rounds of Gaussian
+tables that move by 1 in L2 and for choices whose scores move by 1. If a record is replaced, tables move by sqrt 2 and
+scores by 2, and rho grows with the square: 2·rho/3 + 2·rho/3 + 4·rho/3 = 8/3 rho. So with 3/8 of its rho it makes our
+promise. PrivBayes of dpmm: epsilon/2 for choices, epsilon/2 for Gaussian tables that move by 1. Its choices are scaled
+for mutual information in nats when a record is replaced; its score is that in bits over a mean of entropies, which one
+record can move from 0 to 1. So no epsilon gives our promise; a smaller one gives it to the tables, if the choices are
+taken at their word. DataSynthesizer: epsilon/2 for choices, for a record replaced; epsilon/2 for Laplace tables that
+move by 1, so 3/2 epsilon for a record replaced. As run here it reads the categories off the rows, which no epsilon
+covers. dpart: tables for a record replaced; choices scored in bits but scaled in nats, so up to 1/ln 2 times their
+half; categories off the rows. It runs at the same number only. ``experiments/peer_promises.py`` shows the scales and
+scores in the peers' own code, but for SmartNoise, of which the source was read. Both MSTs convert rho to (epsilon,
+delta) as we do, to the last digits.
 """
 
 from __future__ import annotations
@@ -139,7 +141,9 @@ def install_all(folder):
 
 
 def run_limited(command, folder, told, limit):
-    """Run a command and all that it starts for so many seconds of processor time; return its code, None if it was stopped."""
+    """Run a command and all that it starts for so many seconds of processor time; return its code, None if it was
+    stopped.
+    """
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=told, cwd=folder, start_new_session=True, text=True
     )

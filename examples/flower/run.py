@@ -2,8 +2,9 @@
 
     python examples/flower/run.py
 
-Starts a SuperLink and three SuperNodes, registers the nodes' public keys, runs the app in this folder, prints what every hospital
-spent, and stops everything again. Needs ``pip install 'panstream[flower]'`` (best in an environment of its own).
+Starts a SuperLink and three SuperNodes, registers the nodes' public keys, runs the app in this folder, prints what
+every hospital spent, and stops everything again. Needs ``pip install 'panstream[flower]'`` (best in an environment of
+its own).
 """
 
 from __future__ import annotations

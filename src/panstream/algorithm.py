@@ -1,7 +1,8 @@
 """The shape of every algorithm, and Monitor, the friendly running object.
 
 An algorithm is a frozen value of public parameters. Its state is a separate value, whose fields are declared with
-``public``, ``published``, ``noised`` or ``noise`` from :mod:`panstream.codec`. Randomness is neither: it is passed in for one step.
+``public``, ``published``, ``noised`` or ``noise`` from :mod:`panstream.codec`. Randomness is neither: it is passed in
+for one step.
 """
 
 from __future__ import annotations
@@ -224,7 +225,9 @@ class Monitor(Generic[StateT]):
 
     @leaves_nothing
     def release(self) -> Estimate:
-        """Publish an estimate; raises BudgetExhausted when all paid releases were made, by this state or a copy of it."""
+        """Publish an estimate; raises BudgetExhausted when all paid releases were made, by this state or a copy of
+        it.
+        """
         with self._publishing(), self._step() as source:
             return self._publish(self.algorithm.release(self.state, source))
 

@@ -1,8 +1,8 @@
 """Sending events to a panstream server, and reading what it publishes.
 
 Rows are collected into batches, each batch is sent as Arrow by one of a few connections ("lanes"), and a batch that was
-not answered is sent again under the same number, so that it counts once. A lane has one batch under way at a time, and is a
-producer of its own, which the server knows by the token and its name.
+not answered is sent again under the same number, so that it counts once. A lane has one batch under way at a time, and
+is a producer of its own, which the server knows by the token and its name.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ class Sent:
 class Client:
     """Sends events and reads answers.
 
-    ``producer`` names this sender, never a person: the server stores it, and how many batches came of it. Without one, a
-    random name is used for this client alone, and given up when it is closed. A client with the name of an earlier one
-    takes over from it: it goes on counting where that one stopped, and whatever that one still has under way is refused.
-    ``lanes`` is how many batches may be under way at a time.
+    ``producer`` names this sender, never a person: the server stores it, and how many batches came of it. Without one,
+    a random name is used for this client alone, and given up when it is closed. A client with the name of an earlier
+    one takes over from it: it goes on counting where that one stopped, and whatever that one still has under way is
+    refused. ``lanes`` is how many batches may be under way at a time.
 
-    ``pace`` sends one batch every so many seconds, empty if no rows came, so that the number of batches says nothing about
-    rows. Rows wait for their turn, ``batch_rows`` of them go at a time, and so does whoever calls ``flush``.
+    ``pace`` sends one batch every so many seconds, empty if no rows came, so that the number of batches says nothing
+    about rows. Rows wait for their turn, ``batch_rows`` of them go at a time, and so does whoever calls ``flush``.
 
     ::
 
         with panstream.Client("https://counts.example:8080", stream="visits", token=token, producer="gate-7") as client:
-            client.send({"user": ids, "region": regions})      # columns, rows as dicts, or an Arrow, pandas or polars table
-            client.flush()                                     # now everything is durable on the server
+            client.send({"user": ids, "region": regions})      # columns, rows as dicts, or an Arrow, pandas or polars
+            table client.flush()                                     # now everything is durable on the server
             print(client.releases()[-1]["value"])
     """
 
@@ -122,7 +122,8 @@ class Client:
     # Sending.
 
     def open(self) -> list[int]:
-        """Open the producers now, before anything is sent; return the number of the last batch the server has of each lane.
+        """Open the producers now, before anything is sent; return the number of the last batch the server has of each
+        lane.
 
         A sender with one lane that numbers its batches 1, 2, ... learns from it where an earlier one stopped.
         """
@@ -322,7 +323,9 @@ class Client:
         return dict(self._control.ask("GET", "/v1/ledger"))
 
     def release(self, query: str) -> list[dict[str, Any]]:
-        """Answer a query without schedule now (admin). Not repeated if the answer is lost: look at ``releases`` then."""
+        """Answer a query without schedule now (admin). Not repeated if the answer is lost: look at ``releases``
+        then.
+        """
         return list(self._once(f"/v1/queries/{quote(query, safe='')}/release", b"")["releases"])
 
     def intrusions(self) -> dict[str, Any]:

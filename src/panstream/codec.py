@@ -1,9 +1,9 @@
 """State to bytes and back: magic, versions, name, public parameters, declared fields, checksum. No pickle.
 
-Layout: ``PANSTRM1`` · u32 header length · header (JSON: public parameters, field shapes, the state's id and how often it has
-published) · payload · 32 bytes SHA-256 of everything before. Format 1 had no id: there it is a hash of the bytes, which
-copies have in common. Arrays of bits are packed eight to a byte, row after row without a gap; everything else is
-little-endian.
+Layout: ``PANSTRM1`` · u32 header length · header (JSON: public parameters, field shapes, the state's id and how often
+it has published) · payload · 32 bytes SHA-256 of everything before. Format 1 had no id: there it is a hash of the
+bytes, which copies have in common. Arrays of bits are packed eight to a byte, row after row without a gap; everything
+else is little-endian.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ Identity = tuple[bytes, int]  # a state's id, and how often it has published
 class FieldLayout:
     """What a state field must look like: element kind, shape (None where it may vary), and an exclusive upper bound.
 
-    ``kind`` is "int" for a Python integer, "bits" for bytes 0 and 1, "packed" for rows of bits that memory holds eight to a byte
-    (the shape counts bits; files are the same as for "bits"), or "u1", "i4", "i8", "u8".
+    ``kind`` is "int" for a Python integer, "bits" for bytes 0 and 1, "packed" for rows of bits that memory holds eight
+    to a byte (the shape counts bits; files are the same as for "bits"), or "u1", "i4", "i8", "u8".
     """
 
     kind: str
@@ -101,7 +101,8 @@ def encode(
     identity: Identity | None = None,
     checked: bool = True,
 ) -> bytes:
-    """Return the bytes of a state with the public parameters it belongs to; ``identity`` is for states that can release.
+    """Return the bytes of a state with the public parameters it belongs to; ``identity`` is for states that can
+    release.
 
     Without ``checked`` there are zeros in the place of the checksum, for containers that authenticate what they hold.
     """
@@ -138,7 +139,9 @@ def encode(
 
 
 def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], int]:
-    """Return the header and where the payload starts, which itself is not looked at; ``checked`` compares the checksum."""
+    """Return the header and where the payload starts, which itself is not looked at; ``checked`` compares the
+    checksum.
+    """
     if len(data) < len(_MAGIC) + 4 + _DIGEST or not data.startswith(_MAGIC[:7]):
         raise InvalidBytes("these are not panstream bytes, or they are cut short")
     if not data.startswith(_MAGIC):

@@ -1,7 +1,8 @@
-"""Configuration files of the engine, of federated runs and of synthesisers: read in one way, with errors that name the place.
+"""Configuration files of the engine, of federated runs and of synthesisers: read in one way, with errors that name the
+place.
 
-Every key is checked; an unknown one is refused with the nearest known one, since a misspelt privacy setting must not pass
-silently.
+Every key is checked; an unknown one is refused with the nearest known one, since a misspelt privacy setting must not
+pass silently.
 """
 
 from __future__ import annotations

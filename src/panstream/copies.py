@@ -2,8 +2,8 @@
 
 Every state has an id, drawn from the operating system when it starts and kept for as long as it lives, and a count of
 how often it has published. Both are public: an id is independent of the data and of all noise, and the count depends on
-calls only. A copy that is behind what was published under its id would draw a second answer from noise that was paid for
-once, so it is refused.
+calls only. A copy that is behind what was published under its id would draw a second answer from noise that was paid
+for once, so it is refused.
 
 What this cannot see is a copy in another process or on another machine: there the copy is yours to keep from releasing.
 """

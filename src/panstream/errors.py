@@ -34,8 +34,8 @@
     └── MissingExtra          an optional dependency is absent            (also an ImportError)
 
 A message names the parameter, the rule and the public value. It never contains an item, a key or a state. Nor does what
-an error drags along: ``from None`` hides the error that was being handled and still keeps it, with every variable of its
-frames. Where that may be rows, keys or states, :func:`translated` raises afterwards, so that nothing is kept.
+an error drags along: ``from None`` hides the error that was being handled and still keeps it, with every variable of
+its frames. Where that may be rows, keys or states, :func:`translated` raises afterwards, so that nothing is kept.
 """
 
 from __future__ import annotations
@@ -237,7 +237,9 @@ class MissingExtra(PanstreamError, ImportError):
 def translated(
     work: Callable[[], _T], caught: type[_E] | tuple[type[_E], ...], told: Callable[[_E], PanstreamError]
 ) -> _T:
-    """Return ``work()``; if that raises an error of ``caught``, raise what is ``told`` of it, and keep nothing of it."""
+    """Return ``work()``; if that raises an error of ``caught``, raise what is ``told`` of it, and keep nothing of
+    it.
+    """
     try:
         return work()
     except caught as error:

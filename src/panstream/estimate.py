@@ -26,9 +26,9 @@ class Estimate:
 
     ``value`` lies within the values that are possible (``support``); ``unbiased`` is the same number before it was
     moved there, for averaging many answers. Where only an interval is known, ``value`` and ``standard_error`` are NaN
-    (null in JSON). Of a minimum or maximum ``value`` is the edge beyond which some value surely lies, ``beyond`` how many at
-    most lie beyond the next edge, and ``said`` tells both in words. ``released`` are the noisy integers that everything else, intervals
-    included, was computed from: nothing more of the state has left.
+    (null in JSON). Of a minimum or maximum ``value`` is the edge beyond which some value surely lies, ``beyond`` how
+    many at most lie beyond the next edge, and ``said`` tells both in words. ``released`` are the noisy integers that
+    everything else, intervals included, was computed from: nothing more of the state has left.
     """
 
     value: float
@@ -178,7 +178,9 @@ def normal_laplace_quantile(tail: float, sigma: float, kappa: float) -> float:
 
 
 def falling_root(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-9) -> float:
-    """Return where a falling ``function`` is within ``tolerance`` of zero between ``low`` and ``high`` (Illinois method)."""
+    """Return where a falling ``function`` is within ``tolerance`` of zero between ``low`` and ``high`` (Illinois
+    method).
+    """
     at_low, at_high = function(low), function(high)
     if at_low <= 0:
         return low

@@ -1,4 +1,6 @@
-"""What makes a process keep its memory to itself: an environment set before the start, and no dumps afterwards (Linux, glibc)."""
+"""What makes a process keep its memory to itself: an environment set before the start, and no dumps afterwards
+(Linux, glibc).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import Any
 
 __all__ = ["ENVIRONMENT", "MARK", "dask_setup", "forbid_dumps", "permit_reading"]
 
-# Small freed chunks are overwritten only without the cache of each thread. Large ones are overwritten too, so they may as well
-# stay: given back to the system at every commit, they cost more than the commit's own work.
+# Small freed chunks are overwritten only without the cache of each thread. Large ones are overwritten too, so they may
+# as well stay: given back to the system at every commit, they cost more than the commit's own work.
 _TUNABLES = {"tcache_count": 0, "mmap_threshold": 1 << 25, "trim_threshold": 1 << 26}
 ENVIRONMENT = {
     "PYTHONMALLOC": "malloc",
@@ -28,8 +30,8 @@ _readable = False
 def forbid_dumps() -> None:
     """Have no core dump written of this process, and let no other process of the same user read its memory.
 
-    A limit of 0 does not stop a dump that is piped to a program, as systemd-coredump has it; a process that is not dumpable has
-    none of either kind.
+    A limit of 0 does not stop a dump that is piped to a program, as systemd-coredump has it; a process that is not
+    dumpable has none of either kind.
     """
     if sys.platform != "linux":
         return
@@ -41,7 +43,9 @@ def forbid_dumps() -> None:
 
 
 def permit_reading() -> None:
-    """Let processes of the same user read this one's memory, now and after :func:`forbid_dumps`: for the memory drill."""
+    """Let processes of the same user read this one's memory, now and after :func:`forbid_dumps`: for the memory
+    drill.
+    """
     global _readable
     _readable = True
     _set_dumpable(True)

@@ -16,8 +16,8 @@ _BOTH = (signal.SIGINT, signal.SIGTERM)
 class _Interrupts:
     """Raises KeyboardInterrupt at once while nothing is at stake, and after the step while one is under way.
 
-    What is raised in a signal's handler can be swallowed, by an import or in __del__, wherever the signal happens to find the
-    program. So it is remembered, and raised again before the next step, after it, or at the end.
+    What is raised in a signal's handler can be swallowed, by an import or in __del__, wherever the signal happens to
+    find the program. So it is remembered, and raised again before the next step, after it, or at the end.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,9 @@ class _Interrupts:
 
     @contextlib.contextmanager
     def caught(self, *signals: int) -> Iterator[_Interrupts]:
-        """Handle SIGINT and SIGTERM, or some of them, in here; in the main thread only, where Python handles signals."""
+        """Handle SIGINT and SIGTERM, or some of them, in here; in the main thread only, where Python handles
+        signals.
+        """
         main = threading.current_thread() is threading.main_thread()
         chosen = signals or _BOTH
         old = {number: signal.signal(number, self._handle) for number in chosen} if main else {}

@@ -1,7 +1,7 @@
 """Bits that are noise from the start: state, coins, claim and refresh, the same for densities and for distinct counts.
 
-After an announced intrusion bits are *frozen*: what the intruder saw becomes a public constant and a new array starts at
-its noise. Re-flipping the seen bits in place could not be decoded, leaving them would have no finite loss
+After an announced intrusion bits are *frozen*: what the intruder saw becomes a public constant and a new array starts
+at its noise. Re-flipping the seen bits in place could not be decoded, leaving them would have no finite loss
 (docs/proofs/joint-loss.md, Theorem 3).
 """
 
@@ -156,7 +156,9 @@ class CoinCells(Divisible[BitState], Protocol):
 def freeze(
     frozen: NDArray[np.uint8], bits: NDArray[np.uint8], cells: int, absent: Coin, source: Source
 ) -> NDArray[np.uint8]:
-    """Return ``frozen`` with the seen ``bits`` added as a row; ``bits`` itself, of so many ``cells``, starts afresh in place."""
+    """Return ``frozen`` with the seen ``bits`` added as a row; ``bits`` itself, of so many ``cells``, starts afresh
+    in place.
+    """
     if len(frozen) >= MAX_PHASES:
         raise NotSupported(f"a state can be refreshed at most {MAX_PHASES} times")
     seen = np.concatenate([frozen, bits[np.newaxis]])

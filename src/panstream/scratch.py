@@ -1,8 +1,8 @@
 """Working memory that is overwritten before it is given back.
 
-Coins, hashes and cell indices of a batch must not be found in memory once a step is over. Arrays from
-:class:`Scratch` come from a per-thread pool and are zeroed when the ``with`` block ends, however it ends; registers and the
-stack below are cleared then too (:func:`clear_registers`).
+Coins, hashes and cell indices of a batch must not be found in memory once a step is over. Arrays from :class:`Scratch`
+come from a per-thread pool and are zeroed when the ``with`` block ends, however it ends; registers and the stack below
+are cleared then too (:func:`clear_registers`).
 
 >>> with Scratch() as scratch:
 ...     hashes = scratch.array(1000, np.uint64)
@@ -56,8 +56,9 @@ def wipe_at(address: int, size: int) -> None:
 def clear_registers() -> None:
     """Clear every register that a function may change, and the stack below this call, where earlier calls stored them.
 
-    Called when a step is over and its memory has been overwritten: the last bytes of what was copied are still in registers
-    then, and the next function that is called for the first time would have the dynamic linker write them to the stack.
+    Called when a step is over and its memory has been overwritten: the last bytes of what was copied are still in
+    registers then, and the next function that is called for the first time would have the dynamic linker write them to
+    the stack.
     """
     try:
         clear, where = _POOL.registers
@@ -69,7 +70,8 @@ def clear_registers() -> None:
 def leaves_nothing(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function that is a whole step, so that registers and the stack are cleared after it.
 
-    The end of a ``with`` block is a call of its own, with a frame that lies on the stack of the calls before it. Here nothing does.
+    The end of a ``with`` block is a call of its own, with a frame that lies on the stack of the calls before it. Here
+    nothing does.
     """
 
     @functools.wraps(function)
@@ -91,7 +93,9 @@ def _registers() -> tuple[Callable[[int], None], int]:
 
 
 def _stack() -> tuple[int, int]:
-    """Return the lowest address of this thread's stack that may be written, and its highest; where unknown, an empty range."""
+    """Return the lowest address of this thread's stack that may be written, and its highest; where unknown, an
+    empty range.
+    """
     nowhere = _WORD, 0
     if sys.platform != "linux":
         return nowhere

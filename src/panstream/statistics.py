@@ -36,10 +36,9 @@ class DistinctCount:
         Unit: user; exactly ``epsilon`` for the joint view of one copy of the state at any time and of all releases.
 
     Parameters
-        epsilon: total loss.
-        universe: number of users (ids 0..U-1), or the public list of their ids, if the population is known.
-        expected: about how many will come. If only the universe is given, all of it is expected.
-        memory: bytes that the cells may take, eight cells each, in memory and when stored, 8 MiB by default. Each announced
+        epsilon: total loss. universe: number of users (ids 0..U-1), or the public list of their ids, if the population
+        is known. expected: about how many will come. If only the universe is given, all of it is expected. memory:
+        bytes that the cells may take, eight cells each, in memory and when stored, 8 MiB by default. Each announced
             intrusion keeps another copy of them, which is counted too.
         releases, announced, key: as for the algorithms.
 
@@ -150,7 +149,9 @@ def _sized_bits(question: DistinctCount) -> OptBern:
 
 
 def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
-    """Return the smallest bitmap within memory that is almost the best where ``users`` come, and still good at ``most``."""
+    """Return the smallest bitmap within memory that is almost the best where ``users`` come, and still good at
+    ``most``.
+    """
     cells = _cells(question)
     sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, most)) for power in range(20)]
     fitting = [

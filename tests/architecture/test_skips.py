@@ -1,4 +1,6 @@
-"""A test whose program is missing is skipped, and the last lines say so; where nothing may be left out, the run fails."""
+"""A test whose program is missing is skipped, and the last lines say so; where nothing may be left out, the run
+fails.
+"""
 
 import os
 import subprocess

@@ -27,7 +27,8 @@ PRODUCTION = [case for case in ALL if case.kind == "production"]
 ATTACKS = [case for case in PRODUCTION if case.exact is None]
 CONTROLS = [case for case in ALL if case.kind == "control"]
 
-# Options that change what is claimed, or what one unit can do: each must be audited with another value than its default.
+# Options that change what is claimed, or what one unit can do: each must be audited with another value than its
+# default.
 CHANGES = {
     "releases",
     "announced",
@@ -240,7 +241,9 @@ def test_lower_bounds_of_sound_code_stay_below_the_claim(name: str) -> None:
 
 
 def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claimed .2, and at least 3.1 is shown (3.3 with 220,000 runs; 3.4234 is exact); a seeded source makes the run repeatable."""
+    """Claimed .2, and at least 3.1 is shown (3.3 with 220,000 runs; 3.4234 is exact); a seeded source makes the run
+    repeatable.
+    """
     numbers = iter(range(1, 1_000_000))
     monkeypatch.setattr(density, "Source", lambda: SeededSource(next(numbers)))
     case = next(case for case in density.density_cases() if case.name == "Dwork/Roth as published, epsilon 0.1")

@@ -1,4 +1,6 @@
-"""The layers on their own: exact bounds against scipy, learned events, the linear program, Gaussian losses, odds, pages."""
+"""The layers on their own: exact bounds against scipy, learned events, the linear program, Gaussian losses, odds,
+pages.
+"""
 
 import json
 import math
@@ -64,7 +66,9 @@ def test_clopper_pearson_refuses_nonsense() -> None:
 
 
 def test_lower_bounds_hold_as_often_as_they_say() -> None:
-    """Randomised response of loss ln 3, failure 10%: among 400 bounds at most 10% (+ 5 sd) are too high, and none is far off."""
+    """Randomised response of loss ln 3, failure 10%: among 400 bounds at most 10% (+ 5 sd) are too high, and none
+    is far off.
+    """
     source, coin = SeededSource(3), Coin(3 << 62)
     trial = Trial("heads", lambda side: bool(source.bernoulli(coin if side else coin.complement, 1)[0]))
     losses = [lower_bound(trial, runs=200, failure=0.1).loss for _ in range(400)]
@@ -86,7 +90,9 @@ def test_an_event_can_be_learned() -> None:
 
 
 def test_the_dual_is_a_test_that_reaches_the_loss() -> None:
-    """Random views: the program's value against brute force over small moves, and the dual's bound against the value."""
+    """Random views: the program's value against brute force over small moves, and the dual's bound against the
+    value.
+    """
     rng = np.random.default_rng(1)
     for _ in range(20):
         matrix, move = rng.integers(-1, 2, (2, 4)).astype(float), rng.integers(-1, 2, 4).astype(float)
@@ -120,7 +126,9 @@ def test_allowed_advantage() -> None:
 
 
 def test_a_membership_attack_on_stolen_files_stays_below_the_bound() -> None:
-    """Guess by the odds of real snapshot bytes: the advantage is the state's tanh(eps_s/2), within the claim's bound."""
+    """Guess by the odds of real snapshot bytes: the advantage is the state's tanh(eps_s/2), within the claim's
+    bound.
+    """
     algorithm = OptBern(universe=2, epsilon=1.0)
 
     def happens(member: bool) -> bool:

@@ -1,4 +1,6 @@
-"""A hardened process binds its functions at the start, has no core dumps and cannot be read by others of the same user."""
+"""A hardened process binds its functions at the start, has no core dumps and cannot be read by others of the same
+user.
+"""
 
 import ctypes
 import os

@@ -24,7 +24,9 @@ from panstream.errors import InvalidParameter
 
 
 def _listening() -> Callable[[], set[str]]:
-    """Return the function below such that it travels to a worker, whose files nobody else of the same user may look at."""
+    """Return the function below such that it travels to a worker, whose files nobody else of the same user may look
+    at.
+    """
 
     def listening() -> set[str]:
         """Return the addresses that this process listens on."""

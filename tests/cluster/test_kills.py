@@ -1,4 +1,5 @@
-"""kill -9 of scheduler, workers and coordinator at random moments under load: nothing acknowledged is lost or counted twice.
+"""kill -9 of scheduler, workers and coordinator at random moments under load: nothing acknowledged is lost or counted
+twice.
 
 14 kills by default; PANSTREAM_CLUSTER_KILLS for more.
 """

@@ -1,4 +1,6 @@
-"""100,000 unguessable ids through a cluster: what a scan of scheduler, workers, front end and all their directories finds."""
+"""100,000 unguessable ids through a cluster: what a scan of scheduler, workers, front end and all their directories
+finds.
+"""
 
 import os
 import subprocess

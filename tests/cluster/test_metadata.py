@@ -1,4 +1,5 @@
-"""Nothing but noisy cells depends on what rows hold: not what shards and coordinator store, nor the sizes of what travels.
+"""Nothing but noisy cells depends on what rows hold: not what shards and coordinator store, nor the sizes of what
+travels.
 
 Neighbouring streams are run and all that an intruder or a listener sees beside the cells is compared, byte for byte.
 """
@@ -177,7 +178,9 @@ def test_an_empty_step_looks_like_one_with_rows(tmp_path: Path) -> None:
 
 
 def test_no_number_of_rows_of_a_live_source_is_stored(tmp_path: Path) -> None:
-    """Two streams that differ in how many rows their batches have, cut by the end of an hour, stopped at any message."""
+    """Two streams that differ in how many rows their batches have, cut by the end of an hour, stopped at any
+    message.
+    """
     for crash in range(1, 12):
         found = []
         for copies in (1, 3):

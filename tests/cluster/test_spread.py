@@ -1,7 +1,7 @@
 """A continual counter spread over workers: its exact joint loss by linear program, and why it is not worth its noise.
 
-Every worker would hold an accumulator for the open node of each level. At a node's end the accumulators are added up and
-released with fresh noise. ``panstream explain --shards`` compares this with one accumulator in one place.
+Every worker would hold an accumulator for the open node of each level. At a node's end the accumulators are added up
+and released with fresh noise. ``panstream explain --shards`` compares this with one accumulator in one place.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Starts the processes of a cluster by forking, which saves each the imports, and starts again those that die.
 
-Commands on standard input: ``start NAME ROLE ARGUMENTS...`` and ``stop NAME``. On standard output: ``up NAME PID``, and whatever
-a load or a server says. Roles: ``scheduler PORT [tls]``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS DIRECTORY``,
-``front ADDRESS DIRECTORY``.
+Commands on standard input: ``start NAME ROLE ARGUMENTS...`` and ``stop NAME``. On standard output: ``up NAME PID``, and
+whatever a load or a server says. Roles: ``scheduler PORT [tls]``, ``worker ADDRESS SCRATCH [NETNS]``, ``load ADDRESS
+DIRECTORY``, ``front ADDRESS DIRECTORY``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Errors that counters predict, against the exact variance of their answers.
 
-The shipped code is driven once for every draw of noise, which shows what each draw does to each answer; the variance of an answer is
-the sum of the squares times the variance of one draw, and nothing of it comes from the formulas under test.
+The shipped code is driven once for every draw of noise, which shows what each draw does to each answer; the variance of
+an answer is the sum of the squares times the variance of one draw, and nothing of it comes from the formulas under
+test.
 """
 
 import math

@@ -67,7 +67,9 @@ def test_the_band_is_where_the_count_may_cross_by_least_squares(branching: int, 
 
 
 def outward(highest: bool) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """The weights of all nodes in the count beyond each edge, by least squares, a histogram, and its edges from inside out."""
+    """The weights of all nodes in the count beyond each edge, by least squares, a histogram, and its edges from
+    inside out.
+    """
     solve = np.linalg.pinv(incidence(4, 2))
     below = np.vstack([np.zeros(solve.shape[1]), np.cumsum(solve, axis=0)])
     nodes = incidence(4, 2) @ np.r_[np.zeros(4), [1.0, 2, 30, 50, 50, 30, 2, 1], np.zeros(4)]

@@ -101,7 +101,9 @@ LOADS = {
 
 @pytest.mark.parametrize("load", LOADS)
 def test_intervals_cover_the_fraction_at_the_threshold(load: str) -> None:
-    """150 runs each: true coverage of 95% falls below 88% once in 7,000 tests; the old intervals covered in 0 to 30%."""
+    """150 runs each: true coverage of 95% falls below 88% once in 7,000 tests; the old intervals covered in 0 to
+    30%.
+    """
     times, source, covered = LOADS[load], SeededSource(12), 0
     algorithm = HeavyFraction(universe=300, epsilon=8.0, threshold=4)
     truth = float((times >= 4).mean())

@@ -87,7 +87,9 @@ class Sites:
         return current
 
     def behaviours(self, site: int, seen: int | None) -> list[tuple[Fraction, Bit]]:
-        """Return, for all that one user can do at a site: the chance of what was seen, and the bit's law at the merge."""
+        """Return, for all that one user can do at a site: the chance of what was seen, and the bit's law at the
+        merge.
+        """
         start = [self.drawn(self.sites[site], come) for come in (False, True)]
         if seen is None:
             return [(Fraction(1), bit) for bit in start]
@@ -95,7 +97,9 @@ class Sites:
         return [(bit[seen], later) for bit in start for later in ({seen: Fraction(1)}, touched)]
 
     def looked_at(self, seen: tuple[int, ...], *, merged: bool) -> float:
-        """Return the exact loss: looks at ``seen`` sites, then merge, look at the merged state if asked, and release."""
+        """Return the exact loss: looks at ``seen`` sites, then merge, look at the merged state if asked, and
+        release.
+        """
         worst = Fraction(1)
         for shown in product((0, 1), repeat=len(seen)):
             views = dict(zip(seen, shown, strict=True))

@@ -1,4 +1,6 @@
-"""The page about the HTTP interface is made from its description, and the description has everything the server answers."""
+"""The page about the HTTP interface is made from its description, and the description has everything the server
+answers.
+"""
 
 import re
 import runpy

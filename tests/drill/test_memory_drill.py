@@ -17,7 +17,9 @@ def test_nothing_stays_in_a_hardened_server() -> None:
 
 @pytest.mark.slow
 def test_ids_that_are_there_are_found() -> None:
-    """Without hardening, ids of past rows may stay in freed memory or not; those in flight are there, and must be seen."""
+    """Without hardening, ids of past rows may stay in freed memory or not; those in flight are there, and must be
+    seen.
+    """
     report = drill(ids=IDS, hardened=False)
     assert report.valid, str(report)
     assert report.found_in_flight > 0

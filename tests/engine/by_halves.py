@@ -1,4 +1,6 @@
-"""Text to columns as it was done first: by pyarrow's casts alone, and by halves where they refuse. Slow, and the oracle of tests."""
+"""Text to columns as it was done first: by pyarrow's casts alone, and by halves where they refuse. Slow, and the
+oracle of tests.
+"""
 
 from __future__ import annotations
 

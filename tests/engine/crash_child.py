@@ -1,7 +1,7 @@
 """A process under load: applies numbered batches without noise, and says on standard output what was acknowledged.
 
-Batch k holds the users k·10 .. k·10+9, each twice, with value 1 a row. The count per 5 batches is a continual query with noise,
-whose answers must never change once published.
+Batch k holds the users k·10 .. k·10+9, each twice, with value 1 a row. The count per 5 batches is a continual query
+with noise, whose answers must never change once published.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def file_of(directory: Path) -> Path:
 
 
 def load_file(directory: Path) -> None:
-    """Feed the file, going on where the stored state stands, and say after every micro-batch how many rows are in memory."""
+    """Feed the file, going on where the stored state stands, and say after every micro-batch how many rows are in
+    memory.
+    """
     with Engine(sharing(directory), zero_noise=True) as engine:
         say(f"open {sum(engine.positions().values())}")
         feed(engine, [str(file_of(directory))], tick=lambda rows, _: say(f"fed {rows}"))

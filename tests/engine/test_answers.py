@@ -1,4 +1,6 @@
-"""With all noise off, the engine's answers to SQL over files are DuckDB's, for every aggregate, condition and grouping."""
+"""With all noise off, the engine's answers to SQL over files are DuckDB's, for every aggregate, condition and
+grouping.
+"""
 
 import csv
 import math

@@ -183,8 +183,8 @@ def test_an_answer_counts_exactly_the_rows_that_its_label_names(
 ) -> None:
     """Row i is worth 2**i, so that a sum tells which rows are in it.
 
-    An answer counts the rows that came before the stream's time reached ``until``, in a window only those of the window; the
-    last of a window those that came before the stream's time, less the lateness, reached its end.
+    An answer counts the rows that came before the stream's time reached ``until``, in a window only those of the
+    window; the last of a window those that came before the stream's time, less the lateness, reached its end.
     """
     times = [time for batch in batches for time in batch]
     newest = np.maximum.accumulate(times)

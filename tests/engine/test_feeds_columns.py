@@ -1,4 +1,6 @@
-"""Parquet and Arrow IPC: only declared columns are read, dictionaries stay, damaged files are refused without a word of them."""
+"""Parquet and Arrow IPC: only declared columns are read, dictionaries stay, damaged files are refused without a
+word of them.
+"""
 
 import datetime
 import io

@@ -42,7 +42,9 @@ def piece_of(numbers: list[int | None]) -> Rows:
     st.integers(0, 20),
 )
 def test_batches_depend_on_row_numbers_only(pieces: list[list[bool]], size: int, skip: int) -> None:
-    """However the rows come in pieces: row i is i, goes into batch (i - skip) // size, and is reported as i + 1 if bad."""
+    """However the rows come in pieces: row i is i, goes into batch (i - skip) // size, and is reported as i + 1 if
+    bad.
+    """
     coalescer = Coalescer(SCHEMA, rows=size, producer="p", place="p", skip=skip)
     rows = [good for piece in pieces for good in piece]
     batches, row = [], 0

@@ -1,4 +1,6 @@
-"""Unguessable ids through files and the engine in a process of its own: what a scan of its memory and of its store finds."""
+"""Unguessable ids through files and the engine in a process of its own: what a scan of its memory and of its store
+finds.
+"""
 
 import gzip
 import io

@@ -71,7 +71,9 @@ def ours(path: Path, stored: bool) -> Table | None:
 
 
 def theirs(path: Path) -> Table | None:
-    """Return what pyarrow reads, less the rows that are bad rows to us: without an id, or with other letters than UTF-8."""
+    """Return what pyarrow reads, less the rows that are bad rows to us: without an id, or with other letters than
+    UTF-8.
+    """
     try:
         table = parquet.read_table(path, columns=["id", "kind"])
         table.validate()

@@ -1,4 +1,6 @@
-"""Redis Streams with a real server: entries are gone once applied, come again after a crash, and never twice into the state."""
+"""Redis Streams with a real server: entries are gone once applied, come again after a crash, and never twice into
+the state.
+"""
 
 import itertools
 import shutil

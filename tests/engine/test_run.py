@@ -128,7 +128,9 @@ def test_expressions_are_checked_before_anything_is_charged(sql: str, settings: 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_that_somebody_swallows_is_noticed_before_the_next_step(number: int) -> None:
-    """Python drops what is raised in a weak reference's callback or in __del__, wherever the signal happens to find it."""
+    """Python drops what is raised in a weak reference's callback or in __del__, wherever the signal happens to find
+    it.
+    """
     steps = 0
     with pytest.raises(KeyboardInterrupt), _Interrupts().caught() as guard:
         with contextlib.suppress(KeyboardInterrupt):

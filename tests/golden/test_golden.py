@@ -40,7 +40,9 @@ def test_an_old_state_is_opened_and_released(path: Path) -> None:
 
 
 def test_old_heavy_hitter_states_are_named_for_what_they_count() -> None:
-    """They were drawn for a graded count and lose what was claimed for it: law, sensitivity and quantity stay theirs."""
+    """They were drawn for a graded count and lose what was claimed for it: law, sensitivity and quantity stay
+    theirs.
+    """
     heavy = Monitor.from_bytes((HERE / "states-1" / "HeavyHitterCount.bin").read_bytes())
     assert (heavy.algorithm.graded, heavy.algorithm.least, heavy.algorithm.sensitivity) == (True, 0, 2)
     assert heavy.algorithm.prime == 1019

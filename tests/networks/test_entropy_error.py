@@ -1,4 +1,6 @@
-"""Bias and error of noisy entropies: exact moments by enumeration, totals by simulation with the product's own noise."""
+"""Bias and error of noisy entropies: exact moments by enumeration, totals by simulation with the product's own
+noise.
+"""
 
 import itertools
 import math
@@ -50,7 +52,9 @@ def test_moments_by_enumeration(n: int, scale: float, holders: int) -> None:
 
 @pytest.mark.parametrize(("n", "scale", "holders"), [(1, 0.5, 1), (4, 0.8, 1), (5, 1.0, 3)])
 def test_terms_of_higher_order_are_taylors_of_the_enumerated_moments(n: int, scale: float, holders: int) -> None:
-    """-(p+d)·ln(p+d) has the derivatives 1/p² and -2/p³, over 3! and 4!; its square loses (1 + ln p)·d·d²/p and so on."""
+    """-(p+d)·ln(p+d) has the derivatives 1/p² and -2/p³, over 3! and 4!; its square loses (1 + ln p)·d·d²/p and so
+    on.
+    """
     one_two, two_two, one_three = enumerated(n, 1 / scale, holders)
     bias = noisy_entropy_bias(P, records=n, holders=holders, scale=scale)
     expected = sum(one_two[i, i] / P[i] ** 2 / 6 - two_two[i, i] / P[i] ** 3 / 12 for i in range(3))
@@ -74,7 +78,9 @@ def test_variance_is_that_of_the_law_that_is_drawn() -> None:
 
 
 def test_misprints_of_the_thesis() -> None:
-    """Lemma 3.3 prints 240(M³ + 2M) b⁶ for the sixth moment, and a positive covariance for two cells of a multinomial."""
+    """Lemma 3.3 prints 240(M³ + 2M) b⁶ for the sixth moment, and a positive covariance for two cells of a
+    multinomial.
+    """
     single = [math.factorial(k) if k % 2 == 0 else 0 for k in range(7)]  # moments of a Laplace variable of scale 1
     moments = [1, *[0] * 6]
     for holders in range(1, 8):

@@ -99,7 +99,9 @@ def test_no_neighbour_moves_a_score_further_than_its_sensitivity(n: int, shape: 
 
 
 def test_the_bound_of_r_cannot_be_lowered_by_much() -> None:
-    """One record in (a, b), about sqrt(n) in (a, j) and (i, b), all others in (i, j); the one moves to a row and column of its own."""
+    """One record in (a, b), about sqrt(n) in (a, j) and (i, b), all others in (i, j); the one moves to a row and
+    column of its own.
+    """
     n, side = 10_000, 100
     before = np.array([[1, side, 0], [side, n - 2 * side - 1, 0], [0, 0, 0]])
     after = before + np.array([[-1, 0, 0], [0, 0, 0], [0, 0, 1]])

@@ -1,4 +1,6 @@
-"""Coarser views of pairs: within the limit, made of released shapes, worth one record each, and fitted as what they are."""
+"""Coarser views of pairs: within the limit, made of released shapes, worth one record each, and fitted as what they
+are.
+"""
 
 import itertools
 import math

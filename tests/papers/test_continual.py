@@ -1,4 +1,6 @@
-"""The literal forms of "Private Aggregate Computations on Streams": their true losses, found by the same linear program."""
+"""The literal forms of "Private Aggregate Computations on Streams": their true losses, found by the same linear
+program.
+"""
 
 import math
 

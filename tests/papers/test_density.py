@@ -1,4 +1,6 @@
-"""The literal density estimators: their true losses by enumeration and quadrature, and the laws that the figures use."""
+"""The literal density estimators: their true losses by enumeration and quadrature, and the laws that the figures
+use.
+"""
 
 import math
 import re
@@ -161,7 +163,9 @@ def test_quantised_losses_by_summing(levels: int) -> None:
 
 
 def test_laplace_loses_more_than_any_bound() -> None:
-    """Seen value 0, output y: a re-drawn user weighs 1 + |y| (convolution of two Laplace laws) where a kept one weighs 2."""
+    """Seen value 0, output y: a re-drawn user weighs 1 + |y| (convolution of two Laplace laws) where a kept one
+    weighs 2.
+    """
     losses = []
     for y in (10.0, 1e3, 1e5):
         redrawn = integrate.quad(lambda x, y=y: 0.5 * math.exp(y - abs(y - x) - abs(x)), -30, y + 30, points=[0, y])[0]

@@ -102,7 +102,8 @@ def test_true_losses() -> None:
 
 @pytest.mark.parametrize("users", [1, 2])
 def test_real_loss_as_the_limit_of_grids(users: int) -> None:
-    """[0, 2·crop) cut into cells of 1/g, integer noise of decay epsilon/(2·crop·g): the exact joint loss tends to 2·epsilon.
+    """[0, 2·crop) cut into cells of 1/g, integer noise of decay epsilon/(2·crop·g): the exact joint loss tends to
+    2·epsilon.
 
     One user for add-remove; two, of whom one takes the other's load, for replace: 4·epsilon.
     """

@@ -1,4 +1,6 @@
-"""Usefulness bounds of "Private Aggregate Computations on Streams": valid, inverse to each other, conjectures checked."""
+"""Usefulness bounds of "Private Aggregate Computations on Streams": valid, inverse to each other, conjectures
+checked.
+"""
 
 import math
 
@@ -195,7 +197,8 @@ def test_what_replaces_conjecture_two_is_true_and_conjecture_two_is_not():
     errors = np.abs(power - mean**2 - truth)
     bound = variance_bound(1.0, horizon=1024, time=1023, beta=0.01, bound=size, count=count, draws_per_sum=1)
     assert np.quantile(errors, 0.99) <= bound < 200 * np.quantile(errors, 0.99)
-    # The conjecture does not scale with the values: in units a thousand times smaller the error is a million times larger.
+    # The conjecture does not scale with the values: in units a thousand times smaller the error is a million times
+    # larger.
     conjectured = conjectured_bound(1.0, horizon=1024, time=1023, beta=0.01)
     assert np.quantile(errors * 1e6, 0.99) > conjectured
 

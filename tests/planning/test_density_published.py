@@ -129,10 +129,11 @@ def test_more_of_anything_lowers_the_published_sizes() -> None:
 @pytest.mark.parametrize("epsilon", [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5])
 @pytest.mark.parametrize(("alpha", "beta"), [(0.1, 0.05), (0.05, 0.01), (0.01, 0.1)])
 def test_figure_1_ratios(epsilon: float, alpha: float, beta: float) -> None:
-    """[A, section 4.3]: OptBern needs "half an order of magnitude less" than Dwork (sqrt(10) = 3.2; at most 4 as ε -> 0).
+    """[A, section 4.3]: OptBern needs "half an order of magnitude less" than Dwork (sqrt(10) = 3.2; at most 4 as ε ->
+    0).
 
-    [B, section 4.2.3]: m* is "smaller by more than an order of magnitude" than Roth's m. True of the lecture's factor 200;
-    with the factor 128 that is quoted there it is true up to ε = 0.2 and nearly so at 1/2.
+    [B, section 4.2.3]: m* is "smaller by more than an order of magnitude" than Roth's m. True of the lecture's factor
+    200; with the factor 128 that is quoted there it is true up to ε = 0.2 and nearly so at 1/2.
     """
     dwork, optbern = DWORK.sample_size(epsilon, alpha, beta), OPTBERN.sample_size(epsilon, alpha, beta)
     assert 2.8 < dwork / optbern < 4.0
@@ -144,7 +145,9 @@ def test_figure_1_ratios(epsilon: float, alpha: float, beta: float) -> None:
 @pytest.mark.parametrize("estimator", [DWORK, OPTBERN], ids=["Dwork", "OptBern"])
 @pytest.mark.parametrize("density", [0.25, 0.63])
 def test_the_bounds_hold_and_are_loose(estimator: PublishedEstimator, density: float) -> None:
-    """[A, section 6, Figure 4]: with m = 5,000 of 100,000 and alpha = 0.1 the bound is "significantly larger" than the truth."""
+    """[A, section 6, Figure 4]: with m = 5,000 of 100,000 and alpha = 0.1 the bound is "significantly larger" than
+    the truth.
+    """
     for epsilon in (0.1, 0.2, 0.3, 0.4, 0.5):
         gap = estimator.contrast(epsilon)
         p0 = 0.5 if estimator is DWORK else 0.5 * (1 - gap)

@@ -167,7 +167,9 @@ def test_one_release_of_a_merged_state_unless_more_is_said() -> None:
 
 
 def test_without_noise_nobody_is_counted_exactly() -> None:
-    """All cells are seen to be empty; a number of users far below that of the cells is known but for those who share one."""
+    """All cells are seen to be empty; a number of users far below that of the cells is known but for those who
+    share one.
+    """
     exact = LevelMoments.of(Decoder.redrawn(1.0), buckets=256, levels=8, noise=0.0)
     assert exact.variance(0.0) < 1e-9
     _, _, spread = exact.at(0.0)
@@ -179,7 +181,9 @@ def test_without_noise_nobody_is_counted_exactly() -> None:
 
 
 def test_a_bitmap_is_tuned_for_its_users_up_to_where_its_last_level_is_full() -> None:
-    """With an announced look the best split moves with the number of users; two users for every cell of the last level are the most."""
+    """With an announced look the best split moves with the number of users; two users for every cell of the last
+    level are the most.
+    """
     epsilon, buckets, levels = 2.0, 64, 6
     full = 2.0 * buckets * 2 ** (levels - 1)
 

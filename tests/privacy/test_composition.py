@@ -108,7 +108,9 @@ def test_parallel_refuses_what_may_move_from_one_part_to_another() -> None:
 
 
 def test_why_parallel_does_not_hold_for_replace_by_enumeration() -> None:
-    """Counts of two halves of a table under discrete Laplace noise, one record moved from the first half to the second."""
+    """Counts of two halves of a table under discrete Laplace noise, one record moved from the first half to the
+    second.
+    """
     epsilon, reach = 1.0, 6
 
     def law(count: int) -> dict[int, float]:
@@ -232,7 +234,9 @@ def test_groups_of_claims_with_delta() -> None:
 
 @pytest.mark.parametrize(("rho", "epsilon"), [(1.0, 1.0), (4.0, 0.5), (0.3, 0.1), (0.05, 2.0), (2.0, 30.0)])
 def test_delta_is_the_smallest_over_all_orders(rho: float, epsilon: float) -> None:
-    """Canonne, Kamath, Steinke 2020: e**((a-1)(a·rho-epsilon))/(a-1)·(1-1/a)**a for the best a > 1, of which some are below 2."""
+    """Canonne, Kamath, Steinke 2020: e**((a-1)(a·rho-epsilon))/(a-1)·(1-1/a)**a for the best a > 1, of which some
+    are below 2.
+    """
     excess = np.logspace(-6, 3, 90_001)
     order = 1 + excess
     logs = excess * (order * rho - epsilon) - np.log(excess) + order * (np.log(excess) - np.log(order))

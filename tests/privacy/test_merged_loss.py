@@ -27,7 +27,8 @@ def behaviours(flips: list[float], shown: dict[int, int]) -> Iterator[Behaviour]
     for done in product(*sites):
         one, merged = done[0][1], flips[0]
         for (_, other), flip in zip(done[1:], flips[1:], strict=True):
-            # Hehir, Ting, Cormode 2023: a 1 comes out with these chances after (1, 0), (0, 1) and (1, 1), never after (0, 0).
+            # Hehir, Ting, Cormode 2023: a 1 comes out with these chances after (1, 0), (0, 1) and (1, 1), never after
+            # (0, 0).
             scale = 1 - 2 * merged * flip
             one = (
                 one * (1 - other) * (1 - flip) + (1 - one) * other * (1 - merged) + one * other * (1 - merged - flip)
@@ -37,7 +38,9 @@ def behaviours(flips: list[float], shown: dict[int, int]) -> Iterator[Behaviour]
 
 
 def weight(start: Behaviour, view: tuple[tuple[str, float], ...], come: tuple[int, ...], fresh: float) -> float:
-    """Return the weight of what is seen after the merge; before each event she may come, and her bit is drawn afresh."""
+    """Return the weight of what is seen after the merge; before each event she may come, and her bit is drawn
+    afresh.
+    """
     chance, one = start
     zeros, ones = chance * (1 - one), chance * one
     for (event, value), arrival in zip(view, come, strict=True):
@@ -53,7 +56,9 @@ def weight(start: Behaviour, view: tuple[tuple[str, float], ...], come: tuple[in
 
 
 def enumerated(states: tuple[float, ...], kappa: float, releases: int, seen: tuple[int, ...], merged: bool) -> float:
-    """Return the largest log-ratio over all pairs of what she can do and all views, the look being anywhere between outputs."""
+    """Return the largest log-ratio over all pairs of what she can do and all views, the look being anywhere between
+    outputs.
+    """
     flips = [1 / (1 + math.exp(state)) for state in states]
     kept = math.prod(1 - math.exp(-state) for state in states)
     fresh = 1 / (2 - kept)

@@ -84,7 +84,9 @@ def test_no_noise_and_bad_parameters() -> None:
 
 @pytest.mark.parametrize(("rho", "epsilon"), [(1e-3, 0.2), (0.1, 1.0), (1.0, 2.0), (5.0, 6.0), (20.0, 21.0)])
 def test_delta_is_the_smallest_that_any_order_gives(rho: float, epsilon: float) -> None:
-    """Canonne, Kamath, Steinke 2020, Corollary 13, over a fine grid of orders; the best one is below 2 for large rho."""
+    """Canonne, Kamath, Steinke 2020, Corollary 13, over a fine grid of orders; the best one is below 2 for large
+    rho.
+    """
     alpha = 1.0 + np.geomspace(1e-4, 1e4, 400_001)
     log_delta = (alpha - 1) * (alpha * rho - epsilon) + alpha * np.log1p(-1 / alpha) - np.log(alpha - 1)
     assert _zcdp_delta(rho, epsilon) == pytest.approx(math.exp(min(0.0, log_delta.min())), rel=1e-6)

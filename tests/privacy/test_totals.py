@@ -1,4 +1,6 @@
-"""What one unit loses to several claims at once: the ledger's totals against exact joint losses of shipped algorithms."""
+"""What one unit loses to several claims at once: the ledger's totals against exact joint losses of shipped
+algorithms.
+"""
 
 import math
 from itertools import product
@@ -21,10 +23,12 @@ COUNTS = list(product(range(2), repeat=2))  # how often a user comes in each of 
 
 
 def joint(parts: list[tuple[Enumerator, list[World]]], most: int = 1, *, any_two: bool = False) -> float:
-    """Return the exact loss of ``most`` rows to all outputs of several algorithms, and to one look at all of their states.
+    """Return the exact loss of ``most`` rows to all outputs of several algorithms, and to one look at all of their
+    states.
 
-    Two streams are neighbours if one has up to ``most`` rows more, or ``any_two`` of them. Noises are independent, so likelihoods multiply. The look
-    comes before the answer: a counter's start noise is then seen, and a view within the window has its exact chance.
+    Two streams are neighbours if one has up to ``most`` rows more, or ``any_two`` of them. Noises are independent, so
+    likelihoods multiply. The look comes before the answer: a counter's start noise is then seen, and a view within the
+    window has its exact chance.
     """
     worst = 0.0
     for look in range(3):
@@ -81,7 +85,9 @@ def test_one_user_loses_the_total_whatever_she_does(algorithms: tuple[object, ..
 
 
 def test_density_and_count_lose_more_than_one_together() -> None:
-    """DENSITY per user at 1 and COUNT(*) per event at 1: an event is in both, and a budget of 1 per event was kept on paper."""
+    """DENSITY per user at 1 and COUNT(*) per event at 1: an event is in both, and a budget of 1 per event was kept
+    on paper.
+    """
     lost = joint(parts_of(DENSITY, VISITS))
     assert lost >= 1.35
     ledger = ledger_of(DENSITY, VISITS)
@@ -152,7 +158,9 @@ def test_how_many_units_of_a_claim_one_unit_touches(
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 6, 24])
 @pytest.mark.parametrize("other", [1, 2, 3, 4, 7, 24])
 def test_windows_of_two_lengths_meet_as_often_as_counted(length: int, other: int) -> None:
-    """All windows of ``length`` in a common period, against those of the ``other`` length that share a second with them."""
+    """All windows of ``length`` in a common period, against those of the ``other`` length that share a second with
+    them.
+    """
     seconds = np.arange(length * other * 2)
     pairs = {(int(a), int(b)) for a, b in zip(seconds // length, seconds // other, strict=True)}
     most = max(sum(a == first for a, _ in pairs) for first in {a for a, _ in pairs})

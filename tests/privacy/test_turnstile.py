@@ -1,4 +1,6 @@
-"""Closed forms of modular counters against residues counted one by one, Fourier transforms by numpy and searches by scipy."""
+"""Closed forms of modular counters against residues counted one by one, Fourier transforms by numpy and searches by
+scipy.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""Machine code for the tests: fill registers, read them, and write to the stack, as copies and the dynamic linker do."""
+"""Machine code for the tests: fill registers, read them, and write to the stack, as copies and the dynamic linker
+do.
+"""
 
 from __future__ import annotations
 

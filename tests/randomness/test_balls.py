@@ -1,4 +1,6 @@
-"""Noise for several tables at once: counts of points by enumeration, the law against its formula, every draw in its ball."""
+"""Noise for several tables at once: counts of points by enumeration, the law against its formula, every draw in its
+ball.
+"""
 
 import itertools
 import math

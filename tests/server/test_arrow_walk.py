@@ -1,4 +1,6 @@
-"""The walk over Arrow messages, against a plain reading of the same format, on streams that are cut, bent and lengthened."""
+"""The walk over Arrow messages, against a plain reading of the same format, on streams that are cut, bent and
+lengthened.
+"""
 
 import ctypes
 import mmap

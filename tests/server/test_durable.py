@@ -51,7 +51,9 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
 def test_bodies_are_parsed_while_others_are_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """Six batches share a commit that is held up; six more are read meanwhile. Whether it fails or not, each counts once."""
+    """Six batches share a commit that is held up; six more are read meanwhile. Whether it fails or not, each counts
+    once.
+    """
     begun, go_on = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
     real, held = SnapshotStore.commit, iter(range(2))
 

@@ -1,4 +1,5 @@
-"""A body that fails is refused alone; an engine's thread that ends is noticed, told to whoever waits, and stops the server.
+"""A body that fails is refused alone; an engine's thread that ends is noticed, told to whoever waits, and stops the
+server.
 
 Every wait is bounded: what would hang fails here instead.
 """

@@ -102,7 +102,9 @@ def test_what_points_elsewhere_is_refused() -> None:
 
 
 def test_bodies_that_are_nearly_right() -> None:
-    """Thousands of bent streams of every type, by the tool that runs a hundred thousand: no crash, no hang, no wrong row."""
+    """Thousands of bent streams of every type, by the tool that runs a hundred thousand: no crash, no hang, no
+    wrong row.
+    """
     command = [sys.executable, str(ROOT / "benchmarks" / "fuzz_bodies.py"), "--bodies", str(BODIES), "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,6 @@
-"""A connection is closed when nothing happens on it, and never while a request is under way. The clock is the test's."""
+"""A connection is closed when nothing happens on it, and never while a request is under way. The clock is the
+test's.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence

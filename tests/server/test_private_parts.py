@@ -1,7 +1,7 @@
 """What the server needs of h11 and uvicorn and they do not promise: bounded, known, and looked at when a server starts.
 
-If a test here fails after an upgrade: read what changed in the parts named below against ``panstream.server.protocol``, run the
-memory drill, and then add the new digest and move the bound.
+If a test here fails after an upgrade: read what changed in the parts named below against ``panstream.server.protocol``,
+run the memory drill, and then add the new digest and move the bound.
 """
 
 import hashlib

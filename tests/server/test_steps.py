@@ -1,4 +1,5 @@
-"""How many rows and posts there were shows nowhere: not in the store, the number of commits, /metrics or the release log.
+"""How many rows and posts there were shows nowhere: not in the store, the number of commits, /metrics or the release
+log.
 
 The clock is the test's own. Neighbouring inputs go through a worker as a server runs it; everything is compared that an
 intruder or a reader sees, except noise.

@@ -1,4 +1,6 @@
-"""A state of more than 2 GiB, which one call of the system neither reads nor writes. Part of make soak, not of make test."""
+"""A state of more than 2 GiB, which one call of the system neither reads nor writes. Part of make soak, not of make
+test.
+"""
 
 from pathlib import Path
 

@@ -95,7 +95,9 @@ def opened(directory: Path, image: bytes, **options: Any) -> dict[str, bytes] | 
 def test_power_lost_while_the_disk_writes_its_blocks_in_any_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator_key: bytes | None
 ) -> None:
-    """Whichever sectors of a commit reached the disk, it is the old state or the new one, and the other is gone after opening."""
+    """Whichever sectors of a commit reached the disk, it is the old state or the new one, and the other is gone
+    after opening.
+    """
     new = {"a": bytes(range(250)) * 6}
     before, after = images(tmp_path / "whole", monkeypatch, new=new, operator_key=operator_key)
     before += bytes(len(after) - len(before))
@@ -116,7 +118,9 @@ def test_power_lost_while_the_disk_writes_its_blocks_in_any_order(
 def test_a_damaged_newest_state_is_not_taken_for_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator_key: bytes | None
 ) -> None:
-    """Before the old key is gone, every bit of the newest key, of its ciphertext and of its marks; the state before only if asked."""
+    """Before the old key is gone, every bit of the newest key, of its ciphertext and of its marks; the state before
+    only if asked.
+    """
     new = {"a": bytes(range(250)) * 6}
     before, after = images(tmp_path / "whole", monkeypatch, new=new, operator_key=operator_key)
     before += bytes(len(after) - len(before))
@@ -374,7 +378,9 @@ with SnapshotStore(sys.argv[1]) as store:
 
 @pytest.mark.slow
 def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """The real thing: a writer killed 15 times at random moments; what it acknowledged is there, and nothing else is lost."""
+    """The real thing: a writer killed 15 times at random moments; what it acknowledged is there, and nothing else
+    is lost.
+    """
     moment = random.Random(7)
     last = 0
     for _ in range(15):

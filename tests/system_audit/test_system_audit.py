@@ -1,4 +1,6 @@
-"""Nothing that can be seen of the product depends on one person's rows, and a leak in any compared place would be caught."""
+"""Nothing that can be seen of the product depends on one person's rows, and a leak in any compared place would be
+caught.
+"""
 
 import json
 import subprocess

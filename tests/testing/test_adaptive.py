@@ -1,4 +1,6 @@
-"""Inputs chosen after seeing earlier answers: the claims hold against every strategy, and a mechanism that needs fixed inputs is caught."""
+"""Inputs chosen after seeing earlier answers: the claims hold against every strategy, and a mechanism that needs
+fixed inputs is caught.
+"""
 
 import math
 from collections.abc import Mapping
@@ -114,8 +116,8 @@ class _Guessed:
 class Guessing(Algorithm[_Guessed]):
     """The textbook example: it publishes a secret word, and whoever then says the word learns whether a user came.
 
-    A stream that was fixed beforehand says it by chance only, once in ``words``. Jain, Raskhodnikova, Sivakumar and Smith
-    (2023) separate the two notions for counting in this way: what is published is fed back.
+    A stream that was fixed beforehand says it by chance only, once in ``words``. Jain, Raskhodnikova, Sivakumar and
+    Smith (2023) separate the two notions for counting in this way: what is published is fed back.
     """
 
     state_type: ClassVar[type[Any]] = _Guessed

@@ -18,7 +18,9 @@ N = 200
 
 @pytest.mark.parametrize(("prime", "crop"), [(3, 4), (7, 2), (7, 3), (11, 1), (19, 2)])
 def test_exact_mean_for_every_net_weight(prime: int, crop: int) -> None:
-    """w + (P-w)(1 - min(|a|, crop)/crop) as rationals up to the largest |a|; beyond, the distance to a multiple of q."""
+    """w + (P-w)(1 - min(|a|, crop)/crop) as rationals up to the largest |a|; beyond, the distance to a multiple of
+    q.
+    """
     largest = (prime - 1) * crop
     counter = BlockCounter(universe=1, epsilon=1.2, crop=crop, largest=largest)
     assert (counter.prime, counter.modulus) == (prime, prime * crop)
@@ -100,7 +102,9 @@ def test_levels_read_the_first_that_is_not_crowded(users: int) -> None:
 
 
 def test_collisions_hide_at_most_what_is_stated() -> None:
-    """Lemma 3: with weights of one sign the sum is between the sum read and -ln(1-x)/x times it, on average over keys."""
+    """Lemma 3: with weights of one sign the sum is between the sum read and -ln(1-x)/x times it, on average over
+    keys.
+    """
     rng = np.random.default_rng(4)
     net = rng.geometric(0.2, 600)
     truth = float(np.minimum(net, 8).sum())
@@ -154,7 +158,9 @@ def test_without_noise_only_the_sample_errs() -> None:
 
 
 def test_a_bucket_is_full_at_most_once() -> None:
-    """Where more is said to have come than a level can hold, all its counters are elsewhere: their bits have that chance."""
+    """Where more is said to have come than a level can hold, all its counters are elsewhere: their bits have that
+    chance.
+    """
     counter = BlockCounter(buckets=64, levels=3, epsilon=2.0, crop=4, largest=40)
     law, total = counter.law, 64.0 * 4 * 4  # as much as the last level can tell; twice as much as the first
     weights = np.array([0.25, 0.0625, 0.0625]) / 0.375

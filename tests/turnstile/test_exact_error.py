@@ -110,7 +110,9 @@ def test_profiles_are_decoded_without_bias_and_their_worst_spread_is_said() -> N
 
 
 def test_a_sampled_profile_adds_what_the_sample_leaves_open() -> None:
-    """The mean over m of U users drawn without replacement has variance s²·(U-m)/(U-1)/m, at most a(1-a) for values in 0..1."""
+    """The mean over m of U users drawn without replacement has variance s²·(U-m)/(U-1)/m, at most a(1-a) for values
+    in 0..1.
+    """
     users, cells = 90, 40
     sketch = ProfileSketch(universe=users, sample=cells, epsilon=6.0, largest=9)
     decoder, spread = sketch.decoder(DISTINCT)
@@ -140,7 +142,9 @@ def test_a_linear_law_says_its_own_quantiles(kappa: float) -> None:
 
 
 def test_levels_of_an_open_universe_add_up_their_noise() -> None:
-    """The sum read from some levels on is a weighted sum of independent counts; their exact variance at a known fill."""
+    """The sum read from some levels on is a weighted sum of independent counts; their exact variance at a known
+    fill.
+    """
     counter = BlockCounter(buckets=64, levels=3, epsilon=2.0, crop=4, largest=40)
     law = counter.law
     assert law.start is not None

@@ -87,7 +87,9 @@ LOADS = {
 @pytest.mark.parametrize("threshold", [4, 16, 40])
 @pytest.mark.parametrize("load", LOADS)
 def test_intervals_cover_the_number_of_users_at_the_threshold(load: str, threshold: int) -> None:
-    """150 runs each: true coverage of 95% falls below 88% once in 7,000 tests; the old intervals covered in 0 to 10%."""
+    """150 runs each: true coverage of 95% falls below 88% once in 7,000 tests; the old intervals covered in 0 to
+    10%.
+    """
     net = LOADS[load](threshold)
     counter = HeavyHitterCount(universe=USERS, epsilon=2.0, threshold=threshold, largest=int(net.max()))
     truth = int((net >= threshold).sum())

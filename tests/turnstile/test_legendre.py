@@ -21,7 +21,9 @@ N = 250
 
 @pytest.mark.parametrize("prime", [7, 11, 23])
 def test_exact_mean_for_every_net_weight(prime: int) -> None:
-    """Unbiased as rationals: P at multiples of p, w = 1/2 - P/(p-1) everywhere else, whatever the size of the weight."""
+    """Unbiased as rationals: P at multiples of p, w = 1/2 - P/(p-1) everywhere else, whatever the size of the
+    weight.
+    """
     counter = LegendreCounter(universe=1, epsilon=1.2, prime=prime)
     assert counter.law.start is not None
     plus = counter.law.start.plus.probability

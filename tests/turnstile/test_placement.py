@@ -76,7 +76,9 @@ def test_family_places_by_its_polynomial(mixed: bool) -> None:
 @pytest.mark.parametrize("step", [1, 1000, 1 << 20])
 @pytest.mark.parametrize("independence", [None, 4])
 def test_runs_of_ids_fill_as_many_buckets_as_random_ones(step: int, independence: int | None) -> None:
-    """6,000 of 16,384 buckets: 5,024 ± 24.5. Of 30 keys all lie within 5 sd, a chance in 60,000; without mixing 2-wise gave 499 to 6,000."""
+    """6,000 of 16,384 buckets: 5,024 ± 24.5. Of 30 keys all lie within 5 sd, a chance in 60,000; without mixing
+    2-wise gave 499 to 6,000.
+    """
     ids = np.arange(6000) * step
     for key in range(30):
         cells, _ = located(placement(buckets=1 << 14, independence=independence, key=key), ids)

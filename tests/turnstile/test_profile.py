@@ -143,7 +143,9 @@ def test_questions_and_parameters_are_checked() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (-3, 2), (1, 4)])
 def test_without_noise_only_the_sample_errs(low: int, high: int) -> None:
-    """Two of five users drawn without replacement, each at one end of what the question asks for: counted sample by sample."""
+    """Two of five users drawn without replacement, each at one end of what the question asks for: counted sample by
+    sample.
+    """
     question = Statistic("ends", lambda a: np.where(a > 0, high, low))
     sketch = ProfileSketch(universe=5, sample=2, epsilon=math.inf, largest=9)
     for many in range(6):

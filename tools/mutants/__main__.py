@@ -1,15 +1,16 @@
 """Mutants of the lines that privacy depends on: how many do the audit and the tests notice?
 
-One operator, comparison, condition, small constant or statement is changed at a time, in memory only, in privacy/, randomness/, the two
-files that draw stored bits for several rooms, and the noise lines of the algorithms. One process collects the tests; each mutant is a fork of it in which the code of one function is
-exchanged and the tests that call the function run until one fails. What cannot be exchanged (changes at import time) is tried in a
-fresh process that imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or the script
-stops with an error. Needs [audit,dev].
+One operator, comparison, condition, small constant or statement is changed at a time, in memory only, in privacy/,
+randomness/, the two files that draw stored bits for several rooms, and the noise lines of the algorithms. One process
+collects the tests; each mutant is a fork of it in which the code of one function is exchanged and the tests that call
+the function run until one fails. What cannot be exchanged (changes at import time) is tried in a fresh process that
+imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or the script stops with
+an error. Needs [audit,dev].
 
     python tools/mutants [--limit N] [--seed S] [--save results.jsonl] [FILE ...]
 
-With ``--save`` each outcome is written as it comes in, and a later run goes on from there: what was noticed is not tried again as long
-as its file is the same, what survived is tried again with the tests of today.
+With ``--save`` each outcome is written as it comes in, and a later run goes on from there: what was noticed is not
+tried again as long as its file is the same, what survived is tried again with the tests of today.
 """
 
 from __future__ import annotations
@@ -229,7 +230,9 @@ def controls(forks: Forks, chosen: list[Mutant]) -> list[tuple[str, Callable[[],
 
 
 def trials(forks: Forks, chosen: list[Mutant], score: Score) -> None:
-    """Try every mutant: exchanged in a fork, or imported by a fresh process. Unchanged code is mixed in and must pass."""
+    """Try every mutant: exchanged in a fork, or imported by a fresh process. Unchanged code is mixed in and must
+    pass.
+    """
     jobs: list[tuple[Mutant | str, Callable[[], bool]]] = []
     for mutant in chosen:
         where = near(mutant.path)

@@ -1,5 +1,6 @@
 """A pytest plugin that tries mutants without importing anything twice: every mutant is a fork of one process that has
-collected all tests; there the code of one function is exchanged, and the tests that call this function are run until one fails.
+collected all tests; there the code of one function is exchanged, and the tests that call this function are run until
+one fails.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Known:
     calls: dict[str, list[str]] = field(default_factory=dict)
 
     def of(self, function: str, near: Sequence[str]) -> list[str]:
-        """Return the tests that call the function, those of its own file first, then the quick ones; audited cases call their whole room."""
+        """Return the tests that call the function, those of its own file first, then the quick ones; audited cases
+        call their whole room.
+        """
         room = str(Path(function).parent) + "/*"
         shared = Path(room).parent.name in SHARED
         chosen = [
@@ -125,10 +128,13 @@ class Forks:
             self.failure = error
         return True
 
-    # -- what unchanged code does ---------------------------------------------------------------------------------------
+    # -- what unchanged code does
+    # ---------------------------------------------------------------------------------------
 
     def learn(self, kept: Path | None = None) -> None:
-        """Run every test once by itself unless ``kept`` has what was learned about it; raise :class:`Broken` if one fails."""
+        """Run every test once by itself unless ``kept`` has what was learned about it; raise :class:`Broken` if one
+        fails.
+        """
         if kept is not None and kept.exists():
             found = Known(**json.loads(kept.read_text()) | {"most": MOST})
             self.known.seconds = {test: taken for test, taken in found.seconds.items() if test in self.items}
@@ -172,7 +178,8 @@ class Forks:
             found.write_text(json.dumps([taken, sorted(called)]))
         return failed
 
-    # -- what changed code does -----------------------------------------------------------------------------------------
+    # -- what changed code does
+    # -----------------------------------------------------------------------------------------
 
     def tests_of(self, mutant: Mutant, near: Sequence[str]) -> list[str]:
         """Return the tests that call the mutant's function."""

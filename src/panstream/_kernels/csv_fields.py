@@ -42,8 +42,8 @@ def split_records(
 ) -> tuple[Any, Any]:
     """Find the fields of complete records in ``data[:end]``; return how many records there are, and where they end.
 
-    ``spots`` has the column of every field of a record, -1 where nobody wants it; ``starts``, ``stops`` and ``forms`` have a
-    row for each column. Blank lines are no records. Without a ``quote`` (-1) there is no quoting.
+    ``spots`` has the column of every field of a record, -1 where nobody wants it; ``starts``, ``stops`` and ``forms``
+    have a row for each column. Blank lines are no records. Without a ``quote`` (-1) there is no quoting.
     """
     at = row = done = 0
     while at < end:

@@ -61,7 +61,9 @@ def _followed(data: Bytes, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _records(metadata: Bytes) -> tuple[Any, Any]:
-    """Return where the table of a message's record batch lies, and whether that is a part of a dictionary sent before."""
+    """Return where the table of a message's record batch lies, and whether that is a part of a dictionary sent
+    before.
+    """
     root = _followed(metadata, 0)
     kind, header = _field(metadata, root, 1), _field(metadata, root, 2)
     if kind == _OUTSIDE or header == _OUTSIDE:
@@ -116,7 +118,9 @@ def _vector(data: Bytes, table: int, number: int, width: int) -> tuple[Any, Any]
 
 @njit(cache=True, nogil=True)
 def buffer_places(metadata: Bytes) -> Any:
-    """Return offset and length of every buffer in the body of a message with records; one of -1, -1 if it is damaged."""
+    """Return offset and length of every buffer in the body of a message with records; one of -1, -1 if it is
+    damaged.
+    """
     table, _ = _records(metadata)
     at, count = _vector(metadata, table, _BUFFERS, 16)
     places = np.full((max(count, 1) if count != 0 else 0, 2), -1, np.int64)

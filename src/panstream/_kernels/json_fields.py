@@ -52,7 +52,9 @@ def _hex(data: Bytes, at: int, end: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _string(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
-    """Return where the string whose first letter is at ``at`` has its closing quote, or -1; and whether it has escapes."""
+    """Return where the string whose first letter is at ``at`` has its closing quote, or -1; and whether it has
+    escapes.
+    """
     escaped = False
     while at < end:
         c = data[at]
@@ -154,7 +156,9 @@ def _scalar(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
 
 @njit(cache=True, nogil=True)
 def _key(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
-    """Return where the value begins behind a key whose quote is at ``at``, or -1; and where the key's closing quote is."""
+    """Return where the value begins behind a key whose quote is at ``at``, or -1; and where the key's closing quote
+    is.
+    """
     if at >= end or data[at] != 0x22:
         return _BAD, _BAD
     close, _ = _string(data, at + 1, end)
@@ -370,7 +374,9 @@ def gather_values(
     offsets: NDArray[np.int32],
     out: Bytes,
 ) -> None:
-    """Copy one column's values as text, one after the other, strings without quotes and escapes; ``out`` has ``SLACK`` bytes more."""
+    """Copy one column's values as text, one after the other, strings without quotes and escapes; ``out`` has
+    ``SLACK`` bytes more.
+    """
     to = 0
     offsets[0] = 0
     for row in range(starts.size):

@@ -1,9 +1,9 @@
 """Loops of the online least-squares tree. All of it is noise: data enters only as the exact running total.
 
-Under a node that is open, ``siblings[level]`` holds the noise of all its children, past and future. The answer's noise is
-the least-squares estimate, from these, of the noise of all slots so far: a filter of two numbers (what is complete, what is
-to come) that climbs from the leaf to the top. Corrections are rounded to whole 2**-10 units, and since they depend
-only on differences that data cannot move, rounding does not touch the privacy proof.
+Under a node that is open, ``siblings[level]`` holds the noise of all its children, past and future. The answer's noise
+is the least-squares estimate, from these, of the noise of all slots so far: a filter of two numbers (what is complete,
+what is to come) that climbs from the leaf to the top. Corrections are rounded to whole 2**-10 units, and since they
+depend only on differences that data cannot move, rounding does not touch the privacy proof.
 """
 
 from __future__ import annotations

@@ -92,7 +92,9 @@ def draw_start(
     prime: int,
     width: int,
 ) -> None:
-    """Set counters to block·width + offset, the block being (plus + 1)² where the coin shows 1 and -minus² elsewhere."""
+    """Set counters to block·width + offset, the block being (plus + 1)² where the coin shows 1 and -minus²
+    elsewhere.
+    """
     taken = 0
     for i in range(counters.size):
         if coins[i]:
@@ -200,7 +202,9 @@ def points_of(words: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
 def plus_counts(
     counters: NDArray[np.int64], prime: int, width: int, first: int, readings: int, totals: NDArray[np.int64]
 ) -> None:
-    """Count, for each of ``totals.size`` equal rows, the residues among the blocks of counter - first, - first + width, ..."""
+    """Count, for each of ``totals.size`` equal rows, the residues among the blocks of counter - first, - first +
+    width, ...
+    """
     row, modulus = counters.size // totals.size, prime * width
     for r in range(totals.size):
         total = 0
@@ -227,7 +231,9 @@ def count_zero(counters: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
 def sum_hats(
     counters: NDArray[np.int64], modulus: int, width: int, first: int, readings: int, totals: NDArray[np.int64]
 ) -> None:
-    """Sum max(0, width - distance to c) over each row and the centres c = first, first - width, ..., modulo ``modulus``."""
+    """Sum max(0, width - distance to c) over each row and the centres c = first, first - width, ..., modulo
+    ``modulus``.
+    """
     row = counters.size // totals.size
     for r in range(totals.size):
         total = np.int64(0)

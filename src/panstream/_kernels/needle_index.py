@@ -32,9 +32,9 @@ class NeedleIndex(NamedTuple):
     """The patterns and what finds them; pattern i is ``blob[starts[i]:starts[i + 1]]``.
 
     ``window`` is 6 to 8, and no pattern shorter than ``window + stride - 1``. ``lengths`` holds in rising order the
-    lengths that occur. The other arrays start as zeros: ``sieve`` and ``gate`` of any size, ``pairs`` of 16384 elements,
-    ``hashes`` of one a pattern, ``slots`` of a power of two. A slot will hold a pattern's number plus one. ``zeros`` has
-    one element: whether a marked window is all zeros.
+    lengths that occur. The other arrays start as zeros: ``sieve`` and ``gate`` of any size, ``pairs`` of 16384
+    elements, ``hashes`` of one a pattern, ``slots`` of a power of two. A slot will hold a pattern's number plus one.
+    ``zeros`` has one element: whether a marked window is all zeros.
     """
 
     blob: NDArray[np.uint8]

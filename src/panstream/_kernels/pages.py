@@ -1,7 +1,8 @@
 """Decode the pages of a Parquet column of strings: plain items, indices into a dictionary, and levels.
 
-Every function checks what it reads against the end of the page and returns -1 where the page is damaged. Short items are copied by
-sixteen bytes whatever their length, and kept or not: a processor guesses lengths and masks wrong, and that takes longer.
+Every function checks what it reads against the end of the page and returns -1 where the page is damaged. Short items
+are copied by sixteen bytes whatever their length, and kept or not: a processor guesses lengths and masks wrong, and
+that takes longer.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def chosen_items(
 ) -> int:
     """Append those of the items that begin at ``at`` which are to be kept. Return where the last one ends, kept or not.
 
-    ``offsets[first]`` is where ``data`` is free. Return -2 if there is not room enough, for ``SLACK`` bytes more than are kept.
+    ``offsets[first]`` is where ``data`` is free. Return -2 if there is not room enough, for ``SLACK`` bytes more than
+    are kept.
     """
     source, target = np.uint64(page.ctypes.data), np.uint64(data.ctypes.data)
     fast, room = page.size - 4 - SLACK, data.size - SLACK
@@ -160,7 +162,9 @@ def end_of_items(page: NDArray[np.uint8], at: int, count: int) -> int:
 
 @njit(cache=True, nogil=True)
 def all_present(page: NDArray[np.uint8], at: int, count: int) -> bool:
-    """Return whether levels are written as one run that says of all rows that they have a value; there may be other ways to say so."""
+    """Return whether levels are written as one run that says of all rows that they have a value; there may be other
+    ways to say so.
+    """
     header, shift = np.uint64(0), np.uint64(0)
     while at < page.size and shift <= np.uint64(28):
         header |= np.uint64(page[at] & 127) << shift
@@ -174,7 +178,9 @@ def all_present(page: NDArray[np.uint8], at: int, count: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def decode_runs(page: NDArray[np.uint8], at: int, width: int, out: NDArray[Any]) -> int:
-    """Decode Parquet's mixture of repeated and bit-packed numbers of ``width`` bits until ``out`` is full. Return where it ends."""
+    """Decode Parquet's mixture of repeated and bit-packed numbers of ``width`` bits until ``out`` is full. Return
+    where it ends.
+    """
     size, done, count = page.size, 0, out.size
     mask = np.uint64((1 << width) - 1)
     while done < count:
@@ -243,7 +249,9 @@ def dictionary_items(
     first: int,
     data: NDArray[np.uint8],
 ) -> None:
-    """Append the items with these indices, which were checked. ``words`` and ``data`` have ``SLACK`` bytes more than their items."""
+    """Append the items with these indices, which were checked. ``words`` and ``data`` have ``SLACK`` bytes more
+    than their items.
+    """
     source, target = np.uint64(words.ctypes.data), np.uint64(data.ctypes.data)
     used = np.int64(offsets[first])
     for i in range(indices.size):
@@ -258,7 +266,8 @@ def dictionary_items(
 def dictionary_page(
     indices: NDArray[np.int32], starts: NDArray[np.int32], words: NDArray[np.uint8], page: NDArray[np.uint8]
 ) -> int:
-    """Write the items with these indices, which were checked, as a page of plain items, ``SLACK`` bytes shorter than ``page``.
+    """Write the items with these indices, which were checked, as a page of plain items, ``SLACK`` bytes shorter than
+    ``page``.
 
     Return where they end.
     """

@@ -1,7 +1,7 @@
 """Loops of the continual counters over arrays of slots: partial sums, segments, windows, decayed sums.
 
-Noise comes in ready drawn. An accumulator that is open is kept minus the running total while a loop runs, so that a slot
-costs as much as the sums that open or close in it and not as all that are open.
+Noise comes in ready drawn. An accumulator that is open is kept minus the running total while a loop runs, so that a
+slot costs as much as the sums that open or close in it and not as all that are open.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Clear what a step leaves in the processor: every register that a function may change, and the stack below the caller.
 
-Copies end with the last bytes still in vector registers, and nothing clears those. The dynamic linker stores them all on the
-stack when a function is called for the first time, the kernel when a signal arrives. So a step that is over clears the
-registers first and the stack after them. The stack is overwritten down to ``ALWAYS`` bytes, twice what a draw uses, and
-from there on by blocks of ``BLOCK`` bytes until one is found that holds only zeros.
+Copies end with the last bytes still in vector registers, and nothing clears those. The dynamic linker stores them all
+on the stack when a function is called for the first time, the kernel when a signal arrives. So a step that is over
+clears the registers first and the stack after them. The stack is overwritten down to ``ALWAYS`` bytes, twice what a
+draw uses, and from there on by blocks of ``BLOCK`` bytes until one is found that holds only zeros.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def x86_64() -> str:
 
 
 def aarch64() -> str:
-    """Return the instructions; the stack's end comes in x1, its beginning in x2. The lower halves of v8 to v15 are the caller's."""
+    """Return the instructions; the stack's end comes in x1, its beginning in x2. The lower halves of v8 to v15 are
+    the caller's.
+    """
     return f"""
         {_each("movi v{0}.2d, #0", [*range(8), *range(16, 32)])}
         {_each("mov v{0}.8b, v{0}.8b", range(8, 16))}
@@ -239,8 +241,8 @@ class _Method(ctypes.Structure):
 def _built_in(function: int | None) -> Callable[[int], None]:
     """Return a Python function of one argument that is the machine code at an address.
 
-    Python calls it straight away. What numba and ctypes put between a caller and a function would lie on the very part of the stack
-    that is to be overwritten.
+    Python calls it straight away. What numba and ctypes put between a caller and a function would lie on the very part
+    of the stack that is to be overwritten.
     """
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -252,6 +254,7 @@ def _built_in(function: int | None) -> Callable[[int], None]:
 _ONE_ARGUMENT = 8  # METH_O
 _METHODS: list[_Method] = []  # Python keeps no copy
 
-# Clears all registers, and the stack below the caller. The argument is the address of three 64-bit words: the kind of registers, and
-# the lowest and the highest address of the stack; where the caller is not between these the stack is left alone.
+# Clears all registers, and the stack below the caller. The argument is the address of three 64-bit words: the kind of
+# registers, and the lowest and the highest address of the stack; where the caller is not between these the stack is
+# left alone.
 clear = _built_in(_called.address)

@@ -88,7 +88,9 @@ def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: 
 def parse_doubles(
     data: Bytes, starts: Spots, stops: Spots, present: Mask, values: NDArray[np.float64], bad: Mask, rest: Mask
 ) -> None:
-    """Read finite numbers; ``rest`` are well written ones that need more than 53 bits, whose value is left to the caller."""
+    """Read finite numbers; ``rest`` are well written ones that need more than 53 bits, whose value is left to the
+    caller.
+    """
     for i in range(values.size):
         values[i], bad[i], rest[i] = 0.0, False, False
         if not present[i]:

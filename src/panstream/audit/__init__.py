@@ -6,8 +6,8 @@
     findings = audit(cases())                       # what panstream ships, and the controls
     register_case(case_of(MyAlgorithm(...), streams, window=(-1, 2)))
 
-Three layers: exact (:mod:`panstream.audit.exact`), Monte-Carlo (:mod:`panstream.audit.montecarlo`), and attacks, which are
-trials whose event is an intruder's guess.
+Three layers: exact (:mod:`panstream.audit.exact`), Monte-Carlo (:mod:`panstream.audit.montecarlo`), and attacks, which
+are trials whose event is an intruder's guess.
 """
 
 from panstream.audit.case import Case, Finding, Measured, Trial, allowed_advantage

@@ -56,8 +56,9 @@ class Case:
     """One claim to try.
 
     ``exact`` gives the exact loss, ``trial`` an event fixed beforehand; where there is none, the worst view that
-    ``exact`` found is tried. A production case passes if neither shows more than ``claimed``; a control is a known mistake and passes
-    if at least one does. ``sampled`` cases have their trial run by the quick audit too; ``runs`` is how often, in the full one.
+    ``exact`` found is tried. A production case passes if neither shows more than ``claimed``; a control is a known
+    mistake and passes if at least one does. ``sampled`` cases have their trial run by the quick audit too; ``runs`` is
+    how often, in the full one.
     """
 
     name: str
@@ -122,7 +123,9 @@ class Finding:
 
 
 def allowed_advantage(epsilon: float) -> float:
-    """Return (e**epsilon - 1)/(e**epsilon + 1), the most by which a test can beat guessing under a loss of ``epsilon``."""
+    """Return (e**epsilon - 1)/(e**epsilon + 1), the most by which a test can beat guessing under a loss of
+    ``epsilon``.
+    """
     return math.tanh(epsilon / 2)
 
 

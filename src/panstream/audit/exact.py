@@ -89,7 +89,9 @@ class Enumeration:
         return Trial(event=f"one of {len(wanted)} views, such as {_told_view(worst.view)}", happens=happens)
 
     def _comparable(self, view: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a view that can be compared: of releases only the integers; those beyond the window count as its end."""
+        """Return a view that can be compared: of releases only the integers; those beyond the window count as its
+        end.
+        """
         low, high = self.window
         return tuple(
             ("release", tuple(min(max(number, low), high) for number in part[1])) if part[0] == "release" else part
@@ -135,7 +137,9 @@ class LinearProgram:
         return Measured(loss=loss, witness=_told(streams, look), trial=trial)
 
     def _trial(self, weights: Numbers, beyond: float, streams: tuple[World, World], look: int | None) -> Trial:
-        """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a threshold."""
+        """Return the test that the dual of the program suggests: a weighted sum of all that is seen, and a
+        threshold.
+        """
         still = Monitor(self.algorithm, source=ScriptedSource({}))
         place = float(weights @ self._seen(still, streams[1], look)) + beyond
         margin = 1e-9 * (1.0 + abs(place))
@@ -159,9 +163,11 @@ class LinearProgram:
 
 
 def _cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
-    """Return min sum kappa·|z| subject to matrix·z = shift (docs/proofs/continual-tree.md, Lemma 1), and the dual solution.
+    """Return min sum kappa·|z| subject to matrix·z = shift (docs/proofs/continual-tree.md, Lemma 1), and the dual
+    solution.
 
-    The dual weighs the numbers seen so that their sum tells the two streams apart best. Where no move fits the loss is inf.
+    The dual weighs the numbers seen so that their sum tells the two streams apart best. Where no move fits the loss is
+    inf.
     """
     matrix, kappas = view.matrix, view.kappas
     if not np.any(shift):
@@ -208,10 +214,12 @@ def case_of(
     scenarios: Sequence[Scenario] = (),
     **options: Any,
 ) -> Case:
-    """Return a case for your algorithm, by enumeration: any two of ``streams`` are neighbours; or several ``scenarios``.
+    """Return a case for your algorithm, by enumeration: any two of ``streams`` are neighbours; or several
+    ``scenarios``.
 
-    The state must be small (a few bits or residues) and every draw must come from the source that is passed in. ``window``
-    bounds the noisy integers, as in :class:`panstream.testing.enumerate.Enumerator`. ``options`` are fields of the case.
+    The state must be small (a few bits or residues) and every draw must come from the source that is passed in.
+    ``window`` bounds the noisy integers, as in :class:`panstream.testing.enumerate.Enumerator`. ``options`` are fields
+    of the case.
     """
     exact = Enumeration(algorithm, window, scenarios or [Scenario(streams, looks)])
     return _case(algorithm, exact, name, claimed, options)
@@ -254,7 +262,9 @@ def stolen(monitor: Monitor[Any]) -> Any:
 
 
 def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list[tuple[str, Any]]:
-    """Do the steps of a stream; return ("state", snapshot) and ("output", result) in the order in which they are seen."""
+    """Do the steps of a stream; return ("state", snapshot) and ("output", result) in the order in which they are
+    seen.
+    """
     seen: list[tuple[str, Any]] = [("state", stolen(monitor))] if look == 0 else []
     for position, step in enumerate(world, start=1):
         if step.verb == "update":
@@ -275,7 +285,9 @@ def _run(monitor: Monitor[Any], world: Sequence[Step], look: int | None) -> list
 
 
 def _told(streams: tuple[World, World], look: int | None) -> str:
-    """Return two neighbouring streams, the one under which the view is likelier first, and when the state was copied."""
+    """Return two neighbouring streams, the one under which the view is likelier first, and when the state was
+    copied.
+    """
     both = " against ".join("[" + " ".join(_step(step) for step in stream) + "]" for stream in streams)
     return f"{both}; " + ("outputs only" if look is None else f"state copied after step {look}")
 

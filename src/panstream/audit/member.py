@@ -35,10 +35,11 @@ class Odds:
 
 
 def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) -> Odds:
-    """Return what the bytes of a state, or one that is loaded already, say about ``member``, to someone who knows everything else about the stream.
+    """Return what the bytes of a state, or one that is loaded already, say about ``member``, to someone who knows
+    everything else about the stream.
 
-    Every cell that the id can have touched is read; phases that announced intrusions ended count too. For a bitmap the factor
-    is that for an id whose cell nobody else fell into, the most that it can be.
+    Every cell that the id can have touched is read; phases that announced intrusions ended count too. For a bitmap the
+    factor is that for an id whose cell nobody else fell into, the most that it can be.
     """
     checks.probability(prior=prior)
     monitor = data if isinstance(data, Monitor) else Monitor[Any].from_bytes(data)

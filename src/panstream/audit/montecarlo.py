@@ -1,8 +1,8 @@
 """The Monte-Carlo layer: a lower bound for the loss that holds except with a probability given beforehand.
 
-An event is fixed, the shipped code is run many times on each of two neighbouring streams, and Clopper and Pearson's exact
-intervals bound the two probabilities. The failure probability is shared by all trials of an audit, and in each trial by both
-streams and both directions.
+An event is fixed, the shipped code is run many times on each of two neighbouring streams, and Clopper and Pearson's
+exact intervals bound the two probabilities. The failure probability is shared by all trials of an audit, and in each
+trial by both streams and both directions.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def _bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) 
 def learn_event(
     observe: Callable[[bool], Hashable], *, runs: int, failure: float, event: str = "a learned set of views"
 ) -> Trial:
-    """Return a trial whose event was learned: the set of views that told two streams apart best in ``runs`` runs of each.
+    """Return a trial whose event was learned: the set of views that told two streams apart best in ``runs`` runs of
+    each.
 
     The bound must then come from fresh runs, as :func:`lower_bound` makes them.
     """

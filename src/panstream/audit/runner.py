@@ -1,4 +1,6 @@
-"""Every case that can be audited, what panstream ships, the controls and whatever you register; run on one core or several."""
+"""Every case that can be audited, what panstream ships, the controls and whatever you register; run on one core or
+several.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def forget_case(name: str) -> None:
 
 
 def select(names: Iterable[str]) -> list[Case]:
-    """Return the cases whose name or algorithm is or begins with one of ``names``, whatever its case; all for no names."""
+    """Return the cases whose name or algorithm is or begins with one of ``names``, whatever its case; all for no
+    names.
+    """
     wanted = list(names)
     if not wanted:
         return cases()
@@ -96,7 +100,8 @@ def audit(
     failure: float = FAILURE,
     done: Callable[[Finding], None] | None = None,
 ) -> list[Finding]:
-    """Return a finding per case, in order. ``failure`` is shared evenly by all cases; ``done`` is called as they come in.
+    """Return a finding per case, in order. ``failure`` is shared evenly by all cases; ``done`` is called as they come
+    in.
 
     With ``jobs`` above 1 shipped cases are run by so many fresh processes; your own stay in this one.
     """

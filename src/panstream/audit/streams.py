@@ -26,7 +26,9 @@ def presence_scenarios(
 
 
 def slots(count: int, *, updates: int = 1, nothing: Any = 0, one_step: bool = False) -> list[Step]:
-    """Return slots of several steps each, updates and then the tick; or slots that are filled and closed in one step."""
+    """Return slots of several steps each, updates and then the tick; or slots that are filled and closed in one
+    step.
+    """
     return ([ticks([nothing])] if one_step else [*[update([nothing])] * updates, tick()]) * count
 
 
@@ -48,7 +50,9 @@ def with_added(world: Sequence[Step], value: Any, *extra: Any) -> list[list[Step
 
 
 def with_refreshes(world: Sequence[Step], every: int) -> tuple[list[Step], tuple[int | None, ...]]:
-    """Return the stream with an announced look after every ``every`` steps, and the looks of its last phase and none."""
+    """Return the stream with an announced look after every ``every`` steps, and the looks of its last phase and
+    none.
+    """
     steps = [
         step for at, before in enumerate(world, 1) for step in ([before, refresh()] if at % every == 0 else [before])
     ]

@@ -64,7 +64,9 @@ def integers(
 
 
 def _within(values: NDArray[np.int64], low: int, high: int) -> bool:
-    """Return whether all values lie in the range; from 0 on, one pass is enough: negative ones are large unsigned ones."""
+    """Return whether all values lie in the range; from 0 on, one pass is enough: negative ones are large unsigned
+    ones.
+    """
     if low == 0:
         return int(values.view(np.uint64).max()) <= high
     return int(values.min()) >= low and int(values.max()) <= high

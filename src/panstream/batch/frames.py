@@ -1,4 +1,5 @@
-"""Arrow arrays, chunked arrays, whatever exports itself through the Arrow C data interface, and columns of pandas and polars.
+"""Arrow arrays, chunked arrays, whatever exports itself through the Arrow C data interface, and columns of pandas and
+polars.
 
 The libraries are recognised by where a class was defined: neither pandas nor polars is imported.
 """

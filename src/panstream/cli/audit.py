@@ -1,7 +1,7 @@
 """``panstream audit``: try every claim and every known mistake.
 
-``audit state`` tells what a state file says about one id, ``audit memory`` is the memory drill on a server started for it, and
-``audit system`` runs the product on neighbouring inputs and compares everything that can be seen.
+``audit state`` tells what a state file says about one id, ``audit memory`` is the memory drill on a server started for
+it, and ``audit system`` runs the product on neighbouring inputs and compares everything that can be seen.
 """
 
 from __future__ import annotations

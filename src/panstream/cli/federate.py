@@ -1,4 +1,6 @@
-"""``panstream federate``: one network from several holders; ``panstream holder``: one of them, which answers within a budget."""
+"""``panstream federate``: one network from several holders; ``panstream holder``: one of them, which answers within
+a budget.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,8 @@ def federate(
 ) -> None:
     """Learn one network from the holders of CONFIG and show it, with what every holder spent.
 
-    Holders given by url are asked where they run. Holders given by data are started here, each as a process with a ledger and a
-    certificate of its own, and stopped again: a trial of the real thing on one machine.
+    Holders given by url are asked where they run. Holders given by data are started here, each as a process with a
+    ledger and a certificate of its own, and stopped again: a trial of the real thing on one machine.
     """
     with outcome(), ExitStack() as stack:
         from panstream.federated.analyst import Federation
@@ -78,7 +80,8 @@ def federate(
 def holder(config: Annotated[Path, typer.Argument(help="Configuration of the holder (TOML).")]) -> None:
     """Serve one holder's table over HTTPS: every question is checked, charged and answered once.
 
-    Stops on SIGTERM or Ctrl-C. What was answered stays in the ledger, so a restart neither forgets a charge nor draws again.
+    Stops on SIGTERM or Ctrl-C. What was answered stays in the ledger, so a restart neither forgets a charge nor draws
+    again.
     """
     with outcome():
         from panstream.federated.config import HolderConfig

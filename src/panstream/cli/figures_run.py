@@ -195,7 +195,9 @@ def _read_data(path: Path) -> dict[int, list[Row]]:
 
 
 def _run(results: Sequence[_Results], *, jobs: int, done: Callable[[_Results], None]) -> None:
-    """Compute what is missing on ``jobs`` processes; ``done`` is called after each point and when a figure is complete."""
+    """Compute what is missing on ``jobs`` processes; ``done`` is called after each point and when a figure is
+    complete.
+    """
     waiting = [(result, index) for result in results for index in result.missing]
     for result in results:
         if not result.missing:

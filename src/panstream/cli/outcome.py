@@ -77,7 +77,9 @@ EXIT_CODES = {
 def outcome(
     *, refused: int | None = None, interrupted: str = "error: interrupted; what was committed is kept"
 ) -> Iterator[None]:
-    """Turn panstream's errors into a line on standard error and an exit code: ``refused``, or that of the error's kind."""
+    """Turn panstream's errors into a line on standard error and an exit code: ``refused``, or that of the error's
+    kind.
+    """
     try:
         yield
     except PanstreamError as error:

@@ -144,7 +144,9 @@ def _watched(engine: Engine, work: Callable[[Tick | None], Fed]) -> Fed:
 
 
 def _report(fed: Fed) -> None:
-    """Tell whoever sent the rows which ones were left out, by number only; a log is told the same whatever they hold."""
+    """Tell whoever sent the rows which ones were left out, by number only; a log is told the same whatever they
+    hold.
+    """
     if not _watches():
         typer.echo(_UNTOLD, err=True)
         return

@@ -1,7 +1,7 @@
 """The panstream command in a process that a memory scan may read: ``python -m panstream.cli.scannable serve ...``.
 
-As the command hardens itself, so does this, except that other processes of the same user may read its memory. That is what
-the memory drill starts; the command itself has no such switch.
+As the command hardens itself, so does this, except that other processes of the same user may read its memory. That is
+what the memory drill starts; the command itself has no such switch.
 """
 
 from __future__ import annotations

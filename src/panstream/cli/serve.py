@@ -1,4 +1,6 @@
-"""``panstream serve`` and ``token``: the engine over HTTP, and who may talk to it; ``worker``: a hardened process for shards."""
+"""``panstream serve`` and ``token``: the engine over HTTP, and who may talk to it; ``worker``: a hardened process
+for shards.
+"""
 
 from __future__ import annotations
 
@@ -122,9 +124,9 @@ def worker(
 ) -> None:
     """Run a worker of a cluster until its scheduler is gone; let systemd or Kubernetes start it again.
 
-    Whoever can connect to a plain Dask port can run code there, so other machines are reached by TLS only, where both sides
-    show a certificate: distributed.comm.tls in ~/.config/dask/distributed.yaml, or DASK_DISTRIBUTED__COMM__TLS__...
-    Nothing is spilled to disk, profiled or dumped, and freed memory is overwritten.
+    Whoever can connect to a plain Dask port can run code there, so other machines are reached by TLS only, where both
+    sides show a certificate: distributed.comm.tls in ~/.config/dask/distributed.yaml, or
+    DASK_DISTRIBUTED__COMM__TLS__... Nothing is spilled to disk, profiled or dumped, and freed memory is overwritten.
     """
     if not no_hardening:
         harden()

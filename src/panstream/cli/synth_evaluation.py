@@ -1,4 +1,6 @@
-"""Figures about synthetic rows: against the model's own noisy tables (free), or against real rows (exact, not private)."""
+"""Figures about synthetic rows: against the model's own noisy tables (free), or against real rows (exact, not
+private).
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ class Grid:
     @classmethod
     @lru_cache(maxsize=256)
     def over(cls, lower: float, upper: float, resolution: float | None, steps: int, outside: Outside) -> Grid:
-        """Return the grid from ``lower`` to ``upper``: of ``steps`` steps, or of steps no longer than ``resolution``."""
+        """Return the grid from ``lower`` to ``upper``: of ``steps`` steps, or of steps no longer than
+        ``resolution``.
+        """
         _check(lower, upper, resolution, outside)
         count = steps if resolution is None else _steps((upper - lower) / resolution)
         return cls(
@@ -112,7 +114,9 @@ class Grid:
         return max(high, 0) - min(low, 0) if unit == "slot" else max(abs(low), abs(high))
 
     def read(self, data: Any, times: int = 1) -> Steps:
-        """Return values of at most ``times`` events each as grid steps; null, NaN, infinite and non-numbers are refused."""
+        """Return values of at most ``times`` events each as grid steps; null, NaN, infinite and non-numbers are
+        refused.
+        """
         if isinstance(data, int | float) and not isinstance(data, bool):
             data = [data]
         low, high = times * self.low, times * self.high

@@ -136,7 +136,9 @@ class RangeHistogram(Tree):
         count_cells(rows, self.branching, self.depth, total)
 
     def decode(self, sums: NDArray[np.float64], variances: NDArray[np.float64], events: NDArray[np.int64]) -> Arrays:
-        """Return the quantile after every slot, with half the width of its 68% interval as error (none of an extreme)."""
+        """Return the quantile after every slot, with half the width of its 68% interval as error (none of an
+        extreme).
+        """
         found = [self._read_off(below, self.quantile, v) for below, v in zip(sums, variances, strict=True)]
         return np.array([value for value, _ in found]), np.array([error for _, error in found])
 
@@ -149,7 +151,9 @@ class RangeHistogram(Tree):
         return self._from_totals(self.engine.totals(state), quantile)
 
     def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
-        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise moved it."""
+        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
+        moved it.
+        """
         sizes = [
             rows / self.branching**level for level in range(1, self.depth + 1) for _ in range(self.branching**level)
         ]

@@ -265,7 +265,9 @@ def _climbed(cases: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _closed(cases: NDArray[np.float64], radix: int, draws: float, digits: range) -> NDArray[np.float64]:
-    """Return the cases with so many of a node's children complete, each of ``draws``, one open and the others to come."""
+    """Return the cases with so many of a node's children complete, each of ``draws``, one open and the others to
+    come.
+    """
     complete = np.array(digits, np.float64)[:, np.newaxis]
     v, c, t = cases
     rest = t + complete * draws + (radix - 1.0 - complete)

@@ -230,7 +230,9 @@ class Tree(Ticker[TreeState]):
         return self.describe(float(value[0]), float(error[0]), self.engine.law(state.epoch), released)
 
     def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
-        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise moved it."""
+        """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
+        moved it.
+        """
         value, error = self.decode(
             rows * self.evenly()[np.newaxis], np.array([self.engine.variance_at(ticks)]), np.array([round(rows)])
         )
@@ -257,7 +259,9 @@ class Tree(Ticker[TreeState]):
         return self.scale * self.steps_off(beta, ticks)
 
     def steps_off(self, beta: float, ticks: int | None, parts: float = 1.0) -> float:
-        """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above 1."""
+        """Return the same in steps, for a combination of sums whose squared weights add up to ``parts``, none above
+        1.
+        """
         known = self.error_without_noise(ticks)
         if known is not None:
             return known

@@ -1,7 +1,7 @@
 """What a known population does, from one noisy bit per sampled user.
 
-Fractions that appeared, how often, and how many came at least k times. ``presence`` is the state and the steps that they
-share, ``universe`` finds an id's cell.
+Fractions that appeared, how often, and how many came at least k times. ``presence`` is the state and the steps that
+they share, ``universe`` finds an id's cell.
 """
 
 from panstream.density.cropped_mean import CroppedMean

@@ -42,20 +42,21 @@ class CroppedMean(Divisible[CroppedState]):
     """The mean over a known population of min(appearances, crop), for streams of arrivals.
 
     Every sampled user has a counter that starts uniformly in 0..crop-1 and a bit drawn as for an absent user. An
-    arrival moves the counter on; when it wraps, the bit is re-drawn as for a present user. The chance that it has wrapped is
-    min(a, crop)/crop after a arrivals, whatever the counter shows.
+    arrival moves the counter on; when it wraps, the bit is re-drawn as for a present user. The chance that it has
+    wrapped is min(a, crop)/crop after a arrivals, whatever the counter shows.
 
     Privacy
-        Unit: user; any of one user's arrivals may be added or removed. Given what a counter shows, the number of arrivals
-        decides whether it wrapped, so the bit is drawn from one of two coins as in :class:`OptBern`, and the joint loss of one
-        unannounced copy of the state and all releases, in either order, is exactly ``epsilon``.
+        Unit: user; any of one user's arrivals may be added or removed. Given what a counter shows, the number of
+        arrivals decides whether it wrapped, so the bit is drawn from one of two coins as in :class:`OptBern`, and the
+        joint loss of one unannounced copy of the state and all releases, in either order, is exactly ``epsilon``.
 
     Error
         MSE = crop²·[pi(1-pi)/m + Var DLap(kappa)/m²]/(p1-p0)² with pi the mean chance of a 1, at most 1/4 for pi(1-pi);
         sampling adds at most crop²/(4m)·(U-m)/(U-1).
 
     Parameters
-        crop: t, the most appearances that count. Others as :class:`OptBern`, without deletions and announced intrusions.
+        crop: t, the most appearances that count. Others as :class:`OptBern`, without deletions and announced
+        intrusions.
 
     Example
         >>> monitor = CroppedMean(universe=100_000, epsilon=1.0, crop=4).start()
@@ -63,7 +64,8 @@ class CroppedMean(Divisible[CroppedState]):
         >>> abs(monitor.release().value - 1.0) < 0.3
         True
 
-    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin, "Pan-private streaming algorithms", 2010, section 4, made exact.
+    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin, "Pan-private streaming algorithms", 2010, section 4, made
+    exact.
     """
 
     state_type: ClassVar[type[Any]] = CroppedState

@@ -20,13 +20,14 @@ __all__ = ["DworkPair"]
 class DworkPair(Presence):
     """The fraction of a known population that has appeared, with the coins of the first pan-private estimator.
 
-    An absent user's bit is a fair coin, a present user's shows 1 with probability 1/2 + epsilon/8 (the paper's coins at half
-    of the budget). What the bits leave of the budget goes to the release, exactly. Kept for comparison: :class:`OptBern`
-    has a smaller error at every epsilon.
+    An absent user's bit is a fair coin, a present user's shows 1 with probability 1/2 + epsilon/8 (the paper's coins at
+    half of the budget). What the bits leave of the budget goes to the release, exactly. Kept for comparison:
+    :class:`OptBern` has a smaller error at every epsilon.
 
     Privacy
-        As :class:`OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose exactly
-        ``epsilon``. As published, with Laplace(1/(epsilon·m)) on the debiased estimate, it loses 3.423 where it claims 0.2.
+        As :class:`OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
+        exactly ``epsilon``. As published, with Laplace(1/(epsilon·m)) on the debiased estimate, it loses 3.423 where it
+        claims 0.2.
 
     Error
         MSE = [(d·p1(1-p1) + (1-d)/4)/m + Var DLap(kappa)/m²]/(p1-p0)² + sampling.

@@ -16,8 +16,8 @@ __all__ = ["FixedLevel"]
 class FixedLevel(Presence):
     """The fraction of a known population that has appeared, watching one user in ``2**level``.
 
-    Distinct sampling raises its level when memory runs full: the level then depends on the data, and a user who returns has
-    her membership drawn again, which has no finite loss. Here the level is a public parameter: the users whose
+    Distinct sampling raises its level when memory runs full: the level then depends on the data, and a user who returns
+    has her membership drawn again, which has no finite loss. Here the level is a public parameter: the users whose
     permuted number is below U/2**level have a bit for the whole run, the others never.
 
     Privacy

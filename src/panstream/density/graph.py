@@ -27,8 +27,8 @@ class GraphDensity(Presence):
     An edge (u, v) with u < v has the number u·(2n-u-1)/2 + v-u-1 among n(n-1)/2; every sampled edge has a noisy bit.
 
     Privacy
-        Unit: **edge**. Whether two given vertices are connected is protected as in :class:`OptBern`; whether a *vertex* takes part in the
-        graph at all is not (node level): a vertex with d edges loses up to d·epsilon.
+        Unit: **edge**. Whether two given vertices are connected is protected as in :class:`OptBern`; whether a *vertex*
+        takes part in the graph at all is not (node level): a vertex with d edges loses up to d·epsilon.
 
     Error
         As :class:`OptBern` with the edges as users.

@@ -44,21 +44,21 @@ class HeavyState:
 class HeavyFraction(Divisible[HeavyState]):
     """The fraction of a known population that appeared at least ``threshold`` times.
 
-    The difference of two cropped means, at k and at a lower crop, divided by the distance of the two. At k - 1, the default up to
-    k = 16, that is the fraction itself. At a lower crop l a user with l + 1 to k - 1 appearances counts in proportion: the answer
-    is then for a number between the fraction with at least k appearances and the one with more than l, as its name says.
+    The difference of two cropped means, at k and at a lower crop, divided by the distance of the two. At k - 1, the
+    default up to k = 16, that is the fraction itself. At a lower crop l a user with l + 1 to k - 1 appearances counts
+    in proportion: the answer is then for a number between the fraction with at least k appearances and the one with
+    more than l, as its name says.
 
     Privacy
-        Unit: user. Half of ``epsilon`` for each cropped mean; joint loss of one unannounced copy and all releases at most
-        ``epsilon`` by composition.
+        Unit: user. Half of ``epsilon`` for each cropped mean; joint loss of one unannounced copy and all releases at
+        most ``epsilon`` by composition.
 
     Error
         That of the two cropped means over their distance: sqrt(k² + l²)/(k - l) times that of a density.
 
     Parameters
-        threshold: k, at least 2.
-        slack: the lower crop is the integer part of k/(1 + slack). None, the default, is k - 1 up to k = 16, and half of k above.
-        Others as :class:`CroppedMean`.
+        threshold: k, at least 2. slack: the lower crop is the integer part of k/(1 + slack). None, the default, is k -
+        1 up to k = 16, and half of k above. Others as :class:`CroppedMean`.
 
     Example
         >>> monitor = HeavyFraction(universe=50_000, epsilon=4.0, threshold=4).start()
@@ -186,7 +186,9 @@ class HeavyFraction(Divisible[HeavyState]):
 
 
 def _parts(state: HeavyState) -> tuple[CroppedState, CroppedState]:
-    """Return the two means' states, sharing memory with ``state``; the outer count of releases is the one that counts."""
+    """Return the two means' states, sharing memory with ``state``; the outer count of releases is the one that
+    counts.
+    """
     return (
         CroppedState(counters=state.high_counters, bits=state.high_bits, released=0),
         CroppedState(counters=state.low_counters, bits=state.low_bits, released=0),

@@ -62,7 +62,9 @@ class OptBern(Presence):
         return self._optimal()
 
     def parameters(self) -> dict[str, Any]:
-        """Return the public parameters; ``count`` only where it is asked for, so the bytes of a density stay what they were."""
+        """Return the public parameters; ``count`` only where it is asked for, so the bytes of a density stay what
+        they were.
+        """
         found = Presence.parameters(self)
         if not self.count:
             del found["count"]

@@ -114,7 +114,9 @@ class Presence(CoinCells):
         return not self.deletions
 
     def refresh(self, state: BitState, source: Source) -> None:
-        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid for."""
+        """Freeze the array that was seen and start afresh; at most ``announced`` times, which the claim has paid
+        for.
+        """
         if self.deletions:
             raise NotSupported("refresh cannot be combined with deletions=True: presence could not be decoded")
         CoinCells.refresh(self, state, source)
@@ -212,7 +214,9 @@ class Presence(CoinCells):
         )
 
     def foreseen(self, users: float) -> Estimate:
-        """Return what a release gives where as many ones are seen as expected when ``users`` came, nothing being announced."""
+        """Return what a release gives where as many ones are seen as expected when ``users`` came, nothing being
+        announced.
+        """
         law, density = self.law, min(users / self.population.size, 1.0)
         return self._decode((round(self.cells * (law.p0 + (law.p1 - law.p0) * density)),), np.array([self.cells]), 0)
 
@@ -235,8 +239,8 @@ class Presence(CoinCells):
         def reach(truth: float, above: bool) -> float:
             """Return how far the estimate may lie above or below ``truth``.
 
-            Each side rejects (1 - level)/2. Within two standard deviations of 0 or 1 the side that points outside hands over
-            to the other one, so that the coverage is ``level`` up to the ends and no interval shrinks to a point.
+            Each side rejects (1 - level)/2. Within two standard deviations of 0 or 1 the side that points outside hands
+            over to the other one, so that the coverage is ``level`` up to the ends and no interval shrinks to a point.
             """
             sigma = math.sqrt(self._variance(truth, phases))
             spread = 2 * math.hypot(sigma, math.sqrt(2) / kappa)

@@ -18,13 +18,13 @@ __all__ = ["QuantisedLaplace"]
 class QuantisedLaplace(Presence):
     """The fraction of a known population that has appeared, with the coins of one-bit quantised Laplace noise.
 
-    A present user's bit shows 1 with probability 1 - e**(-epsilon/4)/2, an absent user's with e**(-epsilon/4)/2: the paper's coins at half
-    of the budget. They lose only ln(2·e**(epsilon/4) - 1), and the rest goes to the release, exactly. Kept for comparison:
-    :class:`OptBern` has a smaller error.
+    A present user's bit shows 1 with probability 1 - e**(-epsilon/4)/2, an absent user's with e**(-epsilon/4)/2: the
+    paper's coins at half of the budget. They lose only ln(2·e**(epsilon/4) - 1), and the rest goes to the release,
+    exactly. Kept for comparison: :class:`OptBern` has a smaller error.
 
     Privacy
-        As :class:`OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose exactly
-        ``epsilon``. As published it loses 1.613 where it claims 0.2.
+        As :class:`OptBern`: unit user, one unannounced copy of the state and all releases, in either order, lose
+        exactly ``epsilon``. As published it loses 1.613 where it claims 0.2.
 
     Error
         MSE = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)² + sampling.

@@ -42,9 +42,9 @@ class Bitmap(SiteCounter):
         up to buckets·2**levels/8; below, the absolute error stays as it is at n = buckets.
 
     Parameters
-        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
-        buckets, levels: size of the table; cells are bits, in memory and when stored.
-        expected: about how many will come, for ``error``; the best split of epsilon depends on it only if intrusions are
+        epsilon: total loss; ``math.inf`` switches all noise off, for tests. buckets, levels: size of the table; cells
+        are bits, in memory and when stored. expected: about how many will come, for ``error``; the best split of
+        epsilon depends on it only if intrusions are
             announced.
         epsilon_state: share of epsilon that is spent on the cells; the best by default.
         releases: how many estimates will be published.
@@ -53,8 +53,8 @@ class Bitmap(SiteCounter):
         shards, owned: see *Merging*.
 
     Merging
-        ``a.merge(b)`` consumes both. *Routed shards* (``shards=n, owned=i``, users sent where ``route`` says; others are
-        ignored) own different cells and merge without loss under the same claim. *Sites* that may have seen the
+        ``a.merge(b)`` consumes both. *Routed shards* (``shards=n, owned=i``, users sent where ``route`` says; others
+        are ignored) own different cells and merge without loss under the same claim. *Sites* that may have seen the
         same users merge by a noisy OR into a :class:`MergedBitmap`, whose claim adds up and whose cells are noisier.
         Noisy merges of private sketches are the subject of a patent application, US20240256530.
 

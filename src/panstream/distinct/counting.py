@@ -115,8 +115,8 @@ class CellCounter(CoinCells):
     def update(self, state: BitState, batch: Items, source: Source) -> None:
         """Touch the cell of every row.
 
-        Where only touched cells matter, a batch with more rows than there are cells needs one coin for each cell, not one for
-        each row.
+        Where only touched cells matter, a batch with more rows than there are cells needs one coin for each cell, not
+        one for each row.
         """
         if self.only_touched and len(batch) >= self.cells:
             self.touch_marked(state, self.table.mark(batch, source.scratch), source)

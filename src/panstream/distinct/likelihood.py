@@ -78,7 +78,9 @@ class Likelihood:
         return float(middle + min(max(shift, -1.0), 1.0) * (high - middle))
 
     def interval(self, fit: _Fit, level: float) -> tuple[float, float]:
-        """Return the interval at ``level``: from the Fisher information if the count is large, else by likelihood ratio."""
+        """Return the interval at ``level``: from the Fisher information if the count is large, else by likelihood
+        ratio.
+        """
         if math.isfinite(fit.standard_error) and fit.users >= _LARGE * fit.standard_error > 0.0:
             reach = math.exp(_NORMAL.inv_cdf((1 + level) / 2) * fit.standard_error / fit.users)
             return fit.users / reach, fit.users * reach

@@ -25,9 +25,9 @@ class TogglingBitmap(SiteCounter):
     (sessions that open and close, members who join and leave), and :class:`Bitmap` for a log of events.
 
     Privacy
-        Unit: user; any of one user's inserts and deletes may be added or removed. Only the start is noisy and updates are
-        certain, so the joint view of one copy of the state and of n releases loses exactly epsilon_state + n·kappa. Two
-        unannounced copies have no finite loss. Replacing one user by another costs 2·epsilon.
+        Unit: user; any of one user's inserts and deletes may be added or removed. Only the start is noisy and updates
+        are certain, so the joint view of one copy of the state and of n releases loses exactly epsilon_state + n·kappa.
+        Two unannounced copies have no finite loss. Replacing one user by another costs 2·epsilon.
 
     Error
         About twice the relative error of :class:`Bitmap` with the same parameters.

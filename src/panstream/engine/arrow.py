@@ -1,7 +1,7 @@
 """pyarrow for the engine, or the command that installs it.
 
-pyarrow imports pandas, where it is installed, when values pass between it and Python or NumPy: half a second and 60 MB that
-an engine has no use for. The functions here pass values as memory instead.
+pyarrow imports pandas, where it is installed, when values pass between it and Python or NumPy: half a second and 60 MB
+that an engine has no use for. The functions here pass values as memory instead.
 """
 
 from __future__ import annotations

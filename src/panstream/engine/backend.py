@@ -72,7 +72,8 @@ class Backend(Protocol):
 
 
 class _Stored(Monitor[Any]):
-    """A monitor whose releases the store counts: what was drawn and not committed was never published, and is drawn again.
+    """A monitor whose releases the store counts: what was drawn and not committed was never published, and is drawn
+    again.
 
     The log of releases refuses another answer under a number that it has.
     """

@@ -1,4 +1,6 @@
-"""Which rows a query cannot take: they are skipped one by one, so that one user's bad row changes nothing for others."""
+"""Which rows a query cannot take: they are skipped one by one, so that one user's bad row changes nothing for
+others.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
 
 
 def _reach(estimate: Estimate) -> float:
-    """Return how far the 95% interval reaches from the value; half its width if there is none, all of it without data."""
+    """Return how far the 95% interval reaches from the value; half its width if there is none, all of it without
+    data.
+    """
     low, high = estimate.interval()
     if estimate.beyond is not None:
         return float(estimate.beyond)

@@ -2,8 +2,8 @@
 
 When the system's clock jumps ahead, time stands still and nothing is drawn until an operator has looked.
 
-A clock that is a month ahead for a second would close a month of slots, and spend their answers for ever. So the clock is
-compared with one that nobody sets: since the start of the machine it counts seconds, also while that sleeps.
+A clock that is a month ahead for a second would close a month of slots, and spend their answers for ever. So the clock
+is compared with one that nobody sets: since the start of the machine it counts seconds, also while that sleeps.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class StreamClock:
 
 @dataclass(slots=True)
 class Schedule:
-    """Steps of ``length`` seconds: step k is [k·length, (k+1)·length). ``step`` is the open one, None before any row."""
+    """Steps of ``length`` seconds: step k is [k·length, (k+1)·length). ``step`` is the open one, None before any
+    row.
+    """
 
     length: float
     step: int | None = None
@@ -84,7 +86,8 @@ def _since_boot() -> float:
 
 
 class _WatchedClock:
-    """Tells the time, but stands still while the system's clock is more than ``most_jump`` seconds ahead of what has passed.
+    """Tells the time, but stands still while the system's clock is more than ``most_jump`` seconds ahead of what has
+    passed.
 
     An earlier process left off at ``last``: if it is later than ``until`` at the start, it stands still there.
     Without ``elapsed`` the clock is believed. Going back is harmless: slots that are over stay over.
@@ -134,7 +137,8 @@ def watched(
 ) -> _WatchedClock:
     """Return the clock of a stream, watched where answers are drawn by the time of arrival.
 
-    An earlier process left off where the slots end that are open; with ``accept`` the present time is believed all the same.
+    An earlier process left off where the slots end that are open; with ``accept`` the present time is believed all the
+    same.
     """
     if elapsed is None and clock is time.time:
         elapsed = _since_boot

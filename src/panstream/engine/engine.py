@@ -43,11 +43,11 @@ _DAY = 86_400
 class Engine:
     """Runs the queries of a configuration. Not thread-safe: one owner, as the state has one copy.
 
-    ``clock`` tells the time of arrival in seconds; if it is further ahead of ``elapsed`` than ``[stream] max_jump``, nothing is
-    drawn by it until it comes back, or the engine is opened with ``accept_time``. ``publish`` is called with every answer when it is durable and in the
-    log. Rows whose event time is further ahead of the clock than ``[stream] ahead`` are bad rows, and move nothing: a row
-    from the future would close everybody's windows. ``source`` and ``zero_noise`` are
-    for tests, and every claim then says that there is no privacy. ``backend`` puts states elsewhere than in this process.
+    ``clock`` tells the time of arrival in seconds; if it is further ahead of ``elapsed`` than ``[stream] max_jump``,
+    nothing is drawn by it until it comes back, or the engine is opened with ``accept_time``. ``publish`` is called with
+    every answer when it is durable and in the log. Rows whose event time is further ahead of the clock than ``[stream]
+    ahead`` are bad rows, and move nothing: a row from the future would close everybody's windows. ``source`` and
+    ``zero_noise`` are for tests; every claim then says that there is no privacy. ``backend`` is where states live.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class Engine:
                 self.commit(durable=durable)
 
     def _follow_clock(self, *, start: bool = False) -> None:
-        """Where the time of arrival counts, start clocks that were never started, or draw what is due by those that were."""
+        """Where the time of arrival counts, start clocks that stand still, and draw what is due by the others."""
         if self.config.stream.time is not None:
             return
         now = self._clock()
@@ -327,7 +327,7 @@ class Engine:
         return drawn
 
     def announce_intrusion(self) -> list[Refreshed]:
-        """Make every state safe again that can be, record the intrusion, and commit; return what became of each state."""
+        """Refresh every state that can be, record the intrusion, and commit; return what became of each state."""
         with self._all_or_nothing():
             done = [each for query in self._queries.values() for each in refreshed_states(query.plan, query.refresh())]
             self._kept.intrusions.append(stamp_of(self._clock()))

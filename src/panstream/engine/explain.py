@@ -150,7 +150,9 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
 
 
 def uncertain(plans: tuple[QueryPlan, ...]) -> list[str]:
-    """Return which queries will answer with too little certainty at the sizes that are expected, and what would help."""
+    """Return which queries will answer with too little certainty at the sizes that are expected, and what would
+    help.
+    """
     found = [(plan.config.name, doubt(plan)) for plan in plans]
     return [f"[[query]] {name}: {text}" for name, text in found if text is not None]
 

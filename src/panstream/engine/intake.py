@@ -100,7 +100,9 @@ def revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | No
 
 
 def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:
-    """Return the seconds of a step, as configured or chosen from the size of the state; 0 to store batches as they come."""
+    """Return the seconds of a step, as configured or chosen from the size of the state; 0 to store batches as they
+    come.
+    """
     if config.step is not None:
         return config.step
     size = sum(plan.most_bytes(config.stream.lateness) for plan in plans)

@@ -1,7 +1,8 @@
 """Whose memory Arrow arrays are in, and overwriting what is ours and no longer used.
 
-A conversion may return memory of its source (a cast that only changes the type, a slice, a filter that keeps all rows), and which do is
-up to pyarrow. So nothing is overwritten by rule: memory is compared, and what somebody still uses, or has only lent, is left alone.
+A conversion may return memory of its source (a cast that only changes the type, a slice, a filter that keeps all rows),
+and which do is up to pyarrow. So nothing is overwritten by rule: memory is compared, and what somebody still uses, or
+has only lent, is left alone.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
     """Overwrite the memory of an array of ours, but for buffers that were lent.
 
     Only the array's own rows are overwritten, so slices of one block can be wiped one by one. Left alone: dictionaries,
-    which batches share, up to seven bits at either end of a bitmap, which belong to neighbours too, and nested types and
-    views, which no batch of the engine has.
+    which batches share, up to seven bits at either end of a bitmap, which belong to neighbours too, and nested types
+    and views, which no batch of the engine has.
     """
     if isinstance(array, np.ndarray):
         if array.dtype != object:

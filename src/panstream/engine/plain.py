@@ -1,8 +1,9 @@
-"""Plain conditions without DuckDB: comparisons with literals, IN, BETWEEN, LIKE 'prefix%', IS NULL, and their combinations.
+"""Plain conditions without DuckDB: comparisons with literals, IN, BETWEEN, LIKE 'prefix%', IS NULL, and their
+combinations.
 
-They mean exactly what DuckDB would make of them, three-valued logic included; what is not sure to be the same is left to
-DuckDB. Conditions on the user column must be plain, since ids never go there. pyarrow compares; a dictionary's words are
-compared once, whatever the number of rows.
+They mean exactly what DuckDB would make of them, three-valued logic included; what is not sure to be the same is left
+to DuckDB. Conditions on the user column must be plain, since ids never go there. pyarrow compares; a dictionary's words
+are compared once, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class _NotPlain(Exception):
 
 
 class PlainCompiler:
-    """Turns a condition into a function of record batches, or returns ``None`` where that is not sure to be the same."""
+    """Turns a condition into a function of record batches, or returns ``None`` where that is not sure to be the
+    same.
+    """
 
     def __init__(self, columns: Mapping[str, str], constant: Constant, *, user: str | None = None) -> None:
         self._columns, self._constant, self._user = columns, constant, user
@@ -133,7 +136,9 @@ class PlainCompiler:
         return lambda batch: _of_words(batch.column(name), lambda words: compute.starts_with(words, prefix))
 
     def _column(self, node: Any, kind: str) -> str:
-        """Return the name of a column that can be compared in such a way; ids only have an order if they are numbers."""
+        """Return the name of a column that can be compared in such a way; ids only have an order if they are
+        numbers.
+        """
         _need(type(node).__name__ == "Column" and self._columns.get(node.name) not in (None, "binary"))
         _need(node.name != self._user or kind not in _MIRRORED or self._columns[node.name] == "int")
         return str(node.name)

@@ -139,7 +139,9 @@ def needed_columns(config: Config) -> frozenset[str]:
 
 
 def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
-    """Return what all queries cost together, per unit; raise ConfigError where a limit would be exceeded or cannot be kept."""
+    """Return what all queries cost together, per unit; raise ConfigError where a limit would be exceeded or cannot
+    be kept.
+    """
     ledger = Ledger({(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()})  # type: ignore[misc]
     for plan in plans:
         try:

@@ -1,8 +1,9 @@
 """Which rows a query is about, and the number each of them brings: all conditions and values of all queries at once.
 
-Plain conditions run in pyarrow, richer ones in one DuckDB statement per micro-batch, in a database that can reach nothing. Its allocator
-keeps residue of what it was given, so it gets the columns of the expressions and never the ids. A row whose condition is
-NULL, or cannot be computed, is not selected; a value that cannot be computed is marked as missing.
+Plain conditions run in pyarrow, richer ones in one DuckDB statement per micro-batch, in a database that can reach
+nothing. Its allocator keeps residue of what it was given, so it gets the columns of the expressions and never the ids.
+A row whose condition is NULL, or cannot be computed, is not selected; a value that cannot be computed is marked as
+missing.
 """
 
 from __future__ import annotations

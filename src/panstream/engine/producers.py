@@ -1,9 +1,9 @@
 """Who sends batches, and what is accepted of them: a batch counts once, or it is refused.
 
-A producer is opened under a token, and is known by both. Each opening hands out a new id, which its batches must carry, and
-makes the one before it invalid: what a crashed sender left under way cannot arrive behind the back of its successor. A
-producer that was closed, or retired because nothing came of it, is forgotten, so that nobody can tell any more what was
-counted of it: batches under its old ids are refused.
+A producer is opened under a token, and is known by both. Each opening hands out a new id, which its batches must carry,
+and makes the one before it invalid: what a crashed sender left under way cannot arrive behind the back of its
+successor. A producer that was closed, or retired because nothing came of it, is forgotten, so that nobody can tell any
+more what was counted of it: batches under its old ids are refused.
 """
 
 from __future__ import annotations

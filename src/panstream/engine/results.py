@@ -1,4 +1,6 @@
-"""A drawn answer as the public record that is stored and logged; and what was published, for tables, files and plots."""
+"""A drawn answer as the public record that is stored and logged; and what was published, for tables, files and
+plots.
+"""
 
 from __future__ import annotations
 

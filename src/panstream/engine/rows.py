@@ -143,7 +143,8 @@ class Applied:
 class QueryRows:
     """What one query looks at: ``rows`` are chosen, and of those it cannot use the ``unusable``.
 
-    Every column is as long as the rows are many, or None where the query has no use for it; ``groups`` is -1 for undeclared keys.
+    Every column is as long as the rows are many, or None where the query has no use for it; ``groups`` is -1 for
+    undeclared keys.
     """
 
     rows: Mask
@@ -168,16 +169,18 @@ class QueryRows:
 class Rows:
     """Some rows of one producer; bad ones are among them, since their times count.
 
-    A reader fills ``columns``, typed as declared, and ``codes``: 0, or the fault of a row as its schema knows it. ``ids`` is the user column
-    where that is still in the pages of a file and not in ``columns``; ``lent`` is memory of the columns that belongs to the caller.
-    The selector adds ``times`` (seconds of event time, NaN where unknown, None where the time of arrival counts) and ``queries``;
-    ``ids`` is then there for sure, as a NumPy or Arrow array or in pages, if a query needs it.
+    A reader fills ``columns``, typed as declared, and ``codes``: 0, or the fault of a row as its schema knows it.
+    ``ids`` is the user column where that is still in the pages of a file and not in ``columns``; ``lent`` is memory of
+    the columns that belongs to the caller. The selector adds ``times`` (seconds of event time, NaN where unknown, None
+    where the time of arrival counts) and ``queries``; ``ids`` is then there for sure, as a NumPy or Arrow array or in
+    pages, if a query needs it.
 
-    Rows with a ``producer`` are applied once, however often they are sent. ``sequence`` is its position after them (rows read so far
-    for files, the last entry's id for Redis): it grows, and a feed told the last one applied goes on behind it. Rows of
-    several producers that were joined are named by ``origins``, and are known to be new. ``token`` goes to ``Feed.acknowledge`` once the
-    state is durable. ``first_row`` is the first one's number for the sender (None: they are told by their places, from 0 on), and
-    ``labels`` is what the sender calls the rows, where those are not numbers.
+    Rows with a ``producer`` are applied once, however often they are sent. ``sequence`` is its position after them
+    (rows read so far for files, the last entry's id for Redis): it grows, and a feed told the last one applied goes on
+    behind it. Rows of several producers that were joined are named by ``origins``, and are known to be new. ``token``
+    goes to ``Feed.acknowledge`` once the state is durable. ``first_row`` is the first one's number for the sender
+    (None: they are told by their places, from 0 on), and ``labels`` is what the sender calls the rows, where those are
+    not numbers.
     """
 
     columns: Any = field(default=None, repr=False)

@@ -1,4 +1,6 @@
-"""From a feed to an engine, micro-batch by micro-batch; and a dry run that says which rows would be left out, and why."""
+"""From a feed to an engine, micro-batch by micro-batch; and a dry run that says which rows would be left out, and
+why.
+"""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ Mask = NDArray[np.bool_]
 class Drawn:
     """An answer of one group, drawn and not yet published. ``until`` is the end of its slot, in seconds.
 
-    It counts the rows that came before the stream's time reached ``until``, so none of a later time; the last answer of a
-    window counts the rows of the window that came before the stream's time, less the lateness, reached its end.
+    It counts the rows that came before the stream's time reached ``until``, so none of a later time; the last answer of
+    a window counts the rows of the window that came before the stream's time, less the lateness, reached its end.
     """
 
     group: int
@@ -64,8 +64,8 @@ class Prepared:
 class RunningQuery:
     """One query's states and counts.
 
-    Without windows there is one state per group, under window 0. With them every window has states of its own,
-    started for all groups at once and dropped when it is over: when the first row of the stream falls into it or, where the
+    Without windows there is one state per group, under window 0. With them every window has states of its own, started
+    for all groups at once and dropped when it is over: when the first row of the stream falls into it or, where the
     time of arrival counts, by the clock.
     """
 
@@ -145,8 +145,8 @@ class RunningQuery:
     def steps(self, marks: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return at every row the step before which all is over, and the step that the stream's time has reached.
 
-        They differ for windows only, which wait for late rows. Answers without a window, and those within one, do not wait:
-        they would count rows of later times meanwhile. A late row is in the answers that come after it.
+        They differ for windows only, which wait for late rows. Answers without a window, and those within one, do not
+        wait: they would count rows of later times meanwhile. A late row is in the answers that come after it.
         """
         assert self.schedule is not None
         if not self.windowed or not self.lateness:

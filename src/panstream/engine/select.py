@@ -58,7 +58,9 @@ class _GroupKeys:
         return tuple(reversed(found))
 
     def numbers(self, batch: Any) -> NDArray[np.int64]:
-        """Return every row's group; -1 for a row with an undeclared or missing key, of which only the sender is told."""
+        """Return every row's group; -1 for a row with an undeclared or missing key, of which only the sender is
+        told.
+        """
         total = np.zeros(batch.num_rows, np.int64)
         known = np.ones(batch.num_rows, bool)
         for name, array in zip(self.columns, self.declared, strict=True):

@@ -1,7 +1,7 @@
 """Ids that are still in the pages of their file: only those that a query keeps are copied out.
 
-A page is shared by the micro-batches whose rows it has, and by the thread that reads ahead. Every share overwrites its own bytes
-when it is done with.
+A page is shared by the micro-batches whose rows it has, and by the thread that reads ahead. Every share overwrites its
+own bytes when it is done with.
 """
 
 from __future__ import annotations

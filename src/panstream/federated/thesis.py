@@ -260,7 +260,9 @@ def _key(parents: tuple[int, ...], child: int) -> tuple[int, ...]:
 
 
 def _placing_order(parents: Parents, root: int) -> list[int]:
-    """Return an order in which a greedy run may have placed attributes: fewer parents first, parents before children."""
+    """Return an order in which a greedy run may have placed attributes: fewer parents first, parents before
+    children.
+    """
     placed, waiting = [root], [each for each in range(len(parents)) if each != root]
     while waiting:
         ready = [each for each in waiting if set(parents[each]) <= set(placed)]

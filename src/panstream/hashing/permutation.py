@@ -8,14 +8,14 @@ A = ceil(U / 2**k). Eight Feistel rounds add a function of one half to the other
 image outside [0, U) is permuted again until it falls inside; since A * 2**k - U < 2**k, that happens to less than one
 id in A.
 
-The function of a round maps the half h through a fixed bijection g of the 32-bit words and takes the upper bits of
-``a * g(h) + b`` modulo 2**64, with fresh a and b from ``expand(key, "permutation", 16)`` for every round. Over a and b
-that family is strongly universal (Dietzfelbinger, 1996): its values at two different halves are independent and
-uniform, up to the rounding of 2**33 values or more to A. The images of two ids, before any walk, are therefore
-distributed as with truly random round functions. Exact calculation on small shapes puts those within a total variation
-distance of min(A, 2**k)**-3 of the uniform pair of different images (6e-8 at U = 65,537, 7e-11 at 10**7); this is not
-proved in general and leaves out the few ids that walk, which the tests cover by counting. Mean and variance of the size of
-a sample "perm(u) < m" depend on pairs only.
+The function of a round maps the half h through a fixed bijection g of the 32-bit words and takes the upper bits of ``a
+* g(h) + b`` modulo 2**64, with fresh a and b from ``expand(key, "permutation", 16)`` for every round. Over a and b that
+family is strongly universal (Dietzfelbinger, 1996): its values at two different halves are independent and uniform, up
+to the rounding of 2**33 values or more to A. The images of two ids, before any walk, are therefore distributed as with
+truly random round functions. Exact calculation on small shapes puts those within a total variation distance of min(A,
+2**k)**-3 of the uniform pair of different images (6e-8 at U = 65,537, 7e-11 at 10**7); this is not proved in general
+and leaves out the few ids that walk, which the tests cover by counting. Mean and variance of the size of a sample
+"perm(u) < m" depend on pairs only.
 """
 
 from __future__ import annotations

@@ -178,7 +178,9 @@ class CalibratedSketch(Algorithm[_SketchState]):
 
     @property
     def rate(self) -> float:
-        """Return how fast the weight of noise falls with its quality: epsilon/(2·step), and a little less for rounding."""
+        """Return how fast the weight of noise falls with its quality: epsilon/(2·step), and a little less for
+        rounding.
+        """
         return self.epsilon / (2 * self.step) * (1 - 2.0**-30)
 
     @property

@@ -23,7 +23,8 @@ __all__ = ["ConsistentCount", "consistent"]
 
 
 def consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
-    """Return integers that start from ``last`` and rise by 0 to ``most`` in every slot, following ``values`` from above.
+    """Return integers that start from ``last`` and rise by 0 to ``most`` in every slot, following ``values`` from
+    above.
 
     >>> consistent(np.array([0.4, 2.6, 1.0, 9.0]), most=2).tolist()
     [0, 2, 2, 4]

@@ -116,7 +116,8 @@ class PublishedOptBern(LiteralDensity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedLaplace(LiteralDensity):
-    """The Laplace estimator: a real number per sampled user, Laplace(μ_init, b) or Laplace(μ_upd, b), μ_upd - μ_init = ε·b.
+    """The Laplace estimator: a real number per sampled user, Laplace(μ_init, b) or Laplace(μ_upd, b), μ_upd - μ_init =
+    ε·b.
 
     "Data Analytics with Differential Privacy", Algorithm 4.3, with the means (1 ∓ ε)/2 and scale 1 of Figure 4.6.
 

@@ -92,7 +92,8 @@ def corrected_sd(users: int, epsilon: float, crop: int, *, favourable: bool = Fa
 
 
 def distinct_range(crop: int, largest: int) -> tuple[float, float]:
-    """Return the least and most that a user with net weight 1..largest counts for, if Algorithm 2 counts distinct users.
+    """Return the least and most that a user with net weight 1..largest counts for, if Algorithm 2 counts distinct
+    users.
 
     The paper suggests a small crop above 2. One user counts for anything in between, depending on the net weight.
     """
@@ -103,7 +104,9 @@ def distinct_range(crop: int, largest: int) -> tuple[float, float]:
 def heavy_mean(
     loads: NDArray[np.int64], epsilon: float, threshold: int, ratio: int, *, corrected: bool = False
 ) -> float:
-    """Return the mean of Algorithm 3 for the given bucket loads, threshold F1/k and second level F1/(c·k), c = ratio."""
+    """Return the mean of Algorithm 3 for the given bucket loads, threshold F1/k and second level F1/(c·k), c =
+    ratio.
+    """
     low = threshold // ratio
     total = 0.0
     for crop, sign in ((threshold, 1), (low, -1)):
@@ -310,7 +313,9 @@ class PublishedDistinct:
         return {z: weight / total for z, weight in weights.items()}
 
     def loss(self) -> float:
-        """Return the loss of the state alone between a stream with and without one user of weight 1..Z, by enumeration."""
+        """Return the loss of the state alone between a stream with and without one user of weight 1..Z, by
+        enumeration.
+        """
         law = self.law()
         worst = 0.0
         for row in self.rows:

@@ -132,7 +132,9 @@ class NoisyCount:
         )
 
     def _tilted_towards(self, threshold: float) -> _TiltedBits:
-        """Return the tilt in [0, kappa] whose mean is within two standard deviations of ``threshold``, or the nearest."""
+        """Return the tilt in [0, kappa] whose mean is within two standard deviations of ``threshold``, or the
+        nearest.
+        """
         low, high = 0.0, self.kappa
         tilt = min(max(low, (threshold - self.mean) / (self.bits_variance + 1.0)), high)
         while True:

@@ -1,4 +1,5 @@
-"""Error bounds of the continual counters as "Private Aggregate Computations on Streams" states them, and their inverses.
+"""Error bounds of the continual counters as "Private Aggregate Computations on Streams" states them, and their
+inverses.
 
 The paper calls a mechanism (lambda, delta)-useful at time t if its error there is at most lambda with probability
 1 - delta. Here lambda is what a function returns and the failure probability is ``beta``. Every O(...) is given with
@@ -45,7 +46,8 @@ __all__ = [
 
 
 def concentration(scale: float, draws: int, beta: float) -> float:
-    """Return a bound for the sum of ``draws`` Laplace(``scale``) draws.                        [Corollary 2.9 of Chan et al.]
+    """Return a bound for the sum of ``draws`` Laplace(``scale``) draws.                        [Corollary 2.9 of Chan
+    et al.]
 
     nu·sqrt(8·ln(2/beta)) with nu = scale·max(sqrt(draws), sqrt(ln(2/beta))).
     """
@@ -54,7 +56,9 @@ def concentration(scale: float, draws: int, beta: float) -> float:
 
 
 def corollary_one(scale: float, draws: int, beta: float) -> float:
-    """Return the paper's simpler bound, scale·sqrt(8·draws)·ln(2/beta).                                     [Corollary 1]"""
+    """Return the paper's simpler bound, scale·sqrt(8·draws)·ln(2/beta).
+    [Corollary 1]
+    """
     return scale * math.sqrt(8.0 * draws) * _log(beta)
 
 
@@ -68,12 +72,15 @@ def simple_counter_one_bound(
 def simple_counter_two_bound(
     epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
 ) -> float:
-    """Return the error of the simple counting mechanism II after ``time`` slots.                     [2.3.3, Corollary 1]"""
+    """Return the error of the simple counting mechanism II after ``time`` slots.                     [2.3.3,
+    Corollary 1]
+    """
     return concentration(bound / _positive(epsilon), draws_per_sum * time, beta)
 
 
 def event_counter_bound(epsilon: float, *, horizon: int, beta: float) -> float:
-    """Return the error of Algorithm 1 at all times at once, 4·log(1/beta)·log(T)**2.5/epsilon.                [Theorem 1]
+    """Return the error of Algorithm 1 at all times at once, 4·log(1/beta)·log(T)**2.5/epsilon.                [Theorem
+    1]
 
     Stated for T a power of two; logarithms to base 2. Too small where log(1/beta) is, so ``beta`` must be at most 1/2.
     """
@@ -93,7 +100,8 @@ def event_counter_sound_bound(
 def binary_bound(
     epsilon: float, *, horizon: int, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
 ) -> float:
-    """Return the error of the binary mechanism after ``time`` slots, O(log T·sqrt(log t)·log(1/beta)/epsilon).  [Theorem 3]
+    """Return the error of the binary mechanism after ``time`` slots, O(log T·sqrt(log t)·log(1/beta)/epsilon).
+    [Theorem 3]
 
     Scale N·levels/epsilon, and at most floor(log2 t) + 1 sums in an answer.
     """
@@ -102,12 +110,15 @@ def binary_bound(
 
 
 def logarithmic_bound(epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
-    """Return the error of the logarithmic mechanism at a power of two, O(sqrt(log t)·log(1/beta)/epsilon). [Theorem 4, f]"""
+    """Return the error of the logarithmic mechanism at a power of two, O(sqrt(log t)·log(1/beta)/epsilon). [Theorem
+    4, f]
+    """
     return concentration(bound / _positive(epsilon), draws_per_sum * max(1, time.bit_length()), beta)
 
 
 def window_sum_bound(epsilon: float, *, window: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
-    """Return gamma, the error of WindowSum with noise of scale (log W + 1)/epsilon.                          [Theorem 4, g]
+    """Return gamma, the error of WindowSum with noise of scale (log W + 1)/epsilon.                          [Theorem
+    4, g]
 
     log(W)**1.5·log(1/beta)**0.5 where log W >= log(1/beta), log W·log(1/beta) else: the two cases of ``concentration``.
     """
@@ -116,7 +127,9 @@ def window_sum_bound(epsilon: float, *, window: int, beta: float, bound: float =
 
 
 def unbounded_sum_bound(epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
-    """Return the error of the unbounded sum after ``time`` slots: half of epsilon and of beta for each part.   [Theorem 4]"""
+    """Return the error of the unbounded sum after ``time`` slots: half of epsilon and of beta for each part.
+    [Theorem 4]
+    """
     half, rest, window = epsilon / 2.0, beta / 2.0, 1 << max(0, time.bit_length() - 1)
     return logarithmic_bound(half, time=time, beta=rest, bound=bound, draws_per_sum=draws_per_sum) + window_sum_bound(
         half, window=window, beta=rest, bound=bound, draws_per_sum=draws_per_sum
@@ -124,7 +137,8 @@ def unbounded_sum_bound(epsilon: float, *, time: int, beta: float, bound: float 
 
 
 def conjectured_bound(epsilon: float, *, horizon: int, time: int, beta: float, constant: float = 1.0) -> float:
-    """Return constant·(2·log T)·sqrt(log t)·log(1/beta)/epsilon.                                      [Conjectures 1 and 2]
+    """Return constant·(2·log T)·sqrt(log t)·log(1/beta)/epsilon.                                      [Conjectures 1
+    and 2]
 
     Both conjectures are false as stated: see docs/explanation/continual.md and ``average_bound``.
     """
@@ -136,10 +150,11 @@ def conjectured_bound(epsilon: float, *, horizon: int, time: int, beta: float, c
 def average_bound(
     epsilon: float, *, horizon: int, time: int, beta: float, bound: float, count: int, draws_per_sum: int = 2
 ) -> float:
-    """Return the error of the average with budgets epsilon/2 for the count and for the sum of values in [-bound, bound].
+    """Return the error of the average with budgets epsilon/2 for the count and for the sum of values in [-bound,
+    bound].
 
-    What replaces Conjecture 1: with L the error of the count at epsilon/2 and beta/2 (the sum's is bound·L), the average
-    is within 2·bound·L/(count - L); no finite bound holds where the count is not above its own error.
+    What replaces Conjecture 1: with L the error of the count at epsilon/2 and beta/2 (the sum's is bound·L), the
+    average is within 2·bound·L/(count - L); no finite bound holds where the count is not above its own error.
     """
     of_count = binary_bound(epsilon / 2.0, horizon=horizon, time=time, beta=beta / 2.0, draws_per_sum=draws_per_sum)
     return math.inf if count <= of_count else 2.0 * bound * of_count / (count - of_count)

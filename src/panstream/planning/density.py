@@ -43,9 +43,9 @@ def failure_probability(epsilon: float, alpha: float, m: int, universe: int, den
     """Return the probability that the estimate is more than ``alpha`` away from the density.
 
     With ``density`` it is the exact value there, of the estimate as it is released, moved into [0, 1]. Without, it is
-    the largest over all densities: exact for universes of up to 128 users; above that a few densities are computed, each
-    with the steps of the estimate lying as badly as they can and without the benefit of moving it into [0, 1]. That is
-    a few per cent above the exact maximum, more where a handful of steps spans alpha or alpha is above 1/2.
+    the largest over all densities: exact for universes of up to 128 users; above that a few densities are computed,
+    each with the steps of the estimate lying as badly as they can and without the benefit of moving it into [0, 1].
+    That is a few per cent above the exact maximum, more where a handful of steps spans alpha or alpha is above 1/2.
 
     >>> round(failure_probability(1.0, 0.01, 100_000, 100_000), 5)
     0.00195
@@ -176,7 +176,9 @@ class _Deviation:
         return min(1.0, above + below)
 
     def bound(self, alpha: float) -> float:
-        """Return what the scan takes the maximum of: exact if it meets every density, else for this one and its like."""
+        """Return what the scan takes the maximum of: exact if it meets every density, else for this one and its
+        like.
+        """
         return self.failure(alpha) if self.law.universe <= SCAN_ALL else self.worst(alpha)
 
     def worst(self, alpha: float) -> float:

@@ -89,8 +89,8 @@ def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> De
     """Compare what panstream needs with what the published estimators need for the same promise.
 
     ``epsilon`` is the total loss that is promised. The papers claim twice their parameter, so they are run at
-    epsilon/2; what they really lose is in ``true_loss``. ``state_bytes`` is the state as published (a bit, a level
-    or a double per sampled user; ids for PPDS), ``id_bytes`` the table of sampled users that finds a user's place in it,
+    epsilon/2; what they really lose is in ``true_loss``. ``state_bytes`` is the state as published (a bit, a level or a
+    double per sampled user; ids for PPDS), ``id_bytes`` the table of sampled users that finds a user's place in it,
     which a permutation makes needless.
 
     >>> plan = density_plan(1.0, 0.05, 0.05, universe=1_000_000)

@@ -1,4 +1,5 @@
-"""Which counter for integer inserts and deletes, and what error: one table for one question, and errors in inverse pairs.
+"""Which counter for integer inserts and deletes, and what error: one table for one question, and errors in inverse
+pairs.
 
 =====================================  ======================================================================
 ``error_of(counter, beta)``            the error that is exceeded with probability at most ``beta``
@@ -106,7 +107,8 @@ class TurnstilePlan:
 
 
 def error_of(counter: ModularCounter, beta: float = 0.05, *, users: int | None = None) -> float:
-    """Return the error of a counter that is exceeded with probability at most ``beta``, at ``users`` if it depends on them.
+    """Return the error of a counter that is exceeded with probability at most ``beta``, at ``users`` if it depends on
+    them.
 
     >>> round(error_of(LegendreCounter(universe=20_000, epsilon=1.0), 0.05))
     666
@@ -117,7 +119,8 @@ def error_of(counter: ModularCounter, beta: float = 0.05, *, users: int | None =
 
 
 def epsilon_needed(counter: ModularCounter, error: float, beta: float = 0.05, *, users: int | None = None) -> float:
-    """Return the smallest epsilon at which the counter, otherwise as given, keeps ``error``: the inverse of ``error_of``.
+    """Return the smallest epsilon at which the counter, otherwise as given, keeps ``error``: the inverse of
+    ``error_of``.
 
     >>> round(epsilon_needed(LegendreCounter(universe=20_000, epsilon=9.0), 666.3), 2)
     1.0
@@ -138,8 +141,8 @@ def epsilon_needed(counter: ModularCounter, error: float, beta: float = 0.05, *,
 def heavy_hitters_useful(k: int, epsilon: float, beta: float = 0.05) -> bool:
     """Return whether HH(k), which is at most k, can exceed the error of a heavy-hitter count at all.
 
-    The error is of order sqrt(k)/epsilon for every pan-private algorithm (Corollary 2 of Mir et al.); ours needs at least k
-    buckets, so a count below about sqrt(5k)/tanh(epsilon/2) drowns.
+    The error is of order sqrt(k)/epsilon for every pan-private algorithm (Corollary 2 of Mir et al.); ours needs at
+    least k buckets, so a count below about sqrt(5k)/tanh(epsilon/2) drowns.
 
     >>> heavy_hitters_useful(10, 1.0), heavy_hitters_useful(1000, 1.0)
     (False, True)
@@ -164,8 +167,9 @@ def turnstile_plan(
 ) -> TurnstilePlan:
     """Compare every counter that can answer ``question`` about ``users`` users.
 
-    ``universe`` is the size of a known universe, None if ids are of any kind; ``largest`` bounds |net weight|; ``crop`` belongs
-    to cropped sums; ``threshold`` and ``total_weight`` (a public bound on the sum of all weights) to heavy hitters.
+    ``universe`` is the size of a known universe, None if ids are of any kind; ``largest`` bounds |net weight|; ``crop``
+    belongs to cropped sums; ``threshold`` and ``total_weight`` (a public bound on the sum of all weights) to heavy
+    hitters.
 
     >>> plan = turnstile_plan("cropped sum", epsilon=1.0, users=20_000, universe=20_000, crop=16, largest=160)
     >>> plan.best.name, plan.best.useful

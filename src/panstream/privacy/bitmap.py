@@ -87,7 +87,9 @@ class Decoder:
 
 
 def level_rates(buckets: int, levels: int) -> Floats:
-    """Return for every level the chance that a user hashes to a given cell of it: 2**-(j+1)/B, the last one twice that."""
+    """Return for every level the chance that a user hashes to a given cell of it: 2**-(j+1)/B, the last one twice
+    that.
+    """
     shares = 0.5 ** np.minimum(np.arange(1, levels + 1), max(levels - 1, 0))
     return shares / buckets
 
@@ -141,7 +143,9 @@ class LevelMoments:
         return float((slope**2 / variance).sum())
 
     def variance(self, users: float) -> float:
-        """Return the inverse Fisher information about n: 1/I_Poisson - n.                      [bitmap.md, Theorem 3]"""
+        """Return the inverse Fisher information about n: 1/I_Poisson - n.                      [bitmap.md, Theorem
+        3]
+        """
         information = self.poisson_information(users)
         return max(1.0 / information - users, 0.0) if information > 0.0 else math.inf
 
@@ -278,7 +282,8 @@ def merged_loss(
     elif gone == 0.0:
         rest = _extreme_output(1.0 - high, releases * kappa)
     else:
-        # y lies between these two (all bits seen are 0; one is 1, where that is likeliest), every ratio is monotone in y.
+        # y lies between these two (all bits seen are 0; one is 1, where that is likeliest), every ratio is monotone in
+        # y.
         ends = [1.0 - gone, *([-(1.0 - gone) * math.exp(-min(shown))] if shown else [])]
         rest = max(_outputs_loss(high * (1.0 - y), high, kappa, releases) for y in ends)
     return math.fsum(shown) + rest
@@ -300,10 +305,10 @@ def _merged_odds(states: Iterable[float]) -> float:
 def _outputs_loss(first: float, high: float, kappa: float, releases: int) -> float:
     """Return the largest log-ratio of the weights of outputs for two things that a user can do.
 
-    Her bit is 1 with chance ``first`` or, where she came, ``high``; it may be drawn afresh before every output. An output
-    above (below) all sums weighs a bit of 1 by e**kappa (e**-kappa), others lie between. So a stretch without an arrival
-    weighs 1 - p + p·e**(kappa·m), m the number of outputs above less that of outputs below in it. ``best`` has, for both
-    behaviours, the chance in the last stretch (``first`` or ``high``) and m in it.
+    Her bit is 1 with chance ``first`` or, where she came, ``high``; it may be drawn afresh before every output. An
+    output above (below) all sums weighs a bit of 1 by e**kappa (e**-kappa), others lie between. So a stretch without an
+    arrival weighs 1 - p + p·e**(kappa·m), m the number of outputs above less that of outputs below in it. ``best`` has,
+    for both behaviours, the chance in the last stretch (``first`` or ``high``) and m in it.
     """
     steps = kappa * np.arange(-releases, releases + 1)
     drawn = np.array([[first], [high]])
@@ -321,7 +326,8 @@ def _outputs_loss(first: float, high: float, kappa: float, releases: int) -> flo
 
 @lru_cache(maxsize=1024)
 def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> float:
-    """Return the loss of looking at as many of the states as there were sites, the merged one being one more, rounded up.
+    """Return the loss of looking at as many of the states as there were sites, the merged one being one more, rounded
+    up.
 
     That is one look at every site, or at all sites but one and at the merged state. The latter loses more, and the more
     the larger epsilon_state the site left out has. All of them have no finite loss.       [bitmap.md, Theorem 2]

@@ -68,9 +68,9 @@ class Claim:
     occurrences are exchanged for another's (``replace``).
 
     ``inputs`` says whether rows, and the moment of a look, may be chosen after seeing earlier answers and what a look
-    showed ("adaptive"), or whether the promise is for data that do not depend on them ("fixed"); docs/proofs/adaptive.md.
-    ``window`` is the length in seconds of the windows that a claim per user-window is about. ``event_epsilon`` is what one
-    event of the unit loses, where that is less than ``epsilon``.
+    showed ("adaptive"), or whether the promise is for data that do not depend on them ("fixed");
+    docs/proofs/adaptive.md. ``window`` is the length in seconds of the windows that a claim per user-window is about.
+    ``event_epsilon`` is what one event of the unit loses, where that is less than ``epsilon``.
     """
 
     epsilon: float

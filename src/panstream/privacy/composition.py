@@ -1,7 +1,7 @@
 """Adding up losses. The number of times something happens is multiplied in exactly one place: ``repeated``.
 
-A composed claim promises the weaker of each thing: the fewest intrusions, the places that all name, the shortest horizon.
-What has no theorem is refused.
+A composed claim promises the weaker of each thing: the fewest intrusions, the places that all name, the shortest
+horizon. What has no theorem is refused.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def sequential(claims: Sequence[Claim]) -> Claim:
 def parallel(claims: Sequence[Claim]) -> Claim:
     """Compose claims about disjoint parts of the data, where a unit's part is fixed: the largest loss counts.
 
-    Add-remove only: a unit that is replaced may leave one part and enter another, which changes both. Where every part is
-    the table of a holder of its own, see :func:`per_holder`.
+    Add-remove only: a unit that is replaced may leave one part and enter another, which changes both. Where every part
+    is the table of a holder of its own, see :func:`per_holder`.
     """
     if any(claim.adjacency == "replace" for claim in claims):
         raise InvalidParameter(

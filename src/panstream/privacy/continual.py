@@ -63,7 +63,8 @@ def moment_sensitivity(steps: int, degree: int) -> int:
 
 
 def binary_levels(horizon: int) -> int:
-    """Return floor(log2 T) + 1: the sums of the binary mechanism that hold the first item.   [continual-papers.md, Theorem 2]
+    """Return floor(log2 T) + 1: the sums of the binary mechanism that hold the first item.   [continual-papers.md,
+    Theorem 2]
 
     >>> [binary_levels(horizon) for horizon in (1, 2, 3, 4, 8, 1024)]
     [1, 2, 2, 3, 4, 11]
@@ -80,7 +81,8 @@ def segment_levels(horizon: int) -> int:
 
 
 def event_counter_memberships(horizon: int, *, one_step_ticks: bool) -> int:
-    """Return how many noises of the event-level counter one event moves at worst.            [continual-papers.md, Theorem 4]
+    """Return how many noises of the event-level counter one event moves at worst.            [continual-papers.md,
+    Theorem 4]
 
     The paper pays 1 + ceil(log2 T). With L = max(1, ceil(log2 T)) the exact number is L, and one more where T is a
     power of two above 1; if a tick is one step, only for T = 2, 4 and 8, since then the slot's own segment is erased by

@@ -2,9 +2,9 @@
 
 What one table or choice costs is in ``privacy.tables``; here it is added up.
 
-Two currencies. A holder whose budget has delta = 0 adds up pure epsilon. One with delta > 0 adds up rho of zero-concentrated
-privacy, whatever the questions are and however they depend on earlier answers (a filter: Whitehouse, Ramdas, Rogers,
-Wu 2023, Theorem 1), and turns the total into epsilon at its delta once.
+Two currencies. A holder whose budget has delta = 0 adds up pure epsilon. One with delta > 0 adds up rho of
+zero-concentrated privacy, whatever the questions are and however they depend on earlier answers (a filter: Whitehouse,
+Ramdas, Rogers, Wu 2023, Theorem 1), and turns the total into epsilon at its delta once.
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ class Loss:
 
     @classmethod
     def pure(cls, epsilons: Iterable[float | Fraction]) -> Loss:
-        """Return the loss of mechanisms of these pure epsilons; each is epsilon²/2-zCDP (Bun, Steinke 2016, Prop. 1.4)."""
+        """Return the loss of mechanisms of these pure epsilons; each is epsilon²/2-zCDP (Bun, Steinke 2016, Prop.
+        1.4).
+        """
         values = list(epsilons)
         return cls(epsilon=total(values), rho=total(each**2 / 2 for each in values))
 
     @classmethod
     def of_choice(cls, epsilon: float) -> Loss:
-        """Return the loss of one exponential mechanism: epsilon²/8-zCDP, since its range is bounded (Cesar, Rogers 2021)."""
+        """Return the loss of one exponential mechanism: epsilon²/8-zCDP, since its range is bounded (Cesar, Rogers
+        2021).
+        """
         return cls(epsilon=epsilon, rho=choice_rho(epsilon))
 
     @classmethod

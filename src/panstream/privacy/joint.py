@@ -65,7 +65,8 @@ def kappa_near(epsilon: float, epsilon_state: float, releases: int = 1, announce
 def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
     """Return the largest kappa with which all looks and releases lose at most ``epsilon``, rounded down.
 
-    k announced looks lose epsilon_state each, and the last phase ``symmetric_loss``            [joint-loss.md, Theorem 3]
+    k announced looks lose epsilon_state each, and the last phase ``symmetric_loss``            [joint-loss.md, Theorem
+    3]
     """
     if math.isinf(epsilon):
         return math.inf

@@ -62,7 +62,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """What one unit can lose to all claims together. ``parts`` are the shares by name; ``reason`` says why there is no bound."""
+    """What one unit can lose to all claims together. ``parts`` are the shares by name; ``reason`` says why there is
+    no bound.
+    """
 
     unit: Unit
     adjacency: Adjacency
@@ -213,7 +215,8 @@ class Ledger:
 
 
 def _touched(unit: Unit, adjacency: Adjacency, window: float | None, entry: Entry) -> int | str:
-    """Return how many of a claim's units a change of one ``unit`` is a change of at most; in words why there is no limit.
+    """Return how many of a claim's units a change of one ``unit`` is a change of at most; in words why there is no
+    limit.
 
     >>> day = Entry(name="day", epsilon=1.0, delta=0.0, unit="user-window", adjacency="add-remove", window=86_400.0)
     >>> _touched("event", "add-remove", None, day), _touched("user-window", "add-remove", 604_800.0, day)
@@ -234,10 +237,11 @@ def _touched(unit: Unit, adjacency: Adjacency, window: float | None, entry: Entr
 
 
 def _windows(length: float | None, other: float | None) -> int | None:
-    """Return how many windows of the ``other`` length one of ``length`` can meet, where k·length starts the k-th of each.
+    """Return how many windows of the ``other`` length one of ``length`` can meet, where k·length starts the k-th of
+    each.
 
-    With length : other = a : b in lowest terms, a window of a units starts at any multiple of a, so anywhere modulo b, and
-    meets at most (a + b - 2)//b + 1 windows of b units.
+    With length : other = a : b in lowest terms, a window of a units starts at any multiple of a, so anywhere modulo b,
+    and meets at most (a + b - 2)//b + 1 windows of b units.
     """
     if length is None or other is None:
         return None

@@ -37,7 +37,8 @@ def minimise(function: Callable[[float], float], lower: float, upper: float, tol
 
 @lru_cache(maxsize=1024)
 def density_split(epsilon: float, cells: int, releases: int = 1, announced: int = 0) -> tuple[float, float]:
-    """Return (epsilon_state, kappa) with the smallest mean squared error for ``cells`` stored bits; kappa is rounded down.
+    """Return (epsilon_state, kappa) with the smallest mean squared error for ``cells`` stored bits; kappa is rounded
+    down.
 
     MSE of one release = [p1(1-p1)/m + Var DLap(kappa)/m²]/(p1-p0)², the same at every density (ALGORITHMS: optimal
     split). ``announced`` looks take epsilon_state each before the rest is shared; their error grows like

@@ -85,16 +85,20 @@ def mutual_information_sensitivity(records: int, *, binary: bool) -> float:
 
 
 def r_sensitivity(records: int) -> Fraction:
-    """Return the bound for R = ½·‖P(X, Π) - P(X)·P(Π)‖₁: 3/n - 2/n².                                [networks.md, Lemma 2]
+    """Return the bound for R = ½·‖P(X, Π) - P(X)·P(Π)‖₁: 3/n - 2/n².                                [networks.md, Lemma
+    2]
 
-    Published with 3/n + 2/n² (Zhang et al. 2017, Theorem 5.3). 3/n is approached as n grows: 99.3% of it at 10,000 records.
+    Published with 3/n + 2/n² (Zhang et al. 2017, Theorem 5.3). 3/n is approached as n grows: 99.3% of it at 10,000
+    records.
     """
     n = _records(records)
     return Fraction(3, n) - Fraction(2, n * n)
 
 
 def f_sensitivity(records: int) -> Fraction:
-    """Return the sensitivity of F, for a child with two values: 1/n.                   [Zhang et al. 2017, Theorem 4.5]"""
+    """Return the sensitivity of F, for a child with two values: 1/n.                   [Zhang et al. 2017, Theorem
+    4.5]
+    """
     return Fraction(1, _records(records))
 
 

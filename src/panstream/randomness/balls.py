@@ -1,11 +1,12 @@
 """Noise for several tables at once: radius by the largest of them, each then uniform in its ball of integer points.
 
-For tables whose sums are public, P(x) is proportional to exp(-kappa·max‖x_i‖₁) among integer vectors x_i that each sum to
-0. All ‖x_i‖₁ are even; with r_i half of it, P(x) is a mixture over m of uniform laws on {r_i <= m for all i}, with weights
-proportional to q^m·V_1(m)·V_2(m)···, q = exp(-2·kappa), where V_i(m) counts the vectors of table i with r_i <= m. That
-product of Ehrhart polynomials is, with nonnegative whole h_j (Stanley 1980), Σ_j h_j·C(m + D - j, D), D its degree. So m is j
-plus D + 1 geometric numbers, j drawn in proportion to h_j·q^j. Everything is exact: weights are compared with a uniform number
-of as many digits as it takes.
+For tables whose sums are public, P(x) is proportional to exp(-kappa·max‖x_i‖₁) among integer vectors x_i that each sum
+to
+0. All ‖x_i‖₁ are even; with r_i half of it, P(x) is a mixture over m of uniform laws on {r_i <= m for all i}, with
+weights proportional to q^m·V_1(m)·V_2(m)···, q = exp(-2·kappa), where V_i(m) counts the vectors of table i with r_i <=
+m. That product of Ehrhart polynomials is, with nonnegative whole h_j (Stanley 1980), Σ_j h_j·C(m + D - j, D), D its
+degree. So m is j plus D + 1 geometric numbers, j drawn in proportion to h_j·q^j. Everything is exact: weights are
+compared with a uniform number of as many digits as it takes.
 
 Unlike other draws, those here pass through Python's integers, which cannot be overwritten: for steps that hold the
 records anyway, not for states that must survive an intruder.
@@ -57,7 +58,9 @@ def mixture(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def pick(weights: Sequence[int], rate: Fraction, below: Below) -> int:
-    """Return j with probability proportional to weights[j]·exp(-rate·j), exactly: digits are added until one j is left."""
+    """Return j with probability proportional to weights[j]·exp(-rate·j), exactly: digits are added until one j is
+    left.
+    """
     digits, bits, drawn = 60, 0, 0
     while True:
         context = Context(prec=digits + 60, Emin=-(10**15), Emax=10**15)

@@ -154,7 +154,9 @@ class Source:
             table += balanced_point(table.size, radius, self._below)
 
     def _geometric_sum(self, count: int, law: DiscreteLaplace) -> int:
-        """Return the sum of ``count`` numbers with P(k) proportional to exp(-kappa·k): what is left of two-sided noise."""
+        """Return the sum of ``count`` numbers with P(k) proportional to exp(-kappa·k): what is left of two-sided
+        noise.
+        """
         total = 0
         draws: NDArray[np.int64] = self.scratch.array(2 * count + 32, np.int64)
         while count:

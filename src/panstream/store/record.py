@@ -2,9 +2,9 @@
 
 A block has generation, key, and where the ciphertext stands; it is checked, or sealed by the operator.
 
-A disk writes sectors of 512 bytes as wholes, in any order. Each holds 496 bytes of ciphertext and a mark of 16: eight that
-are the commit's own, and eight that are computed from those. After a crash a sector has the commit's mark, or another
-commit's, or is empty; anything else no write has left there. So a write cut short is told from damage.
+A disk writes sectors of 512 bytes as wholes, in any order. Each holds 496 bytes of ciphertext and a mark of 16: eight
+that are the commit's own, and eight that are computed from those. After a crash a sector has the commit's mark, or
+another commit's, or is empty; anything else no write has left there. So a write cut short is told from damage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _NO_KEY: _Bytes = np.empty(0, np.uint8)
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Record:
-    """One key and what it opens. ``slot`` is which of the two blocks holds it; ``marked``, whether sectors have marks."""
+    """One key and what it opens. ``slot`` is which of the two blocks holds it; ``marked``, whether sectors have
+    marks.
+    """
 
     generation: int
     slot: int
@@ -63,7 +65,9 @@ class Record:
 
     @classmethod
     def read(cls, data: bytes, slot: int, operator: _Bytes | None) -> Record | None:
-        """Return the record in a block, None from an empty or overwritten one, or raise: StoreTorn if a crash can have left it so."""
+        """Return the record in a block, None from an empty or overwritten one, or raise: StoreTorn if a crash can
+        have left it so.
+        """
         if not any(data[: len(_MAGIC)]):
             return None
         wrapped = data.startswith((_WRAPPED, _WRAPPED_2))
@@ -126,7 +130,9 @@ class Record:
             yield np.ascontiguousarray(stored[:, :_ROOM]).reshape(-1)[:size].data
 
     def cut_short(self, read: Callable[[int, int], bytes]) -> bool:
-        """Return whether sectors that do not open were left by a crash: some of another commit, or empty, and none damaged."""
+        """Return whether sectors that do not open were left by a crash: some of another commit, or empty, and none
+        damaged.
+        """
         mark, missing = self._mark(), not self.marked
         for offset, length, _ in self._pieces() if self.marked else ():
             stored = _rows(read(self.place + offset, length))

@@ -111,7 +111,9 @@ class ReleaseLog:
     def latest(
         self, queries: Sequence[str] | None = None, *, since: str | None = None, limit: int = 1_000
     ) -> list[Release]:
-        """Return the last ``limit`` releases, oldest first, of some queries or of all, published at ``since`` or later."""
+        """Return the last ``limit`` releases, oldest first, of some queries or of all, published at ``since`` or
+        later.
+        """
         conditions, values = ["time >= ?"], [since or ""]
         if queries is not None:
             conditions.append(f"query IN ({', '.join('?' * len(queries))})")

@@ -1,8 +1,8 @@
 """Exactly one readable copy of the state on disk.
 
-A stored copy of the state is an intrusion, so history must not exist. Each commit writes the new state under a new key beside the
-old one, then the new key beside the old key, waits for the disk once, and overwrites the old key. Old ciphertext
-stays until it is written over, and cannot be read without a key that is gone.
+A stored copy of the state is an intrusion, so history must not exist. Each commit writes the new state under a new key
+beside the old one, then the new key beside the old key, waits for the disk once, and overwrites the old key. Old
+ciphertext stays until it is written over, and cannot be read without a key that is gone.
 
 ::
 
@@ -10,21 +10,24 @@ stays until it is written over, and cannot be read without a key that is gone.
       lock          held while open: one writer
       state.sealed  two blocks of 4096 bytes for keys, one of which is in use; then room for two ciphertexts
 
-A key stands with its generation and with the place of its ciphertext. What counts is the newest key whose ciphertext is whole, so that a
-crash at any moment leaves the old state or the new one, in whatever order the disk wrote its blocks. The order of a commit:
+A key stands with its generation and with the place of its ciphertext. What counts is the newest key whose ciphertext is
+whole, so that a crash at any moment leaves the old state or the new one, in whatever order the disk wrote its blocks.
+The order of a commit:
 
-1. ciphertext, where nothing is in use, in sectors that bear this commit's mark; the new key, in the block that is not in use;
+1. ciphertext, where nothing is in use, in sectors that bear this commit's mark; the new key, in the block that is not
+in use;
 2. one wait for the disk: from here on the new state is durable, and may be acknowledged;
 3. zeros over the old key at once, and in the background another wait for the disk.
 
-While both keys are there, a newest state that does not open can mean a crash in 1, and then nothing of it was acknowledged and the
-old one is right; or damage after 2, and then the old one lacks what was acknowledged and its answers would be drawn twice. What a
-crash leaves is a key without its end, or sectors that are empty or bear another commit's mark: then the old state is opened. Any
-other fault is damage, and is refused unless the caller asks for the state before. Not told from a crash: damage that leaves
-whole sectors empty or as they were before. Once the old key is gone, a fault is always damage.
+While both keys are there, a newest state that does not open can mean a crash in 1, and then nothing of it was
+acknowledged and the old one is right; or damage after 2, and then the old one lacks what was acknowledged and its
+answers would be drawn twice. What a crash leaves is a key without its end, or sectors that are empty or bear another
+commit's mark: then the old state is opened. Any other fault is damage, and is refused unless the caller asks for the
+state before. Not told from a crash: damage that leaves whole sectors empty or as they were before. Once the old key is
+gone, a fault is always damage.
 
-Rolling back a part of the file is detected. Not detected: rolling back all of it (a restored backup, a copied disk), and old
-*key* blocks that an SSD or a journal keeps; put the directory on an encrypted disk and keep it out of backups.
+Rolling back a part of the file is detected. Not detected: rolling back all of it (a restored backup, a copied disk),
+and old *key* blocks that an SSD or a journal keeps; put the directory on an encrypted disk and keep it out of backups.
 """
 
 from __future__ import annotations
@@ -58,9 +61,10 @@ _OLD_LAYOUT = "this directory was written by an earlier release with another lay
 class SnapshotStore:
     """The one copy of the state. Open it, ``load`` what is there, ``commit`` what replaces it.
 
-    With ``operator_key`` (32 bytes from the operator, kept elsewhere) the keys in the file are sealed: a thief of the disk
-    reads nothing. Without it, a thief of the whole disk reads the current state, which is the one intrusion that the claims cover.
-    ``accept_previous`` goes back to the state before if the newest is damaged and that one is still there.
+    With ``operator_key`` (32 bytes from the operator, kept elsewhere) the keys in the file are sealed: a thief of the
+    disk reads nothing. Without it, a thief of the whole disk reads the current state, which is the one intrusion that
+    the claims cover. ``accept_previous`` goes back to the state before if the newest is damaged and that one is still
+    there.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory, SnapshotStore(directory) as store:
@@ -257,7 +261,9 @@ class SnapshotStore:
         return before
 
     def _keys(self) -> tuple[list[Record], bool]:
-        """Return the keys in the file, newest first, and whether one is damaged; raise StoreDamaged if none can be read."""
+        """Return the keys in the file, newest first, and whether one is damaged; raise StoreDamaged if none can be
+        read.
+        """
         found, refused = [], StoreDamaged("the file holds no key: it is foreign, damaged or cut short")
         damaged = False
         for slot in (0, 1):

@@ -124,7 +124,8 @@ def audit_system(
 
 
 def try_controls(*, full: bool = True, only: tuple[str, ...] = ()) -> dict[str, str]:
-    """Plant each leak and run the audit; return the first field that gave each away, or nothing; without ``full``, of ``run`` alone.
+    """Plant each leak and run the audit; return the first field that gave each away, or nothing; without ``full``, of
+    ``run`` alone.
 
     Every planted leak, and the mistakes of earlier versions, must be caught.
     """
@@ -151,7 +152,9 @@ def _last(fields: Fields) -> str:
 
 
 def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> list[bytes]:
-    """Return the rows as a file; or as two posts, of which the second has the last row alone, so that it has a step of its own."""
+    """Return the rows as a file; or as two posts, of which the second has the last row alone, so that it has a step
+    of its own.
+    """
     if road.command == "run":
         return [neighbour.encode(columns, road.format)]
     parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))

@@ -1,5 +1,6 @@
-"""Inputs to audit with: rows made from the configuration alone, so that nothing private has to be at hand; their neighbours,
-with one event or one user added, removed, or changed to every kind of odd value; and both as files and bodies.
+"""Inputs to audit with: rows made from the configuration alone, so that nothing private has to be at hand; their
+neighbours, with one event or one user added, removed, or changed to every kind of odd value; and both as files and
+bodies.
 """
 
 from __future__ import annotations

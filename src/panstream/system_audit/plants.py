@@ -1,4 +1,5 @@
-"""Leaks put in on purpose, one for every place that is compared, and the mistakes of earlier versions: all must be caught.
+"""Leaks put in on purpose, one for every place that is compared, and the mistakes of earlier versions: all must be
+caught.
 
 Most make one visible thing depend on how many rows the WHERE of the first query has let through.
 """

@@ -221,7 +221,8 @@ def _response(name: str, response: tuple[int, list[tuple[str, str]], bytes]) -> 
 
 
 def _beside(fields: Fields, steps: int) -> Fields:
-    """Return numbers that follow the clock as what they are beyond the steps that have passed, which depend on the machine.
+    """Return numbers that follow the clock as what they are beyond the steps that have passed, which depend on the
+    machine.
 
     So does the room that the store's file has for two states in turn; the size of everything in it is compared.
     """

@@ -1,8 +1,8 @@
 """A process that has everything imported and runs the shipped commands, each in a fork: started once, forked often.
 
-It reads one JSON job a line from standard input and answers with one. Before anything is imported, the clock is replaced
-by one that stands still until the auditor moves it, so that times of two runs can be compared; estimates lose their
-numbers where they become records, so that whatever else is printed, stored or sent can be compared as it is.
+It reads one JSON job a line from standard input and answers with one. Before anything is imported, the clock is
+replaced by one that stands still until the auditor moves it, so that times of two runs can be compared; estimates lose
+their numbers where they become records, so that whatever else is printed, stored or sent can be compared as it is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def _main() -> None:
 
 
 def _warm(directory: str) -> None:
-    """Feed the rows of a directory to an engine here, so that what is loaded on the way need not be loaded in every fork."""
+    """Feed the rows of a directory to an engine here, so that what is loaded on the way need not be loaded in every
+    fork.
+    """
     from panstream.engine import results
     from panstream.engine.config import load_config
     from panstream.engine.engine import Engine

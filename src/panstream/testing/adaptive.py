@@ -1,9 +1,10 @@
-"""An adversary who chooses every input after seeing what came out before: exact losses of shipped code, over all strategies.
+"""An adversary who chooses every input after seeing what came out before: exact losses of shipped code, over all
+strategies.
 
-Two worlds run the same code. At every step the adversary picks a pair of steps, one for each world, which differ in what one
-unit does; then both show an output, and she goes on with the one she sees. Once, whenever she likes, she looks at the
-state. What is computed is the largest loss over all her strategies, by recursion over what she has seen: exact, with
-rational probabilities. It takes as long as it sounds: four steps of a tiny instance.
+Two worlds run the same code. At every step the adversary picks a pair of steps, one for each world, which differ in
+what one unit does; then both show an output, and she goes on with the one she sees. Once, whenever she likes, she looks
+at the state. What is computed is the largest loss over all her strategies, by recursion over what she has seen: exact,
+with rational probabilities. It takes as long as it sounds: four steps of a tiny instance.
 
 For pure epsilon the answer is that of fixed streams, by proof (docs/proofs/adaptive.md). With a delta it need not be.
 """

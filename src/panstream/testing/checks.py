@@ -130,7 +130,9 @@ def _bytes_round_trip(specimen: Specimen) -> None:
 
 
 def _a_step_depends_on_state_and_input_only(specimen: Specimen) -> None:
-    """Nothing is carried on outside the state, which is what lets inputs depend on earlier answers (docs/proofs/adaptive.md)."""
+    """Nothing is carried on outside the state, which is what lets inputs depend on earlier answers
+    (docs/proofs/adaptive.md).
+    """
     monitor = Monitor(specimen.algorithm, source=SeededSource(5))
     for batch in (*specimen.batches, *specimen.batches):
         restored = Monitor[Any].from_bytes(monitor.to_bytes(), source=SeededSource(6))

@@ -39,7 +39,9 @@ class Step:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in self.arguments}
 
     def call(self, function: Callable[..., ResultT]) -> ResultT:
-        """Call ``algorithm.batch`` or ``monitor.update`` with the arguments; ids go by position, whatever they are called there."""
+        """Call ``algorithm.batch`` or ``monitor.update`` with the arguments; ids go by position, whatever they are
+        called there.
+        """
         given = self.given()
         ids = (given.pop("ids"),) if "ids" in given else ()
         return function(*ids, **given)
@@ -117,7 +119,9 @@ class Enumerator:
         self._moves: dict[tuple[Key, Step], list[tuple[Fraction, Key, Key]]] = {}
 
     def view_law(self, world: World, look: int | None) -> dict[Key, Fraction]:
-        """Return the exact law of the view: all outputs, all announced snapshots, and the state after ``look`` steps."""
+        """Return the exact law of the view: all outputs, all announced snapshots, and the state after ``look``
+        steps.
+        """
         law: dict[tuple[Key, Key], Fraction] = {}
         for weight, state in outcomes(self.algorithm.begin, self.window):
             _add(law, ((), self.remember(state)), weight)

@@ -1,8 +1,8 @@
 """The view matrix of shipped linear code: what every draw of noise does to every number that somebody sees.
 
-A linear algorithm shows view = A·draws + B·data. Two neighbouring streams show the same view if the draws are moved by z
-with A·z = the difference that the data makes, and the joint loss is the cheapest such move: the smallest
-sum of kappa_i·|z_i|, or infinite if no move fits (docs/proofs/continual-tree.md, Lemma 1). This module drives the algorithm
+A linear algorithm shows view = A·draws + B·data. Two neighbouring streams show the same view if the draws are moved by
+z with A·z = the difference that the data makes, and the joint loss is the cheapest such move: the smallest sum of
+kappa_i·|z_i|, or infinite if no move fits (docs/proofs/continual-tree.md, Lemma 1). This module drives the algorithm
 once for every draw and returns A, the kappas and the differences; the linear program itself is yours to solve, for
 example with ``scipy.optimize.linprog``.
 
@@ -77,8 +77,8 @@ def linear_views(
 ) -> list[LinearView]:
     """Return the views of a stream, with a look after each number of steps in ``looks`` (all of them and none).
 
-    A "refresh" step shows the state before it is refreshed. Public fields of the state are not looked at: they are
-    made of outputs. ``published`` says what a release shows. ``amplitude`` is the size of the injected noise, large where
+    A "refresh" step shows the state before it is refreshed. Public fields of the state are not looked at: they are made
+    of outputs. ``published`` says what a release shows. ``amplitude`` is the size of the injected noise, large where
     the code rounds. The code is checked to be linear in its draws.
     """
     base = _run(algorithm, world, {}, published)

@@ -2,8 +2,8 @@
 
 An intruder who copies the state of an algorithm can feed it further users and read the answer, as often as she likes: a
 distinct count of "everyone so far, and these" tells how many of these were there already. From enough such answers the
-members follow, unless each is off by the order of sqrt(m). The decoders here take a matrix of queries, one 0/1 row each, and
-the answers; ``members_from_counters`` is the best that can be done with the state of a modular counter.
+members follow, unless each is off by the order of sqrt(m). The decoders here take a matrix of queries, one 0/1 row
+each, and the answers; ``members_from_counters`` is the best that can be done with the state of a modular counter.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def decode_dot_products(queries: Bits, answers: NDArray[np.float64]) -> Bits:
 def decode_with_outliers(queries: Bits, answers: NDArray[np.float64], *, rounds: int = 300) -> Bits:
     """Return members where a constant fraction of the answers may be arbitrary (Dwork, McSherry, Talwar, 2007).
 
-    Minimises the sum of absolute deviations over real x and rounds, by alternating directions: a shrunken residual and a
-    least-squares step with one factorisation.
+    Minimises the sum of absolute deviations over real x and rounds, by alternating directions: a shrunken residual and
+    a least-squares step with one factorisation.
     """
     _check(queries, answers)
     matrix = queries.astype(np.float64)
@@ -76,7 +76,8 @@ def decode_unions(
 ) -> Bits | None:
     """Return a set of at most ``most`` members whose unions with all queries fit the answers, or None if there is none.
 
-    An answer fits if it lies in (1 ± relative)·|x ∪ q| ± additive (Theorem 11 of the paper). Exhaustive: small universes.
+    An answer fits if it lies in (1 ± relative)·|x ∪ q| ± additive (Theorem 11 of the paper). Exhaustive: small
+    universes.
     """
     _check(queries, answers)
     users = queries.shape[1]

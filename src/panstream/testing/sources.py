@@ -87,8 +87,8 @@ def outcomes(step: Callable[[Source], ResultT], window: tuple[int, int] = (0, 0)
 class ScriptedSource(Source):
     """Adds given numbers instead of noise, draw by draw; draws that are not named add nothing.
 
-    ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps. One unit at one draw shows what
-    this draw does to every later view.
+    ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps. One unit at one draw shows
+    what this draw does to every later view.
     """
 
     __slots__ = ("kappas", "script")

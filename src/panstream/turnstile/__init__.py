@@ -1,6 +1,7 @@
 """Statistics of integer updates of any sign, one modular counter per user or bucket.
 
-``counter`` is what all of them share, ``placement`` finds an id's counter, ``residues`` and ``linear`` read what they show.
+``counter`` is what all of them share, ``placement`` finds an id's counter, ``residues`` and ``linear`` read what they
+show.
 """
 
 from panstream.turnstile.block import BlockCounter

@@ -30,21 +30,21 @@ class BlockCounter(ModularCounter):
     leaves the block with probability min(|a|, crop)/crop, and any other block is a square as often as not.
 
     Privacy
-        As for :class:`LegendreCounter`: exactly ``epsilon`` = epsilon_state + releases·kappa for one copy of the state at any
-        time and all releases; twice that where one user takes another's place. Two unannounced copies: no bound.
+        As for :class:`LegendreCounter`: exactly ``epsilon`` = epsilon_state + releases·kappa for one copy of the state
+        at any time and all releases; twice that where one user takes another's place. Two unannounced copies: no bound.
 
     Error
-        Unbiased. Variance crop²·[m·pi(1-pi) + Var DLap(kappa)]/(P-w)² with pi = w + (P-w)(1 - T/(m·crop)), at most about
-        crop²·m/tanh²(epsilon_state/2); a smaller ``largest`` gives a smaller prime and up to a tenth less error. Sampling adds at
-        most U²·x(crop-x)/m·(U-m)/(U-1), x the mean.
+        Unbiased. Variance crop²·[m·pi(1-pi) + Var DLap(kappa)]/(P-w)² with pi = w + (P-w)(1 - T/(m·crop)), at most
+        about crop²·m/tanh²(epsilon_state/2); a smaller ``largest`` gives a smaller prime and up to a tenth less error.
+        Sampling adds at most U²·x(crop-x)/m·(U-m)/(U-1), x the mean.
 
     Parameters
-        epsilon: total loss; ``math.inf`` adds up exactly, for tests.
-        crop: net weights count up to this much.
-        largest: bound on every user's |net weight|. Beyond it the counter may come round: a user then counts for the distance
-            to the next multiple of ``modulus``, cropped, which is never below 0 nor above ``crop``. Privacy does not depend on it.
-        universe, sample: ids 0..U-1; or
-        buckets, levels: ids of any kind. Users who share a bucket are added up first: with weights of one sign the sum is too
+        epsilon: total loss; ``math.inf`` adds up exactly, for tests. crop: net weights count up to this much. largest:
+        bound on every user's |net weight|. Beyond it the counter may come round: a user then counts for the distance
+            to the next multiple of ``modulus``, cropped, which is never below 0 nor above ``crop``. Privacy does not
+            depend on it.
+        universe, sample: ids 0..U-1; or buckets, levels: ids of any kind. Users who share a bucket are added up first:
+        with weights of one sign the sum is too
             small by at most the factor x/(-ln(1-x)), x = (sum read)/(buckets·crop), which the interval allows for. With
             levels, the first one with x below 1/8 is read. Weights of both signs may cancel within a bucket.
         independence (at least 4), mixed, max_weight, releases, adjacency, key: as everywhere.
@@ -56,7 +56,8 @@ class BlockCounter(ModularCounter):
         >>> abs(counter.release().value - (10_000 * 4 + 5_000 * 2)) < 5000
         True
 
-    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.2; docs/proofs/turnstile.md.
+    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.2;
+    docs/proofs/turnstile.md.
     """
 
     crop: int
@@ -132,7 +133,9 @@ class BlockCounter(ModularCounter):
         )
 
     def foreseen(self, total: float) -> Estimate:
-        """Return what a release gives where the counts are as expected at a sum of ``total``, from users at the crop."""
+        """Return what a release gives where the counts are as expected at a sum of ``total``, from users at the
+        crop.
+        """
         law, row = self.law, self.cells // self.levels
         shares = self._shares if self.placement.open else np.array([self.cells / self.placement.population])
         load = total * shares / (row * self.crop)

@@ -1,8 +1,8 @@
 """One modular counter per sampled user or bucket: the state and steps that all turnstile algorithms share.
 
-A counter starts at a random element of Z_q and every update is added to it modulo q, so at any time it is the start value
-shifted by the user's net weight: deletes undo inserts exactly, in any order. Only the start is random, and only the
-release adds noise of its own.
+A counter starts at a random element of Z_q and every update is added to it modulo q, so at any time it is the start
+value shifted by the user's net weight: deletes undo inserts exactly, in any order. Only the start is random, and only
+the release adds noise of its own.
 """
 
 from __future__ import annotations

@@ -30,35 +30,38 @@ _EXACT_PRIMES = 1 << 18
 class HeavyHitterCount(ModularCounter):
     """The number of users whose net weight is at least a public threshold.
 
-    A block counter of width L = threshold/steps, rounded up, is read at the blocks of every weight below the threshold. With
-    ``steps`` = threshold, the default up to 16, blocks are single weights and the number is the count itself. With fewer
-    steps weights between two blocks count in proportion, so a release brackets the count instead: its interval reaches from
-    a count that begins to rise at the threshold to one that is full there, and there is no point estimate (``value`` is NaN).
+    A block counter of width L = threshold/steps, rounded up, is read at the blocks of every weight below the threshold.
+    With ``steps`` = threshold, the default up to 16, blocks are single weights and the number is the count itself. With
+    fewer steps weights between two blocks count in proportion, so a release brackets the count instead: its interval
+    reaches from a count that begins to rise at the threshold to one that is full there, and there is no point estimate
+    (``value`` is NaN).
 
     Privacy
         At most ``epsilon`` = epsilon_state + releases·sensitivity·kappa for one copy of the state at any time and all
-        releases, and exactly that wherever the field has as many neighbouring squares as are read. The sensitivity is the
-        number of readings, and one more for a bracket. Twice that where one user takes another's place. Two unannounced
-        copies: no bound. With ``of_share`` the total weight is public, as the paper assumes, and the adjacency is replace.
+        releases, and exactly that wherever the field has as many neighbouring squares as are read. The sensitivity is
+        the number of readings, and one more for a bracket. Twice that where one user takes another's place. Two
+        unannounced copies: no bound. With ``of_share`` the total weight is public, as the paper assumes, and the
+        adjacency is replace.
 
     Error
-        sd ≈ sqrt(steps·m)/tanh(epsilon_state/2): useful only where the count is far above sqrt(steps·m)/epsilon. No pan-private
-        algorithm can do without sqrt(m)/epsilon (docs/explanation/lower-bounds.md). A bracket is wider by the number of users
-        within L of the threshold. In buckets it is buckets that are counted: see ``collision_bias``.
+        sd ≈ sqrt(steps·m)/tanh(epsilon_state/2): useful only where the count is far above sqrt(steps·m)/epsilon. No
+        pan-private algorithm can do without sqrt(m)/epsilon (docs/explanation/lower-bounds.md). A bracket is wider by
+        the number of users within L of the threshold. In buckets it is buckets that are counted: see
+        ``collision_bias``.
 
     Parameters
-        epsilon: total loss; ``math.inf`` counts exactly, for tests.
-        threshold: the net weight that makes a user heavy.
-        steps: up to 64; ``threshold`` by default up to 16, and 4 above. More steps make the bracket narrower and the noise larger.
-        largest: bound on every user's net weight; beyond it the counter may come round, and a heavy user is no longer counted.
+        epsilon: total loss; ``math.inf`` counts exactly, for tests. threshold: the net weight that makes a user heavy.
+        steps: up to 64; ``threshold`` by default up to 16, and 4 above. More steps make the bracket narrower and the
+        noise larger. largest: bound on every user's net weight; beyond it the counter may come round, and a heavy user
+        is no longer counted.
             A smaller bound gives a smaller prime and less noise. Privacy does not depend on it.
-        least: the lowest net weight that a user may end with, 0 or below. By default only weights from 0 on are taken, so that
-            nobody can fall below 0; give 0 if rows take away no more than was added. Every L below 0 costs one more reading.
-            A user who ends below ``least`` - L counts as heavy, which nobody can notice.
-        graded: count users between threshold - L and threshold in proportion, L rounded down, as states of format 1 did.
-        total_weight: public bound on the sum of all weights, for ``collision_bias``.
-        universe, sample: ids 0..U-1; or buckets: ids of any kind.
-        independence, mixed, max_weight, releases, adjacency, key: as everywhere.
+        least: the lowest net weight that a user may end with, 0 or below. By default only weights from 0 on are taken,
+        so that
+            nobody can fall below 0; give 0 if rows take away no more than was added. Every L below 0 costs one more
+            reading. A user who ends below ``least`` - L counts as heavy, which nobody can notice.
+        graded: count users between threshold - L and threshold in proportion, L rounded down, as states of format 1
+        did. total_weight: public bound on the sum of all weights, for ``collision_bias``. universe, sample: ids 0..U-1;
+        or buckets: ids of any kind. independence, mixed, max_weight, releases, adjacency, key: as everywhere.
 
     Example
         >>> counter = HeavyHitterCount(universe=10_000, epsilon=2.0, threshold=5, least=0, largest=500).start()
@@ -72,7 +75,8 @@ class HeavyHitterCount(ModularCounter):
         >>> 1_000 < low < high < 7_000
         True
 
-    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.3; docs/proofs/turnstile.md.
+    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.3;
+    docs/proofs/turnstile.md.
     """
 
     threshold: int
@@ -95,7 +99,9 @@ class HeavyHitterCount(ModularCounter):
 
     @classmethod
     def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return stored parameters; what was stored before there were brackets is graded and takes weights of either sign."""
+        """Return stored parameters; what was stored before there were brackets is graded and takes weights of
+        either sign.
+        """
         old = {} if "graded" in parameters else {"graded": True, "least": 0}
         return {**super(HeavyHitterCount, cls).stored(parameters), **old}
 
@@ -141,7 +147,9 @@ class HeavyHitterCount(ModularCounter):
 
     @property
     def heavy(self) -> int:
-        """Return the net weight from which a user counts fully: the threshold; if graded, up to ``steps`` - 1 below it."""
+        """Return the net weight from which a user counts fully: the threshold; if graded, up to ``steps`` - 1 below
+        it.
+        """
         return self._steps * self.width if self.graded else self.threshold
 
     @property
@@ -151,7 +159,9 @@ class HeavyHitterCount(ModularCounter):
 
     @property
     def bracketed(self) -> bool:
-        """Return whether a release brackets the count: a block is wider than one weight, and the next one is read as well."""
+        """Return whether a release brackets the count: a block is wider than one weight, and the next one is read
+        as well.
+        """
         return self.width > 1 and not self.graded
 
     @property
@@ -216,7 +226,9 @@ class HeavyHitterCount(ModularCounter):
         )
 
     def foreseen(self, heavy: float) -> Estimate:
-        """Return what a release gives where the counts are as expected with ``heavy`` users far above, and nobody near."""
+        """Return what a release gives where the counts are as expected with ``heavy`` users far above, and nobody
+        near.
+        """
         law, cells = self.law, self.cells
         users = cells if self.placement.open else self.placement.population
         below = self.readings * law.elsewhere + law.gap * (1 - min(heavy / users, 1.0))
@@ -230,7 +242,9 @@ class HeavyHitterCount(ModularCounter):
         return scale * (cells - (self._unit * read - cells * readings * law.elsewhere) / law.gap)
 
     def _linear(self, both: bool = False) -> Linear:
-        """Return the law of the count that is full at the threshold, or from ``both`` outputs of the one that rises there."""
+        """Return the law of the count that is full at the threshold, or from ``both`` outputs of the one that rises
+        there.
+        """
         law, cells = self.law, self.cells
         users = cells if self.placement.open else self.placement.population
         scale = self._unit * users / cells / law.gap

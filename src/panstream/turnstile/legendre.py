@@ -24,15 +24,16 @@ __all__ = ["LegendreCounter"]
 class LegendreCounter(ModularCounter):
     """The number of users whose inserts and deletes, integers of any sign, do not cancel out.
 
-    A counter in the field of p elements starts at a square with weight R = e**epsilon_state and elsewhere with weight 1.
-    After a shift by any other number than 0 the squares are as likely as not, so the number of counters at squares tells
-    how many users are at zero.
+    A counter in the field of p elements starts at a square with weight R = e**epsilon_state and elsewhere with weight
+    1. After a shift by any other number than 0 the squares are as likely as not, so the number of counters at squares
+    tells how many users are at zero.
 
     Privacy
-        Unit: user; any updates of one user may be added or removed. The joint view of one copy of the state at any time and of
-        all releases, in either order, loses exactly ``epsilon`` = epsilon_state + releases·kappa. Noise enters once at the
-        start of every counter and with every release (discrete Laplace on the integer number of squares). Two unannounced
-        copies have no finite loss. ``claim("replace")`` is twice as much; ``adjacency="replace"`` makes ``epsilon`` mean that.
+        Unit: user; any updates of one user may be added or removed. The joint view of one copy of the state at any time
+        and of all releases, in either order, loses exactly ``epsilon`` = epsilon_state + releases·kappa. Noise enters
+        once at the start of every counter and with every release (discrete Laplace on the integer number of squares).
+        Two unannounced copies have no finite loss. ``claim("replace")`` is twice as much; ``adjacency="replace"`` makes
+        ``epsilon`` mean that.
 
     Error
         Variance of the count: [D·w(1-w) + (m-D)·P(1-P) + Var DLap(kappa)]/(P-w)², about D/tanh²(epsilon_state/2) +
@@ -43,11 +44,12 @@ class LegendreCounter(ModularCounter):
         epsilon: total loss; ``math.inf`` starts every counter at 0 and counts exactly, for tests.
         universe, sample: ids 0..U-1, of whom ``sample`` (all by default) have a counter; or
         buckets, levels: ids of any kind, hashed. Every id's weights carry a public factor of its own, so that users who
-            share a bucket do not cancel out. One level is right for up to about 2·buckets users; each further one doubles that.
-        independence: use a k-wise independent family, k at least 4, after a fixed public bijection, instead of the keyed mixer.
-        mixed: False only for states of format 1, whose families saw ids as they are: runs of ids then spoil the count.
-        max_weight: a single |weight| above it is refused.
-        prime: the modulus. A net weight that is a multiple of it counts as zero, whatever happened; with the default this takes
+            share a bucket do not cancel out. One level is right for up to about 2·buckets users; each further one
+            doubles that.
+        independence: use a k-wise independent family, k at least 4, after a fixed public bijection, instead of the
+        keyed mixer. mixed: False only for states of format 1, whose families saw ids as they are: runs of ids then
+        spoil the count. max_weight: a single |weight| above it is refused. prime: the modulus. A net weight that is a
+        multiple of it counts as zero, whatever happened; with the default this takes
             2**30 updates of the largest weight. Privacy does not depend on it.
         releases, adjacency, key: as everywhere.
 
@@ -58,7 +60,8 @@ class LegendreCounter(ModularCounter):
         >>> abs(counter.release().value - 20_000) < 2500
         True
 
-    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.1; docs/proofs/turnstile.md.
+    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.1;
+    docs/proofs/turnstile.md.
     """
 
     prime: int = MERSENNE  # given here, computed by the other counters

@@ -1,4 +1,6 @@
-"""Estimates that are linear in one released integer, with score intervals: the values that the release does not reject."""
+"""Estimates that are linear in one released integer, with score intervals: the values that the release does not
+reject.
+"""
 
 from __future__ import annotations
 

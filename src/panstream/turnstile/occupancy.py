@@ -1,7 +1,8 @@
 """How many users made this many cells busy: maximum likelihood over the noisy counts of every level.
 
-Cell (l, b) is empty with chance z_l = (1 - rho_l)**n after n users, rho_l the chance that a user falls into it. Its counter
-is plus with chance w + (P - w)·z_l, so the released count of level l has mean B·pi_l and variance B·pi_l(1-pi_l) + Var DLap.
+Cell (l, b) is empty with chance z_l = (1 - rho_l)**n after n users, rho_l the chance that a user falls into it. Its
+counter is plus with chance w + (P - w)·z_l, so the released count of level l has mean B·pi_l and variance
+B·pi_l(1-pi_l) + Var DLap.
 """
 
 from __future__ import annotations

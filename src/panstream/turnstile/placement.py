@@ -1,12 +1,12 @@
 """Which counter a user's updates go to: a sample of a known universe, or hashed buckets for ids of any kind.
 
-*Known universe*: ids are 0..U-1 and the first m of a public keyed permutation have a counter each. *Open universe*: an id
-hashes to one of ``buckets`` cells, or of ``levels`` rows of them, row l with chance 2**-(l+1) (the last one 2**-(levels-1)).
-One user, one cell, always. Key, sample and hash functions are public.
+*Known universe*: ids are 0..U-1 and the first m of a public keyed permutation have a counter each. *Open universe*: an
+id hashes to one of ``buckets`` cells, or of ``levels`` rows of them, row l with chance 2**-(l+1) (the last one
+2**-(levels-1)). One user, one cell, always. Key, sample and hash functions are public.
 
 A k-wise family sees integer ids through a fixed public bijection first. A polynomial of low degree takes runs of ids to
-progressions, which fill buckets evenly or pile up in them, by the key; and independence of few values at a time says nothing
-about how many buckets are occupied (docs/proofs/turnstile.md).
+progressions, which fill buckets evenly or pile up in them, by the key; and independence of few values at a time says
+nothing about how many buckets are occupied (docs/proofs/turnstile.md).
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class Placement:
         return numbers, (numbers,) if copied else ()
 
     def pieces(self, ids: Items | NDArray[np.int64], scratch: Scratch, *, multipliers: int = 0) -> Iterator[Piece]:
-        """Yield rows, their cells and, in an open universe, their multipliers in 1..``multipliers`` - 1, piece by piece.
+        """Yield rows, their cells and, in an open universe, their multipliers in 1..``multipliers`` - 1, piece by
+        piece.
 
         A cell of a known universe may lie beyond the sample. Arrays are reused: take each piece in before the next.
         """
@@ -165,7 +166,9 @@ class Placement:
         return known
 
     def _hash(self, part: Part, start: int, size: int, out: NDArray[np.uint64]) -> None:
-        """Write a 64-bit name for every id: its hash, or a fixed bijection's value where a polynomial will spread it."""
+        """Write a 64-bit name for every id: its hash, or a fixed bijection's value where a polynomial will spread
+        it.
+        """
         if isinstance(part, Integers):
             values = part.values[start : start + size]
             if self.mixed:
@@ -176,7 +179,9 @@ class Placement:
             hash_strings(part.offsets[start : start + size + 1], part.data, self.key, out)
 
     def _spread(self, words: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
-        """Replace names by values of the k-wise family, arranged as ``cells_of`` reads them: bucket above, level below."""
+        """Replace names by values of the k-wise family, arranged as ``cells_of`` reads them: bucket above, level
+        below.
+        """
         if self.independence is None:
             return
         from panstream._kernels.modular import points_of

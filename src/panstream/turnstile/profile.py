@@ -25,25 +25,26 @@ _MAX_LARGEST = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSketch(ModularCounter):
-    """Distinct users, cropped moments of any order, heavy hitters, t-incidence or any other sum over users of f(net weight).
+    """Distinct users, cropped moments of any order, heavy hitters, t-incidence or any other sum over users of f(net
+    weight).
 
     Counters live in the field of g elements, g the smallest fitting prime, and start like those of
     :class:`LegendreCounter`. A release publishes the noisy histogram of the counters once; ``read`` then answers any
     number of questions from it by solving N ⋆ s = f with a fast Fourier transform and adding up s(c).
 
     Privacy
-        Exactly ``epsilon`` = epsilon_state + 2·releases·kappa for one copy of the state at any time and all releases (one user
-        moves between two cells of the histogram); questions asked of a release are free. Twice that where one user takes
-        another's place. Two unannounced copies: no bound.
+        Exactly ``epsilon`` = epsilon_state + 2·releases·kappa for one copy of the state at any time and all releases
+        (one user moves between two cells of the histogram); questions asked of a release are free. Twice that where one
+        user takes another's place. Two unannounced copies: no bound.
 
     Error
-        Unbiased for every f. Variance per user about sum (f - mean f)²/tanh²(epsilon_state/2), whatever the user holds, and
-        Var DLap(kappa)·sum s² once. For one question alone a dedicated counter is better for cropped sums; for distinct users
-        it is as good but for the histogram's noise.
+        Unbiased for every f. Variance per user about sum (f - mean f)²/tanh²(epsilon_state/2), whatever the user holds,
+        and Var DLap(kappa)·sum s² once. For one question alone a dedicated counter is better for cropped sums; for
+        distinct users it is as good but for the histogram's noise.
 
     Parameters
-        epsilon: total loss; ``math.inf`` answers exactly, for tests.
-        largest: bound on every user's |net weight|, up to 2**20. A user beyond it is taken modulo ``modulus`` for another one
+        epsilon: total loss; ``math.inf`` answers exactly, for tests. largest: bound on every user's |net weight|, up to
+        2**20. A user beyond it is taken modulo ``modulus`` for another one
             within; privacy does not depend on it.
         signed: whether net weights may be below 0 (twice the prime).
         universe, sample: ids 0..U-1; or buckets: ids of any kind, users who share a bucket being added up

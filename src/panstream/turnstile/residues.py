@@ -1,7 +1,7 @@
 """The start law of modular counters: a coin for the class, then a uniform square or minus a square.
 
-p ≡ 3 (mod 4) is prime, so -1 is no square and the field falls into the (p-1)/2 non-zero squares r² (r = 1..(p-1)/2, each
-once) and the (p+1)/2 others, 0 and all -r² (r = 0..(p-1)/2, each once).
+p ≡ 3 (mod 4) is prime, so -1 is no square and the field falls into the (p-1)/2 non-zero squares r² (r = 1..(p-1)/2,
+each once) and the (p+1)/2 others, 0 and all -r² (r = 0..(p-1)/2, each once).
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class ResidueLaw:
     def at_most(cls, prime: int, epsilon_state: float) -> ResidueLaw:
         """Return the law whose plus elements are at most e**epsilon_state times as likely as the others.
 
-        The exact chance nR/(nR + n + 1), n = (p-1)/2, is rounded down to a multiple of 2**-64; the ratio of an element of
-        either class, (P/n)/((1-P)/(n+1)), grows with P, so rounding down can only make it smaller.
+        The exact chance nR/(nR + n + 1), n = (p-1)/2, is rounded down to a multiple of 2**-64; the ratio of an element
+        of either class, (P/n)/((1-P)/(n+1)), grows with P, so rounding down can only make it smaller.
         """
         residues = (prime - 1) // 2
         weight = residues * exp_fraction(Fraction(min(epsilon_state, 200.0))) * _SAFETY

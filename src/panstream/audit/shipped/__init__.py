@@ -1,6 +1,6 @@
-"""Every case that comes with panstream, by room: production cases are a tiny instance of every shipped algorithm and of every
-option that changes its claim; controls are forms that are known not to keep their promise, each named after the paper or the
-mistake, and must be caught.
+"""Every case that comes with panstream, by room: production cases are a tiny instance of every shipped algorithm and of
+every option that changes its claim; controls are forms that are known not to keep their promise, each named after the
+paper or the mistake, and must be caught.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,9 @@
-"""What an intruder does with a stolen file or with the process's memory: guesses, as trials whose advantage is reported.
+"""What an intruder does with a stolen file or with the process's memory: guesses, as trials whose advantage is
+reported.
 
-Against sound code they succeed no more often than the claim allows. The controls are ids that are freed and not overwritten,
-and generators that outlive a step: an intruder rewinds them to past coins, or runs them forward to future noise.
+Against sound code they succeed no more often than the claim allows. The controls are ids that are freed and not
+overwritten, and generators that outlive a step: an intruder rewinds them to past coins, or runs them forward to future
+noise.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ _USERS = 24
 
 
 class _KeptGenerator(Source):
-    """A congruential generator that lives on between steps, as most generators do: whoever reads ``word`` has all of it."""
+    """A congruential generator that lives on between steps, as most generators do: whoever reads ``word`` has all
+    of it.
+    """
 
     __slots__ = ("word",)
 

@@ -1,6 +1,7 @@
 """Continual: the linear program on the view matrix of every counter, ticks of several steps and of one.
 
-The controls are the published counters (sums in the clear, too few levels, ranges forgotten) and broken copies of the tree.
+The controls are the published counters (sums in the clear, too few levels, ranges forgotten) and broken copies of the
+tree.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ _closed = partial(_case, published=_closed_sums)
 
 
 def _slot_counters() -> Iterator[Case]:
-    """Yield every counter of the papers: several steps a tick, one step, announced looks, and a whole slot exchanged."""
+    """Yield every counter of the papers: several steps a tick, one step, announced looks, and a whole slot
+    exchanged.
+    """
     counters: dict[str, tuple[Any, int]] = {
         "BinaryMechanism": (BinaryMechanism(epsilon=1.0, horizon=5), 5),
         "EventCounter": (EventCounter(epsilon=1.0, horizon=5), 5),

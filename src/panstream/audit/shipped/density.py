@@ -143,8 +143,8 @@ _PAPERS: tuple[tuple[str, type[LiteralDensity], str], ...] = (
 def _stored_zero_then_one(algorithm: LiteralDensity) -> Callable[[bool], bool]:
     """Return a run of the published estimator: the user comes after the look, or came before it.
 
-    It says whether a stored 0 was seen and the output is at least 1. Runs are many, so one source serves 500 of them; its draws
-    are those of any other.
+    It says whether a stored 0 was seen and the output is at least 1. Runs are many, so one source serves 500 of them;
+    its draws are those of any other.
     """
     arrival = algorithm.batch([0])
     source, left = Source(), 0
@@ -173,7 +173,8 @@ def _output_noise() -> Iterator[Case]:
         for name, kind, place in _PAPERS:
             algorithm: Any = kind(universe=1, epsilon=epsilon, integer_noise=True)
             dwork = kind is PublishedDwork and epsilon == 0.1
-            # Event of the exact layer's witness, fixed here: a stored 0 seen before the arrival, and an output of 1 or more.
+            # Event of the exact layer's witness, fixed here: a stored 0 seen before the arrival, and an output of 1 or
+            # more.
             event = "a stored 0 was seen, and the output is 1 or more"
             yield case_of(
                 algorithm,

@@ -1,4 +1,6 @@
-"""Distinct: bitmaps of one or two cells, shards, toggles, and two sites that are merged, with the claim of one as a control."""
+"""Distinct: bitmaps of one or two cells, shards, toggles, and two sites that are merged, with the claim of one as a
+control.
+"""
 
 from __future__ import annotations
 
@@ -90,10 +92,11 @@ class _Where:
 
 @dataclass(frozen=True)
 class _TwoSites:
-    """Two bitmaps at two sites and their noisy union, driven as one algorithm so that the enumerator can follow a merge.
+    """Two bitmaps at two sites and their noisy union, driven as one algorithm so that the enumerator can follow a
+    merge.
 
-    Steps: ``update(site=0, 1, 2)`` (2 is both), ``look_first`` (at the first site, later at the union), ``look_second``,
-    ``join``, ``release``.
+    Steps: ``update(site=0, 1, 2)`` (2 is both), ``look_first`` (at the first site, later at the union),
+    ``look_second``, ``join``, ``release``.
     """
 
     site: Bitmap
@@ -182,7 +185,8 @@ def _merged() -> Iterator[Case]:
             epsilon=symmetric_loss(state, kappa, releases), epsilon_state=state, buckets=1, levels=1, releases=releases
         )
         sites = _TwoSites(site, _id_in(site, 0))
-        # The user at any sites before and after a look at both; or a look at one, and at the union before or after its release.
+        # The user at any sites before and after a look at both; or a look at one, and at the union before or after its
+        # release.
         both = worlds([None, look, Step("look_second"), None, join, *published], coming)
         tails: list[list[Step | None]] = [[None, look, None, *published], [None, *published, None, look]]
         heads = worlds([None, look, None, join], coming)

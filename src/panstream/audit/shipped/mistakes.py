@@ -62,7 +62,9 @@ class _StoredThreshold(OptBern):
 
     @property
     def textbook_loss(self) -> float:
-        """Return what the textbook says any number of “no” answers costs, beside the bits: the threshold and one answer."""
+        """Return what the textbook says any number of “no” answers costs, beside the bits: the threshold and one
+        answer.
+        """
         return self.law.epsilon_state + 2 * self.law.noise.kappa
 
     def layout(self) -> Mapping[str, FieldLayout]:

@@ -1,9 +1,11 @@
-"""Networks: a learner's whole view (noisy tables and private choices) with prescribed outcomes, over all neighbouring tiny tables.
+"""Networks: a learner's whole view (noisy tables and private choices) with prescribed outcomes, over all neighbouring
+tiny tables.
 
-A learner keeps the records, so there is no state to steal: the view is everything it draws. Instead of noise a prescribed
-outcome is put in. Under pure epsilon its log probability is added up, from the laws that the shipped code asks for. Under
-zCDP the loss of each draw has a closed form: the squared distance of the two counts over 2·sigma² for Gaussian noise, an
-eighth of the squared range of the utilities' changes for a choice; their sum gives epsilon at the claimed delta.
+A learner keeps the records, so there is no state to steal: the view is everything it draws. Instead of noise a
+prescribed outcome is put in. Under pure epsilon its log probability is added up, from the laws that the shipped code
+asks for. Under zCDP the loss of each draw has a closed form: the squared distance of the two counts over 2·sigma² for
+Gaussian noise, an eighth of the squared range of the utilities' changes for a choice; their sum gives epsilon at the
+claimed delta.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
     feed = open_feed(["visits/"], schema)
     feed.resume(applied)                  # how far earlier runs came: {producer: sequence}
     for batch in feed.batches():          # None while there is nothing to read
-        ...                                 # update, make the state durable together with batch.producer and batch.sequence
-        feed.acknowledge(batch.token)
-        batch.wipe()
+        ...                                 # update, make the state durable together with batch.producer and
+        batch.sequence feed.acknowledge(batch.token) batch.wipe()
 """
 
 from __future__ import annotations

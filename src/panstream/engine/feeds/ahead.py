@@ -28,8 +28,8 @@ def read_ahead(
 ) -> Generator[T, None, None]:
     """Yield ``batches`` as they are, read by a thread that keeps one ready and works on the next.
 
-    So two more than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read. ``waiting`` is set
-    while the thread is waited for.
+    So two more than otherwise are in memory. Closing the iterator ends the thread and overwrites what it had read.
+    ``waiting`` is set while the thread is waited for.
     """
     ready: queue.Queue[T | BaseException | None] = queue.Queue(maxsize=1)
     left = threading.Event()

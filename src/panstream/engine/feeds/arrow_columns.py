@@ -1,7 +1,8 @@
-"""Arrow arrays that anyone may have made to columns as declared: null where a value does not fit, and those rows are marked.
+"""Arrow arrays that anyone may have made to columns as declared: null where a value does not fit, and those rows are
+marked.
 
-Every type that is not on the list is refused by its name in the schema, before any row is looked at. Arrays from outside then have
-all their offsets, views and codes checked, here and in this process, before anything else reads them.
+Every type that is not on the list is refused by its name in the schema, before any row is looked at. Arrays from
+outside then have all their offsets, views and codes checked, here and in this process, before anything else reads them.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def check_layout(array: Any) -> None:
 
 
 def _has_least_decimal(array: Any) -> bool:
-    """Return whether a decimal is the least that fits its bits: it has no opposite, so pyarrow lets it pass and turns its sign."""
+    """Return whether a decimal is the least that fits its bits: it has no opposite, so pyarrow lets it pass and
+    turns its sign.
+    """
     words = array.type.bit_width // 64
     if array.type.bit_width % 64 or array.null_count == len(array):
         return False
@@ -120,7 +123,8 @@ _MOST = 2**63 - 1
 def from_arrow(
     batch: Any, schema: RowSchema, *, ids: StoredIds | None = None, owned: bool = True, place: str = "the input"
 ) -> Rows:
-    """Return the declared columns of an Arrow record batch, converted to their declared types; without the user's if ``ids`` are given.
+    """Return the declared columns of an Arrow record batch, converted to their declared types; without the user's if
+    ``ids`` are given.
 
     What had to be copied of a batch that is ``owned`` is overwritten; another's memory is lent, and never written on.
     """

@@ -1,8 +1,8 @@
 """Arrow IPC, as a stream or as a file; a stream may also come through a pipe or compressed.
 
-Messages are looked at before pyarrow unpacks them: a compressed buffer says how large it will be, and pyarrow allocates that much, so
-the sum is bounded first. Dictionaries that come in parts are refused: pyarrow would put them together before anyone has
-checked them.
+Messages are looked at before pyarrow unpacks them: a compressed buffer says how large it will be, and pyarrow allocates
+that much, so the sum is bounded first. Dictionaries that come in parts are refused: pyarrow would put them together
+before anyone has checked them.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ __all__ = ["Coalescer", "joined"]
 class Coalescer:
     """Collects one producer's rows into batches of exactly ``rows`` rows read, bad ones included.
 
-    Boundaries depend on the input alone unless ``seconds`` is given, which lets a batch go early. The first ``skip`` rows
-    were applied in an earlier run and are passed over; of them, the first ``start`` rows will not even be read.
+    Boundaries depend on the input alone unless ``seconds`` is given, which lets a batch go early. The first ``skip``
+    rows were applied in an earlier run and are passed over; of them, the first ``start`` rows will not even be read.
     """
 
     def __init__(

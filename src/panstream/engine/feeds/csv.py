@@ -1,10 +1,12 @@
 """CSV with a header line: declared columns by name, RFC 4180 quoting.
 
-pyarrow reads a block straight into the declared types, half again as fast as we do. Only if something in it does not convert, or a row
-has too few or too many fields, is it read again field by field, so one bad row costs its block some time and the other rows nothing else.
+pyarrow reads a block straight into the declared types, half again as fast as we do. Only if something in it does not
+convert, or a row has too few or too many fields, is it read again field by field, so one bad row costs its block some
+time and the other rows nothing else.
 
-An empty field is NULL, an empty field in quotes is an empty string. Blank lines are not rows. A row with too few or too many fields
-is bad, but its fields count by their places as far as they go: so it has its time if that field is there and is one.
+An empty field is NULL, an empty field in quotes is an empty string. Blank lines are not rows. A row with too few or too
+many fields is bad, but its fields count by their places as far as they go: so it has its time if that field is there
+and is one.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class CsvParser:
         return data.rfind(b"\n", 0, end) + 1
 
     def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
-        """Return the rows of complete records, and where the last of them ends: ``data[:end]`` may end within quotes."""
+        """Return the rows of complete records, and where the last of them ends: ``data[:end]`` may end within
+        quotes.
+        """
         timed = "timestamp" in self._schema.columns.values()
         for zone in (self._zone, "UTC" if self._zone is None else None)[: 1 + timed]:
             columns = self._read(data, end, zone) if end and _is_utf8(data, end) else None
@@ -120,8 +124,8 @@ class CsvParser:
     def _read(self, data: bytearray, end: int, zone: str | None) -> dict[str, Any] | None:
         """Return the columns; ``None`` if something does not convert, a row is ragged, or ``end`` is within quotes.
 
-        A line of one field too many is put behind the block. pyarrow must report it, as the last one: behind a quote that is
-        still open it would have become part of the last record.
+        A line of one field too many is put behind the block. pyarrow must report it, as the last one: behind a quote
+        that is still open it would have become part of the last record.
         """
         sentinel = self._dialect.delimiter.encode() * self._spots.size + b"\n"
         last: list[int] = []

@@ -1,8 +1,8 @@
 """Files, globs, directories and standard input, one after the other, as micro-batches.
 
-Every file is a producer of its own, known by its name. Batches of files end after every ``batch_rows`` rows, whatever the
-machine does, and carry the number of rows read so far: told how far an earlier run came, the feed goes on behind it. Batches from a
-pipe also end when ``batch_time`` has passed, so that rows do not wait in memory.
+Every file is a producer of its own, known by its name. Batches of files end after every ``batch_rows`` rows, whatever
+the machine does, and carry the number of rows read so far: told how far an earlier run came, the feed goes on behind
+it. Batches from a pipe also end when ``batch_time`` has passed, so that rows do not wait in memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """JSON lines: one object a line, declared columns by key, other keys ignored, an absent key is NULL.
 
-A value of another type than declared is a fault of its row, which has its time all the same; a line that is not an object has none.
+A value of another type than declared is a fault of its row, which has its time all the same; a line that is not an
+object has none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parquet files: only the declared columns are read, a page at a time, whatever the size of the row groups.
 
-Columns of strings that are stored in the ordinary ways are decoded by ``parquet_pages``, all others by pyarrow. Either way the page
-that is being decoded, and the dictionary of the row group where a column has one, are in memory until the next. Most writers end pages
-and dictionaries at 1 MB.
+Columns of strings that are stored in the ordinary ways are decoded by ``parquet_pages``, all others by pyarrow. Either
+way the page that is being decoded, and the dictionary of the row group where a column has one, are in memory until the
+next. Most writers end pages and dictionaries at 1 MB.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Column = StringColumn | StoredColumn
 class ParquetFile:
     """One file, read in pieces of at most ``rows`` rows; ``skip`` passes over whole row groups without reading them.
 
-    ``ahead`` decompresses the next page in a thread of its own. By default there is one with more than two processors: on two, the
-    engine and the thread that reads its micro-batches keep both busy. With ``stored_ids`` ids stay in their pages where they can;
-    if ``hurry`` then returns True, whoever looks at them decompresses the page.
+    ``ahead`` decompresses the next page in a thread of its own. By default there is one with more than two processors:
+    on two, the engine and the thread that reads its micro-batches keep both busy. With ``stored_ids`` ids stay in their
+    pages where they can; if ``hurry`` then returns True, whoever looks at them decompresses the page.
     """
 
     def __init__(

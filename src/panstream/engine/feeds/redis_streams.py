@@ -1,8 +1,8 @@
 """Redis Streams: entries are read through a consumer group, and acknowledged and deleted once the state is durable.
 
-One entry is one row, its fields are columns. Entries that were delivered but not acknowledged come again after a crash; the engine
-tells the feed the last one it applied, and those up to it are acknowledged without being applied again. That works
-because one engine reads a group in the order of the entries; a group that another consumer reads too is refused.
+One entry is one row, its fields are columns. Entries that were delivered but not acknowledged come again after a crash;
+the engine tells the feed the last one it applied, and those up to it are acknowledged without being applied again. That
+works because one engine reads a group in the order of the entries; a group that another consumer reads too is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The little of Redis's protocol (RESP 2) that a stream needs, read into one buffer that is overwritten.
 
-Client libraries hand out every field as a bytes object, which cannot be overwritten afterwards; here values are only ever
-spans of the buffer.
+Client libraries hand out every field as a bytes object, which cannot be overwritten afterwards; here values are only
+ever spans of the buffer.
 """
 
 from __future__ import annotations

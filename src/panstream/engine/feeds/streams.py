@@ -1,4 +1,5 @@
-"""Where bytes come from (files, pipes, either of them compressed, and files that grow), and text read from them block by block.
+"""Where bytes come from (files, pipes, either of them compressed, and files that grow), and text read from them block
+by block.
 
 The block lives in one buffer that is reused and overwritten. Blocks end where a record ends, so that a record that does
 not parse spoils no other.

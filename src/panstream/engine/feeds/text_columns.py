@@ -33,8 +33,8 @@ def from_spans(
 ) -> Rows:
     """Return the declared columns, given by where their text begins and ends in ``data``, with a row for each column.
 
-    ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is already known to
-    be wrong with each row.
+    ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is
+    already known to be wrong with each row.
     """
     columns, texts = {}, []
     for column, (name, kind) in enumerate(schema.columns.items()):
@@ -51,7 +51,9 @@ def from_spans(
 
 
 def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
-    """Return an array of strings or bytes as a column of a kind, null where it does not fit, and where that is (None: nowhere)."""
+    """Return an array of strings or bytes as a column of a kind, null where it does not fit, and where that is
+    (None: nowhere).
+    """
     array = plain_bytes(array)
     if kind == "binary":
         return _as(array, pa.binary()), None
@@ -107,7 +109,9 @@ def _numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tu
 
 
 def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], None]) -> Any:
-    """Return text that ``copy`` writes one after the other, setting offsets and filling memory, as an array of bytes."""
+    """Return text that ``copy`` writes one after the other, setting offsets and filling memory, as an array of
+    bytes.
+    """
     from panstream._kernels.pages import SLACK
 
     offsets, out = np.empty(starts.size + 1, np.int32), np.empty(int((stops - starts).sum()) + SLACK, np.uint8)

@@ -102,7 +102,9 @@ def _measured(
     shares: Sequence[float] = (),
     theory: Sequence[str] = (),
 ) -> FigurePlan:
-    """Mean squared error against the privacy budget for these ``shares`` of users, or without any the share of failures."""
+    """Mean squared error against the privacy budget for these ``shares`` of users, or without any the share of
+    failures.
+    """
     fixed = {f"{stream}-{share:g}": _Setting(stream, share) for stream in streams for share in (shares or [SHARE])}
 
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:

@@ -22,7 +22,8 @@ def plant_control(marker: bytes) -> bytearray:
 
 
 def permit_scan() -> None:
-    """Let any process of the same user read this one's memory, where hardening or the Yama security module would forbid it.
+    """Let any process of the same user read this one's memory, where hardening or the Yama security module would forbid
+    it.
 
     Only children of the reader may otherwise be read if ``/proc/sys/kernel/yama/ptrace_scope`` is 1. For tests only.
     """

@@ -156,8 +156,8 @@ class Target:
     def ranges(self, mapping: Mapping, margin: int, *, read_only: bool) -> Iterator[tuple[int, int]]:
         """Yield the address ranges of ``mapping`` to read, rising and disjoint.
 
-        Of private memory, the pages ever touched, and ``margin`` bytes around them, since a value may end with zeros in the
-        next page; of shared memory, all; of mapped files, what is in memory if the process may write there (or
+        Of private memory, the pages ever touched, and ``margin`` bytes around them, since a value may end with zeros in
+        the next page; of shared memory, all; of mapped files, what is in memory if the process may write there (or
         ``read_only`` is set) and otherwise the pages that became its own because it once wrote to them. What is not in
         memory of a mapped file is just the file.
         """

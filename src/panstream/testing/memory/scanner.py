@@ -35,7 +35,9 @@ Found = Callable[[NDArray[np.int64], NDArray[np.int32]], None]
 
 
 class Searcher:
-    """Byte patterns, each with the number of the needle it belongs to and its encoding, and the search for all of them."""
+    """Byte patterns, each with the number of the needle it belongs to and its encoding, and the search for all of
+    them.
+    """
 
     def __init__(self, chunk_bytes: int) -> None:
         self._blob = bytearray()
@@ -62,7 +64,9 @@ class Searcher:
         return len(self._owner)
 
     def told(self, pattern: int) -> tuple[int, int]:
-        """Return the number of a pattern's needle, and the position of its encoding among those given to :meth:`add`."""
+        """Return the number of a pattern's needle, and the position of its encoding among those given to
+        :meth:`add`.
+        """
         return self._owner[pattern], self._encoding[pattern]
 
     @property

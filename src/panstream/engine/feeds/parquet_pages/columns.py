@@ -1,6 +1,8 @@
-"""Columns of strings in a Parquet file: the cursor that goes from page to page, rows decoded, and ids left in their pages.
+"""Columns of strings in a Parquet file: the cursor that goes from page to page, rows decoded, and ids left in their
+pages.
 
-Pages and dictionaries are overwritten when the last of their rows was given away. A thread may decompress the next page meanwhile.
+Pages and dictionaries are overwritten when the last of their rows was given away. A thread may decompress the next page
+meanwhile.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ _INDICES = (2, 8)
 class Cursor:
     """Goes through the pages of a column in order. Errors are ``Damaged``, ``OSError`` or pyarrow's own.
 
-    ``at`` is where the page's next item is and, of a page with a dictionary, ``item`` its number among ``indices``; ``row`` of ``rows`` rows
-    were given away. ``present`` says by row which have a value, None if all have. Readers move these on. ``stored`` is the page as
-    others hold it, who overwrite the rows that were given away themselves. With a reason to ``hurry``, some pages are still compressed.
+    ``at`` is where the page's next item is and, of a page with a dictionary, ``item`` its number among ``indices``;
+    ``row`` of ``rows`` rows were given away. ``present`` says by row which have a value, None if all have. Readers move
+    these on. ``stored`` is the page as others hold it, who overwrite the rows that were given away themselves. With a
+    reason to ``hurry``, some pages are still compressed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The pages of a Parquet column of strings, read and decompressed one after the other; headers are in Thrift's compact protocol."""
+"""The pages of a Parquet column of strings, one after the other; headers are in Thrift's compact protocol."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Chunk:
 def schema_of(metadata: Any) -> Any:
     """Return the schema of a Parquet file.
 
-    ``metadata.schema`` would tie the two into a cycle, and the footer's smallest and largest values would stay in memory.
+    ``metadata.schema`` would tie the two into a cycle, and the footer's values would stay in memory.
     """
     from pyarrow.parquet import ParquetSchema
 
@@ -262,7 +262,7 @@ def pages_of(
 ) -> Generator[Page, None, None]:
     """Yield the pages of all row groups in order; each is the caller's to wipe.
 
-    If there is reason to ``hurry``, plain pages without missing values are left compressed. Errors are ``Damaged``, ``OSError`` or pyarrow's own.
+    To ``hurry``, plain pages without missing values stay compressed. Raises ``Damaged``, ``OSError`` or ArrowException.
     """
     with path.open("rb", buffering=0) as file:
         reader = _Reader(file)
@@ -318,7 +318,7 @@ class _Reader:
             size *= 8
 
     def _fill(self, start: int, stop: int) -> int:
-        """Have the next page's bytes up to ``stop`` in ``_raw``; return where they end, before ``stop`` if the file does."""
+        """Have the next page's bytes up to ``stop`` in ``_raw``; return where they end, or where the file does."""
         if stop > self._raw.size:
             old = self._raw
             self._raw = np.empty(stop, np.uint8)
@@ -354,8 +354,8 @@ def _decompressed(page: NDArray[np.uint8], header: _PageHeader, codec: str | Non
 def _unpacked(packed: NDArray[np.uint8], size: int, codec: str) -> NDArray[np.uint8]:
     """Decompress into exactly ``size`` bytes.
 
-    ``pa.decompress`` returns as many bytes as it is told, those that nothing was written to as well. So it is used where the
-    compressed bytes say how much they hold, which the decompressor then checks; elsewhere a stream tells where it ends.
+    ``pa.decompress`` returns as many bytes as it is told, those that nothing was written to as well. So it is used
+    where the compressed bytes say how much they hold, and the decompressor checks; elsewhere a stream tells its end.
     """
     if codec == "snappy" or (codec == "zstd" and _zstd_size(packed) is not None):
         told = _snappy_size(packed) if codec == "snappy" else _zstd_size(packed)
