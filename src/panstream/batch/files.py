@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -29,4 +30,21 @@ def read_columns(path: Path, names: Collection[str], *, text: Collection[str] = 
     except FileNotFoundError:
         raise InvalidParameter(f"there is no file {path}") from None
     except (arrow.ArrowInvalid, arrow.ArrowKeyError, OSError):
-        raise InvalidBatch(f"{path.name} cannot be read as a table") from None
+        raise InvalidBatch(f"{path.name} cannot be read as a table{_where(path)}") from None
+
+
+def _where(path: Path) -> str:
+    """Return which line of a CSV file has the wrong number of fields, if that is what is wrong."""
+    if path.suffix == ".parquet":
+        return ""
+    from pyarrow import ArrowException, csv
+
+    lines: list[int] = []
+
+    def note(row: Any) -> str:
+        lines.append(row.number)
+        return "error"
+
+    with contextlib.suppress(ArrowException, OSError):
+        csv.read_csv(path, csv.ReadOptions(use_threads=False), csv.ParseOptions(invalid_row_handler=note))
+    return f": line {lines[0]} has another number of fields than the header" if lines else ""
