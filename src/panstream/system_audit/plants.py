@@ -89,12 +89,12 @@ def _steps_of_shards() -> None:
 
     before = -1  # the first step starts the states
 
-    def leaking(everywhere: Any, backend: Any, method: str, *given: Any) -> Any:
+    def leaking(everywhere: Any, backend: Any, method: str, *given: Any, **options: Any) -> Any:
         nonlocal before
         if method == "apply" and _hits == before:
             return None
         before = _hits
-        return everywhere(backend, method, *given)
+        return everywhere(backend, method, *given, **options)
 
     _wrap(ClusterBackend, "_everywhere", leaking)
 
