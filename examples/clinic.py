@@ -64,7 +64,7 @@ def main() -> None:
         table.add_row(escape(answer["name"]), *figures, f"{answer['epsilon']:.3g}", answer["claim"]["unit"])
     console.print(table)
 
-    law = plans["patients"].algorithm.bits.law
+    law = plans["patients"].algorithm.law
     guess = 0.5 + math.tanh(law.epsilon_state / 2) / 2
     seen = Table(title="What an intruder who copied the memory saw", title_justify="left", show_header=False)
     size = plans["patients"].state_bytes

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from panstream import ContinualCount, Monitor, copies
+from panstream import ContinualCount, DistinctCount, Monitor, copies
 from panstream.density import OptBern
 from panstream.distinct import Bitmap
 from panstream.engine.config import read_config
@@ -206,4 +206,4 @@ def test_a_store_goes_on_with_its_states_and_refuses_another_answer(tmp_path: Pa
 def test_the_readme_says_how_many_bytes_there_are_to_steal() -> None:
     said = re.search(r"all there is to steal: ([\d,]+) bytes", (ROOT / "README.md").read_text())
     assert said is not None
-    assert int(said[1].replace(",", "")) == len(OptBern(universe=50_000, epsilon=1.0).start().to_bytes())
+    assert int(said[1].replace(",", "")) == len(DistinctCount(1.0, expected=20_000).start().to_bytes())

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from panstream.engine import engine
 from panstream.engine.running import RunningQuery
 from panstream.server import serve
+from panstream.store.releases import ReleaseLog
 from server.server_live import CONFIG, write_config
 
 TIMED = """
@@ -41,7 +41,7 @@ def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.
     taken: list[str] = []
     drawn: list[str] = []
     parsed: list[int] = []
-    apply, publish, parse = RunningQuery.apply, engine.append_to, serve.parse
+    apply, publish, parse = RunningQuery.apply, ReleaseLog.publish, serve.parse
 
     def watched_apply(self: RunningQuery, prepared: object, draw: object) -> None:
         taken.extend(self.plan.config.name for _ in prepared.batches)  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def test_every_query_takes_rows_and_answers(tmp_path: Path, monkeypatch: pytest.
         return batch
 
     monkeypatch.setattr(RunningQuery, "apply", watched_apply)
-    monkeypatch.setattr(engine, "append_to", watched_publish)
+    monkeypatch.setattr(ReleaseLog, "publish", watched_publish)
     monkeypatch.setattr(serve, "parse", watched_parse)
     serve._warm_up(config)
     names = {query.name for query in config.queries}

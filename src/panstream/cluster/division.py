@@ -35,7 +35,7 @@ class _Ownership:
     """How ``cells`` cells are dealt out to ``shards`` shards. Both are public.
 
     >>> whole = np.arange(10)
-    >>> ownership = Ownership(cells=10, shards=3)
+    >>> ownership = _Ownership(cells=10, shards=3)
     >>> parts = [ownership.part(whole, shard) for shard in range(3)]
     >>> ownership.union(parts).tolist() == whole.tolist()
     True

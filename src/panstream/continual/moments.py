@@ -163,8 +163,6 @@ class ContinualMean(_Moments):
 
     Example
         >>> monitor = ContinualMean(epsilon=1.0, horizon=100, lower=0.0, upper=10.0).start()
-        >>> monitor.tick().name
-        'mean (no data)'
         >>> monitor.update([2.0, 4.0] * 5000)
         >>> abs(monitor.tick().value - 3.0) < 0.3
         True

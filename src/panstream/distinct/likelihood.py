@@ -115,7 +115,7 @@ def _critical_value(level: float, distance: float) -> float:
     smaller, such that the truth is covered with probability ``level`` and no interval is empty (Feldman and Cousins
     1998, with the normal law's tails).
 
-    >>> round(critical_value(0.95, 10.0), 3), round(critical_value(0.95, 0.0), 3)
+    >>> round(_critical_value(0.95, 10.0), 3), round(_critical_value(0.95, 0.0), 3)
     (3.841, 2.706)
     """
     tail = 1.0 - level

@@ -28,7 +28,7 @@ def _tree_loss(kappa: float, levels: int, sensitivity: int = 1, contributions: i
 
     levels·sensitivity·contributions·kappa                                            [continual-tree.md, Theorem 1]
 
-    >>> tree_loss(0.05, levels=5, sensitivity=2)
+    >>> _tree_loss(0.05, levels=5, sensitivity=2)
     0.5
     """
     return levels * sensitivity * contributions * kappa
