@@ -107,12 +107,13 @@ def sync_time(directory: Path) -> float:
     return statistics.median(times)
 
 
-def opened(address: tuple[str, int], name: str) -> str:
-    """Open a producer, and return its id."""
+def opened(address: tuple[str, int], name: str) -> tuple[str, int]:
+    """Open a producer, and return its id and the number of its last batch."""
     connection = http.client.HTTPConnection(*address)
     with contextlib.closing(connection):
         connection.request("POST", f"/v1/producers/{name}")
-        return str(json.loads(connection.getresponse().read())["id"])
+        said = json.loads(connection.getresponse().read())
+        return str(said["id"]), max(int(said["last"]), 0)
 
 
 class Lane:
@@ -122,7 +123,8 @@ class Lane:
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        self.name, self.sequence, self.answer = opened(address, name), 0, b""
+        self.name, self.sequence = opened(address, name)
+        self.answer = b""
         self.left: list[memoryview] = []
         self.due = 0.0
 
