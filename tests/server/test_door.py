@@ -1,5 +1,6 @@
 """Who gets in when connections, handshakes and memory are used up by somebody else."""
 
+import asyncio
 import contextlib
 import http.client
 import itertools
@@ -27,6 +28,15 @@ class Line:
     ended = False
 
     def shutdown(self, how: int) -> None:
+        self.ended = True
+
+    def setblocking(self, flag: bool) -> None:
+        pass
+
+    def send(self, data: bytes) -> int:
+        return len(data)
+
+    def close(self) -> None:
         self.ended = True
 
 
@@ -252,6 +262,28 @@ def test_an_address_that_comes_again_and_again_replaces_few_of_its_own() -> None
     now[0] = 1.0
     assert sum(map(bool, admitted(door, "10.0.0.1", 100))) == 32
     assert all(admitted(door, "10.0.0.2", 4))
+
+
+def test_whoever_waits_with_the_fewest_connections_is_let_in_first() -> None:
+    door = Door(Limits(connections=6, address_connections=4))
+    let_in: list[str] = []
+    door._let_in = lambda guest: let_in.append(guest.socket.name)  # type: ignore[attr-defined]
+    many, few = admitted(door, "10.0.0.1", 4), admitted(door, "10.0.0.2", 2)
+    for guest in [*many, *few]:
+        guest.begin()
+
+    async def scene() -> None:
+        for name, address in (("crowded", "10.0.0.1"), ("second", "10.0.0.2"), ("first", "10.0.0.3")):
+            waiting = Line()
+            waiting.name = name  # type: ignore[attr-defined]
+            door._receive(waiting, (address, 1))  # type: ignore[arg-type]
+        few[0].leave()
+        many[0].leave()
+        door.close()
+
+    asyncio.run(scene())
+    assert let_in == ["first", "second"]
+    assert not door._waiting
 
 
 def until(enough: Callable[[], bool]) -> None:

@@ -156,9 +156,8 @@ class Door:
 
     def left(self, guest: Guest) -> None:
         """Forget a connection, and let another one in; nothing the second time."""
-        place = guest.place
         if self._forget(guest):
-            self._next_from_outside(place)
+            self._next_from_outside()
 
     def _forget(self, guest: Guest) -> bool:
         if known := guest in self._guests:
@@ -252,11 +251,10 @@ class Door:
         if not self._waiting[place]:
             del self._waiting[place]
 
-    def _next_from_outside(self, place: int) -> None:
-        """Let in whoever waits longest for the place that somebody left."""
-        if place not in self._waiting:
-            place = next(iter(self._waiting), -1)
-        if place in self._waiting and self._open[place] < self._limits.address_connections:
+    def _next_from_outside(self) -> None:
+        """Let in one of those that wait: from the address that has the fewest connections, who waits longest."""
+        place = min(self._waiting, key=self._open.__getitem__, default=-1)
+        if place >= 0 and self._open[place] < self._limits.address_connections:
             connection = next(iter(self._waiting[place]))
             self._take_from_outside(connection, place)
             self._let_in(self._enter(connection, place))
@@ -291,9 +289,8 @@ class Door:
             guest.deadline = loop.call_later(self._limits.handshake_time, self._give_up, guest)
 
     def _give_up(self, guest: Guest) -> None:
-        place = guest.place
         self._send_away(guest)
-        self._next_from_outside(place)
+        self._next_from_outside()
 
     @staticmethod
     def _stop_waiting(guest: Guest) -> None:
