@@ -9,12 +9,13 @@ variances simulated with 200,000 runs.
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from panstream.planning.average_tail import average_error_quantile
 from panstream.planning.continual import conjectured_bound
 
+Floats = NDArray[np.float64]
 HORIZON, RUNS = 1024, 200_000
 AVERAGES = {
     "1 value of 1": (1, 1024, 1.0),
@@ -31,6 +32,70 @@ VARIANCES = {
     "1,000 values from 0 to 100": (1023, np.arange(1000) % 101 * 1.0),
     "1,000 values from 0 to 10,000": (1023, np.arange(1000) * 10.0),
 }
+
+
+def average_error_tail(error: float, *, count: int, mean: float, draws: int, scale: float, bound: float = 1.0) -> float:
+    """Return P(|noisy average - mean| > ``error``) for ``count`` values.
+
+    With S the sum, C the count, X and Y their noises, |(S+X)/(C+Y) - S/C| > error if and only if
+    |X - Y·S/C| > error·|C + Y|. For Laplace noise both laws are known in closed form and one integral remains.
+
+    The count holds ``draws`` Laplace draws of ``scale``, the sum as many of scale·bound.
+    """
+    coefficients = tail_coefficients(draws)
+    y = grid(count / scale, 60.0 + 12.0 * math.sqrt(draws))
+    weight = density(y, coefficients)
+    shift = mean * y / bound
+    reach = error * np.abs(count / scale + y) / bound
+    outside = tail_beyond(shift + reach, coefficients) + tail_beyond(reach - shift, coefficients)
+    height = weight * outside
+    return float(((height[1:] + height[:-1]) * np.diff(y)).sum() / 2.0)
+
+
+def average_error_quantile(
+    beta: float, *, count: int, mean: float, draws: int, scale: float, bound: float = 1.0
+) -> float:
+    """Return the error that is exceeded with probability ``beta``."""
+
+    def tail(error: float) -> float:
+        return average_error_tail(error, count=count, mean=mean, draws=draws, scale=scale, bound=bound)
+
+    low, high = 1e-9, 1.0
+    while tail(high) > beta:
+        high *= 2.0
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if tail(middle) > beta else (low, middle)
+    return high
+
+
+def grid(kink: float, reach: float) -> Floats:
+    """Return points from -reach to reach, dense around 0 and around -kink, where the noisy count vanishes."""
+    fine = np.concatenate([[0.0], np.geomspace(1e-12, reach, 4000)])
+    points = np.concatenate([-fine, fine, -kink - fine, -kink + fine, np.linspace(-reach, reach, 4001)])
+    return np.unique(points[np.abs(points) <= reach])
+
+
+def tail_coefficients(draws: int) -> Floats:
+    """Return a with P(sum of Laplace(1) draws > x) = exp(-x)·sum a_j·x**j for x >= 0."""
+    term, partial, sums = 2.0**-draws, 0.0, []
+    for r in range(draws):
+        partial += term
+        sums.append(partial)
+        term *= (draws + r) / (2.0 * (r + 1))
+    return np.array([weight / math.factorial(power) for power, weight in enumerate(reversed(sums))])
+
+
+def tail_beyond(x: Floats, coefficients: Floats) -> Floats:
+    far = np.minimum(np.abs(x), 700.0)
+    upper = np.exp(-far) * np.polynomial.polynomial.polyval(far, coefficients)
+    return np.where(x >= 0, upper, 1.0 - upper)
+
+
+def density(x: Floats, coefficients: Floats) -> Floats:
+    slope = np.append(coefficients[1:] * np.arange(1, coefficients.size), 0.0)
+    far = np.minimum(np.abs(x), 700.0)
+    return np.asarray(np.exp(-far) * np.polynomial.polynomial.polyval(far, coefficients - slope))
 
 
 def average(count: int, time: int, mean: float, beta: float) -> float:

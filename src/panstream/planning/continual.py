@@ -23,7 +23,7 @@ from typing import Any
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.privacy.continual import binary_levels, event_counter_memberships, segment_levels
+from panstream.privacy.continual import binary_levels, segment_levels
 
 __all__ = [
     "average_bound",
@@ -34,14 +34,9 @@ __all__ = [
     "corollary_one",
     "epsilon_for",
     "event_counter_bound",
-    "event_counter_sound_bound",
     "horizon_for",
-    "logarithmic_bound",
-    "simple_counter_one_bound",
-    "simple_counter_two_bound",
     "unbounded_sum_bound",
     "variance_bound",
-    "window_sum_bound",
 ]
 
 
@@ -62,22 +57,6 @@ def corollary_one(scale: float, draws: int, beta: float) -> float:
     return scale * math.sqrt(8.0 * draws) * _log(beta)
 
 
-def simple_counter_one_bound(
-    epsilon: float, *, horizon: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
-) -> float:
-    """Return the error of the simple counting mechanism I at any one time: noise of scale T·N/epsilon.   [2.3.2]"""
-    return concentration(horizon * bound / _positive(epsilon), draws_per_sum, beta)
-
-
-def simple_counter_two_bound(
-    epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2
-) -> float:
-    """Return the error of the simple counting mechanism II after ``time`` slots.                     [2.3.3,
-    Corollary 1]
-    """
-    return concentration(bound / _positive(epsilon), draws_per_sum * time, beta)
-
-
 def event_counter_bound(epsilon: float, *, horizon: int, beta: float) -> float:
     """Return the error of Algorithm 1 at all times at once, 4·log(1/beta)·log(T)**2.5/epsilon.                [Theorem
     1]
@@ -87,14 +66,6 @@ def event_counter_bound(epsilon: float, *, horizon: int, beta: float) -> float:
     if not 0.0 < beta <= 0.5:
         raise InvalidParameter(f"beta must be in (0, 1/2], got beta={beta}")
     return 4.0 * math.log2(1.0 / beta) * math.pow(segment_levels(horizon), 2.5) / _positive(epsilon)
-
-
-def event_counter_sound_bound(
-    epsilon: float, *, horizon: int, beta: float, bound: float = 1.0, one_step_ticks: bool = False
-) -> float:
-    """Return an error of the shipped event-level counter at all times at once: beta/T for each of them."""
-    scale = event_counter_memberships(horizon, one_step_ticks=one_step_ticks) * bound / _positive(epsilon)
-    return concentration(scale, 1 + segment_levels(horizon), beta / horizon)
 
 
 def binary_bound(
@@ -109,31 +80,17 @@ def binary_bound(
     return concentration(bound * binary_levels(horizon) / _positive(epsilon), draws_per_sum * time.bit_length(), beta)
 
 
-def logarithmic_bound(epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
-    """Return the error of the logarithmic mechanism at a power of two, O(sqrt(log t)·log(1/beta)/epsilon). [Theorem
-    4, f]
-    """
-    return concentration(bound / _positive(epsilon), draws_per_sum * max(1, time.bit_length()), beta)
-
-
-def window_sum_bound(epsilon: float, *, window: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
-    """Return gamma, the error of WindowSum with noise of scale (log W + 1)/epsilon.                          [Theorem
-    4, g]
-
-    log(W)**1.5·log(1/beta)**0.5 where log W >= log(1/beta), log W·log(1/beta) else: the two cases of ``concentration``.
-    """
-    levels = binary_levels(window)
-    return concentration(bound * levels / _positive(epsilon), draws_per_sum * levels, beta)
-
-
 def unbounded_sum_bound(epsilon: float, *, time: int, beta: float, bound: float = 1.0, draws_per_sum: int = 2) -> float:
     """Return the error of the unbounded sum after ``time`` slots: half of epsilon and of beta for each part.
     [Theorem 4]
+
+    The logarithmic mechanism at the last power of two, O(sqrt(log t)·log(1/beta)/epsilon), and a WindowSum since with
+    noise of scale (log W + 1)/epsilon: log(W)**1.5·log(1/beta)**0.5 where log W >= log(1/beta), log W·log(1/beta) else,
+    the two cases of ``concentration``.
     """
-    half, rest, window = epsilon / 2.0, beta / 2.0, 1 << max(0, time.bit_length() - 1)
-    return logarithmic_bound(half, time=time, beta=rest, bound=bound, draws_per_sum=draws_per_sum) + window_sum_bound(
-        half, window=window, beta=rest, bound=bound, draws_per_sum=draws_per_sum
-    )
+    scale, levels = 2.0 * bound / _positive(epsilon), max(1, time.bit_length())  # of the window too: log W + 1
+    draws, rest = draws_per_sum * levels, beta / 2.0
+    return concentration(scale, draws, rest) + concentration(scale * levels, draws, rest)
 
 
 def conjectured_bound(epsilon: float, *, horizon: int, time: int, beta: float, constant: float = 1.0) -> float:
@@ -195,9 +152,9 @@ def epsilon_for(bound: Callable[..., float], error: float, /, **parameters: Any)
 def horizon_for(bound: Callable[..., float], error: float, epsilon: float, /, **parameters: Any) -> int:
     """Return the longest horizon (its last slot included) at which ``bound`` is at most ``error``, or 0.
 
-    For bounds that take ``time``, or ``window``, instead, that is what is meant.
+    For bounds that take ``time`` instead, that is what is meant.
     """
-    names = {"horizon", "time", "window"} & set(inspect.signature(bound).parameters)
+    names = {"horizon", "time"} & set(inspect.signature(bound).parameters)
 
     def at(number: int) -> float:
         return bound(epsilon, **dict.fromkeys(names, number), **parameters)
