@@ -12,7 +12,6 @@ from panstream.planning.distinct import (
     bitmap_epsilon,
     bitmap_error,
     break_even_density,
-    merged_error,
 )
 
 
@@ -39,19 +38,8 @@ def test_impossible_targets_are_refused() -> None:
         bitmap_buckets(1000, 0.001, 1.0)
     with pytest.raises(InvalidParameter, match="error must be at least"):
         bitmap_epsilon(1e7, 0.001, 64)
-    with pytest.raises(InvalidParameter, match="users must be positive, got users=0"):
+    with pytest.raises(InvalidParameter, match="users must be positive and finite, got users=0"):
         bitmap_error(0, 1.0)
-    with pytest.raises(InvalidParameter, match="sites must be at least 1"):
-        merged_error(1000, 1.0, 0)
-
-
-def test_merged_error_is_that_of_the_merged_bitmap() -> None:
-    first, second = (Bitmap(epsilon=2.0, buckets=256).start() for _ in range(2))
-    merged = first.merge(second).algorithm
-    assert merged_error(5000, 2.0, 2, 256) == pytest.approx(merged.relative_error(5000))
-    assert merged_error(5000, 2.0, 1, 256) == bitmap_error(5000, 2.0, 256)
-    errors = [merged_error(5000, 2.0, sites) for sites in (1, 2, 4, 8)]
-    assert errors == sorted(errors)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0])

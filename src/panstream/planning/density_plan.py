@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from panstream.errors import InvalidParameter
 from panstream.planning.density import accuracy, failure_probability, sample_size
@@ -18,74 +17,39 @@ from panstream.planning.density_published import (
     ppds_level,
     roth_sample_size,
 )
-from panstream.planning.text import aligned
+from panstream.planning.text import Plan
 
-__all__ = ["DensityPlan", "PlanRow", "density_plan"]
+__all__ = ["density_plan"]
 
 TOO_FEW = "needs more users than exist"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow:
+class _Row:
     """What one estimator needs. Figures are ``None`` where no number of users suffices."""
 
     name: str
-    users: int | None
-    share: float | None
-    feasible: bool
-    state_bytes: int | None
-    id_bytes: int | None
+    users: int | None = None
+    share: float | None = None
+    feasible: bool = False
+    state_bytes: int | None = None
+    id_bytes: int | None = None
     true_loss: float
-    note: str = ""
+    note: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DensityPlan:
-    """The answer of every estimator to the same question, ours first."""
-
-    epsilon: float
-    alpha: float
-    beta: float
-    universe: int
-    rows: tuple[PlanRow, ...]
-
-    def table(self) -> str:
-        """Return the plan as aligned plain text."""
-        head = ("estimator", "users", "of universe", "state bytes", "id bytes", "true loss", "note")
-        body = [
-            (
-                row.name,
-                _count(row.users),
-                _share(row),
-                _count(row.state_bytes),
-                _count(row.id_bytes),
-                f"{row.true_loss:.3f}" if math.isfinite(row.true_loss) else "inf",
-                row.note,
-            )
-            for row in self.rows
-        ]
-        title = (
-            f"density within {self.alpha:g} except with probability {self.beta:g}, "
-            f"epsilon {self.epsilon:g} in total, {self.universe:,} users exist"
-        )
-        return aligned(title, head, body, right=range(1, len(head) - 1))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; an infinite loss is the string "inf"."""
-        rows = [asdict(row) for row in self.rows]
-        for row in rows:
-            if not math.isfinite(row["true_loss"]):
-                row["true_loss"] = "inf"
-        return {
-            "epsilon": self.epsilon,
-            "alpha": self.alpha,
-            "beta": self.beta,
-            "universe": self.universe,
-            "rows": rows,
-        }
+_COLUMNS: dict[str, Callable[[_Row], str]] = {
+    "estimator": lambda row: row.name,
+    "users": lambda row: _count(row.users),
+    "of universe": lambda row: _share(row),
+    "state bytes": lambda row: _count(row.state_bytes),
+    "id bytes": lambda row: _count(row.id_bytes),
+    "true loss": lambda row: f"{row.true_loss:.3f}",
+    "note": lambda row: row.note,
+}
 
 
-def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> DensityPlan:
+def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> Plan:
     """Compare what panstream needs with what the published estimators need for the same promise.
 
     ``epsilon`` is the total loss that is promised. The papers claim twice their parameter, so they are run at
@@ -99,25 +63,23 @@ def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> De
     """
     failure_probability(epsilon, alpha, 1, universe)  # checks the parameters
     rows = [_ours(epsilon, alpha, beta, universe), *_published(epsilon, alpha, beta, universe)]
-    return DensityPlan(epsilon=epsilon, alpha=alpha, beta=beta, universe=universe, rows=tuple(rows))
+    return Plan(
+        title=f"density within {alpha:g} except with probability {beta:g}, epsilon {epsilon:g} in total, "
+        f"{universe:,} users exist",
+        asked={"epsilon": epsilon, "alpha": alpha, "beta": beta, "universe": universe},
+        rows=tuple(rows),
+        columns=_COLUMNS,
+        right=range(1, len(_COLUMNS) - 1),
+    )
 
 
-def _ours(epsilon: float, alpha: float, beta: float, universe: int) -> PlanRow:
+def _ours(epsilon: float, alpha: float, beta: float, universe: int) -> _Row:
     best = accuracy(epsilon, beta, universe, universe)
     try:
         users = sample_size(epsilon, alpha, beta, universe)
     except InvalidParameter:
-        return PlanRow(
-            name="panstream",
-            users=None,
-            share=None,
-            feasible=False,
-            state_bytes=None,
-            id_bytes=None,
-            true_loss=epsilon,
-            note=f"{TOO_FEW}: all of them give alpha {best:.3g}",
-        )
-    return PlanRow(
+        return _Row(name="panstream", true_loss=epsilon, note=f"{TOO_FEW}: all of them give alpha {best:.3g}")
+    return _Row(
         name="panstream",
         users=users,
         share=users / universe,
@@ -129,7 +91,7 @@ def _ours(epsilon: float, alpha: float, beta: float, universe: int) -> PlanRow:
     )
 
 
-def _published(epsilon: float, alpha: float, beta: float, universe: int) -> Iterator[PlanRow]:
+def _published(epsilon: float, alpha: float, beta: float, universe: int) -> Iterator[_Row]:
     parameter = epsilon / 2
     for estimator in STATIC_ESTIMATORS:
         if parameter < estimator.largest_epsilon:
@@ -141,7 +103,7 @@ def _published(epsilon: float, alpha: float, beta: float, universe: int) -> Iter
     qualify = (
         "" if capacity > universe else f"; {universe >> ppds_level(parameter, capacity, universe):,} users qualify"
     )
-    yield PlanRow(
+    yield _Row(
         name="PPDS",
         users=capacity,
         share=capacity / universe,
@@ -158,12 +120,12 @@ def _published(epsilon: float, alpha: float, beta: float, universe: int) -> Iter
         yield _not_defined("Dwork, Roth's m")
 
 
-def _static(estimator: PublishedEstimator, name: str, users: int, parameter: float, universe: int) -> PlanRow:
+def _static(estimator: PublishedEstimator, name: str, users: int, parameter: float, universe: int) -> _Row:
     notes = [TOO_FEW] if users > universe else []
     notes.append("stored reals are unbounded" if estimator is LAPLACE else f"claims {2 * parameter:g}")
     if parameter > 0.5:
         notes.append("proved for epsilon up to 1 only")  # the papers' theorems assume their parameter is at most 1/2
-    return PlanRow(
+    return _Row(
         name=name,
         users=users,
         share=users / universe,
@@ -175,17 +137,8 @@ def _static(estimator: PublishedEstimator, name: str, users: int, parameter: flo
     )
 
 
-def _not_defined(name: str) -> PlanRow:
-    return PlanRow(
-        name=name,
-        users=None,
-        share=None,
-        feasible=False,
-        state_bytes=None,
-        id_bytes=None,
-        true_loss=math.inf,
-        note="not defined at this epsilon: p1 = 1/2 + epsilon/8 must be below 1",
-    )
+def _not_defined(name: str) -> _Row:
+    return _Row(name=name, true_loss=math.inf, note="not defined at this epsilon: p1 = 1/2 + epsilon/8 must be below 1")
 
 
 def _bytes(bits: int) -> int:
@@ -196,7 +149,7 @@ def _id_width(universe: int) -> int:
     return max(1, _bytes((universe - 1).bit_length()))
 
 
-def _share(row: PlanRow) -> str:
+def _share(row: _Row) -> str:
     if row.share is None:
         return "-"
     return f"{row.share:.2%}" if row.feasible else f"{row.share:,.1f} x"

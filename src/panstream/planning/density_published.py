@@ -80,7 +80,7 @@ class PublishedEstimator:
         (16597, 5679)
         """
         self._check(epsilon, alpha)
-        _check_beta(beta)
+        checks.probability(beta=beta)
         contrast, high = self.contrast(epsilon), 1
         while _tight_beta(epsilon, alpha, high, contrast) > beta:
             high *= 2
@@ -96,10 +96,6 @@ class PublishedEstimator:
             limit = "positive" if math.isinf(self.largest_epsilon) else f"in (0, {self.largest_epsilon:g})"
             raise InvalidParameter(f"epsilon must be {limit} for {self.name}, got epsilon={epsilon}")
         checks.probability(alpha=alpha)
-
-
-def _check_beta(beta: float) -> None:
-    checks.probability(beta=beta)
 
 
 def _tight_beta(epsilon: float, alpha: float, m: float, contrast: float) -> float:
@@ -147,7 +143,7 @@ def roth_sample_size(epsilon: float, alpha: float, beta: float, *, factor: float
     two-sided bounds; with them it holds for beta up to about 1/3, since the formula has no additive constant.
     """
     OPTBERN._check(epsilon, alpha)
-    _check_beta(beta)
+    checks.probability(beta=beta)
     return math.ceil(factor * math.log(1.0 / beta) / (epsilon * alpha) ** 2)
 
 
@@ -163,7 +159,7 @@ def ppds_level(epsilon: float, capacity: int, universe: int, density: float = 1.
 
 def ppds_failure(epsilon: float, alpha: float, capacity: int, universe: int, density: float = 1.0) -> float:
     """Return OptBern's bound with m = universe/2^level users                         [A, Theorem 5.2, m = |U|/2^ℓ]."""
-    _check_universe(capacity, universe)
+    checks.within(1, universe, capacity=capacity)
     level = ppds_level(epsilon, capacity, universe, density)
     return OPTBERN.failure_bound(epsilon, alpha, math.ldexp(universe, -level))
 
@@ -188,10 +184,6 @@ def _stored_share(epsilon: float, density: float) -> float:
     return 0.5 * (1 - gap) + gap * density
 
 
-def _check_universe(m: int, universe: int) -> None:
-    checks.within(1, universe, capacity=m)
-
-
 def _bernoulli_loss(pair: Callable[[float], tuple[float, float]]) -> Callable[[float], float]:
     """Return the true joint loss of bits p0, p1 whose debiased mean gets Laplace(1/(ε·m)) noise.
 
@@ -203,10 +195,6 @@ def _bernoulli_loss(pair: Callable[[float], tuple[float, float]]) -> Callable[[f
         return pair_loss(p0, p1, epsilon / (p1 - p0))
 
     return loss
-
-
-def _infinite(_: float) -> float:
-    return math.inf
 
 
 def _dwork_pair(epsilon: float) -> tuple[float, float]:
@@ -246,7 +234,7 @@ LAPLACE = PublishedEstimator(
     name="Laplace",
     reference="[B, Theorem 4.9]",
     contrast=lambda epsilon: epsilon / 4,  # p2 as for Dwork, sub-exponential tail  [B, Theorem 4.9]
-    true_loss=_infinite,
+    true_loss=lambda _: math.inf,
     bits_per_user=64,
 )
 """Real values from Laplace(μ, b), (μ_upd - μ_init)/b = ε; the bound is printed as identical to Dwork's."""

@@ -19,11 +19,10 @@ from collections.abc import Callable
 from panstream import checks
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
-from panstream.distinct.merged import MergedBitmap
 from panstream.errors import InvalidParameter
 from panstream.privacy.split import minimise
 
-__all__ = ["bitmap_buckets", "bitmap_epsilon", "bitmap_error", "break_even_density", "merged_error"]
+__all__ = ["bitmap_buckets", "bitmap_epsilon", "bitmap_error", "break_even_density"]
 
 _LEVELS = 24
 _MOST_BUCKETS = 1 << 26
@@ -38,7 +37,7 @@ def bitmap_error(
     >>> round(bitmap_error(1_000_000, 1.0), 4)
     0.0317
     """
-    _positive(users=users, epsilon=epsilon)
+    checks.finite(users=users, epsilon=epsilon)
     bitmap = Bitmap(
         epsilon=epsilon, buckets=buckets, levels=levels, expected=users, releases=releases, announced=announced
     )
@@ -53,7 +52,7 @@ def bitmap_buckets(users: float, error: float, epsilon: float, *, levels: int = 
     >>> bitmap_buckets(1_000_000, 0.0318, 1.0)
     4084
     """
-    _positive(users=users, epsilon=epsilon, error=error)
+    checks.finite(users=users, epsilon=epsilon, error=error)
 
     def at(buckets: int) -> float:
         return bitmap_error(users, epsilon, buckets, levels=levels, releases=releases)
@@ -74,7 +73,7 @@ def bitmap_epsilon(
     >>> round(bitmap_epsilon(1_000_000, 0.0318), 2)
     1.0
     """
-    _positive(users=users, error=error)
+    checks.finite(users=users, error=error)
 
     def at(epsilon: float) -> float:
         return bitmap_error(users, epsilon, buckets, levels=levels, releases=releases)
@@ -90,27 +89,13 @@ def bitmap_epsilon(
     return high
 
 
-def merged_error(users: float, epsilon: float, sites: int, buckets: int = 4096, *, levels: int = _LEVELS) -> float:
-    """Return the relative standard error after a noisy merge of ``sites`` bitmaps, each built with ``epsilon``.
-
-    >>> [round(merged_error(1_000_000, 2.0, sites), 3) for sites in (1, 2, 4, 8)]
-    [0.017, 0.024, 0.04, 0.094]
-    """
-    checks.at_least(1, sites=sites)
-    if sites == 1:
-        return bitmap_error(users, epsilon, buckets, levels=levels)
-    site = Bitmap(epsilon=epsilon, buckets=buckets, levels=levels, expected=users)
-    kappa = site.law.noise.kappa
-    return MergedBitmap(sites=site.sites * sites, kappa=kappa, buckets=buckets, levels=levels).relative_error(users)
-
-
 def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) -> float:
     """Return the part of a known population above which one bit per user beats the best bitmap, memory being ample.
 
     >>> round(break_even_density(1.0, 1_000_000), 2)
     0.13
     """
-    _positive(epsilon=epsilon)
+    checks.finite(epsilon=epsilon)
     bits = OptBern(universe=universe, epsilon=epsilon)
 
     def bits_win(users: float) -> bool:
@@ -132,9 +117,3 @@ def _least(suffices: Callable[[int], bool], enough: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
-
-
-def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 < value < math.inf:
-            raise InvalidParameter(f"{name} must be positive, got {name}={value}")

@@ -5,19 +5,18 @@ pairs.
 ``error_of(counter, beta)``            the error that is exceeded with probability at most ``beta``
 ``epsilon_needed(counter, error)``     the smallest epsilon at which that error is kept
 ``turnstile_plan(question, ...)``      every counter that can answer the question, the best first
-``heavy_hitters_useful(k, epsilon)``   whether a heavy-hitter count can rise above its noise at all
 =====================================  ======================================================================
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from panstream.errors import InvalidParameter
-from panstream.planning.text import aligned
+from panstream.planning.text import Plan
 from panstream.privacy.claim import Adjacency
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.counter import ModularCounter
@@ -27,12 +26,9 @@ from panstream.turnstile.profile import ProfileSketch
 from panstream.turnstile.statistic import DISTINCT, Statistic, cropped_moment, heavy_hitters
 
 __all__ = [
-    "PlanRow",
     "Question",
-    "TurnstilePlan",
     "epsilon_needed",
     "error_of",
-    "heavy_hitters_useful",
     "turnstile_plan",
 ]
 
@@ -42,7 +38,7 @@ _PROFILE_LARGEST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow:
+class _Row:
     """What one counter promises: its error at ``beta``, its expected bias from collisions, and its memory."""
 
     name: str
@@ -50,60 +46,19 @@ class PlanRow:
     error: float
     bias: float
     state_bytes: int
-    useful: bool
-    note: str = ""
+    useful: bool = True
+    note: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnstilePlan:
-    """The answer of every counter to the same question, the smallest error first."""
-
-    question: str
-    epsilon: float
-    beta: float
-    users: int
-    largest_answer: float
-    rows: tuple[PlanRow, ...]
-
-    @property
-    def best(self) -> PlanRow:
-        """Return the counter with the smallest error and bias together."""
-        return self.rows[0]
-
-    def table(self) -> str:
-        """Return the plan as aligned plain text."""
-        head = ("counter", "setting", "error", "bias", "state bytes", "useful", "note")
-        body = [
-            (
-                row.name,
-                row.setting,
-                _figure(row.error),
-                _figure(row.bias),
-                f"{row.state_bytes:,}",
-                "yes" if row.useful else "no",
-                row.note,
-            )
-            for row in self.rows
-        ]
-        title = (
-            f"{self.question}, {self.users:,} users, epsilon {self.epsilon:g} in total, error exceeded with probability "
-            f"at most {self.beta:g}; the answer can be at most {_figure(self.largest_answer)}"
-        )
-        return aligned(title, head, body, right=(2, 3, 4))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; infinite figures are the string "inf"."""
-        rows = [asdict(row) for row in self.rows]
-        for row in rows:
-            row.update({key: "inf" for key in ("error", "bias") if math.isinf(row[key])})
-        return {
-            "question": self.question,
-            "epsilon": self.epsilon,
-            "beta": self.beta,
-            "users": self.users,
-            "largest_answer": self.largest_answer,
-            "rows": rows,
-        }
+_COLUMNS: dict[str, Callable[[_Row], str]] = {
+    "counter": lambda row: row.name,
+    "setting": lambda row: row.setting,
+    "error": lambda row: _figure(row.error),
+    "bias": lambda row: _figure(row.bias),
+    "state bytes": lambda row: f"{row.state_bytes:,}",
+    "useful": lambda row: "yes" if row.useful else "no",
+    "note": lambda row: row.note,
+}
 
 
 def error_of(counter: ModularCounter, beta: float = 0.05, *, users: int | None = None) -> float:
@@ -138,19 +93,6 @@ def epsilon_needed(counter: ModularCounter, error: float, beta: float = 0.05, *,
     return high
 
 
-def heavy_hitters_useful(k: int, epsilon: float, beta: float = 0.05) -> bool:
-    """Return whether HH(k), which is at most k, can exceed the error of a heavy-hitter count at all.
-
-    The error is of order sqrt(k)/epsilon for every pan-private algorithm (Corollary 2 of Mir et al.); ours needs at
-    least k buckets, so a count below about sqrt(5k)/tanh(epsilon/2) drowns.
-
-    >>> heavy_hitters_useful(10, 1.0), heavy_hitters_useful(1000, 1.0)
-    (False, True)
-    """
-    counter = HeavyHitterCount(buckets=max(k, 1), epsilon=epsilon, threshold=1 << 20, largest=k << 20)
-    return counter.error(beta=beta) < k
-
-
 def turnstile_plan(
     question: Question,
     *,
@@ -164,15 +106,15 @@ def turnstile_plan(
     releases: int = 1,
     adjacency: Adjacency = "add-remove",
     beta: float = 0.05,
-) -> TurnstilePlan:
-    """Compare every counter that can answer ``question`` about ``users`` users.
+) -> Plan:
+    """Compare every counter that can answer ``question`` about ``users`` users, the smallest error and bias first.
 
     ``universe`` is the size of a known universe, None if ids are of any kind; ``largest`` bounds |net weight|; ``crop``
     belongs to cropped sums; ``threshold`` and ``total_weight`` (a public bound on the sum of all weights) to heavy
     hitters.
 
     >>> plan = turnstile_plan("cropped sum", epsilon=1.0, users=20_000, universe=20_000, crop=16, largest=160)
-    >>> plan.best.name, plan.best.useful
+    >>> plan.rows[0].name, plan.rows[0].useful
     ('BlockCounter', True)
     """
     if users < 1 or (universe is not None and users > universe):
@@ -192,13 +134,17 @@ def turnstile_plan(
     else:
         raise InvalidParameter(f"question must be distinct, cropped sum or heavy hitters, got question={question!r}")
     ordered = sorted(rows, key=lambda row: row.error + row.bias)
-    judged = (replace(row, useful=row.error + row.bias < answer) for row in ordered)
-    return TurnstilePlan(
-        question=question, epsilon=epsilon, beta=beta, users=users, largest_answer=answer, rows=tuple(judged)
+    return Plan(
+        title=f"{question}, {users:,} users, epsilon {epsilon:g} in total, error exceeded with probability at most "
+        f"{beta:g}; the answer can be at most {_figure(answer)}",
+        asked={"question": question, "epsilon": epsilon, "beta": beta, "users": users, "largest_answer": answer},
+        rows=tuple(replace(row, useful=row.error + row.bias < answer) for row in ordered),
+        columns=_COLUMNS,
+        right=(2, 3, 4),
     )
 
 
-def _distinct(common: dict[str, Any], users: int, universe: int | None, largest: int, beta: float) -> Iterator[PlanRow]:
+def _distinct(common: dict[str, Any], users: int, universe: int | None, largest: int, beta: float) -> Iterator[_Row]:
     if universe is not None:
         yield _row(LegendreCounter(universe=universe, **common), f"universe={universe}", beta)
         if largest <= _PROFILE_LARGEST:
@@ -206,7 +152,7 @@ def _distinct(common: dict[str, Any], users: int, universe: int | None, largest:
     yield min((_hashed(common, users, 1 << power, beta) for power in range(6, 17)), key=lambda row: row.error)
 
 
-def _hashed(common: dict[str, Any], users: int, buckets: int, beta: float) -> PlanRow:
+def _hashed(common: dict[str, Any], users: int, buckets: int, beta: float) -> _Row:
     levels = max(1, math.ceil(math.log2(users / buckets)) + 1) if users > buckets else 1
     counter = LegendreCounter(buckets=buckets, levels=levels, **common)
     note = "ids of any kind; small bias of maximum likelihood"
@@ -215,7 +161,7 @@ def _hashed(common: dict[str, Any], users: int, buckets: int, beta: float) -> Pl
 
 def _cropped(
     common: dict[str, Any], users: int, universe: int | None, largest: int, crop: int, beta: float
-) -> Iterator[PlanRow]:
+) -> Iterator[_Row]:
     if universe is not None:
         counter = BlockCounter(universe=universe, crop=crop, largest=largest, **common)
         yield _row(counter, f"universe={universe}, prime={counter.prime}", beta)
@@ -225,7 +171,7 @@ def _cropped(
     yield min(spread, key=lambda row: row.error + row.bias)
 
 
-def _shared(common: dict[str, Any], users: int, buckets: int, largest: int, crop: int, beta: float) -> PlanRow:
+def _shared(common: dict[str, Any], users: int, buckets: int, largest: int, crop: int, beta: float) -> _Row:
     counter = BlockCounter(buckets=buckets, crop=crop, largest=largest, **common)
     read = buckets * crop * -math.expm1(-users / buckets)  # with everybody at the crop, where collisions hide most
     note = "ids of any kind, weights of one sign"
@@ -240,10 +186,10 @@ def _heavy(
     total_weight: int | None,
     answer: float,
     beta: float,
-) -> Iterator[PlanRow]:
+) -> Iterator[_Row]:
     drowned = f"useless: at most {answer:,.0f} can be heavy, the noise of order sqrt(k)/epsilon hides them"
 
-    def note(row: PlanRow, otherwise: str) -> PlanRow:
+    def note(row: _Row, otherwise: str) -> _Row:
         return replace(row, note=otherwise if row.error + row.bias < answer else drowned)
 
     if universe is not None:
@@ -270,37 +216,27 @@ def _reach(counter: HeavyHitterCount) -> str:
 
 def _bucketed(
     common: dict[str, Any], buckets: int, largest: int, threshold: int, total_weight: int, beta: float
-) -> PlanRow:
+) -> _Row:
     top = min(largest, total_weight)
     counter = HeavyHitterCount(buckets=buckets, threshold=threshold, largest=top, total_weight=total_weight, **common)
     return _row(counter, f"buckets={buckets}, prime={counter.prime}", beta, bias=counter.collision_bias())
 
 
-def _profile(common: dict[str, Any], universe: int, largest: int, statistic: Statistic, beta: float) -> PlanRow:
+def _profile(common: dict[str, Any], universe: int, largest: int, statistic: Statistic, beta: float) -> _Row:
     sketch = ProfileSketch(universe=universe, largest=largest, **common)
-    error = sketch.error_of(statistic, beta=beta)
-    setting = f"universe={universe}, prime={sketch.prime}"
-    return PlanRow(
-        name="ProfileSketch",
-        setting=setting,
-        error=error,
-        bias=0.0,
-        state_bytes=8 * sketch.cells,
-        useful=True,
-        note="answers every other question too",
-    )
+    row = _row(sketch, f"universe={universe}, prime={sketch.prime}", beta, note="answers every other question too")
+    return replace(row, error=sketch.error_of(statistic, beta=beta))
 
 
 def _row(
     counter: ModularCounter, setting: str, beta: float, *, users: int | None = None, bias: float = 0.0, note: str = ""
-) -> PlanRow:
-    return PlanRow(
+) -> _Row:
+    return _Row(
         name=type(counter).__name__,
         setting=setting,
         error=error_of(counter, beta, users=users),
         bias=bias,
         state_bytes=8 * counter.cells,
-        useful=True,
         note=note,
     )
 
