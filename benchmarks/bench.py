@@ -45,12 +45,15 @@ TITLES = {
     "intruder": "What an intruder reads",
 }
 INTRODUCTIONS = {
-    "speed": "Events per second of wall time, one thread each, on the same array in the same run, in alternating rounds: the median, and the lowest"
-    " and highest ratio of a round. Ours includes drawing every coin and wiping what was used. A ratio above 1 means that we are faster.",
-    "accuracy": "Root mean squared errors (relative ones for distinct counts). The ratio is that of the mean squared errors with its 95% interval; above 1 means that ours"
-    " is smaller. Peers marked as unprotected or not pan-private show the price of surviving a break-in.",
-    "intruder": "An intruder knows everybody but one member and copies the state. For how many of 10,000 members is she at least 99% sure that they were"
-    " there, from even odds? With ours at epsilon 1 she never gets past 73% (odds of e).",
+    "speed": "Events per second of wall time, one thread each, on the same array in the same run, in alternating "
+    "rounds: the median, and the lowest and highest ratio of a round. Ours includes drawing every coin and wiping what "
+    "was used. A ratio above 1 means that we are faster.",
+    "accuracy": "Root mean squared errors (relative ones for distinct counts). The ratio is that of the mean squared "
+    "errors with its 95% interval; above 1 means that ours is smaller. Peers marked as unprotected or not pan-private "
+    "show the price of surviving a break-in.",
+    "intruder": "An intruder knows everybody but one member and copies the state. For how many of 10,000 members is "
+    "she at least 99% sure that they were there, from even odds? With ours at epsilon 1 she never gets past 73% (odds "
+    "of e).",
 }
 
 
@@ -111,7 +114,8 @@ def comparison_table(rows: list[dict[str, Any]]) -> list[str]:
         spread = f"{row['low']:.3g} to {row['high']:.3g}" if row["low"] != row["high"] else ""
         target = "" if row["target"] is None else f"≥ {row['target']:g}"
         lines.append(
-            f"| {row['name']} | {row['peer']} | {row['ours']} | {row['theirs']} | {shown(row['ratio'])} | {spread} | {target} | {mark(row['passed'])} |"
+            f"| {row['name']} | {row['peer']} | {row['ours']} | {row['theirs']} | {shown(row['ratio'])} | {spread} | "
+            f"{target} | {mark(row['passed'])} |"
         )
     return lines
 
@@ -128,7 +132,8 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench`: {sum(targets)} of {len(targets)} targets met. Machines differ, and the one that measured this was shared: compare ratios, not speeds.",
+        f"Written by `make bench`: {sum(targets)} of {len(targets)} targets met. Machines differ, and the one that "
+        "measured this was shared: compare ratios, not speeds.",
         "",
         f"Measured on {results['cores']} cores with "
         + ", ".join(f"{name} {found}" for name, found in results["versions"].items())

@@ -244,7 +244,8 @@ def main() -> int:
     print(f"p99 by window, flood: {', '.join(f'{p99(each):.1f}' for each in flooded)} ms")
     middles = [statistics.median(time for each in found for time in each) * 1e3 for found in (quiet, flooded)]
     print(
-        f"medians {middles[0]:.1f} and {middles[1]:.1f} ms; refused: {', '.join(sorted(set(sender.refused))) or 'nothing'}"
+        f"medians {middles[0]:.1f} and {middles[1]:.1f} ms; refused: "
+        f"{', '.join(sorted(set(sender.refused))) or 'nothing'}"
     )
     print(f"stalls of the machine, quiet and flood in turn: {', '.join(f'{one * 1e3:.0f}' for one in stalls)} ms")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

@@ -40,7 +40,10 @@ from panstream.networks import (
 from panstream.networks.baselines import chow_liu
 from panstream.randomness import SeededSource
 
-SIZES = (6, 3, 10, 8, 26, 17, 14, 118, 7, 75, 39, 33, 21, 9, 9, 9, 16, 4, 4, 4, 4, 4, 4, 4, 2, 4, 4, 2, 4, 4, 4, 4, 2, 3, 4, 4, 2, 2, 2, 2, 2, 2, 3)  # fmt: skip
+SIZES = (
+    6, 3, 10, 8, 26, 17, 14, 118, 7, 75, 39, 33, 21, 9, 9, 9, 16, 4, 4, 4, 4, 4,
+    4, 4, 2, 4, 4, 2, 4, 4, 4, 4, 2, 3, 4, 4, 2, 2, 2, 2, 2, 2, 3,
+)  # fmt: skip
 Line = tuple[str, str, str, bool]  # name, figure, target, whether it is met
 RECORDS, DRAWN, PEER_DRAWN, PEER_PAIRS = 71_518, 1_000_000, 100_000, 30
 

@@ -133,7 +133,8 @@ class Lane:
         self.answer, self.due = b"", due
         head = (
             f"POST /v1/streams/visits/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
-            f"Content-Length: {len(body)}\r\nPanstream-Producer: {self.name}\r\nPanstream-Sequence: {self.sequence}\r\n\r\n"
+            f"Content-Length: {len(body)}\r\nPanstream-Producer: {self.name}\r\nPanstream-Sequence: "
+            f"{self.sequence}\r\n\r\n"
         )
         self.left = [memoryview(head.encode()), memoryview(body)]
         self.send()
@@ -322,7 +323,8 @@ def main() -> None:
         f"1,000-event posts: {statistics.median(loads):,.0f} events/s at full load (before every window anew: "
         f"{min(loads):,.0f} to {max(loads):,.0f}); at half of that the median is {middle:.1f} ms",
         f"p99 is the median of {WINDOWS} windows of {seconds:.0f} s: {', '.join(f'{one:.1f}' for one in each)} ms",
-        f"stalls of the machine in them, as seen by a process that only sleeps: {', '.join(f'{one:.0f}' for one in stalls)} ms",
+        "stalls of the machine in them, as seen by a process that only sleeps: "
+        f"{', '.join(f'{one:.0f}' for one in stalls)} ms",
     ]
     if shutil.which("redis-server") and shutil.which("redis-benchmark"):
         with redis() as port:
@@ -337,7 +339,8 @@ def main() -> None:
         notes.append("redis-server is not installed: not compared")
     print(aligned("server and Redis on this machine", ["what", "measured", "wanted", "reached"], rows, right={1, 2}))
     notes += [
-        f"server CPU per million events: Arrow {arrow_cpu:.2f} s, JSON lines {lines_cpu:.2f} s, small posts {small_cpu:.2f} s",
+        f"server CPU per million events: Arrow {arrow_cpu:.2f} s, JSON lines {lines_cpu:.2f} s, small posts "
+        f"{small_cpu:.2f} s",
         f"the disk confirms a write of 1 kB in {disk * 1e3:.2f} ms (median)",
         f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; posts under way at a time: {LANES}",
     ]

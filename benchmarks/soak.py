@@ -328,7 +328,8 @@ def soak(folder: Path, minutes: float, life: float, pace: float, steady: float) 
         check(load)
         load.running.set()
         print(
-            f"{time.monotonic() - begun:6.0f} s: {server.starts - 1} kills, {load.acknowledged:,} batches, {lives[-1]:.0f} MiB",
+            f"{time.monotonic() - begun:6.0f} s: {server.starts - 1} kills, {load.acknowledged:,} batches, "
+            f"{lives[-1]:.0f} MiB",
             flush=True,
         )
     samples: list[float] = []

@@ -33,7 +33,8 @@ def one_run(epsilon: float, draw: np.random.Generator) -> tuple[float, float]:
 def main() -> None:
     draw = np.random.default_rng(5)
     print(
-        f"{USERS:,} users, {SHARED:.0%} of them at two of three sites; root mean squared relative error of {RUNS} runs\n"
+        f"{USERS:,} users, {SHARED:.0%} of them at two of three sites; root mean squared relative error of {RUNS} "
+        "runs\n"
     )
     print(f"{'each site':>10} {'routed claim':>13} {'error':>8}   {'merged claim':>13} {'error':>8}")
     for epsilon in (3.0, 6.0, 9.0):

@@ -62,7 +62,8 @@ def measure(rows: int) -> dict[str, float]:
     config = read_config({"stream": stream, "query": [query]})
     ids = pa.array([f"user-{number}" for number in np.random.default_rng(1).integers(0, rows, rows)])
     print(
-        f"{'shards':>6} {'read, ns/row':>13} {'take, ns/cell':>14} {'store, ns/cell':>15} {'sent, bytes/cell':>17} {'state, bytes/cell':>18}"
+        f"{'shards':>6} {'read, ns/row':>13} {'take, ns/cell':>14} {'store, ns/cell':>15} {'sent, bytes/cell':>17} "
+        f"{'state, bytes/cell':>18}"
     )
     table = []
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +89,8 @@ def measure(rows: int) -> dict[str, float]:
             take, store = seconds[0] / own, max(seconds[1] - seconds[0], 0.0) / own
             table.append((read, take, store, sent, held / own))
             print(
-                f"{shards:>6} {read * 1e9:>13.1f} {take * 1e9:>14.2f} {store * 1e9:>15.2f} {sent:>17.3f} {held / own:>18.3f}",
+                f"{shards:>6} {read * 1e9:>13.1f} {take * 1e9:>14.2f} {store * 1e9:>15.2f} {sent:>17.3f} "
+                f"{held / own:>18.3f}",
                 flush=True,
             )
     read, take, store, sent, held = np.median(np.array(table), axis=0)
@@ -149,7 +151,8 @@ def main() -> None:
     print(f"  state, all shards     {cells / 1e6:.1f} MB running, {constants['held'] * cells / 1e6:.2f} MB on disk")
     print(f"  network, all shards   {constants['sent'] * cells * need / 1e6 / 1e6:.1f} MB/s")
     print(
-        f"  error at 10^10 users  {algorithm.relative_error(1e10):.2%} standard error, epsilon 1, on any number of shards"
+        f"  error at 10^10 users  {algorithm.relative_error(1e10):.2%} standard error, epsilon 1, on any number of "
+        "shards"
     )
 
 

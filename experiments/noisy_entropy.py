@@ -127,13 +127,18 @@ def plot(table: Path, picture: Path) -> None:
             )
             inside = [(at, row) for at, row in zip(x, mine, strict=True) if row["inside"] == "True"]
             panel.plot(
-                [at for at, _ in inside], [abs(float(row[f"{kind}_expansion"])) for _, row in inside], "-", color="#36c", label="to 4th order"
-            )  # fmt: skip
+                [at for at, _ in inside],
+                [abs(float(row[f"{kind}_expansion"])) for _, row in inside],
+                "-",
+                color="#36c",
+                label="to 4th order",
+            )
             for at, row in zip(x, mine, strict=True):
                 solid = row["inside"] == "True"
                 panel.errorbar(
-                    at, abs(float(row[f"{kind}_measured"])), 2 * float(row[f"{kind}_error"]), fmt="o", ms=4, color="#222222",
-                    mfc="#222222" if solid else "white", label="measured (hollow: noise too large)" if at == x[-1] else None,
+                    at, abs(float(row[f"{kind}_measured"])), 2 * float(row[f"{kind}_error"]), fmt="o", ms=4,
+                    color="#222222", mfc="#222222" if solid else "white",
+                    label="measured (hollow: noise too large)" if at == x[-1] else None,
                 )  # fmt: skip
             panel.set(xscale="log", yscale="log", xlabel=label if line else "")
             panel.grid(alpha=0.25)

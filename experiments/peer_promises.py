@@ -91,7 +91,8 @@ def datasynth() -> None:
     scale = laplace_noise_parameter(1, 13, ROWS, 0.5)
     print("DataSynthesizer, 13 attributes, one parent, epsilon 0.5 for tables:")
     print(
-        f"  Laplace scale {scale:.0f} for 12 tables: each may move by {scale * 0.5 / 12:.0f} in L1, a record added or removed"
+        f"  Laplace scale {scale:.0f} for 12 tables: each may move by {scale * 0.5 / 12:.0f} in L1, a record added or "
+        "removed"
     )
     column = pd.Series(["x", "y"] * 50)
     print(f"  score of two equal coins {mutual_information(column, column.to_frame()):.4f}: nats, as its sensitivity")

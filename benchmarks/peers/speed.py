@@ -64,7 +64,8 @@ def distinct(column: Any, kind: str) -> list[Row]:
     return [
         speed_row(GROUP, f"distinct count, {kind}", "DuckDB approx_count_distinct", ours,
                   (lambda: database.execute(query).fetchall(), len(column)), 1.0),
-        speed_row(GROUP, f"distinct count, {kind}", "Polars approx_n_unique", ours, (series.approx_n_unique, len(column))),
+        speed_row(GROUP, f"distinct count, {kind}", "Polars approx_n_unique", ours,
+                  (series.approx_n_unique, len(column))),
     ]  # fmt: skip
 
 
@@ -194,6 +195,7 @@ def slope(ids: NDArray[np.int64]) -> Row:
     steps = [math.log10(times[large] / times[small]) for small, large in itertools.pairwise(sizes)]
     whole = math.log10(times[sizes[-1]] / times[sizes[0]]) / 4
     row = Row(group=GROUP, name="exponent of the cost, 1e4 to 1e8 events", peer="linear cost",
-              ours=f"n^{whole:.3f}", theirs="n^1", ratio=1 / whole, low=1 / max(steps), high=1 / min(steps), target=0.95)  # fmt: skip
+              ours=f"n^{whole:.3f}", theirs="n^1", ratio=1 / whole, low=1 / max(steps), high=1 / min(steps),
+              target=0.95)  # fmt: skip
     print(row, flush=True)
     return row

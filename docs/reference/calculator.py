@@ -1,4 +1,4 @@
-"""Write docs/reference/calculator.md and its picture: errors of the shipped algorithms, computed from their formulas."""
+"""Write docs/reference/calculator.md and its picture: errors of the shipped algorithms, from their formulas."""
 
 import sys
 from pathlib import Path
@@ -35,9 +35,10 @@ def page() -> str:
     lines = [
         "# Errors before any data is seen",
         "",
-        "Half-widths of 95% intervals, computed by the shipped formulas (made by `calculator.py`). epsilon is the total loss against a copy of the"
-        " state *and* the published answer. For your own numbers ask `panstream plan density`, `panstream plan distinct`, `panstream plan turnstile`, or"
-        " `panstream explain` with your configuration.",
+        "Half-widths of 95% intervals, computed by the shipped formulas (made by `calculator.py`). epsilon is the "
+        "total loss against a copy of the state *and* the published answer. For your own numbers ask `panstream plan "
+        "density`, `panstream plan distinct`, `panstream plan turnstile`, or `panstream explain` with your "
+        "configuration.",
         "",
         *(f"![Error against epsilon](../pictures/error-epsilon-{theme}.svg#only-{theme})" for theme in INK),
         "",
@@ -48,17 +49,17 @@ def page() -> str:
     )
     lines += table(
         "Fraction of a known population (absolute)",
-        {f"{users:,} users": [f"± {OptBern(universe=users, epsilon=epsilon).error(beta=0.05):.4f}" for epsilon in EPSILONS]
+        {f"{users:,} users": [f"± {OptBern(universe=users, epsilon=e).error(beta=0.05):.4f}" for e in EPSILONS]
          for users in (1_000, 10_000, 100_000, 1_000_000)},
     )  # fmt: skip
     lines += table(
         "Running count of events, at every tick (absolute)",
-        {f"{ticks:,} ticks": [f"± {ContinualCount(horizon=ticks, epsilon=epsilon).error(beta=0.05):,.0f}" for epsilon in EPSILONS]
+        {f"{ticks:,} ticks": [f"± {ContinualCount(horizon=ticks, epsilon=e).error(beta=0.05):,.0f}" for e in EPSILONS]
          for ticks in (24, 365, 10_000, 1_000_000)},
     )  # fmt: skip
     lines += table(
         "Users with a balance, rows add and take away (absolute)",
-        {f"{users:,} users": [f"± {LegendreCounter(universe=users, epsilon=epsilon).error(beta=0.05):,.0f}" for epsilon in EPSILONS]
+        {f"{users:,} users": [f"± {LegendreCounter(universe=users, epsilon=e).error(beta=0.05):,.0f}" for e in EPSILONS]
          for users in (1_000, 100_000)},
     )  # fmt: skip
     return "\n".join(lines)
@@ -75,10 +76,16 @@ def draw() -> None:
     epsilons = [0.1 * 1.15**step for step in range(30)]
     curves = {
         "distinct users, 100,000 came, 12 KiB": [1.96 * Bitmap(epsilon=e).relative_error(1e5) for e in epsilons],
-        "fraction of 100,000 known users, half came": [OptBern(universe=100_000, epsilon=e).error(beta=0.05) / 0.5 for e in epsilons],
-        "running count, 10,000 ticks, 10,000 events": [ContinualCount(horizon=10_000, epsilon=e).error(beta=0.05) / 1e4 for e in epsilons],
-        "balances, half of 100,000 users": [LegendreCounter(universe=100_000, epsilon=e).error(beta=0.05) / 5e4 for e in epsilons],
-    }  # fmt: skip
+        "fraction of 100,000 known users, half came": [
+            OptBern(universe=100_000, epsilon=e).error(beta=0.05) / 0.5 for e in epsilons
+        ],
+        "running count, 10,000 ticks, 10,000 events": [
+            ContinualCount(horizon=10_000, epsilon=e).error(beta=0.05) / 1e4 for e in epsilons
+        ],
+        "balances, half of 100,000 users": [
+            LegendreCounter(universe=100_000, epsilon=e).error(beta=0.05) / 5e4 for e in epsilons
+        ],
+    }
     for theme, ink in INK.items():
         figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
         for (name, errors), colour in zip(curves.items(), ("#0f9d8a", "#c8553d", "#4c72b0", "#b8860b"), strict=True):

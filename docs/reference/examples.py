@@ -1,4 +1,7 @@
-"""Write docs/examples.md: what every file of examples/ is about and what it printed. Noise is fresh, so numbers differ from run to run."""
+"""Write docs/examples.md: what every file of examples/ is about and what it printed.
+
+Noise is fresh, so numbers differ from run to run.
+"""
 
 import ast
 import os
@@ -14,8 +17,9 @@ LEFT_OUT = {"picture.py"}  # draws the picture of the README
 INTRODUCTION = """\
 # Examples
 
-Each is one short file in `examples/`, runs on what is bundled (`python examples/NAME`), and is run by the tests. Below is what each printed when this page was made by
-`python docs/reference/examples.py`; the noise is fresh every time, so your numbers will differ.
+Each is one short file in `examples/`, runs on what is bundled (`python examples/NAME`), and is run by the tests. Below
+is what each printed when this page was made by `python docs/reference/examples.py`; the noise is fresh every
+time, so your numbers will differ.
 """
 
 

@@ -11,11 +11,12 @@ from panstream.server.refusals import CODES
 TARGET = Path(__file__).with_name("http.md")
 OPENING = """# HTTP interface
 
-What `panstream serve` answers. Made from the OpenAPI description, which a running server gives under `/openapi.json`, by
-`http_page.py`. How to run it: [deployment](../howto/deploy.md).
+What `panstream serve` answers. Made from the OpenAPI description, which a running server gives under `/openapi.json`,
+by `http_page.py`. How to run it: [deployment](../howto/deploy.md).
 
 Tokens go into the header `Authorization: Bearer TOKEN`; a server on loopback may run without any. Every refusal is
-`{"error": {"code": ..., "message": ...}}`, with the codes [below](#refusals). Bodies, ids, addresses and query strings are never logged.
+`{"error": {"code": ..., "message": ...}}`, with the codes [below](#refusals). Bodies, ids, addresses and query
+strings are never logged.
 
 A short conversation:
 

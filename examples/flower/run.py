@@ -107,7 +107,8 @@ def main() -> None:
         print(f"{about['method']} with {len(load(out).edges)} edges after {time.monotonic() - begun:.0f} s")
         print("spent by each hospital's own ledger:", json.dumps(about["spent"]))
         print(
-            f"claim: epsilon {about['claim']['epsilon']:g}, delta {about['claim']['delta']:g} for one record, replace-one"
+            f"claim: epsilon {about['claim']['epsilon']:g}, delta {about['claim']['delta']:g} for one record, "
+            "replace-one"
         )
 
 

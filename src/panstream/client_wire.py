@@ -215,8 +215,8 @@ class Lane:
             else:
                 if not answer["new"] and not batch.unanswered:
                     raise BatchUncertain(
-                        "the server has another batch under this number, so this one was not counted: does another sender "
-                        "use the same producer?",
+                        "the server has another batch under this number, so this one was not counted: does another "
+                        "sender use the same producer?",
                         code="unknown_producer",
                         status=200,
                     )
@@ -226,8 +226,8 @@ class Lane:
             self._id = None
             if batch.unanswered and refused.code == "unknown_producer":
                 raise BatchUncertain(
-                    "a batch was sent without an answer, and the server no longer knows its producer: it may or may not have "
-                    "been counted, and was not sent again",
+                    "a batch was sent without an answer, and the server no longer knows its producer: it may or may "
+                    "not have been counted, and was not sent again",
                     code=refused.code,
                     status=refused.status,
                 )

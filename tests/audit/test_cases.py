@@ -48,14 +48,15 @@ CHANGES = {
 }
 # Options that are public sizes or only change the answer; a new one belongs here or above.
 SAME = {
-    "universe", "epsilon", "key", "count", "level", "crop", "threshold", "slack", "vertices", "levels", "expected", "owned", "sites",
-    "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed", "horizon", "lower", "upper",
-    "outside", "window", "decay", "rate", "capacity", "resolution", "population", "quantile", "branching",
-    "depth", "radices", "mixed",
+    "universe", "epsilon", "key", "count", "level", "crop", "threshold", "slack", "vertices", "levels", "expected",
+    "owned", "sites", "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed",
+    "horizon", "lower", "upper", "outside", "window", "decay", "rate", "capacity", "resolution", "population",
+    "quantile", "branching", "depth", "radices", "mixed",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.
 SHARED = {
-    ("BlockCounter", "sample"), ("HeavyHitterCount", "sample"), ("ProfileSketch", "sample"), ("LegendreCounter", "sample"),
+    ("BlockCounter", "sample"), ("HeavyHitterCount", "sample"), ("ProfileSketch", "sample"),
+    ("LegendreCounter", "sample"),
     ("BlockCounter", "buckets"), ("HeavyHitterCount", "buckets"), ("ProfileSketch", "buckets"),
     ("MergedBitmap", "shards"),
     ("EventCounter", "most_events"), ("SimpleCounterI", "most_events"), ("SimpleCounterII", "most_events"),

@@ -313,18 +313,22 @@ READABLE = """() => {
   for (const node of document.querySelectorAll("body *")) {
     const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
     const style = getComputedStyle(node);
-    if (!own || !node.checkVisibility() || node.closest("svg, .unseen, .skip, :disabled, option, dialog:not([open])")) continue;
+    const exempt = "svg, .unseen, .skip, :disabled, option, dialog:not([open])";
+    if (!own || !node.checkVisibility() || node.closest(exempt)) continue;
     const [a, b] = [light(parse(style.color)), light(below(node))].sort((x, y) => y - x);
     const large = parseFloat(style.fontSize) >= 24;
-    if ((a + 0.05) / (b + 0.05) < (large ? 3 : 4.5)) bad.push(`${node.tagName}.${node.className} ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+    const contrast = (a + 0.05) / (b + 0.05);
+    if (contrast < (large ? 3 : 4.5)) bad.push(`${node.tagName}.${node.className} ${contrast.toFixed(2)}`);
   }
   return bad;
 }"""
-NAMED = """() => [...document.querySelectorAll("button, input, select, a, dialog, nav, [role=img], [role=meter], canvas")]
+NAMED = """() => [
+  ...document.querySelectorAll("button, input, select, a, dialog, nav, [role=img], [role=meter], canvas")]
   .filter((node) => node.checkVisibility() && !node.closest("[aria-hidden]"))
   .filter((node) => !(node.getAttribute("aria-label") || node.getAttribute("aria-labelledby") || node.textContent.trim()
     || node.labels?.length) && !node.closest("[role=img]")).map((node) => node.outerHTML.slice(0, 80))"""
-SMALL = """() => [...document.querySelectorAll("button, select, input:not([type=checkbox]):not([type=range]), nav a, summary")]
+SMALL = """() => [
+  ...document.querySelectorAll("button, select, input:not([type=checkbox]):not([type=range]), nav a, summary")]
   .filter((node) => node.checkVisibility()).filter((node) => node.getBoundingClientRect().height < 24)
   .map((node) => node.outerHTML.slice(0, 80))"""
 LIGHTNESS = "() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"

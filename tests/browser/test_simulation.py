@@ -94,7 +94,8 @@ def test_shown_odds_stay_within_the_bound_for_any_id(page: Page) -> None:
 def test_hash_spreads_ids_as_the_library_s_does(page: Page) -> None:
     counts = page.evaluate(
         f"""{MODEL}.then((m) => {{ const levels = Array(m.LEVELS).fill(0);
-          for (let i = 0; i < 40960; i++) levels[Math.floor(m.cellOf("person " + i) / m.BUCKETS)]++; return levels; }})"""
+          for (let i = 0; i < 40960; i++) levels[Math.floor(m.cellOf("person " + i) / m.BUCKETS)]++;
+          return levels; }})"""
     )
     for level, count in enumerate(counts):
         share = 0.5 ** min(level + 1, len(counts) - 1)

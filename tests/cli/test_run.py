@@ -262,8 +262,8 @@ def test_check_rows_asks_every_query(here: Path) -> None:
     listed = MORE.replace("[[query]]", "[[query]]", 1)
     write_config(
         here,
-        more=listed
-        + '\n[[query]]\nname = "staff"\nsql = "SELECT COUNT(DISTINCT visitor) FROM visits"\nepsilon = 1.0\nuniverse = ["anna"]\n',
+        more=listed + '\n[[query]]\nname = "staff"\nsql = "SELECT COUNT(DISTINCT visitor) FROM visits"\n'
+        'epsilon = 1.0\nuniverse = ["anna"]\n',
     )
     result = run("check", "panstream.toml", "--rows", "visits.csv", code=1)
     assert "query 'staff' cannot use its user" in result.stdout

@@ -407,7 +407,8 @@ def test_the_engine_answers_alike_whether_ids_stay_in_their_pages(tmp_path: Path
         question("none", f"{distinct} WHERE w < 0", expected=500),
         question("some more", f"{distinct} WHERE w = 3 OR region = 'n'", expected=500),
         question("listed", distinct, universe=[f"u{i}" for i in range(40)]),
-        question("by region", "SELECT region, COUNT(DISTINCT name) FROM s GROUP BY region", expected=500, groups={"region": ["n", "s"]}),
+        question("by region", "SELECT region, COUNT(DISTINCT name) FROM s GROUP BY region", expected=500,
+                 groups={"region": ["n", "s"]}),
         question("bounded", "SELECT COUNT(*) FROM s", contributions=4),
         user="name",
     )  # fmt: skip

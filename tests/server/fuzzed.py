@@ -13,10 +13,19 @@ from panstream.server.refusals import CODES
 CONFIG = """
 [stream]
 name = "all"
-columns = { user = "string", n = "int", x = "double", page = "string", raw = "binary", ok = "bool", at = "timestamp", day = "date" }
 user = "user"
 time = "at"
 lateness = "1 hour"
+
+[stream.columns]
+user = "string"
+n = "int"
+x = "double"
+page = "string"
+raw = "binary"
+ok = "bool"
+at = "timestamp"
+day = "date"
 
 [[query]]
 name = "people"

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.slow
 JSON, CSV, ARROW = FORMATS
 COLUMNS = ("user", "n", "x", "page", "raw", "ok", "at", "day")
 FUZZ = settings(max_examples=150 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-GOOD = b'{"user": "u", "n": 5, "x": 1.5, "page": "a", "raw": "AA==", "ok": true, "at": "2026-11-01T00:00:00Z", "day": "2026-11-01"}\n'
+GOOD = (
+    b'{"user": "u", "n": 5, "x": 1.5, "page": "a", "raw": "AA==", "ok": true, '
+    b'"at": "2026-11-01T00:00:00Z", "day": "2026-11-01"}\n'
+)
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from changes import Mutant, parsed
 __all__ = ["MOST", "Broken", "Forks", "Known", "exchange"]
 
 LONGEST = 10.0  # seconds; tests that take longer are not used
-MOST = 60.0  # seconds of tests for one mutant, unless said otherwise; one that is not noticed by then counts as not noticed
+MOST = 60.0  # seconds of tests for one mutant, unless said otherwise; what is not noticed by then counts as not noticed
 MEMORY = 8 << 30
 FAULT = 77  # how a fork ends whose job, not a test, went wrong
 SHARED = ("privacy", "randomness")  # what every audited case depends on

@@ -74,14 +74,17 @@ def _plot(findings: Sequence[Finding]) -> str:
         if one.exact is not None:
             over = "over" if one.exceeds(one.exact) else "within"
             rows.append(
-                f'<circle cx="{_place(one.exact):.1f}" cy="{y}" r="5" class="{over}"><title>exact {figure(one.exact)}</title></circle>'
+                f'<circle cx="{_place(one.exact):.1f}" cy="{y}" r="5" class="{over}">'
+                f"<title>exact {figure(one.exact)}</title></circle>"
             )
         if one.lower_bound is not None:
             x, over = _place(one.lower_bound), "over" if one.lower_bound > one.claimed else "within"
             rows.append(
-                f'<path d="M{x:.1f} {y - 6}l5 6l-5 6l-5 -6z" class="{over} bound"><title>at least {figure(one.lower_bound)}</title></path>'
+                f'<path d="M{x:.1f} {y - 6}l5 6l-5 6l-5 -6z" class="{over} bound">'
+                f"<title>at least {figure(one.lower_bound)}</title></path>"
             )
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="measured against allowed loss">{"".join(rows)}</svg>'
+    opening = f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="measured against allowed loss">'
+    return f"{opening}{''.join(rows)}</svg>"
 
 
 def _table(findings: Sequence[Finding]) -> str:
@@ -89,8 +92,8 @@ def _table(findings: Sequence[Finding]) -> str:
         f"<th>{name}</th>" for name in ("case", "claimed", "exact", "lower bound", "verdict", "witness", "stands for")
     )
     body = "".join(
-        f'<tr class="{"good" if one.expected else "bad"}"><td>{html.escape(one.name)}</td><td>{figure(one.claimed)}</td>'
-        f"<td>{figure(one.exact)}</td><td>{figure(one.lower_bound)}</td><td>{one.verdict}</td>"
+        f'<tr class="{"good" if one.expected else "bad"}"><td>{html.escape(one.name)}</td>'
+        f"<td>{figure(one.claimed)}</td><td>{figure(one.exact)}</td><td>{figure(one.lower_bound)}</td><td>{one.verdict}</td>"
         f"<td>{html.escape(one.witness)}</td><td>{html.escape(one.stands_for)}</td></tr>"
         for one in findings
     )
@@ -110,22 +113,25 @@ def _attacks(findings: Sequence[Finding]) -> str:
 
 
 _ATTACKS = (
-    "How much better than a coin an intruder guesses whether one member is in the stream, and the most that the claimed "
-    "loss ε allows, (e<sup>ε</sup> − 1)/(e<sup>ε</sup> + 1)."
+    "How much better than a coin an intruder guesses whether one member is in the stream, and the most that the "
+    "claimed loss ε allows, (e<sup>ε</sup> − 1)/(e<sup>ε</sup> + 1)."
 )
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>panstream audit</title>
 <style>
-:root {{ color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #ddd; --bar: #cfe3d4; --good: #23633a; --bad: #b3261e; --row: #fbe4e2 }}
-@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e4e7ea; --paper: #14171a; --line: #3a4046; --bar: #26402f; --good: #7fd29a;
-  --bad: #ff8a80; --row: #4a1f1c }} }}
-body {{ font: 14px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: var(--ink); background: var(--paper) }}
-svg {{ width: 100%; font: 11px system-ui, sans-serif }} text {{ fill: var(--ink) }} .grid {{ stroke: var(--line) }} .allowed {{ fill: var(--bar) }}
+:root {{ color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #ddd; --bar: #cfe3d4; --good: #23633a;
+  --bad: #b3261e; --row: #fbe4e2 }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e4e7ea; --paper: #14171a; --line: #3a4046; --bar: #26402f;
+  --good: #7fd29a; --bad: #ff8a80; --row: #4a1f1c }} }}
+body {{ font: 14px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em;
+  color: var(--ink); background: var(--paper) }}
+svg {{ width: 100%; font: 11px system-ui, sans-serif }} text {{ fill: var(--ink) }} .grid {{ stroke: var(--line) }}
+.allowed {{ fill: var(--bar) }}
 .within {{ fill: var(--good) }} .over {{ fill: var(--bad) }} .bound {{ fill-opacity: .55 }}
 div {{ overflow-x: auto }} table {{ border-collapse: collapse; font-size: 12px }}
 td, th {{ border-top: 1px solid var(--line); padding: .25em .5em; text-align: left; vertical-align: top }}
 td:nth-child(n + 2):nth-child(-n + 4) {{ font-variant-numeric: tabular-nums }} .bad td {{ background: var(--row) }}
 </style>
 <h1>panstream audit</h1><p>{count} cases. {verdict}</p>
-<p>The bar is the loss that is claimed. A circle is the exact loss of a small instance, a diamond a lower bound from real runs;
-red means more than was claimed. An infinite loss is drawn at the right edge.</p>{body}</html>"""
+<p>The bar is the loss that is claimed. A circle is the exact loss of a small instance, a diamond a lower bound from
+real runs; red means more than was claimed. An infinite loss is drawn at the right edge.</p>{body}</html>"""

@@ -169,9 +169,10 @@ def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
     over = [name for name, made in _made(engine).items() if engine.finished(name) and made == before[name]]
     if over:
         typer.echo(
-            f"note: rows were taken in, but {', '.join(over)}: no answers are left, and those shown were published before. "
-            "To have more, ask under a new name with releases = or every = and horizon = (more answers for the same epsilon, "
-            "each less exact), or with window = (epsilon for every window); a new query counts the rows that come after it.",
+            f"note: rows were taken in, but {', '.join(over)}: no answers are left, and those shown were published "
+            "before. To have more, ask under a new name with releases = or every = and horizon = (more answers for the "
+            "same epsilon, each less exact), or with window = (epsilon for every window); a new query counts the rows "
+            "that come after it.",
             err=True,
         )
 

@@ -147,8 +147,8 @@ def _check_unseen(meta: dict[str, Any]) -> None:
         # An earlier release did not note which states it had refreshed.
         if query.get("exposed", meta["intrusions"]):
             raise BudgetExhausted(
-                f"the state of {name!r} was seen in an announced intrusion and could not be refreshed: its claim covers one look, "
-                "and a second one has no finite price"
+                f"the state of {name!r} was seen in an announced intrusion and could not be refreshed: its claim "
+                "covers one look, and a second one has no finite price"
             )
 
 

@@ -22,12 +22,17 @@ from panstream.planning.text import aligned
 __all__ = ["Evaluation"]
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; max-width: 1080px; margin: 2rem auto; padding: 0 1rem }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; max-width: 1080px; margin: 2rem auto;
+  padding: 0 1rem }
 h1 { font-size: 1.5rem; margin-bottom: .2rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-.figures { display: flex; flex-wrap: wrap; gap: 1rem } .figures div { border: 1px solid #d7dde5; border-radius: 6px; padding: .6rem 1rem }
-.figures b { display: block; font-size: 1.3rem } .warning { background: #fff3d6; border: 1px solid #d9a514; border-radius: 6px; padding: .6rem 1rem }
-table { border-collapse: collapse } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top } td.n { text-align: right }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 1.2rem } svg { width: 100%; height: auto }
+.figures { display: flex; flex-wrap: wrap; gap: 1rem }
+.figures div { border: 1px solid #d7dde5; border-radius: 6px; padding: .6rem 1rem }
+.figures b { display: block; font-size: 1.3rem }
+.warning { background: #fff3d6; border: 1px solid #d9a514; border-radius: 6px; padding: .6rem 1rem }
+table { border-collapse: collapse } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top }
+td.n { text-align: right }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 1.2rem }
+svg { width: 100%; height: auto }
 .key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 1rem; border-radius: 2px }
 """
 _MOST_BARS = 15

@@ -38,8 +38,8 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
             size, error = expected_errors(plan)[-1]
             entry |= {"message_bytes": 8 * width, "extra_noise": 0.0, "spread_factor": factor}
             entry["why"] = (
-                f"one place, the coordinator: error {error:.3g} {size} (95%), as on one machine, and {8 * width:,} bytes "
-                f"in the answer to each task that a worker reads\n"
+                f"one place, the coordinator: error {error:.3g} {size} (95%), as on one machine, and {8 * width:,} "
+                "bytes in the answer to each task that a worker reads\n"
                 f"an accumulator on each of {shards} workers would need {shards} start noises: {factor:g} times the "
                 f"variance, {math.sqrt(factor):.3g} times the standard error, and {shards} messages at every tick"
             )

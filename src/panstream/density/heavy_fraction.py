@@ -113,7 +113,10 @@ class HeavyFraction(Divisible[HeavyState]):
     def _name(self) -> str:
         if self.low.crop == self.threshold - 1:
             return f"fraction with at least {self.threshold} appearances"
-        return f"fraction between those with at least {self.threshold} and those with more than {self.low.crop} appearances"
+        return (
+            f"fraction between those with at least {self.threshold} and those with more than {self.low.crop} "
+            "appearances"
+        )
 
     def claim(self) -> Claim:
         """Return the two halves composed; they are released together."""

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["JUMPED", "UNKNOWN", "Schedule", "StreamClock", "watched"]
 
 _LOG = logging.getLogger("panstream")
-JUMPED = "the system's clock jumped ahead, so nothing is drawn: set it right, or, if it is right, start again with --accept-time"
+JUMPED = (
+    "the system's clock jumped ahead, so nothing is drawn: set it right, or, if it is right, start again with "
+    "--accept-time"
+)
 
 UNKNOWN = -(2**61)  # the step of rows that came before the first time was known
 

@@ -59,7 +59,8 @@ class Kept:
         parts = store.load() if store is not None else None
         if parts is None and next(log.history(), None) is not None:
             raise StoreError(
-                "the release log has answers but the state is gone, so what was spent would be forgotten: use a new directory"
+                "the release log has answers but the state is gone, so what was spent would be forgotten: use a new "
+                "directory"
             )
         kept = cls._read(config, parts)
         kept.with_states = config.durability != "none"
@@ -202,8 +203,8 @@ def _check_not_behind(query: RunningQuery, log: ReleaseLog) -> None:
         last = log.last(name)
         if last is not None and last.number > query.before + query.made:
             raise StoreError(
-                f"{query.plan.config.name!r} has published more answers than its state knows of, so the state was rolled back and "
-                "answers would be drawn twice: use a new directory"
+                f"{query.plan.config.name!r} has published more answers than its state knows of, so the state was "
+                "rolled back and answers would be drawn twice: use a new directory"
             )
 
 
@@ -218,6 +219,6 @@ def _declared(query: QueryConfig, stream: StreamConfig) -> dict[str, Any]:
 
 def _changed(name: str, what: str) -> ConfigError:
     return ConfigError(
-        f"[[query]] {name}: {what} was changed while its state is stored; give the changed query a new name, which starts "
-        "afresh and is charged on top"
+        f"[[query]] {name}: {what} was changed while its state is stored; give the changed query a new name, which "
+        "starts afresh and is charged on top"
     )

@@ -115,9 +115,9 @@ def _check_room(config: Config, plans: Iterable[QueryPlan]) -> None:
         total += plan.most_bytes(config.stream.lateness)
         if total > most:
             raise ConfigError(
-                f"[[query]] {plan.config.name}: with its state, of up to {plan.most_bytes(config.stream.lateness):,} bytes, the "
-                f"queries need {total:,} bytes, and the store holds {most:,} at most: lower universe, expected, memory, "
-                "max_weight or the number of groups"
+                f"[[query]] {plan.config.name}: with its state, of up to {plan.most_bytes(config.stream.lateness):,} "
+                f"bytes, the queries need {total:,} bytes, and the store holds {most:,} at most: lower universe, "
+                "expected, memory, max_weight or the number of groups"
             )
 
 
@@ -312,7 +312,8 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
         return question.algorithm, question.why()
     if query.announced:
         raise InvalidParameter(
-            "announced intrusions cannot be paid for where rows add and take away: counters modulo a prime cannot be refreshed"
+            "announced intrusions cannot be paid for where rows add and take away: counters modulo a prime cannot be "
+            "refreshed"
         )
     place = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}
     common: dict[str, Any] = {"epsilon": query.epsilon, "releases": releases, "key": query.key, **place}
@@ -345,8 +346,8 @@ def _heavy(counter: HeavyHitterCount) -> tuple[HeavyHitterCount, str]:
     why = "a block counter per user, read at every weight below the threshold"
     if counter.bracketed:
         why = (
-            f"a block counter per user, read in steps of {counter.width}: an interval without a point, wider by the number of "
-            f"users from {counter.light + 1} to {counter.heavy + counter.width - 1}"
+            f"a block counter per user, read in steps of {counter.width}: an interval without a point, wider by the "
+            f"number of users from {counter.light + 1} to {counter.heavy + counter.width - 1}"
         )
     if counter.placement.open:
         why += (

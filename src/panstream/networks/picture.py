@@ -19,7 +19,8 @@ _STYLE = """
 .ground{fill:#ffffff}.box{fill:#eef3fb;stroke:#5b7db1}.root{fill:#fdf1dc;stroke:#b98a2f}
 text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1c2430}.size{font-size:10px;fill:#5a6675}
 .arrow{fill:none;stroke:#5b6b80;stroke-opacity:.75}.head{fill:#5b6b80}
-@media (prefers-color-scheme:dark){.ground{fill:#14181f}.box{fill:#1f2c40;stroke:#7fa2d8}.root{fill:#3a2f18;stroke:#d6ab55}
+@media (prefers-color-scheme:dark){.ground{fill:#14181f}.box{fill:#1f2c40;stroke:#7fa2d8}
+.root{fill:#3a2f18;stroke:#d6ab55}
 text{fill:#e8edf4}.size{fill:#a3afbf}.arrow{stroke:#9fb0c6}.head{fill:#9fb0c6}}
 """
 

@@ -80,7 +80,8 @@ def bitmap_epsilon(
 
     if at(_MAX_EPSILON) > error:
         raise InvalidParameter(
-            f"error must be at least {at(_MAX_EPSILON):.4g} with buckets={buckets} at {users:g} users, got error={error}"
+            f"error must be at least {at(_MAX_EPSILON):.4g} with buckets={buckets} at {users:g} users, got "
+            f"error={error}"
         )
     low, high = 1e-4, _MAX_EPSILON
     while high > low * (1.0 + 1e-9):

@@ -20,8 +20,8 @@ def describe() -> dict[str, Any]:
         "info": {
             "title": "panstream",
             "version": __version__,
-            "description": "Private statistics over streams that survive a break-in. Answers are noisy; a release is drawn "
-            "once and never again.",
+            "description": "Private statistics over streams that survive a break-in. Answers are noisy; a release is "
+            "drawn once and never again.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -33,8 +33,8 @@ def describe() -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Scopes: ingest sends events, read sees what is published, admin releases and announces. "
-                    "A server bound to loopback may run without tokens.",
+                    "description": "Scopes: ingest sends events, read sees what is published, admin releases and "
+                    "announces. A server bound to loopback may run without tokens.",
                 }
             },
         },
@@ -102,9 +102,9 @@ def _paths() -> dict[str, Any]:
             ),
             "post": _operation(
                 "openProducer",
-                "Open a producer under this token, or take it over: batches under ids that earlier openings told are refused "
-                f"from now on. One that sends nothing from the end of one round of {ROUND} days to the end of the next is "
-                "closed.",
+                "Open a producer under this token, or take it over: batches under ids that earlier openings told are "
+                f"refused from now on. One that sends nothing from the end of one round of {ROUND} days to the end of "
+                "the next is closed.",
                 "Producer",
                 "ingest",
                 ("too_many_producers",),
@@ -141,7 +141,8 @@ def _paths() -> dict[str, Any]:
             ),
             "post": _operation(
                 "announceIntrusion",
-                "Someone may have copied the state: refresh every state that can be. Without confirm, only tell the price.",
+                "Someone may have copied the state: refresh every state that can be. Without confirm, only tell the "
+                "price.",
                 "Intrusions",
                 "admin",
                 ("unsupported_media_type",),
@@ -176,16 +177,16 @@ def _events() -> dict[str, Any]:
                 "header",
                 "Panstream-Producer",
                 {**word, "pattern": ID_PATTERN},
-                "The id that opening the producer told. A batch of a producer counts once, however often it is sent. One "
-                "producer must not have two requests under way at a time. Without it, a batch counts each time.",
+                "The id that opening the producer told. A batch of a producer counts once, however often it is sent. "
+                "One producer must not have two requests under way at a time. Without it, a batch counts each time.",
             ),
             _parameter(
                 "header",
                 "Panstream-Sequence",
                 {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE},
-                "Grows from batch to batch of a producer, beginning above the `last` that opening it told: the next number, "
-                f"or at most {WINDOW:,} above the last one that was counted. A batch with a number not above that was "
-                "counted before, and `new` is false. Given together with the producer or not at all.",
+                "Grows from batch to batch of a producer, beginning above the `last` that opening it told: the next "
+                f"number, or at most {WINDOW:,} above the last one that was counted. A batch with a number not above "
+                "that was counted before, and `new` is false. Given together with the producer or not at all.",
             ),
             _parameter(
                 "header", "Content-Encoding", {"enum": ["identity", "gzip", "zstd"]}, "How the body is compressed."

@@ -45,7 +45,8 @@ _RELEASE = {
     "time": {**_TIME, "description": "When it was published."},
     "value": {
         **_maybe("number"),
-        "description": "Null if there are no data, or only an interval is known. Of MIN and MAX the edge beyond which some value lies.",
+        "description": "Null if there are no data, or only an interval is known. Of MIN and MAX the edge beyond which "
+        "some value lies.",
     },
     "standard_error": {**_maybe("number"), "description": "Null where there is none."},
     "interval": {**_list(_maybe("number"), "Low and high end; null is open."), "minItems": 2, "maxItems": 2},

@@ -161,8 +161,8 @@ def make_server(
     """Open the engine, or what ``engine`` opens instead, and listen; nothing is answered before it runs."""
     if config.stream.on_bad_row == "stop":
         raise InvalidParameter(
-            '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others of its batch '
-            "count, which no claim covers"
+            '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others '
+            "of its batch count, which no claim covers"
         )
     logging.getLogger("uvicorn").addHandler(logging.NullHandler())
     logging.getLogger("uvicorn").propagate = False

@@ -78,7 +78,8 @@ class ReleaseLog:
             lambda: self._append(release),
             sqlite3.Error,
             lambda error: StoreError(
-                f"the release log cannot be written: {error}; the answer is stored and will be published at the next start"
+                f"the release log cannot be written: {error}; the answer is stored and will be published at the next "
+                "start"
             ),
         )
 

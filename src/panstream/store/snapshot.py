@@ -52,8 +52,8 @@ __all__ = ["SnapshotStore"]
 _LABEL = b"panstream state 1"
 _FIRST = 2 * BLOCK  # where ciphertext begins
 _PREVIOUS = (
-    "the newest state is damaged; the state before it is whole, but lacks what was acknowledged since, and its answers could be "
-    "drawn twice: look for the cause, and go back to it with panstream recover"
+    "the newest state is damaged; the state before it is whole, but lacks what was acknowledged since, and its answers "
+    "could be drawn twice: look for the cause, and go back to it with panstream recover"
 )
 _OLD_LAYOUT = "this directory was written by an earlier release with another layout: use a new one"
 

@@ -117,8 +117,8 @@ class HeavyHitterCount(ModularCounter):
             raise InvalidParameter(f"least must be 0 or below, got least={self.least}")
         if self.readings > _MAX_READINGS:
             raise InvalidParameter(
-                f"least={self.least} would take {self.readings} readings of every counter, and {_MAX_READINGS} are the most: "
-                "give fewer steps, or use ProfileSketch"
+                f"least={self.least} would take {self.readings} readings of every counter, and {_MAX_READINGS} are the "
+                "most: give fewer steps, or use ProfileSketch"
             )
         if self.total_weight is not None:
             checks.at_least(1, total_weight=self.total_weight)

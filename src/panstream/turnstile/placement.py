@@ -82,7 +82,8 @@ class Placement:
         if self.mixed and not self.invertible:
             raise InvalidParameter(
                 f"independence must be at least 4 where the number of occupied buckets is inverted, got "
-                f"independence={self.independence}: it fixes only how many pairs meet, not how many buckets are occupied"
+                f"independence={self.independence}: it fixes only how many pairs meet, not how many buckets are "
+                "occupied"
             )
 
     @property

@@ -188,7 +188,8 @@ def mistake_cases() -> Iterator[Case]:
         looks=(2,),
         name="Two copies of the state at different times",
         kind="control",
-        stands_for="backups, write-ahead logs, virtual machine images: a claim covers one look, two have no finite loss",
+        stands_for="backups, write-ahead logs, virtual machine images: a claim covers one look, two have no finite "
+        "loss",
     )
     first, second = update([0]), update([1])
     swapped = [((first, second, release()), (second, first, release()))]

@@ -84,8 +84,9 @@ FIGURES = (
         key="new-memory",
         title="Mean squared error at equal memory",
         source="not in the papers",
-        caption=f"Total loss {TOTAL:g} for both, both with the optimal split. Distinct sampling at a fixed level stores the ids of the users whose "
-        "coin shows 1, packed; panstream stores a bit per watched user and finds it by a permutation.",
+        caption=f"Total loss {TOTAL:g} for both, both with the optimal split. Distinct sampling at a fixed level "
+        "stores the ids of the users whose coin shows 1, packed; panstream stores a bit per watched user and finds it "
+        "by a permutation.",
         panels=tuple(
             Panel(key=key, title=title, x_label="memory in bytes", y_label="mean squared error", x_log=True, y_log=True)
             for key, title in (("uniform", "uniform stream"), ("zipf", "Zipf stream"))
@@ -97,8 +98,8 @@ FIGURES = (
         key="new-loss",
         title="What the published estimators really lose",
         source="not in the papers",
-        caption="Exact joint loss of one look at the state and the output, for any sample size. Laplace's estimator and PPDS have no "
-        "finite loss.",
+        caption="Exact joint loss of one look at the state and the output, for any sample size. Laplace's estimator "
+        "and PPDS have no finite loss.",
         panels=(Panel(x_label="privacy budget ε", y_label="joint loss of state and output"),),
         points=lambda options: [Point("a", round(0.02 * step, 2)) for step in range(1, 26)],
         evaluate=_losses,

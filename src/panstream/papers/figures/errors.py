@@ -132,7 +132,8 @@ def _measured(
         key=key,
         title=title,
         source=source,
-        caption=f"{measure}. The panstream curves lose in all what OptBern really loses at ε, or the 2ε that the papers claim.",
+        caption=f"{measure}. The panstream curves lose in all what OptBern really loses at ε, or the 2ε that the "
+        "papers claim.",
         panels=tuple(
             Panel(
                 key=each,
@@ -171,8 +172,8 @@ def _over_samples() -> FigurePlan:
         key="000-7",
         title="Mean squared error against the sample size",
         source="paper, Figure 7",
-        caption=f"ε = {FIXED_EPSILON:g}, with 95% intervals. For PPDS the sample size is the number of ids that fit into memory, for the "
-        "others the number of stored bits: see the figure at equal memory.",
+        caption=f"ε = {FIXED_EPSILON:g}, with 95% intervals. For PPDS the sample size is the number of ids that fit "
+        "into memory, for the others the number of stored bits: see the figure at equal memory.",
         panels=tuple(
             Panel(
                 key=key,

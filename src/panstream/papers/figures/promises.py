@@ -47,8 +47,8 @@ def _sample_sizes(key: str, title: str, source: str, names: Sequence[str]) -> Fi
         key=key,
         title=title,
         source=source,
-        caption=f"Users that must be sampled for an error of at most {ALPHA:g} except with probability {BETA:g}. The papers' "
-        "curves follow their bounds (Roth's formula, or the numerical optimum), panstream's the exact law.",
+        caption=f"Users that must be sampled for an error of at most {ALPHA:g} except with probability {BETA:g}. The "
+        "papers' curves follow their bounds (Roth's formula, or the numerical optimum), panstream's the exact law.",
         panels=(panel,),
         points=lambda options: [Point("a", epsilon) for epsilon in epsilon_grid(options)],
         evaluate=evaluate,
@@ -111,8 +111,9 @@ def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePl
         key=key,
         title=title,
         source=source,
-        caption="Ratio R(b) = f_upd(b)/f_init(b) of the two laws of a stored bit. The papers allow e^-ε to e^ε. At a total loss of "
-        "2ε panstream gives the state nearly all of it, since the exact joint loss leaves more for the bits.",
+        caption="Ratio R(b) = f_upd(b)/f_init(b) of the two laws of a stored bit. The papers allow e^-ε to e^ε. At a "
+        "total loss of 2ε panstream gives the state nearly all of it, since the exact joint loss leaves more for the "
+        "bits.",
         panels=(Panel(x_label="privacy budget ε", y_label="ratio R(b)"),),
         points=_grid,
         evaluate=evaluate,
@@ -182,8 +183,8 @@ FIGURES = (
         key="002-4.6",
         title="The Laplace laws of a stored value",
         source="thesis, Figure 4.6",
-        caption="ε = .1. Their ratio stays within e^±ε, so the state alone keeps its promise. The values have no bound, and that "
-        "breaks the promise for state and output together. panstream stores no real numbers.",
+        caption="ε = .1. Their ratio stays within e^±ε, so the state alone keeps its promise. The values have no "
+        "bound, and that breaks the promise for state and output together. panstream stores no real numbers.",
         panels=(
             Panel(key="densities", title="densities", x_label="stored value x", y_label="density"),
             Panel(key="ratio", title="their ratio", x_label="stored value x", y_label="f_upd(x)/f_init(x)"),

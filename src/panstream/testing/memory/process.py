@@ -223,8 +223,9 @@ class Target:
 
     def _forbidden(self) -> NotSupported:
         return NotSupported(
-            f"the memory of process {self.pid} may not be read by this user: scan as root or as the user of the process; if "
-            "/proc/sys/kernel/yama/ptrace_scope is not 0, let the process call panstream.testing.memory.permit_scan()"
+            f"the memory of process {self.pid} may not be read by this user: scan as root or as the user of the "
+            "process; if /proc/sys/kernel/yama/ptrace_scope is not 0, let the process call "
+            "panstream.testing.memory.permit_scan()"
         )
 
 
