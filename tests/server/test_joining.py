@@ -52,7 +52,7 @@ def outcome(result: Any, refusal: BaseException | None) -> tuple[Any, ...]:
     if refusal is not None:
         assert isinstance(refusal, Refusal)
         return refusal.code, refusal.row
-    return result.applied, result.rows
+    return (result.to_json(),)
 
 
 def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> tuple[list[Any], list[float], list[int]]:

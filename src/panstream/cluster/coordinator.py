@@ -147,8 +147,8 @@ class ClusterEngine(Engine):
             self._clock = clock
         return Applied(
             new=True,
-            skipped=tuple(number for each in done for number in each.skipped),
-            late=tuple(number for each in done for number in each.late),
+            skipped=np.concatenate([each.skipped for each in done]),
+            late=np.concatenate([each.late for each in done]),
         )
 
     def _apply_piece(self, piece: Rows, time: float | None, commit: bool) -> Applied:

@@ -279,9 +279,9 @@ def _feed_tasks(
         engine.absorbed([part.name for part in task], result.totals)
         done += 1
         rows, skipped = result.counts.tolist()
-        numbers = result.skipped[result.skipped >= 0].tolist()
+        numbers = result.skipped[result.skipped >= 0]
         fed.rows, fed.batches = fed.rows + rows, fed.batches + 1
-        fed.note(numbers, ())
+        fed.note(numbers, numbers[:0])
         fed.skipped_count += skipped - len(numbers)
         if tick is not None:
             tick(fed.rows, done / count)

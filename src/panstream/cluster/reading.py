@@ -279,7 +279,7 @@ class _Reader:
                     else:
                         self._outgoing.add(name, slot, checked)
                 prepared.wipe()
-        numbers = batch.numbers(skipped)
+        numbers = batch.numbers(skipped).tolist()
         if numbers and self.config.stream.on_bad_row == "stop":
             raise BadRowError(f'row {numbers[0]} cannot be used, and on_bad_row is "stop"', row=numbers[0])
         found.rows += len(batch)

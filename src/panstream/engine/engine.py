@@ -257,7 +257,7 @@ class Engine:
                     late |= query.late(times, marks)
                 work += [(query, each) for each in query.prepare(rows, chosen, known & ~bad, marks)]
             if self.config.stream.on_bad_row == "stop" and skipped.any():
-                first = rows.numbers(skipped)[0]
+                first = int(rows.numbers(skipped)[0])
                 raise BadRowError(
                     f'row {first} cannot be used, and on_bad_row is "stop"; nothing of its batch was taken in',
                     row=first,

@@ -130,13 +130,17 @@ class BadRow:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _no_numbers() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Applied:
     """What became of some rows: for whoever sent them, and nobody else."""
 
     new: bool  # False if they were applied before
-    skipped: tuple[int, ...] = ()  # numbers of the rows that some query could not use
-    late: tuple[int, ...] = ()  # numbers of the rows whose window was over
+    skipped: NDArray[np.int64] = field(default_factory=_no_numbers)  # numbers of the rows that some query could not use
+    late: NDArray[np.int64] = field(default_factory=_no_numbers)  # numbers of the rows whose window was over
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -228,9 +232,9 @@ class Rows:
         found: Mask = self.codes != 0
         return found
 
-    def numbers(self, chosen: Mask) -> tuple[int, ...]:
+    def numbers(self, chosen: Mask) -> NDArray[np.int64]:
         """Return the numbers of some rows, for their sender."""
-        return tuple((np.flatnonzero(chosen) + (self.first_row or 0)).tolist())
+        return np.flatnonzero(chosen) + (self.first_row or 0)
 
     def bad_rows(self, schema: RowSchema) -> list[BadRow]:
         """Return the rows that cannot be used, for their sender."""

@@ -47,10 +47,10 @@ class Fed:
     late_count: int = 0
     interrupted: bool = False
 
-    def note(self, skipped: Sequence[int], late: Sequence[int]) -> None:
+    def note(self, skipped: NDArray[np.int64], late: NDArray[np.int64]) -> None:
         """Remember the first row numbers, and how many there were."""
-        self.skipped += skipped[: max(0, _REMEMBERED - len(self.skipped))]
-        self.late += late[: max(0, _REMEMBERED - len(self.late))]
+        self.skipped += skipped[: max(0, _REMEMBERED - len(self.skipped))].tolist()
+        self.late += late[: max(0, _REMEMBERED - len(self.late))].tolist()
         self.skipped_count += len(skipped)
         self.late_count += len(late)
 
@@ -185,7 +185,7 @@ def _found(config: Config, queries: Sequence[RunningQuery], select: Selector, ba
     found, rows = batch.bad_rows(schema), select(batch)
 
     def report(bad: NDArray[np.bool_], reason: str) -> None:
-        found.extend(BadRow(row=number, reason=reason) for number in batch.numbers(bad & ~rows.bad))
+        found.extend(BadRow(row=number, reason=reason) for number in batch.numbers(bad & ~rows.bad).tolist())
 
     if rows.times is not None:
         report(~np.isfinite(rows.times), _NO_TIME)

@@ -173,15 +173,16 @@ def _split(applied: Applied, batches: Sequence[Rows]) -> Iterator[Applied]:
 
     >>> rows = pa.RecordBatch.from_pydict({"user": [1, 2, 3]})
     >>> two = [Rows(columns=rows, first_row=1), Rows(columns=rows, first_row=1)]
-    >>> [part.skipped for part in _split(Applied(new=True, skipped=(0, 2, 4)), two)]
-    [(1, 3), (2,)]
+    >>> [part.skipped.tolist() for part in _split(Applied(new=True, skipped=np.array([0, 2, 4])), two)]
+    [[1, 3], [2]]
     """
-    if not applied.skipped and not applied.late:
+    if not len(applied.skipped) and not len(applied.late):
         yield from [applied] * len(batches)
         return
-    skipped, late = np.array(applied.skipped, np.int64), np.array(applied.late, np.int64)
     for batch, stop in zip(batches, accumulate(map(len, batches)), strict=True):
         start = stop - len(batch)
         first = (batch.first_row or 0) - start
-        told = [(places[(places >= start) & (places < stop)] + first).tolist() for places in (skipped, late)]
-        yield Applied(new=True, skipped=tuple(told[0]), late=tuple(told[1]))
+        skipped, late = (
+            places[slice(*np.searchsorted(places, [start, stop]))] + first for places in (applied.skipped, applied.late)
+        )
+        yield Applied(new=True, skipped=skipped, late=late)

@@ -6,7 +6,10 @@ commit; its job's ``Stage`` says who has it, and only they may touch its memory.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -27,6 +30,7 @@ MAX_SEQUENCE = 2**62
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 _SHOWN = 1_000  # row numbers told to the sender
 _SMALL = 1 << 18  # bytes of a body that does not keep others waiting
+_BEHIND = 10  # steps of priority
 _ID = re.compile(ID_PATTERN)
 _END = b"\r\n\r\n"
 _LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\x20-\x7e\t]*\r\n)+")
@@ -60,14 +64,14 @@ class Outcome:
         return {
             "new": self.applied.new,
             "rows": self.rows,
-            "skipped": {"count": len(skipped), "rows": list(skipped[:_SHOWN])},
-            "late": {"count": len(late), "rows": list(late[:_SHOWN])},
+            "skipped": {"count": len(skipped), "rows": skipped[:_SHOWN].tolist()},
+            "late": {"count": len(late), "rows": late[:_SHOWN].tolist()},
         }
 
     def framed(self) -> bytes:
         """Return the whole answer; nearly all bodies are new and have no row to tell of."""
         applied = self.applied
-        if applied.new and not (applied.skipped or applied.late):
+        if applied.new and not (len(applied.skipped) or len(applied.late)):
             return framed(200, _ALL % self.rows)
         return framed(200, to_json(self.to_json()))
 
@@ -168,6 +172,7 @@ class FastPath:
 
         def told(outcome: Outcome | None, refusal: BaseException | None) -> None:
             self._leave(job)
+            job.tell = _tell_nobody  # no circle: the job is freed with its last word, not when the collector runs
             if outcome is None:
                 tell((refusal if isinstance(refusal, Refusal) else Refusal("internal")).framed(), False)
             else:
@@ -259,7 +264,8 @@ class _Turns:
 class Parsers:
     """One thread for small bodies, which wait for no large one, and one for large and compressed ones.
 
-    So the engine's thread never parses, whatever somebody sends. ``parsed`` is called with every job by the thread that
+    The latter gives way to everybody who needs the processor. So the engine's thread never parses, whatever somebody
+    sends. ``parsed`` is called with every job by the thread that
     parsed it, or refused it; ``died`` if such a thread ends.
     """
 
@@ -291,6 +297,9 @@ class Parsers:
         (self._small if plain else self._large).put(job)
 
     def _run(self, jobs: _Turns) -> None:
+        if jobs is self._large and sys.platform == "linux":  # where a thread has a priority of its own
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND)
         try:
             while (job := jobs.get()) is not None:
                 self._parse(job)

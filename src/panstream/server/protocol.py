@@ -92,7 +92,12 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         self._unset_keepalive_if_required()
         self._forget()
         self._parser.wipe()
-        self._shared.sweeper.soon(self.loop)
+        if self._job is None and (self.cycle is None or self.cycle.response_complete):
+            # Nothing comes back to this connection. Without references in a circle it is freed now, not by the
+            # collector, which would stop everything while it looks at thousands of others.
+            del self.transport, self.cycle, self.flow
+        else:
+            self._shared.sweeper.soon(self.loop)
 
     # The fast path.
 

@@ -19,6 +19,8 @@ __all__ = ["BUFFERS", "Sweeper", "overwrite"]
 _STEP = 1 << 17
 _LARGEST = 1 << 22  # larger buffers go back to the system
 _KEPT = 1 << 25  # bytes that are kept for the next bodies, at most
+_USUAL = gc.get_threshold()
+_RARELY = (*_USUAL[:2], 100)  # a look at all connections stops everybody; what must not wait is swept
 _DELAY = 0.1  # seconds: at most ten collections a second, however many requests are refused
 
 
@@ -72,11 +74,13 @@ class Sweeper:
         """Take note of what is there from the start: it need not be looked at each time. Call it before any request."""
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_RARELY)
 
     @staticmethod
     def stop() -> None:
         """Have the collector look at everything again: the process may go on to something else."""
         gc.unfreeze()
+        gc.set_threshold(*_USUAL)
 
     def soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """Collect within a tenth of a second."""
