@@ -29,7 +29,9 @@ from panstream.randomness.laws import (
 )
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["Source"]
+__all__ = ["Integers", "Source"]
+
+Integers = NDArray[np.signedinteger[Any]]
 
 _NO_WORDS = np.empty(0, np.uint64)
 _DIRECT = 256  # bytes; below this getrandom is cheaper than setting up a cipher
@@ -37,6 +39,7 @@ _CHUNK = 1 << 20
 _ZEROS = np.zeros(_CHUNK, np.uint8)
 _WORDS_PER_LAPLACE = 12
 _WORDS_PER_GAUSSIAN = 20
+_MANY = 1 << 14  # draws from which a table pays
 _LARGEST_EXPONENT = 1 << (RATE_BITS + 10)  # utilities so far below the best are raised to this, see docs/proofs
 
 
@@ -103,9 +106,9 @@ class Source:
         """Fill a contiguous array with uniform 64-bit words; whoever owns the array wipes it."""
         self._fill(words.view(np.uint8))
 
-    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+    def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
         """Add independent noise of ``law`` to every element of ``values``, in place."""
-        if law.numerator is None:
+        if law.numerator is None or self._add_many(values, law):
             return
         from panstream._kernels.draws import add_discrete_laplace
 
@@ -153,6 +156,30 @@ class Source:
         for table in tables:
             table += balanced_point(table.size, radius, self._below)
 
+    def _add_many(self, values: Integers, law: DiscreteLaplace | DiscreteGaussian) -> bool:
+        """Add noise from a table of the law if that pays, and tell whether it was done: a matter of sizes only."""
+        if values.size < _MANY or not values.flags.c_contiguous:
+            return False
+        from panstream.randomness.tables import draw_table, resolve
+
+        table = draw_table(law)
+        if table is None:
+            return False
+        from panstream._kernels.table_draws import add_from_table
+
+        flat = values.reshape(-1)
+        words: NDArray[np.uint64] = self.scratch.array(min(flat.size, _CHUNK // 8), np.uint64)
+        undecided: NDArray[np.int64] = self.scratch.array(words.size, np.int64)
+        for start in range(0, flat.size, words.size):
+            piece = flat[start : start + words.size]
+            self._fill(words[: piece.size].view(np.uint8))
+            count = add_from_table(piece, words, table.bounds, table.guide, table.shift, undecided)
+            for place in undecided[:count].tolist():
+                first = int(words[place])
+                size = resolve(law, first >> 1, lambda: int(self._words(1)[0]))
+                piece[place] += -size if first & 1 else size
+        return True
+
     def _geometric_sum(self, count: int, law: DiscreteLaplace) -> int:
         """Return the sum of ``count`` numbers with P(k) proportional to exp(-kappa·k): what is left of two-sided
         noise.
@@ -174,9 +201,9 @@ class Source:
             if drawn < bound:
                 return drawn
 
-    def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
+    def add_discrete_gaussian(self, values: Integers, law: DiscreteGaussian) -> None:
         """Add independent noise of ``law`` to every element of ``values``, in place."""
-        if law.numerator is None:
+        if law.numerator is None or self._add_many(values, law):
             return
         from panstream._kernels.draws import add_discrete_gaussian
 

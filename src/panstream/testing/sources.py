@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.randomness import Coin, DiscreteLaplace, Source
+from panstream.randomness.source import Integers
 
 __all__ = ["ScriptedSource", "outcomes"]
 
@@ -49,7 +50,7 @@ class _BranchingSource(Source):
         choices = [(value, Fraction(1, bound)) for value in range(bound)]
         return np.array([self._branch(choices) for _ in range(size)], np.int64)
 
-    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+    def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
         """Replace each value by a sum in the window, with the probability of the noise in between."""
         q = law.decay()
         scale = (1 - q) / (1 + q)
@@ -100,7 +101,7 @@ class ScriptedSource(Source):
         self.script = script
         self.kappas: list[float] = []
 
-    def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+    def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
         """Add what the script says and record the decay rates."""
         flat = values.reshape(-1)
         for i in range(flat.size):

@@ -1,0 +1,135 @@
+"""Noise from tables has exactly its law: every bound against a sum of exact terms, ties, tails, and counts of draws."""
+
+import math
+from bisect import bisect_right
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from panstream._kernels.table_draws import add_from_table
+from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.randomness.laws import RATE_BITS, exp_fraction
+from panstream.randomness.tables import Law, draw_table, resolve
+from statistical import assert_fits
+
+N = 1 << 18
+LAWS: list[Law] = [
+    DiscreteGaussian.at_least(0.3),
+    DiscreteGaussian.at_least(4.2),
+    DiscreteGaussian.at_least(55.2),
+    DiscreteLaplace.at_most(2.0),
+    DiscreteLaplace.at_most(0.25),
+    DiscreteLaplace.at_most(0.04),
+]
+
+
+def exact(law: Law) -> list[Fraction]:
+    """Return G(0), G(1), ... from separate exponentials of 70 digits, until nothing is left at 200 bits."""
+    power = 2 if isinstance(law, DiscreteGaussian) else 1
+    weights = [Fraction(1)]
+    while weights[-1] > Fraction(1, 1 << 200):
+        weights.append(2 * exp_fraction(Fraction(-(law.numerator or 0) * len(weights) ** power, 1 << RATE_BITS)))
+    if power == 1:
+        q = law.decay() if isinstance(law, DiscreteLaplace) else Fraction(0)
+        total = (1 + q) / (1 - q)
+    else:
+        total = sum(weights, Fraction(0))
+    sums = np.cumsum(np.array(weights, object)).tolist()
+    return [part / total for part in sums]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_every_bound_is_that_of_the_law(law: Law) -> None:
+    table = draw_table(law)
+    assert table is not None
+    bounds = table.bounds.tolist()
+    assert bounds == [math.floor(part * (1 << 63)) for part in exact(law)[: len(bounds)]]
+    assert bounds[-1] == (1 << 63) - 1 and bounds[-2] < bounds[-1]
+
+
+@pytest.mark.parametrize("law", LAWS[1:5], ids=str)
+def test_words_around_every_bound_mean_what_inversion_says(law: Law) -> None:
+    table, parts = draw_table(law), exact(law)
+    assert table is not None
+    floors = [math.floor(part * (1 << 63)) for part in parts]
+    for bound in table.bounds.tolist():
+        for start in {max(bound - 1, 0), bound, min(bound + 1, (1 << 63) - 1)}:
+            for sign in (0, 1):
+                value = np.full(1, 1000, np.int32)
+                places = np.zeros(1, np.int64)
+                words = np.array([start << 1 | sign], np.uint64)
+                count = add_from_table(value, words, table.bounds, table.guide, table.shift, places)
+                if count:
+                    assert start in table.bounds and value[0] == 1000
+                    continue
+                size = bisect_right(floors, start)
+                assert value[0] == 1000 + (-size if sign else size)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_ties_are_decided_by_as_many_bits_as_they_need(law: Law) -> None:
+    table, parts = draw_table(law), exact(law)
+    assert table is not None
+    for size in range(0, len(table.bounds) - 1, 1 + len(table.bounds) // 20):
+        start = int(table.bounds[size])
+        edge = math.floor((parts[size] * (1 << 63) - start) * (1 << 64))  # the further bits at which U reaches G(size)
+        for more in {max(edge - 1, 0), edge, min(edge + 1, (1 << 64) - 1), 0, (1 << 64) - 1}:
+            given = iter([more, 1 << 63, 0, 0])  # 127 bits may decide nothing
+            uniform = Fraction((start << 64 | more) << 64 | 1 << 63, 1 << 191)
+            assert resolve(law, start, given.__next__) == bisect_right(parts, uniform)
+
+
+def test_the_tail_goes_on_beyond_the_table() -> None:
+    law = DiscreteLaplace.at_most(0.25)
+    table = draw_table(law)
+    assert table is not None
+    ones = (1 << 64) - 1
+    far = resolve(law, (1 << 63) - 1, iter([ones, ones, 1 << 63, 0]).__next__)
+    tail = math.log(2.0) * (63 + 128 + 1) / 0.25  # q^m = 2^-192, up to the factor 2/(1+q)
+    assert len(table.bounds) < far
+    assert abs(far - tail) < 4
+
+
+DRAWN: list[Law] = [DiscreteGaussian.at_least(0.3), DiscreteGaussian.at_least(20.0), DiscreteLaplace.at_most(0.1)]
+
+
+@pytest.mark.parametrize("law", DRAWN, ids=str)
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_draws_fit_the_law(law: Law, kind: type[np.signedinteger]) -> None:
+    values = np.zeros(N, kind)
+    with Source() as source:
+        draw = source.add_discrete_gaussian if isinstance(law, DiscreteGaussian) else source.add_discrete_laplace
+        draw(values, law)  # type: ignore[arg-type]
+    reach = int(np.abs(values).max()) + 40
+    k = np.arange(-reach, reach + 1)
+    rate = (law.numerator or 0) / (1 << RATE_BITS)
+    pmf = np.exp(-rate * (k**2 if isinstance(law, DiscreteGaussian) else np.abs(k)))
+    assert_fits(np.bincount(values + reach, minlength=k.size), pmf / pmf.sum() * N, f"{law} as {kind.__name__}")
+
+
+def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = DiscreteGaussian.at_least(4.2)
+    table = draw_table(law)
+    assert table is not None
+    tie = int(table.bounds[3]) << 1
+    values = np.zeros(1 << 14, np.int32)
+    with Source() as source:
+        asked = []
+
+        def fill(buffer: np.ndarray) -> None:
+            asked.append(buffer.size)
+            buffer.view(np.uint64)[:] = 0 if len(asked) == 1 else (1 << 64) - 1
+            if len(asked) == 1:
+                buffer.view(np.uint64)[:50] = tie
+
+        monkeypatch.setattr(Source, "_fill", lambda self, buffer: fill(buffer))
+        source.add_discrete_gaussian(values, law)
+    assert set(values[:50].tolist()) == {4} and not values[50:].any()
+    assert len(asked) == 1 + 50
+
+
+def test_long_tables_are_not_built() -> None:
+    assert draw_table(DiscreteGaussian.at_least(1e4)) is None
+    assert draw_table(DiscreteLaplace.at_most(1e-4)) is None
+    assert draw_table(DiscreteLaplace.at_most(math.inf)) is None
