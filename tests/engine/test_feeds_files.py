@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.streams import good
-from panstream.engine.feeds import FileFeed, FollowFeed, RedisFeed, TextOptions, open_feed
+from panstream.engine.feeds import Dialect, FileFeed, FollowFeed, RedisFeed, open_feed
 from panstream.engine.feeds.files import _tell
 from panstream.engine.feeds.inputs import expand, format_of
 from panstream.engine.feeds.streams import _compression_of
@@ -260,7 +260,7 @@ def test_standard_input_empty() -> None:
 
 def test_front_door(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('ip\tn\n"u\t1\n')
-    source = open_feed([str(tmp_path)], SCHEMA, options=TextOptions(quote=None))
+    source = open_feed([str(tmp_path)], SCHEMA, dialect=Dialect(delimiter="\t", quote=None))
     assert isinstance(source, FileFeed)
     assert numbers(list(source.batches())) == [1]
     assert isinstance(open_feed([str(tmp_path)], SCHEMA, follow=True), FollowFeed)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from panstream.engine.feeds.files import FileFeed, TextOptions
-from panstream.engine.feeds.follow import FollowFeed
+from panstream.engine.feeds.csv import Dialect
+from panstream.engine.feeds.files import FileFeed, FollowFeed
 from panstream.engine.feeds.inputs import Format
 from panstream.engine.feeds.redis_streams import RedisFeed
 from panstream.engine.feeds.tables import TableFeed
@@ -23,13 +23,13 @@ from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
 __all__ = [
+    "Dialect",
     "Feed",
     "FileFeed",
     "FollowFeed",
     "Format",
     "RedisFeed",
     "TableFeed",
-    "TextOptions",
     "open_feed",
 ]
 
@@ -70,6 +70,6 @@ def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False,
     url, _, stream = addresses[0].partition("#")
     if len(inputs) > 1 or not stream:
         raise FeedError("a Redis stream is given alone, as redis://host:port/db#stream")
-    if settings.keys() & {"format", "options"}:
+    if settings.keys() & {"format", "dialect"}:
         raise FeedError("the entries of a Redis stream have fields, and no format")
     return RedisFeed(url, stream, schema, **settings)

@@ -3,17 +3,23 @@
 Every file is a producer of its own, known by its name. Batches of files end after every ``batch_rows`` rows, whatever
 the machine does, and carry the number of rows read so far: told how far an earlier run came, the feed goes on behind
 it. Batches from a pipe also end when ``batch_time`` has passed, so that rows do not wait in memory.
+
+Text files that grow are read as ``tail -F`` does. Such a file is known by its name, its inode, and how many files bore
+the name before it: after a restart the feed goes on where it was, and starts over when the file under the name is
+another one or became shorter. Rows are known only by their number, so a file that was cut while nobody watched, and
+then grew longer than before, is taken for the old one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.arrow_ipc import ArrowInput
@@ -26,6 +32,7 @@ from panstream.engine.feeds.streams import (
     BLOCK_BYTES,
     PipeBytes,
     RecordParser,
+    TailBytes,
     TextReader,
     open_file,
     text_bytes,
@@ -34,31 +41,68 @@ from panstream.engine.feeds.streams import (
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
-__all__ = ["FileFeed", "TextOptions"]
+__all__ = ["FileFeed", "FollowFeed"]
 
 _ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks, so that few rows are in memory
 _LEAST_BLOCK_BYTES = 1 << 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextOptions:
-    """How CSV is written; ``delimiter=None`` is a comma, or a tab for TSV."""
+class _Settings(TypedDict, total=False):
+    batch_rows: int
+    batch_time: float
+    dialect: Dialect | None
+    poll: float
+    clock: Callable[[], float]
 
-    delimiter: str | None = None
-    quote: str | None = '"'
 
-    def parser(self, file: InputFile, schema: RowSchema) -> RecordParser:
-        """Return the parser for a text file."""
+class _Paths:
+    """What both feeds share: how far every producer came, and how rows of text become batches."""
+
+    def __init__(
+        self,
+        schema: RowSchema,
+        *,
+        batch_rows: int = 50_000,
+        batch_time: float = 0.020,
+        dialect: Dialect | None = None,
+        poll: float = 0.2,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._schema, self._dialect = schema, dialect
+        self._rows, self._seconds, self._poll, self._clock = batch_rows, batch_time, poll, clock
+        self._applied: dict[str, int] = {}
+
+    def resume(self, applied: Mapping[str, int]) -> None:
+        """Tell how far every producer was applied by earlier runs; call it before ``batches``."""
+        self._applied = dict(applied)
+
+    def acknowledge(self, token: object) -> None:
+        """Do nothing: files stay where they are."""
+
+    def _coalescer(self, file: InputFile, producer: str, *, live: bool, start: int = 0) -> Coalescer:
+        return Coalescer(
+            self._schema,
+            rows=self._rows,
+            producer=producer,
+            place=file.name,
+            seconds=self._seconds if live else None,
+            clock=self._clock,
+            skip=self._applied.get(producer, 0),
+            start=start,
+        )
+
+    def _parser(self, file: InputFile) -> RecordParser:
         if file.format == "json":
-            return JsonParser(schema)
-        delimiter = self.delimiter or ("\t" if file.format == "tsv" else ",")
-        return CsvParser(schema, place=file.name, dialect=Dialect(delimiter=delimiter, quote=self.quote))
+            return JsonParser(self._schema)
+        usual = Dialect(delimiter="\t" if file.format == "tsv" else ",")
+        return CsvParser(self._schema, place=file.name, dialect=self._dialect or usual)
 
 
-class FileFeed:
+class FileFeed(_Paths):
     """Files that are there as a whole, and standard input.
 
     With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns.
+    ``settings`` are ``batch_rows``, ``batch_time``, ``dialect``, ``poll`` and ``clock``.
     """
 
     def __init__(
@@ -68,27 +112,17 @@ class FileFeed:
         *,
         format: Format | None = None,
         name: str | None = None,
-        batch_rows: int = 50_000,
-        batch_time: float = 0.020,
-        options: TextOptions | None = None,
         stored_ids: bool = False,
         fd: int = 0,
-        poll: float = 0.2,
-        clock: Callable[[], float] = time.monotonic,
+        **settings: Unpack[_Settings],
     ) -> None:
+        super().__init__(schema, **settings)
         self._files = expand(inputs, format=format, name=name)
-        self._schema, self._options = schema, options or TextOptions()
-        self._rows, self._seconds, self._stored_ids = batch_rows, batch_time, stored_ids
-        self._fd, self._poll, self._clock = fd, poll, clock
-        self._applied: dict[str, int] = {}
+        self._stored_ids, self._fd = stored_ids, fd
         self._waiting = threading.Event()  # for the thread that reads ahead
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
         self._finished = 0
         self._position: Callable[[], float] = lambda: 0.0
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Tell how far every producer was applied by earlier runs; call it before ``batches``."""
-        self._applied = dict(applied)
 
     def batches(self) -> Iterator[Rows | None]:
         """Yield all rows; ``None`` whenever standard input keeps us waiting."""
@@ -108,9 +142,6 @@ class FileFeed:
         else:
             yield from self._text(file, size)
 
-    def acknowledge(self, token: object) -> None:
-        """Do nothing: files stay where they are."""
-
     def progress(self) -> float | None:
         """Return the share of the bytes that has been read, or ``None`` if a pipe is among the inputs."""
         if any(file.path is None for file in self._files):
@@ -121,25 +152,13 @@ class FileFeed:
     def close(self) -> None:
         """Nothing is held between two batches that the iterator does not give back itself."""
 
-    def _coalescer(self, file: InputFile, *, start: int = 0) -> Coalescer:
-        return Coalescer(
-            self._schema,
-            rows=self._rows,
-            producer=file.name,
-            place=file.name,
-            seconds=self._seconds if file.path is None else None,
-            clock=self._clock,
-            skip=self._applied.get(file.name, 0),
-            start=start,
-        )
-
     def _parquet(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         if file.path is None:
             raise FeedError("Parquet cannot be read from standard input, since its index is at the end; give the file")
         hurry = self._waiting.is_set
         reader = ParquetFile(file.path, self._schema, rows=self._rows, stored_ids=self._stored_ids, hurry=hurry)
         total = max(1, reader.total_rows)
-        coalescer = self._coalescer(file, start=reader.skip(self._applied.get(file.name, 0)))
+        coalescer = self._coalescer(file, file.name, live=False, start=reader.skip(self._applied.get(file.name, 0)))
         self._position = lambda: size * coalescer.rows_seen / total
         yield from _coalesced(reader, reader.pieces(), coalescer)
 
@@ -154,7 +173,7 @@ class FileFeed:
             self._position = lambda: _tell(raw, size)
             handle, seekable = unpacked(raw, codec), codec is None
         reader = ArrowInput(handle, self._schema, place=file.name, seekable=seekable)
-        yield from _coalesced(reader, reader.pieces(), self._coalescer(file))
+        yield from _coalesced(reader, reader.pieces(), self._coalescer(file, file.name, live=file.path is None))
 
     def _text(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         raw: io.FileIO | PipeBytes
@@ -169,7 +188,8 @@ class FileFeed:
             self._position = lambda: _tell(opened, size)
         stream = text_bytes(raw, codec, file.name)
         block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, _ROW_BYTES * self._rows))
-        reader = TextReader(stream, self._options.parser(file, self._schema), self._coalescer(file), block_bytes=block)
+        coalescer = self._coalescer(file, file.name, live=file.path is None)
+        reader = TextReader(stream, self._parser(file), coalescer, block_bytes=block)
         try:
             while not reader.ended:
                 remaining = reader.remaining()
@@ -179,6 +199,108 @@ class FileFeed:
                     yield None
         finally:
             reader.close()
+
+
+class FollowFeed(_Paths):
+    """CSV and JSON lines in files that are appended to, replaced or cut; new files of a glob or directory are found.
+
+    A file that does not exist yet is waited for. ``sleep`` and ``clock`` can be given, so that time is the caller's;
+    the other ``settings`` are those of ``FileFeed``.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[str],
+        schema: RowSchema,
+        *,
+        format: Format | None = None,
+        name: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        **settings: Unpack[_Settings],
+    ) -> None:
+        super().__init__(schema, **settings)
+        if "-" in inputs:
+            raise FeedError("standard input is followed anyway; leave follow out")
+        self._inputs, self._format, self._name, self._sleep = list(inputs), format, name, sleep
+        self._tails: dict[str, _Tail] = {}
+        self._met: set[str] = set()
+        self._stopped = False
+
+    def batches(self) -> Iterator[Rows | None]:
+        """Yield rows as they are appended, for ever; ``None`` whenever there is nothing new."""
+        try:
+            while not self._stopped:
+                self._discover()
+                quiet = True
+                for name, tail in list(self._tails.items()):
+                    yield from tail.reader.pump()
+                    quiet = quiet and tail.reader.idle
+                    if tail.reader.ended or tail.is_behind():
+                        self._renew(name, tail)
+                if quiet:
+                    yield None
+                    self._sleep(self._pause())
+        finally:
+            for tail in self._tails.values():
+                tail.reader.close()
+            self._tails.clear()
+
+    def progress(self) -> float | None:
+        """Return ``None``: a growing file has no end."""
+        return None
+
+    def close(self) -> None:
+        """End ``batches`` after what it is doing; rows that wait are left for the next run."""
+        self._stopped = True
+
+    def _pause(self) -> float:
+        waits = [tail.reader.remaining() for tail in self._tails.values()]
+        return min([self._poll, *(wait for wait in waits if wait is not None)])
+
+    def _discover(self) -> None:
+        for file in expand(self._inputs, format=self._format, name=self._name, must_exist=False):
+            if file.name in self._tails:
+                continue
+            if file.format not in ("csv", "tsv", "json"):
+                raise FeedError(f"{file.name}: only CSV and JSON lines can be followed, got {file.format}")
+            self._open(file, fresh=file.name in self._met)
+            self._met.add(file.name)
+
+    def _renew(self, name: str, tail: _Tail) -> None:
+        """Go over to the next file of the name; if it is not there yet, ``_discover`` will find it."""
+        tail.reader.close()
+        del self._tails[name]
+        self._open(tail.file, fresh=True)
+
+    def _open(self, file: InputFile, *, fresh: bool) -> None:
+        stream = None if file.path is None else TailBytes.open(file.path)
+        if stream is None:
+            return
+        if stream.is_compressed():
+            stream.close()
+            raise FeedError(f"{file.name}: a compressed file cannot be followed")
+        past = [match for key in self._applied if (match := re.fullmatch(rf"{re.escape(file.name)}@(\d+)-(\w+)", key))]
+        last = max(past, key=lambda match: int(match[1]), default=None)
+        generation = 0 if last is None else int(last[1])
+        if last is not None and (fresh or int(last[2], 16) != stream.inode):
+            generation += 1
+        producer = f"{file.name}@{generation}-{stream.inode:x}"
+        skip = self._applied.setdefault(producer, 0)
+        reader = TextReader(stream, self._parser(file), self._coalescer(file, producer, live=True))
+        self._tails[file.name] = _Tail(file=file, reader=reader, skip=skip)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tail:
+    """A file that is followed, and how many of its rows an earlier run applied."""
+
+    file: InputFile
+    reader: TextReader
+    skip: int
+
+    def is_behind(self) -> bool:
+        """Tell whether the file has fewer rows than were applied: it was cut between two runs."""
+        return self.reader.idle and self.reader.rows_seen < self.skip
 
 
 def _coalesced(reader: ArrowInput | ParquetFile, pieces: Iterator[Rows], coalescer: Coalescer) -> Iterator[Rows | None]:
