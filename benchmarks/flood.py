@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from verdicts import verdict
 
-from panstream.drill.certificate import write_certificate
+from panstream.federated.certificates import Authority
 from panstream.server.access import create_token
 from server import witness
 
@@ -66,9 +66,9 @@ QUICK = "--quick" in sys.argv
 def server(directory: Path) -> Iterator[int]:
     """Run a server with two tokens; yield its port."""
     (directory / "panstream.toml").write_text(CONFIG)
-    certificate, key = write_certificate(directory)
+    identity = Authority(directory).issue("localhost")
     command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0", "--tokens", "tokens"]
-    command += ["--certificate", str(certificate), "--private-key", str(key)]
+    command += ["--certificate", str(identity.certificate), "--private-key", str(identity.key)]
     process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None

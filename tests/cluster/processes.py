@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from panstream.drill.certificate import write_certificate
+from panstream.federated.certificates import Authority
 from panstream.hardened import ENVIRONMENT, MARK
 
 TESTS = Path(__file__).parents[1]
@@ -28,12 +28,12 @@ def free_port() -> int:
 
 
 def tls_settings(directory: Path) -> dict[str, str]:
-    """Return Dask's settings for TLS with a certificate that is its own authority, as environment variables."""
-    certificate, key = map(str, write_certificate(directory))
+    """Return Dask's settings for TLS with a certificate of an authority of their own, as environment variables."""
+    identity = Authority(directory).issue("localhost")
     roles = ("CLIENT", "SCHEDULER", "WORKER")
-    files = {"CA_FILE": certificate}
-    files |= {f"{role}__{kind}": file for role in roles for kind, file in (("CERT", certificate), ("KEY", key))}
-    return {f"DASK_DISTRIBUTED__COMM__TLS__{name}": file for name, file in files.items()}
+    own = (("CERT", identity.certificate), ("KEY", identity.key))
+    files = {"CA_FILE": identity.authority} | {f"{role}__{kind}": file for role in roles for kind, file in own}
+    return {f"DASK_DISTRIBUTED__COMM__TLS__{name}": str(file) for name, file in files.items()}
 
 
 class Processes:

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from panstream.cli.app import app
 from panstream.cluster.dask_setup import check_client, local_cluster, security_of, serve_worker
 from panstream.cluster.session import opened
-from panstream.drill.certificate import write_certificate
 from panstream.engine.config import read_config
 from panstream.errors import InvalidParameter
+from panstream.federated.certificates import Authority
 
 
 def _listening() -> Callable[[], set[str]]:
@@ -54,12 +54,12 @@ listening = _listening()
 
 def certificates(directory: Path) -> dict[str, str]:
     directory.mkdir()
-    certificate, key = map(str, write_certificate(directory))
+    identity = Authority(directory).issue("localhost")
     roles = ("client", "scheduler", "worker")
     return {
-        "distributed.comm.tls.ca-file": certificate,
-        **{f"distributed.comm.tls.{role}.cert": certificate for role in roles},
-        **{f"distributed.comm.tls.{role}.key": key for role in roles},
+        "distributed.comm.tls.ca-file": str(identity.authority),
+        **{f"distributed.comm.tls.{role}.cert": str(identity.certificate) for role in roles},
+        **{f"distributed.comm.tls.{role}.key": str(identity.key) for role in roles},
     }
 
 

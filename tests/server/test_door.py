@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from panstream.drill.certificate import write_certificate
+from panstream.federated.certificates import Authority
 from panstream.server.access import Gate, Limits, create_token
 from panstream.server.bodies import Body
 from panstream.server.door import Door
@@ -176,14 +176,16 @@ def ask(server: Live, tls: ssl.SSLContext | None, token: str, body: bytes) -> in
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
 def test_with_a_flood_held_open_another_token_is_served(tmp_path: Path, secured: bool) -> None:
     """Half requests, idle and half-open connections and bad rows of one token; nothing is refused to the other."""
-    certificate, key = write_certificate(tmp_path) if secured else (None, None)
+    identity = Authority(tmp_path).issue("localhost") if secured else None
     tls = ssl._create_unverified_context() if secured else None
     file = tmp_path / "tokens"
     flooding, honest = (create_token(file, name, ["ingest"]) for name in ("flooding", "honest"))
     head = f"POST {EVENTS} HTTP/1.1\r\nHost: a\r\nContent-Type: {LINES}\r\nAuthorization: Bearer {flooding}\r\n"
     half = f"{head}Content-Length: {16 << 20}\r\n\r\n".encode() + lines(3)
     bad = b'{"user": 1\n' * 500
-    settings = {"tokens": file, "certificate": certificate, "private_key": key}
+    settings: dict[str, Any] = {"tokens": file}
+    if identity is not None:
+        settings |= {"certificate": identity.certificate, "private_key": identity.key}
     with served(write_config(tmp_path), LIMITS, **settings) as server, contextlib.ExitStack() as held:
 
         def connected() -> socket.socket:
@@ -208,9 +210,9 @@ def test_with_a_flood_held_open_another_token_is_served(tmp_path: Path, secured:
 
 
 def test_a_handshake_has_a_deadline(tmp_path: Path) -> None:
-    certificate, key = write_certificate(tmp_path)
+    identity = Authority(tmp_path).issue("localhost")
     limits = Limits(handshake_time=0.2)
-    with served(write_config(tmp_path), limits, certificate=certificate, private_key=key) as server:
+    with served(write_config(tmp_path), limits, certificate=identity.certificate, private_key=identity.key) as server:
         assert server.raw(b"") == b""
         assert server.raw(b"\x16\x03\x01") == b""
 

@@ -28,9 +28,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.drill.certificate import write_certificate
 from panstream.drill.traffic import ACCEPTED, Peer, body, ways
 from panstream.errors import PanstreamError
+from panstream.federated.certificates import Authority
 from panstream.hashing import cells_of_strings, hash_strings
 from panstream.server.access import create_token
 from panstream.testing.memory import Report, make_needles, scan
@@ -171,16 +171,16 @@ def _server(directory: Path, control: str, hardened: bool) -> Iterator[tuple[int
     """Start a server with TLS and a token, before any id is made."""
     (directory / "panstream.toml").write_text(_CONFIG.format(control=control, expected=_EXPECTED))
     token = create_token(directory / "tokens", "drill", ["ingest"])
-    certificate, private = write_certificate(directory)
+    identity = Authority(directory).issue("localhost")
     command = [sys.executable, "-P", "-m", "panstream.cli.scannable", "serve", "panstream.toml", "--port", "0"]
-    command += ["--tokens", "tokens", "--certificate", certificate.name, "--private-key", private.name]
+    command += ["--tokens", "tokens", "--certificate", identity.certificate.name, "--private-key", identity.key.name]
     command += ["--max-body", str(_LIMIT)] + ([] if hardened else ["--no-hardening"])
     with (directory / "out").open("w") as out:
         process = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
     peer: Peer | None = None
     try:
         port = _port(process, directory / "out")
-        context = ssl.create_default_context(cafile=str(certificate))
+        context = ssl.create_default_context(cafile=str(identity.authority))
         peer = Peer("localhost", port, "drill", token, context, _LIMIT, [])
         yield process.pid, peer
     finally:

@@ -102,7 +102,7 @@ def body(kind: str, ids: Sequence[str]) -> bytes:
     return sink.getvalue()
 
 
-def packed(data: bytes, packing: str) -> bytes:
+def _packed(data: bytes, packing: str) -> bytes:
     """Return the bytes compressed."""
     if packing == "gzip":
         return gzip.compress(data, 1)
@@ -122,7 +122,7 @@ def _accepted(kind: str, packing: str) -> Callable[[Peer, Sequence[str]], None]:
     def send(peer: Peer, ids: Sequence[str]) -> None:
         more = {} if packing == "plain" else {"Content_Encoding": packing}
         for start in range(0, len(ids), _BATCH):
-            status = peer.post(packed(body(kind, ids[start : start + _BATCH]), packing), _TYPES[kind], **more)
+            status = peer.post(_packed(body(kind, ids[start : start + _BATCH]), packing), _TYPES[kind], **more)
             assert status == 200, f"{kind}, {packing}: status {status}"
 
     return send
@@ -178,7 +178,7 @@ def _refusals() -> list[Callable[[Peer, Sequence[str]], None]]:
         expect(peer.post("".join(f'{{"id": "{one}", "kind": [1\n' for one in ids[half:]).encode(), lines), 200)
 
     def cut_gzip(peer: Peer, ids: Sequence[str]) -> None:
-        expect(peer.post(packed(body("json", ids), "gzip")[:-20], lines, Content_Encoding="gzip"), 400)
+        expect(peer.post(_packed(body("json", ids), "gzip")[:-20], lines, Content_Encoding="gzip"), 400)
 
     def cut_arrow(peer: Peer, ids: Sequence[str]) -> None:
         expect(peer.post(body("arrow", ids)[:-400], arrow), 400)
@@ -189,7 +189,7 @@ def _refusals() -> list[Callable[[Peer, Sequence[str]], None]]:
 
     def too_large_unpacked(peer: Peer, ids: Sequence[str]) -> None:
         data = body("csv", ids) + b"\n" * (8 * peer.limit)
-        expect(peer.post(packed(data, "gzip"), csv, Content_Encoding="gzip"), 413)
+        expect(peer.post(_packed(data, "gzip"), csv, Content_Encoding="gzip"), 413)
 
     def not_http(peer: Peer, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), 100):
