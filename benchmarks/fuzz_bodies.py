@@ -251,13 +251,13 @@ def check(body: memoryview, kind: str) -> str:
     from panstream.errors import FeedError
     from panstream.hashing import derive
     from panstream.hashing.items import hash_items
-    from panstream.server.bodies import read_arrow
+    from panstream.server.bodies import _read_arrow
     from panstream.server.refusals import Refusal
 
     schema = RowSchema(columns={"u": "string", "x": kind}, user="u")
     copy = bytes(body)
     try:
-        piece = read_arrow(body, schema, rows=100_000)
+        piece = _read_arrow(body, schema, rows=100_000)
     except (FeedError, Refusal):
         return "refused"
     except Exception as error:  # a server would answer 500

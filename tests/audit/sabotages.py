@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
+from panstream.audit.exact import presence_scenarios
+from panstream.audit.shipped.continual import _slots, _with_added, _with_events, _with_refreshes, _with_two_events
 from panstream.audit.shipped.networks import network_cases
-from panstream.audit.streams import presence_scenarios, slots, with_added, with_events, with_refreshes, with_two_events
 from panstream.batch import items
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualVariance
@@ -221,8 +222,8 @@ def _() -> Case:
 
 
 def tree(algorithm: Any, event: Any = 1, count: int = 5) -> Case:
-    world = slots(count)
-    return linear_case(algorithm, world, with_events(world, event), claimed=1.0)
+    world = _slots(count)
+    return linear_case(algorithm, world, _with_events(world, event), claimed=1.0)
 
 
 def cheaper(kind: Any, factor: Callable[[Any], float]) -> Any:
@@ -261,8 +262,8 @@ def _() -> Case:
 @sabotage("contributions forgotten")
 def _() -> Case:
     kind = cheaper(KaryTree, lambda engine: float(engine.contributions))
-    world = slots(5)
-    twice = with_two_events(world, (0, 2), (4, 8), 1)
+    world = _slots(5)
+    twice = _with_two_events(world, (0, 2), (4, 8), 1)
     return linear_case(kind(epsilon=1.0, horizon=5, levels=2, contributions=2), world, twice)
 
 
@@ -292,16 +293,16 @@ def _() -> Case:
 def _() -> Case:
     kind = cheaper(RangeHistogram, lambda engine: float(engine.sensitivity))
     algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=4.0, branching=2, depth=2)
-    world = slots(3, nothing=0.5)
-    return linear_case(algorithm, world, with_added(world, 0.5, 3.5))
+    world = _slots(3, nothing=0.5)
+    return linear_case(algorithm, world, _with_added(world, 0.5, 3.5))
 
 
 @sabotage("the budget of two sums for three")
 def _() -> Case:
     kind = cheaper(ContinualVariance, lambda engine: 1.5)
     algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=8.0, resolution=2.0)
-    world = slots(3, nothing=4.0)
-    return linear_case(algorithm, world, with_added(world, 4.0, 0.0, 8.0))
+    world = _slots(3, nothing=4.0)
+    return linear_case(algorithm, world, _with_added(world, 4.0, 0.0, 8.0))
 
 
 @sabotage("refresh of the leaves only")
@@ -311,12 +312,12 @@ def _() -> Case:
             source.add_discrete_laplace(state.open[0], self.engine.law(0))
             state.draws[0] += 1
 
-    world, looks = with_refreshes(slots(5), 3)
+    world, looks = _with_refreshes(_slots(5), 3)
     return Case(
         name="leaves only",
         kind="production",
         claimed=1.0,
-        exact=LinearProgram(Leaves(epsilon=1.0, horizon=5, levels=2), world, with_events(world, 1), looks),
+        exact=LinearProgram(Leaves(epsilon=1.0, horizon=5, levels=2), world, _with_events(world, 1), looks),
     )
 
 

@@ -22,7 +22,7 @@ from distributed.protocol.serialize import to_serialize
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_setup import quieten
-from panstream.cluster.lakes import ingest
+from panstream.cluster.lakes import _ingest
 from panstream.cluster.links import LocalLink
 from panstream.cluster.reading import ReadPlan, partitions_of
 from panstream.engine.rows import QueryRows, Rows
@@ -281,7 +281,7 @@ def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, ro
         with ClusterEngine(settings, link, clock=lambda: 7e5) as engine:
             parts = [replace(part, name="part") for part in partitions_of([str(folder / f"part.{format}")])]
             actors = {shard: Heard(link.open_shards[shard], heard) for shard in range(2)}
-            answer = ingest(ReadPlan(name=name, config=settings, shards=2), parts, actors)
+            answer = _ingest(ReadPlan(name=name, config=settings, shards=2), parts, actors)
             assert answer.refused is None
             heard.append(size(answer))
             engine.absorbed(["part"], answer.totals)

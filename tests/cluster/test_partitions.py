@@ -11,7 +11,7 @@ import pytest
 
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.lakes import ingest
+from panstream.cluster.lakes import _ingest
 from panstream.cluster.links import LocalLink
 from panstream.cluster.reading import Partition, ReadPlan, files_of, partitions_of, tasks_of
 from panstream.engine.engine import Engine
@@ -69,7 +69,7 @@ def expected(lake: Path) -> dict[str, Any]:
 def absorb(engine: ClusterEngine, link: LocalLink, task: list[Partition], shards: range = range(2)) -> None:
     job = ReadPlan(name=str(id(engine)), config=engine.config, shards=2, zero_noise=True)
     actors = {shard: Actor(link.open_shards[shard]) for shard in shards}
-    found = ingest(job, task, actors)
+    found = _ingest(job, task, actors)
     assert found.refused is None
     assert found.lost == [shard for shard in range(2) if shard not in shards]
     if not found.lost:

@@ -14,7 +14,7 @@ from panstream.engine.feeds import FileFeed
 from panstream.engine.feeds.arrow_ipc import MOST_UNPACKED, _check_file, _CheckedStream
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
-from panstream.server.bodies import read_arrow
+from panstream.server.bodies import _read_arrow
 
 SCHEMA = RowSchema(columns={"n": "int"})
 WORDS = RowSchema(columns={"w": "string"})
@@ -94,7 +94,7 @@ def test_dictionaries_in_parts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FeedError, match="dictionaries in parts"):
         read(path, WORDS)
     with pytest.raises(FeedError, match="dictionaries in parts"):
-        read_arrow(memoryview(bytearray(delta_stream())), WORDS, rows=100)
+        _read_arrow(memoryview(bytearray(delta_stream())), WORDS, rows=100)
 
 
 def test_dictionaries_that_are_replaced(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_dictionaries_that_are_replaced(tmp_path: Path) -> None:
         for words in (["a", "b"], ["c", None]):
             array = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(words))
             writer.write_batch(pa.record_batch({"w": array}))
-    piece = read_arrow(memoryview(bytearray(sink.getvalue())), WORDS, rows=100)
+    piece = _read_arrow(memoryview(bytearray(sink.getvalue())), WORDS, rows=100)
     assert piece.columns["w"].to_pylist() == ["a", "b", None, "c", None, None]
     path = tmp_path / "x.arrows"
     path.write_bytes(sink.getvalue())
@@ -115,7 +115,7 @@ def test_dictionaries_that_are_replaced(tmp_path: Path) -> None:
 def test_columns_that_are_not_declared_are_not_read() -> None:
     """Whatever they are: only the schema is looked at."""
     table = pa.table({"n": [1, 2], "tree": [{"a": [1]}, None], "ends": pa.RunEndEncodedArray.from_arrays([2], ["x"])})
-    piece = read_arrow(memoryview(bytearray(written(table, file=False))), SCHEMA, rows=10)
+    piece = _read_arrow(memoryview(bytearray(written(table, file=False))), SCHEMA, rows=10)
     assert piece.columns["n"].to_pylist() == [1, 2]
 
 
@@ -147,7 +147,7 @@ def test_a_view_behind_a_null_is_not_followed() -> None:
     for array in (views, coded):
         for schema in (WORDS, RowSchema(columns={"w": "string"}, user="w"), RowSchema(columns={"w": "binary"})):
             data = written(pa.table({"w": array}), file=False)
-            piece = read_arrow(memoryview(bytearray(data)), schema, rows=10)
+            piece = _read_arrow(memoryview(bytearray(data)), schema, rows=10)
             found = [None if each is None else str(each, "utf-8") if isinstance(each, bytes) else each
                      for each in piece.columns["w"].to_pylist()]  # fmt: skip
             words = [None, long.decode()]
@@ -159,7 +159,7 @@ def test_a_decimal_of_impossible_scale_is_refused(scale: int) -> None:
     table = pa.table({"n": pa.nulls(3, pa.decimal256(40, scale))})
     for kind in ("int", "double"):
         with pytest.raises(FeedError, match="'n' is declared"):
-            read_arrow(memoryview(bytearray(written(table, file=False))), RowSchema(columns={"n": kind}), rows=10)
+            _read_arrow(memoryview(bytearray(written(table, file=False))), RowSchema(columns={"n": kind}), rows=10)
 
 
 @pytest.mark.parametrize("kind", [pa.decimal64(10, 1), pa.decimal128(20, 1), pa.decimal256(40, 1)], ids=str)
@@ -175,6 +175,6 @@ def test_the_least_decimal_is_refused_since_its_sign_would_turn(kind: Any) -> No
         schema = RowSchema(columns={"x": "double"})
         if refused:
             with pytest.raises(FeedError):
-                read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10)
+                _read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10)
         else:
-            assert len(read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10)) == 2
+            assert len(_read_arrow(memoryview(bytearray(out.getvalue())), schema, rows=10)) == 2

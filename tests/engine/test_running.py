@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from engine.streams import COUNT, DISTINCT, config, question, rows
-from panstream.engine.badrows import IdCheck, unusable_weights
+from panstream.engine.badrows import IdCheck
 from panstream.engine.plan import plan_all
-from panstream.engine.running import Drawn, RunningQuery
+from panstream.engine.running import Drawn, RunningQuery, _unusable_weights
 
 
 def running(query: dict[str, Any], **settings: Any) -> RunningQuery:
@@ -51,9 +51,9 @@ def test_values_and_weights() -> None:
     assert np.flatnonzero(mean.unusable(batch, batch.queries["m"])).tolist() == [1, 2]
     turnstile = running({**DISTINCT, "max_weight": 5}, weight="w").plan.algorithm
     weights = np.array([5, -5, 0, 6, np.iinfo(np.int64).min])
-    assert np.flatnonzero(unusable_weights(weights, turnstile)).tolist() == [3, 4]
+    assert np.flatnonzero(_unusable_weights(weights, turnstile)).tolist() == [3, 4]
     density = running(question("d", "SELECT DENSITY(user) FROM s", universe=9), weight="w").plan.algorithm
-    assert np.flatnonzero(unusable_weights(np.array([1, -1, 0, 2]), density)).tolist() == [2, 3]
+    assert np.flatnonzero(_unusable_weights(np.array([1, -1, 0, 2]), density)).tolist() == [2, 3]
 
 
 def test_every_group_of_a_window_has_a_state_as_soon_as_any_row_falls_into_it() -> None:

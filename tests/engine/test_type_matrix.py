@@ -30,7 +30,7 @@ from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
 from panstream.errors import FeedError
-from panstream.server.bodies import read_arrow
+from panstream.server.bodies import _read_arrow
 from server.server_live import served, write_config
 
 VARIANTS = ("plain", "nulls", "sliced", "chunked")
@@ -56,7 +56,7 @@ class Bodies:
 
     def batches(self) -> Iterator[Rows]:
         for number, body in enumerate(self._bodies):
-            piece = read_arrow(memoryview(bytearray(body)), self._schema, rows=10**6)
+            piece = _read_arrow(memoryview(bytearray(body)), self._schema, rows=10**6)
             yield Rows(columns=piece.columns, producer="p", sequence=number + 1)
 
     def resume(self, applied: Any) -> None: ...

@@ -24,13 +24,13 @@ from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 from panstream.hashing import derive
 from panstream.hashing.items import hash_items
-from panstream.server.bodies import read_arrow
+from panstream.server.bodies import _read_arrow
 for name, body in json.load(sys.stdin).items():
     for user in ("x", None):
         print(name, end=": ", flush=True)
         try:
             schema = RowSchema(columns={"x": "string"}, user=user)
-            piece = read_arrow(memoryview(bytearray.fromhex(body)), schema, rows=1000)
+            piece = _read_arrow(memoryview(bytearray.fromhex(body)), schema, rows=1000)
         except FeedError as error:
             print("refused", flush=True)
             continue

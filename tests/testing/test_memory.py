@@ -20,7 +20,7 @@ from panstream.errors import InvalidParameter, PanstreamError
 from panstream.testing.memory import Report, launcher, make_needles, plant_control, scan
 from panstream.testing.memory.launcher import Scan
 from panstream.testing.memory.process import Target
-from panstream.testing.memory.scanner import answer
+from panstream.testing.memory.scanner import _answer
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +105,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scanner's work be done in this process, to save its start."""
 
     def run(order: Scan, timeout: float) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads(json.dumps(answer(Scan.from_json(order.to_json()))))
+        result: dict[str, Any] = json.loads(json.dumps(_answer(Scan.from_json(order.to_json()))))
         return result
 
     monkeypatch.setattr(launcher, "_run", run)

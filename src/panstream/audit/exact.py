@@ -21,7 +21,7 @@ from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Measured, Trial
 from panstream.errors import MissingExtra, NotSupported
 from panstream.estimate import Estimate
-from panstream.testing.enumerate import Enumerator, JointLoss, Step, World, snapshot
+from panstream.testing.enumerate import Enumerator, JointLoss, Step, World, refresh, release, snapshot, worlds
 from panstream.testing.linear import LinearView, Published, linear_views, private_numbers, published_numbers
 from panstream.testing.sources import ScriptedSource
 
@@ -32,6 +32,7 @@ __all__ = [
     "case_of",
     "gaussian_loss",
     "linear_case",
+    "presence_scenarios",
     "stolen",
 ]
 
@@ -335,3 +336,16 @@ def _linprog() -> Any:
     except ImportError:
         raise MissingExtra("the audit of Laplace counters", "audit") from None
     return linprog
+
+
+def presence_scenarios(
+    *actions: Step, releases: int = 1, announced: int = 0, others: Step | None = None
+) -> list[Scenario]:
+    """Return streams in which one user acts in every free slot: release last, and release first where it matters."""
+    before: list[Step | None] = [] if others is None else [others]
+    published = [release()] * releases
+    last: list[Step | None] = [*before, *([None, refresh()] * announced), None, None, *published]
+    if announced:
+        return [Scenario(worlds(last, actions), (None, *range(2 * announced, len(last) + 1)))]
+    between: list[Step | None] = [*before, None, published[0], None, *published[1:]]
+    return [Scenario(worlds(last, actions)), Scenario(worlds(between, actions))]

@@ -17,11 +17,11 @@ from panstream import checks
 from panstream.audit.case import Trial
 from panstream.errors import InvalidParameter, MissingExtra
 
-__all__ = ["Bound", "clopper_pearson", "learn_event", "lower_bound"]
+__all__ = ["clopper_pearson", "learn_event", "lower_bound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class _Bound:
     """How often the event happened on each stream, and the loss that this shows."""
 
     runs: tuple[int, int]
@@ -45,14 +45,14 @@ def clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, fl
     return low, high
 
 
-def lower_bound(trial: Trial, *, runs: int, failure: float) -> Bound:
+def lower_bound(trial: Trial, *, runs: int, failure: float) -> _Bound:
     """Return a loss that is exceeded in truth except with probability ``failure``, whatever the algorithm is."""
     often = (max(1, math.ceil(runs * trial.share)), runs)
     first, second = (sum(trial.happens(side) for _ in range(n)) for side, n in zip((True, False), often, strict=True))
     return _bound_of((first, second), often, failure)
 
 
-def _bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) -> Bound:
+def _bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) -> _Bound:
     """Return the bound for an event that happened so often on each of the two streams."""
     ends = [clopper_pearson(count, n, failure / 2) for count, n in zip(happened, runs, strict=True)]
     (first_low, first_high), (second_low, second_high) = ends
@@ -63,7 +63,7 @@ def _bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) 
         (1 - second_high, 1 - first_low),
     )
     loss = max([0.0, *(math.log(low / high) for low, high in ratios if low > 0 and high > 0)])
-    return Bound(runs=runs, happened=happened, loss=loss, advantage=max(first_low - second_high, 0.0))
+    return _Bound(runs=runs, happened=happened, loss=loss, advantage=max(first_low - second_high, 0.0))
 
 
 def learn_event(

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["check", "explain"]
 
 _SHOWN = 100  # rows of a report
+_PUBLIC = """\
+on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers and producers;
+of files that workers read, names and sizes; nothing else depends on rows, and nothing on which were selected"""
 
 
 def explain(
@@ -36,12 +39,15 @@ def explain(
             found = explained(loaded)
         told = found.to_json()
         if shards is not None:
-            from panstream.cluster.explain import explain_cluster, places
+            from panstream.cluster.explain import places
 
             told["cluster"] = places(found.plans, shards)
         typer.echo(json.dumps(told, indent=2) if as_json else found.text())
         if shards is not None and not as_json:
-            typer.echo("\n" + explain_cluster(found.plans, shards))
+            typer.echo(f"\non a cluster of {shards} shards")
+            for name, text in [*((entry["name"], entry["why"]) for entry in told["cluster"]), ("public", _PUBLIC)]:
+                for number, line in enumerate(text.splitlines()):
+                    typer.echo(f"  {'' if number else name:<11} {line}")
 
 
 def check(

@@ -14,10 +14,10 @@ from pathlib import Path
 from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
 from panstream.interrupts import block
 
-__all__ = ["ENVIRONMENT", "harden", "lock_memory"]
-
-_CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
-_CAP_IPC_LOCK = 14
+__all__ = [
+    "ENVIRONMENT",
+    "harden",
+]
 
 
 def harden() -> None:
@@ -28,27 +28,6 @@ def harden() -> None:
     if os.environ.get(MARK) != "1":
         block()  # a signal that Python has noted and not yet handled would be lost with this program
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
-
-
-def lock_memory() -> bool:
-    """Keep all memory of this process, now and later, out of swap; False where that is not permitted."""
-    if sys.platform != "linux":
-        return False
-    import ctypes
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if limit != resource.RLIM_INFINITY and not _may_lock():
-        return False  # a limit would make later allocations fail
-    return bool(ctypes.CDLL(None, use_errno=True).mlockall(_CURRENT_AND_FUTURE) == 0)
-
-
-def _may_lock() -> bool:
-    """Return whether the process has the capability to lock memory without limit."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
-    return False
 
 
 def _is_command() -> bool:

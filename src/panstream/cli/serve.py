@@ -4,12 +4,13 @@ for shards.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from panstream.cli.hardening import harden, lock_memory
+from panstream.cli.hardening import harden
 from panstream.cli.outcome import AcceptTime, Cluster, ConfigFile, KeyFile, NoHardening, operator_key, outcome
 
 __all__ = ["serve", "token", "worker"]
@@ -57,7 +58,7 @@ def serve(
         loaded = load_config(config)
         if no_hardening:
             typer.echo(_LOST, err=True)
-        elif not lock_memory():
+        elif not _lock_memory():
             typer.echo(
                 "note: memory is not locked (no permission), so it may be swapped; encrypt or disable swap", err=True
             )
@@ -136,3 +137,30 @@ def worker(
         from panstream.cluster.dask_setup import serve_worker
 
         asyncio.run(serve_worker(scheduler, name=name, scratch=scratch, listen=listen))
+
+
+_CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
+
+
+_CAP_IPC_LOCK = 14
+
+
+def _lock_memory() -> bool:
+    """Keep all memory of this process, now and later, out of swap; False where that is not permitted."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit != resource.RLIM_INFINITY and not _may_lock():
+        return False  # a limit would make later allocations fail
+    return bool(ctypes.CDLL(None, use_errno=True).mlockall(_CURRENT_AND_FUTURE) == 0)
+
+
+def _may_lock() -> bool:
+    """Return whether the process has the capability to lock memory without limit."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
+    return False

@@ -20,7 +20,7 @@ from panstream.algorithm import built
 from panstream.cluster.division import Division, wipe_state
 from panstream.cluster.links import Call, Link, LocalLink
 from panstream.cluster.messages import CellMessage, Outgoing, wipe_messages
-from panstream.cluster.shard import Origin, Part, Status, destroy, label, query_of, reached
+from panstream.cluster.shard import Origin, Part, Status, label, query_of, reached
 from panstream.codec import FieldLayout, public
 from panstream.divisible import Divisible
 from panstream.engine.backend import Held, LocalBackend, Slot
@@ -296,7 +296,7 @@ def _sweep(directory: Path, shards: int) -> None:
     for other in directory.glob("shards-*"):
         if other.name != f"shards-{shards}":
             for shard in other.iterdir():
-                destroy(shard)
+                _destroy(shard)
             other.rmdir()
 
 
@@ -344,3 +344,17 @@ def _move(old: LocalLink, new: LocalLink, algorithms: Mapping[str, Any]) -> None
     new.send(
         [Call(shard, "replace", (backend.step + 1, parts[shard], recent, absorbed)) for shard in range(new.shards)]
     )
+
+
+def _destroy(directory: str | os.PathLike[str]) -> None:
+    """Make a shard's directory unreadable: overwrite its key, then remove it."""
+    path = Path(directory)
+    names = [path / name for name in ("state.sealed", "state.new")]
+    for name in names:
+        with contextlib.suppress(FileNotFoundError), name.open("r+b", buffering=0) as file:
+            file.write(bytes(os.fstat(file.fileno()).st_size))
+            os.fsync(file.fileno())
+    for name in [*names, path / "lock"]:
+        name.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.rmdir()

@@ -10,13 +10,7 @@ from panstream.divisible import Divisible
 from panstream.engine.certainty import expected_errors
 from panstream.engine.plan import QueryPlan
 
-__all__ = ["explain_cluster", "places"]
-
-_PUBLIC = (
-    "on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers "
-    "and producers;",
-    "of files that workers read, names and sizes; nothing else depends on rows, and nothing on which were selected",
-)
+__all__ = ["places"]
 
 
 def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
@@ -45,13 +39,3 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
             )
         found.append(entry)
     return found
-
-
-def explain_cluster(plans: Sequence[QueryPlan], shards: int) -> str:
-    """Return the same for people."""
-    lines = [f"on a cluster of {shards} shards"]
-    for entry in places(plans, shards):
-        first, *rest = entry["why"].splitlines()
-        lines += [f"  {entry['name']:<11} {first}", *(f"  {'':<11} {line}" for line in rest)]
-    lines += [f"  {'public':<11} {line}" if not number else f"  {'':<11} {line}" for number, line in enumerate(_PUBLIC)]
-    return "\n".join(lines)

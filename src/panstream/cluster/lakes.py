@@ -35,7 +35,7 @@ from panstream.errors import BadRowError, ConfigError, FeedError, InvalidParamet
 from panstream.estimate import Estimate
 from panstream.statistics import DistinctCount
 
-__all__ = ["distinct", "feed_files", "ingest", "run"]
+__all__ = ["distinct", "feed_files", "run"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class _Ingested:
     refused: tuple[str, str, int | None] | None = None  # class and message of an error, and a row's number
 
 
-def ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any], table: Any = None) -> _Ingested:
+def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any], table: Any = None) -> _Ingested:
     """Read partitions and give every shard its part; when this returns without ``lost``, all have it durable.
 
     ``actors`` are the shards', or their addresses and keys: a task that was given actors would wait for their workers.
@@ -85,7 +85,7 @@ def _ingest_frame(frame: Any, plan: ReadPlan, actors: Mapping[int, Any], name: s
 
     columns = list(RowSchema.of(plan.config.stream, needed_columns(plan.config)).columns)
     table = pa.Table.from_pandas(frame[columns], preserve_index=False)
-    return ingest(plan, [Partition(name=name)], actors, table)
+    return _ingest(plan, [Partition(name=name)], actors, table)
 
 
 def _start(actor: Any, arguments: tuple[Any, ...]) -> Any:
@@ -232,10 +232,10 @@ def feed_files(
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:
         key = f"panstream-read-{uuid.uuid4().hex[:12]}"
-        return client.submit(ingest, plan, task, _addresses(actors), key=key, pure=False, retries=0)
+        return client.submit(_ingest, plan, task, _addresses(actors), key=key, pure=False, retries=0)
 
     def here(task: Task, actors: Actors) -> _Ingested:
-        return ingest(plan, task, actors)
+        return _ingest(plan, task, actors)
 
     algorithms = [each.algorithm for each in engine.plans]
     large = all(not isinstance(algorithm, Divisible) or algorithm.only_touched for algorithm in algorithms)

@@ -13,7 +13,6 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from panstream.cluster.division import Division, wipe_state
@@ -22,7 +21,7 @@ from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness import Source
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Origin", "Part", "Shard", "Status", "destroy", "label", "query_of", "reached", "sequence_of"]
+__all__ = ["Origin", "Part", "Shard", "Status", "label", "query_of", "reached", "sequence_of"]
 
 _FORMAT = 2
 
@@ -278,17 +277,3 @@ class Shard:
         except BaseException:
             self.close()
             raise
-
-
-def destroy(directory: str | os.PathLike[str]) -> None:
-    """Make a shard's directory unreadable: overwrite its key, then remove it."""
-    path = Path(directory)
-    names = [path / name for name in ("state.sealed", "state.new")]
-    for name in names:
-        with contextlib.suppress(FileNotFoundError), name.open("r+b", buffering=0) as file:
-            file.write(bytes(os.fstat(file.fileno()).st_size))
-            os.fsync(file.fileno())
-    for name in [*names, path / "lock"]:
-        name.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        path.rmdir()

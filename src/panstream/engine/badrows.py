@@ -18,18 +18,11 @@ from panstream.hashing import derive
 from panstream.hashing.items import hash_items
 from panstream.scratch import Scratch
 
-__all__ = ["IdCheck", "unusable_weights"]
+__all__ = [
+    "IdCheck",
+]
 
 Mask = NDArray[np.bool_]
-
-
-def unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask:
-    """Return where weights are beyond what was declared; presence knows +1 and -1 only."""
-    most = getattr(algorithm, "max_weight", 1)
-    bad: Mask = (weights > most) | (weights < getattr(algorithm, "min_weight", -most))
-    if not hasattr(algorithm, "max_weight"):
-        bad |= weights == 0
-    return bad
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,7 @@ from panstream.engine.backend import Backend, LocalBackend, Slot
 from panstream.engine.clocks import StreamClock, watched
 from panstream.engine.config import Config
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
-from panstream.engine.intrusions import Refreshed, refreshed_states
+from panstream.engine.intrusions import Refreshed
 from panstream.engine.kept import Kept
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.producers import Producers, Sender
@@ -329,7 +329,7 @@ class Engine:
     def announce_intrusion(self) -> list[Refreshed]:
         """Refresh every state that can be, record the intrusion, and commit; return what became of each state."""
         with self._all_or_nothing():
-            done = [each for query in self._queries.values() for each in refreshed_states(query.plan, query.refresh())]
+            done = [each for query in self._queries.values() for each in Refreshed.states(query.plan, query.refresh())]
             self._kept.intrusions.append(stamp_of(self._clock()))
             self.commit()
         return done

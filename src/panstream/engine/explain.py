@@ -8,9 +8,10 @@ from typing import Any
 
 from panstream.durations import say_duration
 from panstream.engine.certainty import doubt, expected_errors
-from panstream.engine.config import Config, StreamConfig
-from panstream.engine.intake import INTAKES, revealing, step_length, with_facts
+from panstream.engine.config import Config, QueryConfig, StreamConfig
+from panstream.engine.intake import INTAKES, Intake, step_length, with_facts
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
+from panstream.engine.sql import Aggregate
 
 __all__ = ["explain", "uncertain"]
 
@@ -60,7 +61,7 @@ class _Explained:
         found: dict[str, list[str]] = {}
         for plan in self.plans:
             for intake in INTAKES:
-                if why := revealing(plan.config, intake, by_clock=self.step > 0):
+                if why := _revealing(plan.config, intake, by_clock=self.step > 0):
                     found.setdefault(f"{plan.config.name}: {why}", []).append(intake)
         return [f"{warning} ({', '.join(intakes)})" for warning, intakes in found.items()]
 
@@ -174,3 +175,20 @@ def _figure(number: float) -> str:
     if math.isinf(number):
         return "no bound on"
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def _revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | None:
+    """Return why what an intake makes public gives away a query's answer; None if it does not."""
+    parsed = query.parsed
+    if parsed.aggregate is not Aggregate.COUNT or parsed.where or parsed.user_where or parsed.group_by:
+        return None
+    if intake in ("files", "growing files"):
+        return "how many rows were read of a file is public, and so is this count of all rows"
+    if intake == "calls" or not by_clock:
+        return "the number of batches is public: if each brings one row, so is this count"
+    if intake == "http":
+        return (
+            "producers that number their batches make the number of these public: if each brings one row, so is this "
+            "count; Client(pace=...) sends on a clock, empty batches included"
+        )
+    return None

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from panstream.engine.config import Config, QueryConfig, StreamConfig
-from panstream.engine.sql import Aggregate
 
 if TYPE_CHECKING:
     from panstream.engine.plan import QueryPlan
 
-__all__ = ["INTAKES", "LIVE", "Intake", "Pace", "intakes_of", "public_facts", "revealing", "step_length", "with_facts"]
+__all__ = ["INTAKES", "LIVE", "Intake", "Pace", "intakes_of", "public_facts", "step_length", "with_facts"]
 
 Intake = Literal["calls", "files", "growing files", "pipe", "redis", "http"]
 INTAKES: tuple[Intake, ...] = get_args(Intake)
@@ -80,23 +79,6 @@ def with_facts(
         new = [fact for fact in facts if fact not in plan.claim.public]
         found.append(replace(plan, claim=plan.claim.with_public(*new)))
     return tuple(found)
-
-
-def revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | None:
-    """Return why what an intake makes public gives away a query's answer; None if it does not."""
-    parsed = query.parsed
-    if parsed.aggregate is not Aggregate.COUNT or parsed.where or parsed.user_where or parsed.group_by:
-        return None
-    if intake in ("files", "growing files"):
-        return "how many rows were read of a file is public, and so is this count of all rows"
-    if intake == "calls" or not by_clock:
-        return "the number of batches is public: if each brings one row, so is this count"
-    if intake == "http":
-        return (
-            "producers that number their batches make the number of these public: if each brings one row, so is this "
-            "count; Client(pace=...) sends on a clock, empty batches included"
-        )
-    return None
 
 
 def step_length(config: Config, plans: Sequence[QueryPlan]) -> float:

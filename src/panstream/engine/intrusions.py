@@ -10,7 +10,7 @@ from panstream.engine.backend import Slot
 from panstream.engine.plan import QueryPlan
 from panstream.engine.results import iso
 
-__all__ = ["Refreshed", "outlook", "refreshed_states"]
+__all__ = ["Refreshed", "outlook"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,20 @@ class Refreshed:
     window: str | None = None
     group: str | None = None
 
+    @classmethod
+    def states(cls, plan: QueryPlan, done: Mapping[Slot, bool]) -> list[Refreshed]:
+        """Return what became of every state of a query."""
+        length = plan.config.window
+        return [
+            cls(
+                query=plan.config.name,
+                done=good,
+                window=None if length is None else iso(window * length),
+                group=plan.group_name(plan.groups[group]) or None,
+            )
+            for (window, group), good in done.items()
+        ]
+
     def __str__(self) -> str:
         place = [] if self.window is None else [f"window from {self.window}"]
         place += [] if self.group is None else [self.group]
@@ -31,20 +45,6 @@ class Refreshed:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {"query": self.query, "window": self.window, "group": self.group, "refreshed": self.done}
-
-
-def refreshed_states(plan: QueryPlan, done: Mapping[Slot, bool]) -> list[Refreshed]:
-    """Return what became of every state of a query."""
-    length = plan.config.window
-    return [
-        Refreshed(
-            query=plan.config.name,
-            done=good,
-            window=None if length is None else iso(window * length),
-            group=plan.group_name(plan.groups[group]) or None,
-        )
-        for (window, group), good in done.items()
-    ]
 
 
 def outlook(plan: QueryPlan, before: int) -> tuple[bool, str]:

@@ -18,7 +18,7 @@ import numpy as np
 from panstream.errors import InvalidParameter, ProducerRefused
 from panstream.randomness.entropy import system_entropy
 
-__all__ = ["ID_PATTERN", "NAME_PATTERN", "ROUND", "WINDOW", "Producer", "Producers", "Sender"]
+__all__ = ["ID_PATTERN", "NAME_PATTERN", "ROUND", "WINDOW", "Producers", "Sender"]
 
 NAME_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
 ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}@[0-9a-f]{16}$"
@@ -37,7 +37,7 @@ class Sender:
 
 
 @dataclass(slots=True)
-class Producer:
+class _Producer:
     """An open producer. How far it came is stored under its ``place``, from its first opening on."""
 
     name: str
@@ -51,9 +51,9 @@ class Producers:
     """The producers of every token."""
 
     round: int | None = None  # the day on which it began
-    _tokens: dict[str, dict[str, Producer]] = field(default_factory=dict)
+    _tokens: dict[str, dict[str, _Producer]] = field(default_factory=dict)
 
-    def open(self, token: str, name: str, most: int) -> Producer:
+    def open(self, token: str, name: str, most: int) -> _Producer:
         """Open a producer, or take it over; ``most`` may be open under one token."""
         if _NAME.fullmatch(name) is None:
             raise InvalidParameter(f"the name of a producer must fit {NAME_PATTERN}")
@@ -66,18 +66,18 @@ class Producers:
             )
         made = f"{name}@{_fresh()}"
         if found is None:
-            found = self._tokens.setdefault(token, {})[name] = Producer(name, made, f"{token}/{made}")
+            found = self._tokens.setdefault(token, {})[name] = _Producer(name, made, f"{token}/{made}")
         found.id, found.active = made, True
         return found
 
-    def find(self, token: str, name: str) -> Producer:
+    def find(self, token: str, name: str) -> _Producer:
         """Return a producer that is open under a token."""
         found = self._tokens.get(token, {}).get(name)
         if found is None:
             raise ProducerRefused("no producer of this name is open under this token", code="not_found")
         return found
 
-    def all_of(self, token: str) -> list[Producer]:
+    def all_of(self, token: str) -> list[_Producer]:
         """Return the producers that are open under a token."""
         return [each for _, each in sorted(self._tokens.get(token, {}).items())]
 
@@ -136,7 +136,7 @@ class Producers:
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Return the table that was stored."""
         tokens = {
-            token: {name: Producer(name, *each) for name, each in own.items()} for token, own in data["tokens"].items()
+            token: {name: _Producer(name, *each) for name, each in own.items()} for token, own in data["tokens"].items()
         }
         return cls(data["round"], tokens)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.backend import Backend, Held, LocalBackend, Slot
-from panstream.engine.badrows import IdCheck, unusable_weights
+from panstream.engine.badrows import IdCheck
 from panstream.engine.clocks import UNKNOWN, Schedule
 from panstream.engine.memory import wipe_array
 from panstream.engine.plan import QueryPlan
@@ -117,7 +117,7 @@ class RunningQuery:
             assert self._ids is not None
             bad |= self._ids.unusable(rows.ids, rows.count)
         if chosen.weights is not None and kind.of_users:
-            bad |= unusable_weights(chosen.weights, self.plan.algorithm)
+            bad |= _unusable_weights(chosen.weights, self.plan.algorithm)
         if chosen.values is not None and not kind.of_users:
             bad |= ~np.isfinite(chosen.values)
         return bad & chosen.rows
@@ -330,3 +330,12 @@ def _parts(
             part = part if groups is None else part & (groups == group)
             if part.any():
                 yield (window, group), part
+
+
+def _unusable_weights(weights: NDArray[np.int64], algorithm: Any) -> Mask:
+    """Return where weights are beyond what was declared; presence knows +1 and -1 only."""
+    most = getattr(algorithm, "max_weight", 1)
+    bad: Mask = (weights > most) | (weights < getattr(algorithm, "min_weight", -most))
+    if not hasattr(algorithm, "max_weight"):
+        bad |= weights == 0
+    return bad

@@ -30,7 +30,7 @@ from panstream.server.wiping import BUFFERS
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["FORMATS", "Body", "parse", "read_arrow", "receive"]
+__all__ = ["FORMATS", "Body", "parse", "receive"]
 
 FORMATS = {
     "application/x-ndjson": "json",
@@ -189,7 +189,7 @@ def _held(body: Body, batch: Rows) -> Rows:
 def _rows(body: Body, schema: RowSchema) -> Rows:
     limits, data = body.gate.limits, body.data
     if body.kind == "arrow":
-        return read_arrow(memoryview(data)[: body.size], schema, rows=limits.rows, unpacked=limits.unpacked)
+        return _read_arrow(memoryview(data)[: body.size], schema, rows=limits.rows, unpacked=limits.unpacked)
     if body.size and data[body.size - 1] != 0x0A:
         data[body.size] = 0x0A
         body.size += 1
@@ -210,7 +210,7 @@ def _rows(body: Body, schema: RowSchema) -> Rows:
     return piece
 
 
-def read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> Rows:
+def _read_arrow(data: memoryview, schema: RowSchema, *, rows: int, unpacked: int = 64 << 20) -> Rows:
     """Return the rows of a stream; they may share the memory of ``data``.
 
     Words that stand there once and are used many times may take ``unpacked`` bytes written out.

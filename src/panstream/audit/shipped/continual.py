@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from panstream.audit.case import Case
 from panstream.audit.exact import linear_case
-from panstream.audit.streams import slots, with_added, with_events, with_refreshes, with_two_events
 from panstream.continual.decayed import DecayedSum
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.least_squares import LeastSquaresTree
@@ -42,13 +41,58 @@ from panstream.papers.literal_counters import (
 from panstream.papers.logarithmic import LogarithmicMechanism
 from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.randomness import Source
-from panstream.testing.enumerate import Step
+from panstream.testing.enumerate import Step, refresh, tick, update
+from panstream.testing.linear import ticks
 
 __all__ = ["continual_cases"]
 
 _LARGE = 1 << 40  # the least-squares tree rounds; noise of this size shows its weights to twelve digits
-_one_step = partial(slots, one_step=True)
 Neighbours = Sequence[Sequence[Step]]
+
+
+def _slots(count: int, *, updates: int = 1, nothing: Any = 0, one_step: bool = False) -> list[Step]:
+    """Return slots of several steps each, updates and then the tick; or slots that are filled and closed in one
+    step.
+    """
+    return ([ticks([nothing])] if one_step else [*[update([nothing])] * updates, tick()]) * count
+
+
+_one_step = partial(_slots, one_step=True)
+
+
+def _with_events(world: Sequence[Step], *events: Any) -> list[list[Step]]:
+    """Return the streams with one of ``events`` instead in any step that takes one."""
+    places = [at for at, step in enumerate(world) if step.verb in ("update", "ticks")]
+    return [_with_event(world, at, event) for at in places for event in events]
+
+
+def _with_two_events(
+    world: Sequence[Step], first: Sequence[int], second: Sequence[int], event: Any
+) -> list[list[Step]]:
+    """Return the streams with ``event`` in a step of ``first`` and in a later one of ``second``."""
+    return [_with_event(_with_event(world, a, event), b, event) for a in first for b in second if a < b]
+
+
+def _with_added(world: Sequence[Step], value: Any, *extra: Any) -> list[list[Step]]:
+    """Return the streams with one more value beside ``value`` in any update."""
+    places = [at for at, step in enumerate(world) if step.verb == "update"]
+    return [[*world[:at], update([value, more]), *world[at + 1 :]] for at in places for more in extra]
+
+
+def _with_refreshes(world: Sequence[Step], every: int) -> tuple[list[Step], tuple[int | None, ...]]:
+    """Return the stream with an announced look after every ``every`` steps, and the looks of its last phase and
+    none.
+    """
+    steps = [
+        step for at, before in enumerate(world, 1) for step in ([before, refresh()] if at % every == 0 else [before])
+    ]
+    last = max((at for at, step in enumerate(steps, 1) if step.verb == "refresh"), default=0)
+    return steps, (None, *range(last, len(steps) + 1))
+
+
+def _with_event(world: Sequence[Step], at: int, event: Any) -> list[Step]:
+    changed = ticks([event]) if world[at].verb == "ticks" else update([event])
+    return [*world[:at], changed, *world[at + 1 :]]
 
 
 def _case(name: str, algorithm: Any, world: Sequence[Step], neighbours: Neighbours, **options: Any) -> Case:
@@ -83,101 +127,101 @@ def _slot_counters() -> Iterator[Case]:
         "DecayedSum, polynomial": (DecayedSum(epsilon=1.0, decay="polynomial", rate=1.0), 4),
     }
     for name, (algorithm, count) in counters.items():
-        steps, closed = slots(count), _one_step(count)
-        yield _case(name, algorithm, steps, with_events(steps, 1), sampled=name == "BinaryMechanism")
+        steps, closed = _slots(count), _one_step(count)
+        yield _case(name, algorithm, steps, _with_events(steps, 1), sampled=name == "BinaryMechanism")
         at_once = replace(algorithm, one_step_ticks=True)
-        yield _case(f"{name}, one-step ticks", at_once, closed, with_events(closed, 1))
-        seen, looks = with_refreshes(slots(count - 1), 3)
-        yield _case(f"{name}, announced intrusions", algorithm, seen, with_events(seen, 1), looks=looks)
+        yield _case(f"{name}, one-step ticks", at_once, closed, _with_events(closed, 1))
+        seen, looks = _with_refreshes(_slots(count - 1), 3)
+        yield _case(f"{name}, announced intrusions", algorithm, seen, _with_events(seen, 1), looks=looks)
         slot = replace(at_once, unit="slot", lower=-1, upper=2)
         full = _one_step(count, nothing=-1)
-        yield _case(f"{name}, slot exchanged", slot, full, with_events(full, 2))
+        yield _case(f"{name}, slot exchanged", slot, full, _with_events(full, 2))
     wide = BinaryMechanism(epsilon=1.0, horizon=5, lower=-3, upper=2)
-    steps = slots(5, updates=2)
-    yield _case("BinaryMechanism, range and several updates", wide, steps, with_events(steps, -3, 2))
+    steps = _slots(5, updates=2)
+    yield _case("BinaryMechanism, range and several updates", wide, steps, _with_events(steps, -3, 2))
     events = BinaryMechanism(epsilon=1.0, horizon=4, one_step_ticks=True, most_events=3)
     closed = _one_step(4, nothing=2)
-    yield _case("BinaryMechanism, several events a value", events, closed, with_events(closed, 1, 3))
+    yield _case("BinaryMechanism, several events a value", events, closed, _with_events(closed, 1, 3))
 
 
 def _trees() -> Iterator[Case]:
     tree = KaryTree(epsilon=1.0, horizon=7, levels=3)
-    steps, closed = slots(7), _one_step(7)
-    yield _case("KaryTree", tree, steps, with_events(steps, 1), sampled=True)
+    steps, closed = _slots(7), _one_step(7)
+    yield _case("KaryTree", tree, steps, _with_events(steps, 1), sampled=True)
     at_once = replace(tree, one_step_ticks=True, capacity=None)
-    yield _closed("KaryTree, one-step ticks", at_once, closed, with_events(closed, 1))
-    seen, looks = with_refreshes(steps, 3)
-    yield _case("KaryTree, announced intrusions", tree, seen, with_events(seen, 1), looks=looks)
+    yield _closed("KaryTree, one-step ticks", at_once, closed, _with_events(closed, 1))
+    seen, looks = _with_refreshes(steps, 3)
+    yield _case("KaryTree, announced intrusions", tree, seen, _with_events(seen, 1), looks=looks)
     for one, case, name in ((False, _case, ""), (True, _closed, ", one-step ticks")):
-        world = slots(epoch_shape(0, one).slots + 2, one_step=one)
+        world = _slots(epoch_shape(0, one).slots + 2, one_step=one)
         some = (None, *range(0, len(world) + 1, 3), len(world))
         unbounded = KaryTree(epsilon=1.0, one_step_ticks=one)
-        yield case(f"KaryTree, unbounded{name}", unbounded, world, with_events(world, 1), looks=some)
+        yield case(f"KaryTree, unbounded{name}", unbounded, world, _with_events(world, 1), looks=some)
     small = partial(KaryTree, epsilon=1.0, horizon=5, levels=2)
-    world, closed = slots(5), _one_step(5)
-    twice = with_two_events(world, (0, 2, 4), (4, 8), 1)
+    world, closed = _slots(5), _one_step(5)
+    twice = _with_two_events(world, (0, 2, 4), (4, 8), 1)
     yield _case("KaryTree, two contributions", small(contributions=2), world, twice)
     slot = small(lower=0, upper=4, unit="slot", one_step_ticks=True)
-    yield _closed("KaryTree, slot exchanged", slot, closed, with_events(closed, 4))
-    yield _case("KaryTree, range", small(lower=-2, upper=5), world, with_events(world, -2, 5))
+    yield _closed("KaryTree, slot exchanged", slot, closed, _with_events(closed, 4))
+    yield _case("KaryTree, range", small(lower=-2, upper=5), world, _with_events(world, -2, 5))
 
 
 def _sums() -> Iterator[Case]:
-    world, closed, low = slots(4), _one_step(4), _one_step(4, nothing=-1.0)
-    seen, looks = with_refreshes(world, 3)
-    far = slots(epoch_shape(0, False).slots + 2)
+    world, closed, low = _slots(4), _one_step(4), _one_step(4, nothing=-1.0)
+    seen, looks = _with_refreshes(world, 3)
+    far = _slots(epoch_shape(0, False).slots + 2)
     some = (None, *range(0, len(far) + 1, 4), len(far))
     grid: dict[str, Any] = {"lower": -1.0, "upper": 3.0, "resolution": 0.5}
     count = ContinualCount(epsilon=1.0, horizon=4, levels=2)
     total = ContinualSum(epsilon=1.0, horizon=4, levels=2, **grid)
     once = replace(count, one_step_ticks=True, levels=None, capacity=None)
     slot = replace(total, unit="slot", one_step_ticks=True, levels=None, capacity=None)
-    twice, two = with_two_events(world, (0, 2, 4), (4, 6), 1), with_two_events(world, (0, 2), (4, 6), 3.0)
+    twice, two = _with_two_events(world, (0, 2, 4), (4, 6), 1), _with_two_events(world, (0, 2), (4, 6), 3.0)
     unbounded = ContinualSum(epsilon=1.0, **grid)
-    yield _case("ContinualCount, announced intrusions", count, seen, with_events(seen, 1, -1), looks=looks)
-    yield _case("ContinualSum, announced intrusions", total, seen, with_events(seen, 3.0, -1.0), looks=looks)
-    yield _case("ContinualCount", count, world, with_events(world, 1, -1))
-    yield _closed("ContinualCount, one-step ticks", once, closed, with_events(closed, 1, -1))
+    yield _case("ContinualCount, announced intrusions", count, seen, _with_events(seen, 1, -1), looks=looks)
+    yield _case("ContinualSum, announced intrusions", total, seen, _with_events(seen, 3.0, -1.0), looks=looks)
+    yield _case("ContinualCount", count, world, _with_events(world, 1, -1))
+    yield _closed("ContinualCount, one-step ticks", once, closed, _with_events(closed, 1, -1))
     yield _case("ContinualCount, two contributions", replace(count, contributions=2), world, twice)
-    yield _case("ContinualCount, unbounded", ContinualCount(epsilon=1.0), far, with_events(far, 1), looks=some)
-    yield _case("ContinualSum", total, world, with_events(world, 3.0, -1.0))
-    yield _closed("ContinualSum, slot exchanged", slot, low, with_events(low, 3.0))
+    yield _case("ContinualCount, unbounded", ContinualCount(epsilon=1.0), far, _with_events(far, 1), looks=some)
+    yield _case("ContinualSum", total, world, _with_events(world, 3.0, -1.0))
+    yield _closed("ContinualSum, slot exchanged", slot, low, _with_events(low, 3.0))
     yield _case("ContinualSum, two contributions", replace(total, contributions=2), world, two)
-    yield _case("ContinualSum, unbounded", unbounded, far, with_events(far, 3.0), looks=some)
+    yield _case("ContinualSum, unbounded", unbounded, far, _with_events(far, 3.0), looks=some)
 
 
 def _moments() -> Iterator[Case]:
-    world, top, shut = slots(3, nothing=4.0), slots(3, nothing=8.0), _one_step(4, nothing=8.0)
-    seen, looks = with_refreshes(world, 3)
-    two = with_added(with_added(world, 4.0, 8.0)[0], 4.0, 8.0)[-1:]
+    world, top, shut = _slots(3, nothing=4.0), _slots(3, nothing=8.0), _one_step(4, nothing=8.0)
+    seen, looks = _with_refreshes(world, 3)
+    two = _with_added(_with_added(world, 4.0, 8.0)[0], 4.0, 8.0)[-1:]
     for kind in (ContinualMean, ContinualVariance):
         name = kind.__name__
         grid = partial(kind, epsilon=1.0, lower=0.0, upper=8.0, resolution=2.0)
         base: Any = grid(horizon=3, levels=2)
         once = grid(horizon=4, levels=2, adjacency="replace", one_step_ticks=True)
-        yield _case(f"{name}, announced intrusions", base, seen, with_added(seen, 4.0, 0.0, 8.0), looks=looks)
-        yield _case(name, base, world, with_added(world, 4.0, 0.0, 2.0, 8.0))
-        exchanged = with_events(top, 0.0, 2.0, 6.0)
+        yield _case(f"{name}, announced intrusions", base, seen, _with_added(seen, 4.0, 0.0, 8.0), looks=looks)
+        yield _case(name, base, world, _with_added(world, 4.0, 0.0, 2.0, 8.0))
+        exchanged = _with_events(top, 0.0, 2.0, 6.0)
         yield _case(f"{name}, replace", replace(base, adjacency="replace"), top, exchanged)
-        yield _closed(f"{name}, replace, one-step ticks", once, shut, with_events(shut, 0.0, 2.0))
+        yield _closed(f"{name}, replace, one-step ticks", once, shut, _with_events(shut, 0.0, 2.0))
         yield _case(f"{name}, two contributions", replace(base, contributions=2), world, two)
-        yield _case(f"{name}, unbounded", grid(), world, with_added(world, 4.0, 0.0, 8.0))
+        yield _case(f"{name}, unbounded", grid(), world, _with_added(world, 4.0, 0.0, 8.0))
 
 
 def _histograms() -> Iterator[Case]:
     grid = partial(RangeHistogram, epsilon=1.0, lower=0.0, upper=4.0, branching=2, depth=2)
     histogram = grid(horizon=3, levels=2)
-    world, shut = slots(3, nothing=0.5), _one_step(3, nothing=0.5)
-    added = with_added(world, 0.5, 0.5, 3.5)
-    pairs = with_added(with_added(world, 0.5, 3.5)[0], 0.5, 3.5)[-1:]
-    seen, looks = with_refreshes(world, 3)
-    yield _case("RangeHistogram, announced intrusions", histogram, seen, with_added(seen, 0.5, 3.5), looks=looks)
+    world, shut = _slots(3, nothing=0.5), _one_step(3, nothing=0.5)
+    added = _with_added(world, 0.5, 0.5, 3.5)
+    pairs = _with_added(_with_added(world, 0.5, 3.5)[0], 0.5, 3.5)[-1:]
+    seen, looks = _with_refreshes(world, 3)
+    yield _case("RangeHistogram, announced intrusions", histogram, seen, _with_added(seen, 0.5, 3.5), looks=looks)
     yield _case("RangeHistogram", histogram, world, added)
     yield _case("RangeHistogram, two contributions", replace(histogram, contributions=2), world, pairs)
     yield _case("RangeHistogram, unbounded", grid(), world, added)
     # With one value a slot nothing can be added: a value is exchanged, which costs what removing and adding do.
     once, name = grid(horizon=3, one_step_ticks=True), "RangeHistogram, one-step ticks, value exchanged"
-    yield _closed(name, once, shut, with_events(shut, 3.5), claimed=2 * once.claim().epsilon)
+    yield _closed(name, once, shut, _with_events(shut, 3.5), claimed=2 * once.claim().epsilon)
 
 
 def _outputs_only() -> Iterator[Case]:
@@ -186,15 +230,15 @@ def _outputs_only() -> Iterator[Case]:
     for radices in ((3, 2), (2, 2, 2)):
         tree = LeastSquaresTree(epsilon=1.0, horizon=math.prod(radices), radices=radices)
         world = _one_step(math.prod(radices))
-        yield outputs(f"LeastSquaresTree {radices}, outputs", tree, world, with_events(world, 1))
+        yield outputs(f"LeastSquaresTree {radices}, outputs", tree, world, _with_events(world, 1))
     wide = LeastSquaresTree(epsilon=1.0, horizon=4, radices=(2, 2), lower=-2, upper=1)
-    steps = slots(4)
-    yield outputs("LeastSquaresTree, range, outputs", wide, steps, with_events(steps, -2))
+    steps = _slots(4)
+    yield outputs("LeastSquaresTree, range, outputs", wide, steps, _with_events(steps, -2))
 
 
 def _published() -> Iterator[Case]:
     """Yield the papers' counters, with looks right after a tick, when no slot is open, or with outputs only."""
-    count, world = 4, slots(4)
+    count, world = 4, _slots(4)
     closed, none = tuple(range(0, 2 * count + 1, 2)), (None,)
     given: dict[str, Any] = {"epsilon": 1.0, "horizon": count}
     binary = PublishedBinary(**given)
@@ -225,7 +269,7 @@ def _published() -> Iterator[Case]:
             name,
             algorithm,
             world,
-            with_events(world, event),
+            _with_events(world, event),
             looks=looks,
             kind="control",
             claimed=algorithm.epsilon,
@@ -270,8 +314,8 @@ class _StaleRefresh(KaryTree):
 
 
 def _broken_trees() -> Iterator[Case]:
-    world = slots(7)
-    seen, looks = with_refreshes(world, 3)
+    world = _slots(7)
+    seen, looks = _with_refreshes(world, 3)
     open_slot = "a slot of several steps is looked at while it is open"
     two_looks = "two looks in one phase have no finite loss"
     for kind, name, steps, when, why in (
@@ -281,7 +325,7 @@ def _broken_trees() -> Iterator[Case]:
     ):
         tree: Any = kind(epsilon=1.0, horizon=7, levels=3)
         given = {"looks": when, "kind": "control", "claimed": 1.0, "stands_for": why}
-        yield _case(name, tree, steps, with_events(steps, 1), **given)
+        yield _case(name, tree, steps, _with_events(steps, 1), **given)
 
 
 def continual_cases() -> Iterator[Case]:

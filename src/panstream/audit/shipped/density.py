@@ -13,8 +13,7 @@ import numpy as np
 
 from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Trial
-from panstream.audit.exact import Scenario, case_of
-from panstream.audit.streams import presence_scenarios
+from panstream.audit.exact import Scenario, case_of, presence_scenarios
 from panstream.density.cropped_mean import CroppedMean
 from panstream.density.dwork_pair import DworkPair
 from panstream.density.fixed_level import FixedLevel

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.audit.case import Case
-from panstream.audit.exact import Scenario, case_of
-from panstream.audit.streams import presence_scenarios
+from panstream.audit.exact import Scenario, case_of, presence_scenarios
 from panstream.batch import items
 from panstream.codec import FieldLayout, noised, public
 from panstream.distinct.bitmap import Bitmap

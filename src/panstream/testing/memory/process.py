@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter, NotSupported, PanstreamError
 
-__all__ = ["Mapping", "Target"]
+__all__ = ["Target"]
 
 _PAGE = mmap.PAGESIZE
 _STANDING = frozenset("TtZX")
@@ -39,7 +39,7 @@ _GUARD = np.uint64(1 << 58)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mapping:
+class _Mapping:
     """One line of ``/proc/PID/maps``."""
 
     start: int
@@ -137,7 +137,7 @@ class Target:
         if _state(f"/proc/{self.pid}/stat") in "ZX":
             raise self._gone()
 
-    def mappings(self) -> list[Mapping]:
+    def mappings(self) -> list[_Mapping]:
         """Return the mappings that can hold data of the process: all except those of the kernel and of devices."""
         with open(self._open("maps"), encoding="utf-8", errors="surrogateescape") as file:
             try:
@@ -148,12 +148,12 @@ class Target:
         if not found:
             raise self._gone()
         mappings = [
-            Mapping(start=int(start, 16), end=int(end, 16), permissions=permissions, path=path)
+            _Mapping(start=int(start, 16), end=int(end, 16), permissions=permissions, path=path)
             for start, end, permissions, path in found
         ]
         return [mapping for mapping in mappings if not mapping.foreign]
 
-    def ranges(self, mapping: Mapping, margin: int, *, read_only: bool) -> Iterator[tuple[int, int]]:
+    def ranges(self, mapping: _Mapping, margin: int, *, read_only: bool) -> Iterator[tuple[int, int]]:
         """Yield the address ranges of ``mapping`` to read, rising and disjoint.
 
         Of private memory, the pages ever touched, and ``margin`` bytes around them, since a value may end with zeros in

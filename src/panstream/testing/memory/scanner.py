@@ -24,7 +24,9 @@ from panstream.testing.memory.launcher import Scan
 from panstream.testing.memory.needles import Needle
 from panstream.testing.memory.process import Target
 
-__all__ = ["Searcher", "answer"]
+__all__ = [
+    "Searcher",
+]
 
 _SIEVE_BITS = 8  # for each marked window; more would leave the cache, fewer would pass too many candidates
 _GATE_BITS = 16
@@ -137,7 +139,7 @@ class _Result:
         self.searcher.sweep(start, end, read, found)
 
 
-def answer(scan: Scan) -> dict[str, Any]:
+def _answer(scan: Scan) -> dict[str, Any]:
     """Return the scan's result, ready for JSON."""
     needles, decoys = len(scan.needles), len(scan.decoys)
     searcher = Searcher(scan.chunk_bytes)
@@ -245,7 +247,7 @@ def _reader(descriptor: int) -> Callable[[int, memoryview], None]:
 
 def _main() -> None:
     try:
-        result = answer(Scan.from_json(sys.stdin.read()))
+        result = _answer(Scan.from_json(sys.stdin.read()))
     except PanstreamError as error:
         result = {"error": type(error).__name__, "message": str(error)}
     json.dump(result, sys.stdout)
