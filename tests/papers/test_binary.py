@@ -9,7 +9,7 @@ from continual.view_matrix import ScriptedSource, count_memberships
 from panstream.continual.counter import IDLE, Slots
 from panstream.continual.noise_sum import noise_variance
 from panstream.papers.binary import BinaryMechanism, _DyadicPlan
-from panstream.papers.intrusion_transform import Transform
+from panstream.papers.intrusion_transform import _Transform
 from panstream.privacy.continual import binary_levels
 from panstream.randomness import SeededSource
 
@@ -19,7 +19,7 @@ from panstream.randomness import SeededSource
 def test_the_loop_does_what_the_transform_does(horizon, one_step_ticks):
     """Without noise all accumulators, released sums and counts of draws agree after every slot."""
     algorithm = BinaryMechanism(epsilon=1.0, horizon=horizon, one_step_ticks=one_step_ticks)
-    slow = Transform(algorithm.plan, algorithm.law, one_step_ticks)
+    slow = _Transform(algorithm.plan, algorithm.law, one_step_ticks)
     values = np.random.default_rng(horizon).integers(-5, 6, horizon)
     fast_state, slow_state = algorithm.begin(ScriptedSource({})), algorithm.empty_state()
     slow_state.open_draws[:] = IDLE

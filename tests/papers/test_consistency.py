@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
 from panstream.papers.binary import BinaryMechanism
-from panstream.papers.consistency import ConsistentCount, consistent
+from panstream.papers.consistency import ConsistentCount, _consistent
 
 
 def literal(values, most):
@@ -23,7 +23,7 @@ def literal(values, most):
 @settings(deadline=None)
 @given(st.lists(st.integers(-50, 50).map(lambda n: n + 0.25)), st.integers(1, 9))
 def test_it_does_what_the_paper_says(values, most):
-    got = consistent(np.array(values, float), most)
+    got = _consistent(np.array(values, float), most)
     assert got.tolist() == literal(values, most)
     steps = np.diff(got, prepend=0)
     assert ((steps >= 0) & (steps <= most)).all()
@@ -45,11 +45,11 @@ def test_one_by_one_and_in_columns_agree():
 def test_it_ratchets_upwards_on_an_empty_stream():
     """Noise of standard deviation 8.5 on 512 empty slots of up to 3 ends near 28, not near 0: the documented figure."""
     noise = np.random.default_rng(0).laplace(0, 8.5 / np.sqrt(2), (4000, 512))
-    ends = np.array([consistent(row, 3)[-1] for row in noise])
+    ends = np.array([_consistent(row, 3)[-1] for row in noise])
     assert 27.9 < ends.mean() < 29.1
 
 
 def test_most_must_be_positive():
-    for call in (lambda: consistent(np.zeros(1), 0), lambda: ConsistentCount(most=0)):
+    for call in (lambda: _consistent(np.zeros(1), 0), lambda: ConsistentCount(most=0)):
         with pytest.raises(InvalidParameter, match="most must be at least 1"):
             call()

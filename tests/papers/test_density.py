@@ -19,9 +19,9 @@ import panstream
 from panstream.catalogue import ALGORITHMS
 from panstream.density.optbern import OptBern
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.papers.density_laws import LevelLaw, laplace_quantile
-from panstream.papers.density_ppds import PublishedPPDS, levels_of, walk
-from panstream.papers.figures.simulate import (
+from panstream.papers._density_laws import LevelLaw, laplace_quantile
+from panstream.papers.density_ppds import PublishedPPDS, _walk, levels_of
+from panstream.papers.figures._simulate import (
     _settle,
     literal_estimates,
     ppds_estimate,
@@ -312,7 +312,7 @@ def test_ppds_by_arrays_is_ppds_by_events(data: st.DataObject, bits: int, capaci
     heights = levels_of(np.arange(universe), bits, factor, data.draw(st.integers(0, 2**bits - 1)))
     ids = np.concatenate([np.arange(universe), stream])
     members: dict[int, int] = {}
-    level = walk(members, 0, ids, heights[ids], coins.astype(np.uint8), capacity)
+    level = _walk(members, 0, ids, heights[ids], coins.astype(np.uint8), capacity)
     assert _settle(heights[ids], coins, previous_events(stream, universe), capacity) == (level, len(members))
 
 

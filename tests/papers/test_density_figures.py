@@ -11,10 +11,10 @@ from panstream.density.optbern import OptBern
 from panstream.errors import InvalidParameter
 from panstream.papers.density_ppds import PublishedPPDS
 from panstream.papers.figures import FIGURES, FigureOptions, evaluate_point, figure
+from panstream.papers.figures._simulate import _zipf_alias, distinct_counts, draw_stream
 from panstream.papers.figures.beyond import _bits_for, level_for_ids
-from panstream.papers.figures.errors import LITERAL, estimate_errors
+from panstream.papers.figures.errors import LITERAL, _estimate_errors
 from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, generator, mean_row, share_row
-from panstream.papers.figures.simulate import _zipf_alias, distinct_counts, draw_stream
 from panstream.planning.density_published import DWORK, OPTBERN
 from panstream.privacy.split import density_split, laplace_variance
 from panstream.randomness import SeededSource
@@ -96,7 +96,7 @@ def test_state_ratios_are_those_of_the_papers() -> None:
 @pytest.mark.parametrize("name", ["Dwork", "OptBern", SAME_LOSS, CLAIMED])
 def test_errors_have_the_variance_of_the_formula(name: str) -> None:
     options, epsilon, m, runs = FigureOptions(universe=2000, length=1500), 0.4, 500, 4000
-    errors = estimate_errors(name, epsilon, m, "uniform", options, runs)
+    errors = _estimate_errors(name, epsilon, m, "uniform", options, runs)
     density = float(distinct_counts("uniform", options, runs).mean()) / options.universe
     if name in LITERAL:
         law = LITERAL[name](universe=2000, epsilon=epsilon, sample=m).law
@@ -116,7 +116,7 @@ def test_errors_have_the_variance_of_the_formula(name: str) -> None:
 def test_ppds_in_a_figure_is_ppds_driven_user_by_user() -> None:
     """N = 400 streams; the class takes each stream event by event."""
     options, runs = FigureOptions(universe=200, length=150), 400
-    figure_errors = estimate_errors("PPDS", 1.0, 20, "zipf", options, runs)
+    figure_errors = _estimate_errors("PPDS", 1.0, 20, "zipf", options, runs)
     algorithm, source, driven = PublishedPPDS(universe=200, epsilon=1.0, sample=20), SeededSource(6), []
     for run in range(runs):
         stream = draw_stream("zipf", options, run)

@@ -11,7 +11,7 @@ from panstream.algorithm import register
 from panstream.errors import InvalidParameter
 from panstream.papers.binary import BinaryMechanism, _DyadicPlan
 from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, Transform
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, _Transform
 from panstream.papers.logarithmic import _DoublingPlan
 from panstream.papers.simple_counters import _SlotPlan
 
@@ -108,7 +108,7 @@ def test_doubling_sums_hold_a_slot_once(slots):
     assert count_memberships(_DoublingPlan(), slots) == 1
 
 
-class WithoutStartNoise(Transform):
+class WithoutStartNoise(_Transform):
     """The sums in memory are clear until they are released."""
 
     def _open(self, state, slot, source):
@@ -117,7 +117,7 @@ class WithoutStartNoise(Transform):
             state.open_draws[opening.accumulator] = 0
 
 
-class WithoutReleaseNoise(Transform):
+class WithoutReleaseNoise(_Transform):
     """Noise at the start only: a release minus the state that was seen shows what came in between."""
 
     def _close(self, state, closing, source):
@@ -126,7 +126,7 @@ class WithoutReleaseNoise(Transform):
         state.open[at], state.open_draws[at] = 0, -1
 
 
-class OneNoiseForAll(Transform):
+class OneNoiseForAll(_Transform):
     """All accumulators that open together start with the same draw."""
 
     def _open(self, state, slot, source):

@@ -1,26 +1,16 @@
 """Mir et al. as printed: every figure of their true loss and bias, and the floating-point leak."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
 from panstream.algorithm import Algorithm
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.papers.mir import (
-    PublishedCroppedSum,
-    PublishedDistinct,
-    PublishedHeavyHitters,
-    corrected_mean,
-    corrected_sd,
-    distinct_range,
-    heavy_mean,
-    literal_offset,
-    modular_distinct,
-    stable_matrix,
-    stable_median,
-)
+from panstream.papers.mir import PublishedCroppedSum, PublishedDistinct, PublishedHeavyHitters, _stable
 from panstream.randomness import SeededSource
 from statistical import assert_mean
 
@@ -39,17 +29,18 @@ def estimates(algorithm: PublishedCroppedSum, net: np.ndarray, seed: int = 5) ->
 
 
 def test_literal_constant_is_off_by_37246_on_empty_data() -> None:
-    assert literal_offset(1000, 1.0, 8) == pytest.approx(37_246.5, abs=0.1)
     literal = PublishedCroppedSum(universe=1000, epsilon=1.0, crop=8)
+    assert literal.offset == pytest.approx(37_246.5, abs=0.1)
     assert_mean(estimates(literal, np.zeros(1000, np.int64)), 37_246.5, "literal estimate of nothing")
     corrected = PublishedCroppedSum(universe=1000, epsilon=1.0, crop=8, corrected=True)
     values = estimates(corrected, np.zeros(1000, np.int64))
     assert_mean(values, 0.0, "corrected estimate of nothing")
-    assert values.std() == pytest.approx(corrected_sd(1000, 1.0, 8), rel=0.15)
+    assert values.std() == pytest.approx(corrected.deviation(), rel=0.15)
 
 
 def test_corrected_form_counts_from_three_quarters_to_one_and_a_half() -> None:
-    ratios = [corrected_mean(net, 4) / min(net, 4) for net in range(1, 60)]
+    cropped = PublishedCroppedSum(universe=1, epsilon=1.0, crop=4)
+    ratios = [cropped.counted(net) / min(net, 4) for net in range(1, 60)]
     assert max(ratios) == 1.5
     assert min(ratios) == pytest.approx(0.75, abs=1e-12)
     net = np.full(500, 6)
@@ -63,19 +54,22 @@ def test_mean_of_the_corrected_form_by_quadrature(crop: int, net: int) -> None:
     w = 1 + (np.arange(20_000) + 0.5) / 20_000
     v = (np.arange(200) + 0.5) / 200
     plain = np.mean((w[:, None] * net + v) % (2 * crop)) - 0.5
-    assert corrected_mean(net, crop) == pytest.approx(plain, abs=2e-3)
+    assert PublishedCroppedSum(universe=1, epsilon=1.0, crop=crop).counted(net) == pytest.approx(plain, abs=2e-3)
 
 
 def test_error_is_of_order_crop_squared() -> None:
     """24,968 in the reference, on the most favourable data, where the block counter has 4,956 in total."""
-    assert corrected_sd(20_000, 1.0, 16, favourable=True, output=False) == pytest.approx(24_968, rel=1e-3)
-    assert corrected_sd(20_000, 1.0, 32) / corrected_sd(20_000, 1.0, 16) == pytest.approx(4, rel=0.05)
+    once, twice = (PublishedCroppedSum(universe=20_000, epsilon=1.0, crop=crop) for crop in (16, 32))
+    assert once.deviation(favourable=True, output=False) == pytest.approx(24_968, rel=1e-3)
+    assert twice.deviation() / once.deviation() == pytest.approx(4, rel=0.05)
 
 
 def test_as_a_distinct_counter_a_user_counts_for_almost_anything() -> None:
-    low, high = distinct_range(3, 100)
-    assert (low, high) == (1.5, 3.5)
-    assert distinct_range(5, 100)[1] > 6
+    """The paper suggests a small crop above 2: a user then counts for anything from .75 to 1.5 times it or so."""
+    for crop, least, most in ((3, 1.5, 3.5), (5, 1.5, 6.5)):
+        cropped = PublishedCroppedSum(universe=1, epsilon=1.0, crop=crop)
+        counted = [cropped.counted(net) for net in range(1, 101)]
+        assert (min(counted), max(counted)) == (least, most)
 
 
 def test_heavy_hitter_count_has_mean_87300_where_the_truth_is_5() -> None:
@@ -83,8 +77,9 @@ def test_heavy_hitter_count_has_mean_87300_where_the_truth_is_5() -> None:
     loads[:5] = 200
     literal = PublishedHeavyHitters(buckets=1000, epsilon=1.0, total_weight=1000, k=10)
     assert [cropped.crop for cropped in literal.sums] == [100, 50]
-    assert heavy_mean(loads, 1.0, 100, 2) == pytest.approx(87_300, abs=5)
-    assert heavy_mean(loads, 1.0, 100, 2, corrected=True) == pytest.approx(5.0)
+    corrected = replace(literal, corrected=True)
+    assert literal.mean(loads) == pytest.approx(87_300, abs=5)
+    assert corrected.mean(loads) == pytest.approx(5.0)
     source = SeededSource(2)
     values = []
     for _ in range(60):
@@ -93,7 +88,7 @@ def test_heavy_hitter_count_has_mean_87300_where_the_truth_is_5() -> None:
     assert_mean(np.array(values), 87_300, "literal heavy hitters")
     # With loads in between the two crops even the corrected form is off, since each sum is good to a factor only.
     loads[:5] = 70
-    assert not 0 <= heavy_mean(loads, 1.0, 100, 2, corrected=True) <= 5
+    assert not 0 <= corrected.mean(loads) <= 5
 
 
 def test_true_losses() -> None:
@@ -146,22 +141,31 @@ def test_algorithm_1_as_printed_has_no_finite_loss() -> None:
 
 
 def test_algorithm_1_over_a_group_keeps_half_of_what_is_stated() -> None:
-    rows = ((1, 0), (0, 1), (1, 2), (3, 1))
-    modular = modular_distinct(rows, 7, 1.0)
-    assert modular.claim().epsilon == pytest.approx(0.5, rel=1e-8)
-    assert modular.claim().epsilon <= 0.5
+    """Over Z_7 the shifts form a group: d changes by at most 1 with one user, so the state loses epsilon/4 and state
+    and output together epsilon/2.
+    """
+    rows, q = np.array([(1, 0), (0, 1), (1, 2), (3, 1)]), 7
+    vectors = np.array(list(product(range(q), repeat=len(rows))))
+    sketches, sizes = vectors @ rows % q, (vectors != 0).sum(axis=1)
+    distance = np.full((q, q), len(rows))
+    np.minimum.at(distance, tuple(sketches.T), sizes)
+    steps = [
+        np.abs(np.roll(distance, tuple(weight * row), (0, 1)) - distance).max()
+        for row in rows
+        for weight in range(1, q)
+    ]
+    assert max(steps) == 1
 
 
 def test_algorithm_1_estimates_roughly_the_distinct_count_without_much_noise() -> None:
     source = SeededSource(4)
     p = 0.05
-    median = stable_median(p, source)
+    median = float(np.median(np.abs(_stable(100_001, p, source)) ** p))
     assert median == pytest.approx(1 / math.log(2), rel=0.05)
-    matrix = stable_matrix(3, 40, p, source, limit=1 << 40)
-    literal = PublishedDistinct(rows=tuple(map(tuple, matrix.tolist())), largest=1, epsilon=40.0)
-    values = [literal.run(np.array([1, 0, 1]), p, median, source, divide=True) for _ in range(20)]
+    literal = PublishedDistinct.stable(users=3, columns=40, p=p, largest=1, epsilon=40.0, source=source)
+    values = [literal.run(np.array([1, 0, 1]), p, source, divide=True) for _ in range(20)]
     assert np.median(values) == pytest.approx(2, rel=0.5)
-    printed = [literal.run(np.array([1, 0, 1]), p, median, source) for _ in range(20)]
+    printed = [literal.run(np.array([1, 0, 1]), p, source) for _ in range(20)]
     assert np.median(printed) / np.median(values) == pytest.approx(median**2, rel=0.3)  # the factor is upside down
 
 

@@ -19,14 +19,14 @@ from panstream import checks
 from panstream._kernels.psums import ratchet
 from panstream.estimate import Estimate, Estimates
 
-__all__ = ["ConsistentCount", "consistent"]
+__all__ = ["ConsistentCount"]
 
 
-def consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
+def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
     """Return integers that start from ``last`` and rise by 0 to ``most`` in every slot, following ``values`` from
     above.
 
-    >>> consistent(np.array([0.4, 2.6, 1.0, 9.0]), most=2).tolist()
+    >>> _consistent(np.array([0.4, 2.6, 1.0, 9.0]), most=2).tolist()
     [0, 2, 2, 4]
     """
     checks.at_least(1, most=most)
@@ -62,13 +62,13 @@ class ConsistentCount:
     def follow(self, estimate: Estimate) -> Estimate:
         """Return ``estimate`` with a consistent value; ``unbiased`` keeps the noisy one."""
         noisy = estimate.value
-        self.last = int(consistent(np.array([noisy]), self.most, self.last)[0])
+        self.last = int(_consistent(np.array([noisy]), self.most, self.last)[0])
         rule = estimate.interval
         return replace(estimate, value=float(self.last), unbiased=noisy, rule=rule, name=f"consistent {estimate.name}")
 
     def follow_all(self, estimates: Estimates) -> Estimates:
         """Return the columns with consistent values."""
-        values = consistent(estimates.value, self.most, self.last)
+        values = _consistent(estimates.value, self.most, self.last)
         if values.size:
             self.last = int(values[-1])
         return replace(estimates, value=values.astype(np.float64), name=f"consistent {estimates.name}")

@@ -16,13 +16,13 @@ from panstream.batch import integers
 from panstream.codec import FieldLayout, public
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
-from panstream.papers.density_laws import laplace_quantile, uniforms
+from panstream.papers._density_laws import laplace_quantile, uniforms
 from panstream.papers.literal_density import LiteralBatch, smallest_error
 from panstream.planning.density_published import ppds_failure
 from panstream.privacy.claim import Claim
 from panstream.randomness import Coin, DiscreteLaplace, Source
 
-__all__ = ["PublishedPPDS", "levels_of", "walk"]
+__all__ = ["PublishedPPDS", "levels_of"]
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         coins = source.bernoulli(Coin.at_most(chance), ids.size)
         levels = self._levels(state.members, state)
         members = dict(zip(state.members.tolist(), levels.tolist(), strict=True))
-        state.level = walk(members, state.level, ids, self._levels(ids, state), coins, self.sample)
+        state.level = _walk(members, state.level, ids, self._levels(ids, state), coins, self.sample)
         state.members = np.array(sorted(members), np.int64)
 
     def _levels(self, ids: NDArray[np.int64], state: _PPDSState) -> NDArray[np.int64]:
@@ -179,7 +179,7 @@ def levels_of(ids: NDArray[np.int64], bits: int, factor: int, shift: int) -> NDA
     return np.frexp(lowest.astype(np.float64))[1].astype(np.int64) - 1
 
 
-def walk(
+def _walk(
     members: dict[int, int],
     level: int,
     ids: NDArray[np.int64],

@@ -23,7 +23,7 @@ from typing import Protocol
 from panstream.continual.counter import IDLE, Answer, Shape, SlotCounter, Slots, TickState
 from panstream.randomness import DiscreteLaplace, Source
 
-__all__ = ["Closing", "Opening", "PartialSums", "Plan", "Transform"]
+__all__ = ["Closing", "Opening", "PartialSums", "Plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Plan(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Transform:
+class _Transform:
     """A plan with noise: ``law`` at every start and at every release."""
 
     plan: Plan
@@ -126,9 +126,9 @@ class PartialSums(SlotCounter):
         return self.plan.accumulators, self.plan.places, 0
 
     @property
-    def transform(self) -> Transform:
+    def transform(self) -> _Transform:
         """Return the plan with its noise."""
-        return Transform(self.plan, self.law, self.one_step_ticks)
+        return _Transform(self.plan, self.law, self.one_step_ticks)
 
     def enter(self, state: TickState, source: Source) -> None:
         """Open the first sums."""

@@ -28,7 +28,6 @@ from panstream.privacy.continual import binary_levels
 from panstream.randomness import DiscreteLaplace, Source
 
 __all__ = [
-    "LiteralCounter",
     "PublishedAverage",
     "PublishedBinary",
     "PublishedHybrid",
@@ -50,7 +49,7 @@ class _ClearState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiteralCounter(Algorithm[_ClearState]):
+class _LiteralCounter(Algorithm[_ClearState]):
     """Base of the literal forms: one value from 0 to ``bound`` per slot, ``horizon`` slots, unit: a slot."""
 
     state_type: ClassVar[type[Any]] = _ClearState
@@ -190,7 +189,7 @@ def _binary_step(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedSimpleCounterI(LiteralCounter):
+class PublishedSimpleCounterI(_LiteralCounter):
     """2.3.2: the true count, published with fresh Lap(1/epsilon) noise at every slot.
 
     The outputs lose T·bound·epsilon, as the paper says (O(T·epsilon)); the count in memory is clear.
@@ -244,7 +243,7 @@ class PublishedPointNoise(PublishedSimpleCounterI):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedBinary(LiteralCounter):
+class PublishedBinary(_LiteralCounter):
     """Algorithm 2 with eps' = eps/(N·log2 T): an item enters floor(log2 T) + 1 sums, not log2 T.
 
     True loss of the outputs: epsilon·(floor(log2 T) + 1)/log2 T (2.0 at T = 2, 1.33 at 8, 1.17 at 64). With one look at
@@ -276,7 +275,7 @@ class PublishedInitialNoise(PublishedBinary):
 
     def begin(self, source: Source) -> _ClearState:
         """Return sums that start as noise."""
-        state = LiteralCounter.begin(self, source)
+        state = _LiteralCounter.begin(self, source)
         source.add_discrete_laplace(state.sums, self.law)
         return state
 
@@ -291,7 +290,7 @@ class PublishedInitialNoise(PublishedBinary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedHybrid(LiteralCounter):
+class PublishedHybrid(_LiteralCounter):
     """Theorem 4, the unbounded sum of 4.1: epsilon/2 for each part, sums in the clear.
 
     The outputs lose at most epsilon; one look makes it infinite. ``horizon`` bounds only the size of the state here;
@@ -336,7 +335,7 @@ class PublishedHybrid(LiteralCounter):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedAverage(LiteralCounter):
+class PublishedAverage(_LiteralCounter):
     """Algorithm 3 with eps' = eps/(2·log2 T) for count and sum alike.
 
     A value of 0 means "no data", the noise ignores how large a value may be, and nothing guards a small count. True

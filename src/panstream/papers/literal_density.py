@@ -23,7 +23,7 @@ from panstream.batch import integers
 from panstream.codec import FieldLayout, noised, public
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
-from panstream.papers.density_laws import LevelLaw, StoredLaw, laplace_quantile, uniforms
+from panstream.papers._density_laws import LevelLaw, StoredLaw, laplace_quantile, uniforms
 from panstream.planning.density_published import PublishedEstimator
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source

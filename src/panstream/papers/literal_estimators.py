@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.papers.density_laws import LaplaceLaw, LevelLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
+from panstream.papers._density_laws import LaplaceLaw, LevelLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
 from panstream.papers.literal_density import LiteralDensity
 from panstream.planning._stored_values import quantised_values, truncated_gaussian_values, truncated_laplace_values
 from panstream.planning.density_published import (

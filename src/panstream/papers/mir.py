@@ -16,103 +16,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
+from panstream.batch import integers
 from panstream.codec import FieldLayout
-from panstream.errors import InvalidParameter, NotSupported
+from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.hashing import KWise
-from panstream.papers.calibration import CalibratedSketch, weighted_ids
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.randomness import Source
 from panstream.turnstile.counter import CounterBatch
 
-__all__ = [
-    "PublishedCroppedSum",
-    "PublishedDistinct",
-    "PublishedHeavyHitters",
-    "corrected_mean",
-    "corrected_sd",
-    "distinct_range",
-    "heavy_mean",
-    "literal_offset",
-    "modular_distinct",
-    "stable_matrix",
-    "stable_median",
-]
-
+__all__ = ["PublishedCroppedSum", "PublishedDistinct", "PublishedHeavyHitters"]
 
 _MAX_VECTORS = 200_000
-
-
-def literal_offset(users: int, epsilon: float, crop: int) -> float:
-    """Return the mean of the literal estimate on empty data: tau²·m/(e**epsilon - 1).
-
-    >>> int(literal_offset(1000, 1.0, 8))
-    37246
-    """
-    return crop**2 * users / math.expm1(epsilon)
-
-
-def corrected_mean(net: int, crop: int) -> float:
-    """Return what a user with this net weight (≥ 0) adds to the corrected estimate on average.
-
-    E[(V + w·a) mod 2·tau] - 1/2 with V uniform in [0, 1] and w in [1, 2], in closed form: 1.5·a while w·a cannot come
-    round.
-
-    >>> corrected_mean(2, 4) / 2, round(corrected_mean(6, 4) / 4, 4)
-    (1.5, 0.75)
-    """
-    if net == 0:
-        return 0.0
-    modulus, rounds = 2.0 * crop, 0.0
-    for k in range(1, (2 * net + 1) // (2 * crop) + 1):
-        rounds += (_ramp(1 - k * modulus + 2 * net) - _ramp(1 - k * modulus + net)) / net
-    return 1.5 * net - modulus * rounds
-
-
-def _ramp(z: float) -> float:
-    """Return the integral of clip(t, 0, 1) up to z."""
-    return 0.0 if z <= 0 else z * z / 2 if z <= 1 else z - 0.5
-
-
-def corrected_sd(users: int, epsilon: float, crop: int, *, favourable: bool = False, output: bool = True) -> float:
-    """Return the sd of either estimate on empty data, of order tau²·sqrt(m)/epsilon, or on the most favourable data.
-
-    The least spread is reached where every user's load puts the heavy unit interval in the middle of [0, 2·tau).
-
-    >>> round(corrected_sd(20_000, 1.0, 16, favourable=True, output=False))
-    24975
-    """
-    scale, gain = 2 * crop - 1 + math.exp(epsilon), math.expm1(epsilon)
-    flat, peak, place = 2 * crop / scale, gain / scale, float(crop) if favourable else 0.5
-    mean = flat * crop + peak * place
-    spread = flat * (crop**2 / 3 + (crop - mean) ** 2) + peak * (1 / 12 + (place - mean) ** 2)
-    noise = 2 * (2 * crop / epsilon) ** 2 if output else 0.0
-    return math.sqrt(users * spread + noise) * scale / gain
-
-
-def distinct_range(crop: int, largest: int) -> tuple[float, float]:
-    """Return the least and most that a user with net weight 1..largest counts for, if Algorithm 2 counts distinct
-    users.
-
-    The paper suggests a small crop above 2. One user counts for anything in between, depending on the net weight.
-    """
-    means = [corrected_mean(net, crop) for net in range(1, largest + 1)]
-    return min(means), max(means)
-
-
-def heavy_mean(
-    loads: NDArray[np.int64], epsilon: float, threshold: int, ratio: int, *, corrected: bool = False
-) -> float:
-    """Return the mean of Algorithm 3 for the given bucket loads, threshold F1/k and second level F1/(c·k), c =
-    ratio.
-    """
-    low = threshold // ratio
-    total = 0.0
-    for crop, sign in ((threshold, 1), (low, -1)):
-        offset = 0.0 if corrected else literal_offset(loads.size, epsilon, crop)
-        total += sign * (offset + sum(corrected_mean(int(load), crop) for load in loads if load))
-    return total / (threshold - low)
 
 
 @dataclass(slots=True)
@@ -130,7 +47,7 @@ class PublishedCroppedSum(Algorithm[_RealState]):
 
     True loss of the printed code: infinite, since floating-point values modulo 2·crop show which counters were updated;
     over the real numbers 2·epsilon, and 4·epsilon for the paper's own replace adjacency (``privacy.turnstile``). Bias:
-    ``literal_offset`` on empty data; after the correction a user counts between .75 and 1.5 times the right amount or
+    ``offset`` on empty data; after the correction a user counts between .75 and 1.5 times the right amount or
     so.
     """
 
@@ -142,8 +59,7 @@ class PublishedCroppedSum(Algorithm[_RealState]):
     corrected: bool = False
 
     def __post_init__(self) -> None:
-        if self.universe < 1 or self.crop < 1:
-            raise InvalidParameter(f"universe and crop must be at least 1, got {self.universe} and {self.crop}")
+        checks.at_least(1, universe=self.universe, crop=self.crop)
         if not 0 < self.epsilon < 30:
             raise InvalidParameter(f"epsilon must be in (0, 30), got epsilon={self.epsilon}")
 
@@ -170,7 +86,11 @@ class PublishedCroppedSum(Algorithm[_RealState]):
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids 0..m-1 and integer weights."""
-        return weighted_ids(ids, weight, self.universe)
+        rows, copied = integers(ids, name="ids", lower=0, upper=self.universe - 1)
+        given, copied_too = integers([weight] * rows.size if isinstance(weight, int) else weight, name="weight")
+        if given.size != rows.size:
+            raise InvalidBatch(f"weight must have one value per id, got {given.size} for {rows.size}")
+        return CounterBatch(rows, given, (rows,) * copied + (given,) * copied_too)
 
     def update(self, state: _RealState, batch: CounterBatch, source: Source) -> None:
         """Set c := (c + w·d) mod 2·crop, row by row."""
@@ -183,14 +103,59 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         uniform = float(_uniform(source, 1)[0]) - 0.5
         noise = -math.copysign(math.log1p(-2 * abs(uniform)), uniform) * (2 * self.crop / self.epsilon)
         value = self.debias(float(state.counters.sum()) + noise)
-        spread = corrected_sd(self.universe, self.epsilon, self.crop)
+        spread = self.deviation()
         return Estimate(value=value, standard_error=spread, claim=self.claim(), name="cropped sum as published")
+
+    @property
+    def _scale(self) -> float:
+        return 2 * self.crop - 1 + math.exp(self.epsilon)
 
     def debias(self, total: float) -> float:
         """Return (sum - constant)·K/(e**epsilon - 1) - m/2."""
-        scale = 2 * self.crop - 1 + math.exp(self.epsilon)
-        constant = (2 if self.corrected else 1) * self.crop**2 * self.universe / scale
-        return (total - constant) * scale / math.expm1(self.epsilon) - self.universe / 2
+        constant = (2 if self.corrected else 1) * self.crop**2 * self.universe / self._scale
+        return (total - constant) * self._scale / math.expm1(self.epsilon) - self.universe / 2
+
+    @property
+    def offset(self) -> float:
+        """Return the mean of the estimate on empty data: tau²·m/(e**epsilon - 1), and 0 once the constant is corrected.
+
+        >>> int(PublishedCroppedSum(universe=1000, epsilon=1.0, crop=8).offset)
+        37246
+        """
+        return 0.0 if self.corrected else self.crop**2 * self.universe / math.expm1(self.epsilon)
+
+    def counted(self, net: int) -> float:
+        """Return what a user with this net weight (≥ 0) adds to the estimate on average.
+
+        E[(V + w·a) mod 2·tau] - 1/2 with V uniform in [0, 1] and w in [1, 2], in closed form: 1.5·a while w·a cannot
+        come round.
+
+        >>> cropped = PublishedCroppedSum(universe=1, epsilon=1.0, crop=4)
+        >>> cropped.counted(2) / 2, round(cropped.counted(6) / 4, 4)
+        (1.5, 0.75)
+        """
+        if net == 0:
+            return 0.0
+        modulus, rounds = 2.0 * self.crop, 0.0
+        for k in range(1, (2 * net + 1) // (2 * self.crop) + 1):
+            rounds += (_ramp(1 - k * modulus + 2 * net) - _ramp(1 - k * modulus + net)) / net
+        return 1.5 * net - modulus * rounds
+
+    def deviation(self, *, favourable: bool = False, output: bool = True) -> float:
+        """Return the standard deviation on empty data, of order tau²·sqrt(m)/epsilon, or on the most favourable data.
+
+        The least spread is reached where every user's load puts the heavy unit interval in the middle of [0, 2·tau).
+
+        >>> cropped = PublishedCroppedSum(universe=20_000, epsilon=1.0, crop=16)
+        >>> round(cropped.deviation(favourable=True, output=False))
+        24975
+        """
+        crop, gain = self.crop, math.expm1(self.epsilon)
+        flat, peak, place = 2 * crop / self._scale, gain / self._scale, float(crop) if favourable else 0.5
+        mean = flat * crop + peak * place
+        spread = flat * (crop**2 / 3 + (crop - mean) ** 2) + peak * (1 / 12 + (place - mean) ** 2)
+        noise = 2 * (2 * crop / self.epsilon) ** 2 if output else 0.0
+        return math.sqrt(self.universe * spread + noise) * self._scale / gain
 
     def refresh(self, state: _RealState, source: Source) -> None:
         """Refuse: the paper only says "randomize anew"."""
@@ -207,7 +172,7 @@ class PublishedHeavyHitters:
 
     True loss over the real numbers: 4·epsilon, 8·epsilon for replace (two runs of Algorithm 2, whose state loses
     epsilon and whose sum, which one user moves by up to 2·crop, as much again); of this
-    code: infinite. Mean: ``heavy_mean``, 87,300 where the truth is 5 (epsilon 1, 1000 buckets, crops 100 and 50).
+    code: infinite. Mean: ``mean``, 87,300 where the truth is 5 (epsilon 1, 1000 buckets, crops 100 and 50).
     """
 
     buckets: int
@@ -227,6 +192,13 @@ class PublishedHeavyHitters:
             for crop in (threshold, threshold // self.ratio)
         )
         return first, second
+
+    def mean(self, loads: NDArray[np.int64]) -> float:
+        """Return the mean of the estimate for the given loads of the buckets."""
+        first, second = (
+            cropped.offset + sum(cropped.counted(int(load)) for load in loads if load) for cropped in self.sums
+        )
+        return (first - second) / (self.sums[0].crop - self.sums[1].crop)
 
     def bucket_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return f(i) for a pairwise independent f, as Lemma 7 asks."""
@@ -258,20 +230,9 @@ def _stable(draws: int, p: float, source: Source) -> NDArray[np.float64]:
     return np.asarray(np.sin(p * angle) / np.cos(angle) ** (1 / p) * tail)
 
 
-def stable_matrix(users: int, columns: int, p: float, source: Source, *, limit: int = 1 << 20) -> NDArray[np.int64]:
-    """Return X: ``users`` × ``columns`` draws of the p-stable law, rounded to integers and cut off at ±``limit``."""
-    clipped = np.clip(_stable(users * columns, p, source), -limit, limit)
-    return np.rint(clipped).astype(np.int64).reshape(users, columns)
-
-
-def stable_median(p: float, source: Source, draws: int = 100_001) -> float:
-    """Return sf(p) = median of |X|**p, by simulation; it tends to 1/ln 2 as p tends to 0."""
-    return float(np.median(np.abs(_stable(draws, p, source)) ** p))
-
-
-def modular_distinct(rows: tuple[tuple[int, ...], ...], modulus: int, epsilon: float) -> CalibratedSketch:
-    """Return Algorithm 1 over Z_q with the printed rate epsilon/4: its joint loss is epsilon/2."""
-    return CalibratedSketch(rows=rows, modulus=modulus, epsilon=epsilon / 2, quality="L0")
+def _ramp(z: float) -> float:
+    """Return the integral of clip(t, 0, 1) up to z."""
+    return 0.0 if z <= 0 else z * z / 2 if z <= 1 else z - 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +255,15 @@ class PublishedDistinct:
     def __post_init__(self) -> None:
         if (4 * self.largest + 1) ** len(self.rows) > _MAX_VECTORS:
             raise InvalidParameter(f"(4·largest + 1)**users must be at most {_MAX_VECTORS}: tiny instances only")
+
+    @classmethod
+    def stable(
+        cls, *, users: int, columns: int, p: float, largest: int, epsilon: float, source: Source
+    ) -> PublishedDistinct:
+        """Return the algorithm with draws of the p-stable law for X, rounded to integers and cut off at ±2**40."""
+        drawn = np.clip(_stable(users * columns, p, source), -(1 << 40), 1 << 40)
+        matrix = np.rint(drawn).astype(np.int64).reshape(users, columns)
+        return cls(rows=tuple(map(tuple, matrix.tolist())), largest=largest, epsilon=epsilon)
 
     def distances(self) -> dict[tuple[int, ...], int]:
         """Return d(z) for every z that some c with |c_i| ≤ 2Z explains."""
@@ -334,8 +304,12 @@ class PublishedDistinct:
         place = int(np.searchsorted(np.cumsum([chance for _, chance in law]), pick, side="right"))
         return np.array(law[min(place, len(law) - 1)][0], np.int64)
 
-    def run(self, net: NDArray[np.int64], p: float, median: float, source: Source, *, divide: bool = False) -> float:
-        """Return the estimate for net weights ``net``: median |sketch|**p times sf(p), as printed, or divided by it."""
+    def run(self, net: NDArray[np.int64], p: float, source: Source, *, divide: bool = False) -> float:
+        """Return the estimate for net weights ``net``: median |sketch|**p times sf(p), as printed, or divided by it.
+
+        sf(p), the median of |X|**p, is found by simulation; it tends to 1/ln 2 as p tends to 0.
+        """
+        median = float(np.median(np.abs(_stable(100_001, p, source)) ** p))
         sketch = self.draw(source) + net @ np.array(self.rows, np.int64) + self.draw(source)
         middle = float(np.median(np.abs(sketch.astype(np.float64)) ** p))
         return middle / median if divide else middle * median

@@ -8,8 +8,8 @@ import numpy as np
 
 from panstream.density.fixed_level import FixedLevel
 from panstream.density.optbern import OptBern
+from panstream.papers.figures._simulate import StreamKind, distinct_counts, presence_estimates
 from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePlan, Panel, Point, Row, generator, mean_row
-from panstream.papers.figures.simulate import StreamKind, distinct_counts, presence_estimates
 from panstream.planning.density_published import (
     DWORK,
     GAUSSIAN,

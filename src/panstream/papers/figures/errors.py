@@ -10,6 +10,15 @@ from numpy.typing import NDArray
 
 from panstream.density.optbern import OptBern
 from panstream.papers.density_ppds import PublishedPPDS
+from panstream.papers.figures._simulate import (
+    StreamKind,
+    distinct_counts,
+    draw_stream,
+    literal_estimates,
+    ppds_estimate,
+    presence_estimates,
+    previous_events,
+)
 from panstream.papers.figures.plan import (
     CLAIMED,
     EPSILON,
@@ -24,15 +33,6 @@ from panstream.papers.figures.plan import (
     mean_row,
     share_row,
 )
-from panstream.papers.figures.simulate import (
-    StreamKind,
-    distinct_counts,
-    draw_stream,
-    literal_estimates,
-    ppds_estimate,
-    presence_estimates,
-    previous_events,
-)
 from panstream.papers.literal_density import LiteralDensity
 from panstream.papers.literal_estimators import (
     PublishedDwork,
@@ -43,7 +43,7 @@ from panstream.papers.literal_estimators import (
 )
 from panstream.planning.density_published import OPTBERN
 
-__all__ = ["FIGURES", "LITERAL", "estimate_errors"]
+__all__ = ["FIGURES", "LITERAL"]
 
 LITERAL: dict[str, type[LiteralDensity]] = {
     "Dwork": PublishedDwork,
@@ -67,7 +67,7 @@ class _Setting:
     share: float
 
 
-def estimate_errors(
+def _estimate_errors(
     name: str, epsilon: float, m: int, stream: StreamKind, options: FigureOptions, runs: int
 ) -> NDArray[np.float64]:
     """Return estimate minus true density for ``runs`` streams, by the estimator called ``name``."""
@@ -112,7 +112,7 @@ def _measured(
         m, runs = options.users(setting.share), options.runs(MSE_RUNS if shares else FAILURE_RUNS)
         rows = []
         for name in names:
-            errors = estimate_errors(name, epsilon, m, setting.stream, options, runs)
+            errors = _estimate_errors(name, epsilon, m, setting.stream, options, runs)
             rows.append(
                 mean_row(point.panel, name, epsilon, errors**2)
                 if shares
@@ -160,7 +160,7 @@ def _over_samples() -> FigurePlan:
         stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
         m, runs = options.users(point.x), options.runs(MSE_RUNS)
         return [
-            mean_row(point.panel, name, point.x, estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2)
+            mean_row(point.panel, name, point.x, _estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2)
             for name in _WITH_PPDS
         ]
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from panstream.density.presence import Presence
 from panstream.noisy_bits import BitLaw
-from panstream.papers.density_laws import LaplaceLaw, LevelLaw, RealLaw, StoredLaw
+from panstream.papers._density_laws import LaplaceLaw, LevelLaw, RealLaw, StoredLaw
 from panstream.papers.density_ppds import PublishedPPDS, levels_of
 from panstream.papers.figures.plan import FigureOptions, generator
 from panstream.papers.literal_density import LiteralDensity
