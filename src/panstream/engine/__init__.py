@@ -1,1 +1,5 @@
-"""Private continuous queries in SQL: the only place where clock, store and source meet."""
+"""Private continuous queries in SQL: the only place where clock, store and source meet.
+
+Here belong the configuration, SQL and its plans, ``feeds`` that rows come from, and the steps that apply rows, answer
+by a schedule and make both durable. What an answer costs is computed by the algorithms and ``privacy``, not here.
+"""

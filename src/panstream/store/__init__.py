@@ -1,4 +1,8 @@
-"""Where state and releases live on disk: one readable copy of the state, and a public log of what was published."""
+"""Where state and releases live on disk: one readable copy of the state, and a public log of what was published.
+
+Here belong the snapshot with its keys (``snapshot``, ``record``, ``sealed``) and the log (``releases``). What is in a
+snapshot, and when it is written, the engine decides; nothing here knows a query.
+"""
 
 from panstream.store.releases import ReleaseLog
 from panstream.store.snapshot import SnapshotStore
