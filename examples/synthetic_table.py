@@ -8,7 +8,7 @@ Learns a tree network from 8,000 real rows at epsilon = 1, delta = 1e-9, and wri
 import sys
 from pathlib import Path
 
-from panstream.cli.synth_files import write_columns
+from panstream.batch.files import write_columns
 from panstream.networks import Domain, Records, TreeNetwork, balanced_sample, compare
 from panstream.randomness import Source
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from panstream.cli.app import app
-from panstream.cli.synth_files import read_model
+from panstream.cli.synth import _read_model
 from panstream.networks import Domain, Records, compare
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_model_keeps_the_claim(model: Path) -> None:
-    network, about = read_model(model)
+    network, about = _read_model(model)
     assert about["claim"]["epsilon"] == 2.0
     assert about["claim"]["delta"] == 1e-9
     assert about["records"] == 8000
@@ -83,7 +83,7 @@ def test_pure_epsilon_by_privbayes(tmp_path: Path) -> None:
     out = tmp_path / "m.json"
     words = ("fit", ROWS, "--domain", DOMAIN, "--epsilon", 1, "--out", out, "--method", "privbayes")
     assert run(*words, "--score", "R", "--degree", 1).exit_code == 0
-    _, about = read_model(out)
+    _, about = _read_model(out)
     assert about["claim"]["delta"] == 0.0
     assert math.isclose(sum(about["claim"]["parts"].values()), 1.0, rel_tol=1e-6)
 

@@ -10,9 +10,9 @@ Three layers: exact (:mod:`panstream.audit.exact`), Monte-Carlo (:mod:`panstream
 are trials whose event is an intruder's guess.
 """
 
-from panstream.audit.case import Case, Finding, Measured, Trial, allowed_advantage
+from panstream.audit.case import Case, Finding, Measured, Trial
 from panstream.audit.exact import Enumeration, LinearProgram, Scenario, case_of, gaussian_loss, linear_case
-from panstream.audit.member import Odds, member_odds
+from panstream.audit.member import member_odds
 from panstream.audit.montecarlo import clopper_pearson, learn_event, lower_bound
 from panstream.audit.report import to_html, to_json, to_markdown
 from panstream.audit.runner import FAILURE, audit, cases, examine, forget_case, register_case, select
@@ -24,10 +24,8 @@ __all__ = [
     "Finding",
     "LinearProgram",
     "Measured",
-    "Odds",
     "Scenario",
     "Trial",
-    "allowed_advantage",
     "audit",
     "case_of",
     "cases",

@@ -17,7 +17,6 @@ __all__ = [
     "Measured",
     "Trial",
     "Verdict",
-    "allowed_advantage",
 ]
 
 Kind = Literal["production", "control"]
@@ -114,19 +113,12 @@ class Finding:
 
     @property
     def allowed_advantage(self) -> float:
-        """Return the most by which the claim lets an intruder beat guessing."""
-        return allowed_advantage(self.claimed)
+        """Return the most by which the claim lets an intruder beat guessing: (e**claimed - 1)/(e**claimed + 1)."""
+        return math.tanh(self.claimed / 2)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; an infinite loss is the string "inf"."""
         return {name: _plain(getattr(self, name)) for name in _SHOWN}
-
-
-def allowed_advantage(epsilon: float) -> float:
-    """Return (e**epsilon - 1)/(e**epsilon + 1), the most by which a test can beat guessing under a loss of
-    ``epsilon``.
-    """
-    return math.tanh(epsilon / 2)
 
 
 def _plain(value: Any) -> Any:

@@ -15,11 +15,11 @@ from panstream.errors import NotSupported
 from panstream.packed import bit_at
 from panstream.scratch import Scratch
 
-__all__ = ["Odds", "member_odds"]
+__all__ = ["member_odds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Odds:
+class _Odds:
     """The factor by which the file changes the odds that the id was in the stream, and where it comes from."""
 
     factor: float
@@ -34,7 +34,7 @@ class Odds:
         return 1.0 if math.isinf(odds) else odds / (1 + odds)
 
 
-def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) -> Odds:
+def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) -> _Odds:
     """Return what the bytes of a state, or one that is loaded already, say about ``member``, to someone who knows
     everything else about the stream.
 
@@ -52,14 +52,14 @@ def member_odds(data: bytes | Monitor[Any], member: Any, *, prior: float = 0.5) 
     limit = math.exp(law.epsilon_state * (1 + len(state.frozen)))
     if cell is None:
         reason = "the id is not in the sample: the file says nothing about it"
-        return Odds(factor=1.0, prior=prior, limit=limit, reason=reason)
+        return _Odds(factor=1.0, prior=prior, limit=limit, reason=reason)
     p0, p1 = float(law.absent), float(law.present)
     factor = 1.0
     shown = [bit_at(row, cell) for row in (*state.frozen, state.bits)]
     for bit in shown:
         high, low = (p1, p0) if bit else (1 - p1, 1 - p0)
         factor *= high / low if low else math.inf
-    return Odds(factor=factor, prior=prior, limit=limit, reason=f"its cell shows {''.join(map(str, shown))}")
+    return _Odds(factor=factor, prior=prior, limit=limit, reason=f"its cell shows {''.join(map(str, shown))}")
 
 
 def _cell(algorithm: Any, member: Any) -> int | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from panstream.batch.frames import pyarrow
 from panstream.errors import InvalidBatch, InvalidParameter
 
-__all__ = ["read_columns"]
+__all__ = ["read_columns", "write_columns"]
 
 
 def read_columns(path: Path, names: Collection[str], *, text: Collection[str] = ()) -> Any:
@@ -31,6 +31,21 @@ def read_columns(path: Path, names: Collection[str], *, text: Collection[str] = 
         raise InvalidParameter(f"there is no file {path}") from None
     except (arrow.ArrowInvalid, arrow.ArrowKeyError, OSError):
         raise InvalidBatch(f"{path.name} cannot be read as a table{_where(path)}") from None
+
+
+def write_columns(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
+    """Write columns as CSV or Parquet, by the file's ending."""
+    table = pyarrow().table(columns)
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(table, path)
+    elif path.suffix == ".csv":
+        from pyarrow import csv
+
+        csv.write_csv(table, path)
+    else:
+        raise InvalidParameter(f"the output must end in .csv or .parquet, got {path.name}")
 
 
 def _where(path: Path) -> str:

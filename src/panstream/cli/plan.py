@@ -16,8 +16,8 @@ app = typer.Typer(
 )
 
 
-@app.command()
-def density(
+@app.command("density")
+def _density(
     epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
     alpha: Annotated[float, typer.Option(help="Additive error of the density.")],
     beta: Annotated[float, typer.Option(help="Probability that the error is larger.")],
@@ -32,8 +32,8 @@ def density(
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
 
 
-@app.command()
-def distinct(
+@app.command("distinct")
+def _distinct(
     epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
     universe: Annotated[int | None, typer.Option(help="How many users exist, if that is known.")] = None,
     expected: Annotated[int | None, typer.Option(help="About how many will come.")] = None,
@@ -66,8 +66,8 @@ def distinct(
     typer.echo(aligned("standard error of the count", ("users", "relative"), rows, right={0, 1}))
 
 
-@app.command()
-def turnstile(
+@app.command("turnstile")
+def _turnstile(
     question: Annotated[str, typer.Argument(help="distinct, cropped-sum or heavy-hitters.")],
     epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
     users: Annotated[int, typer.Option(help="About how many users have a weight.")],

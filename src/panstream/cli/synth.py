@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from panstream.cli.outcome import AsJson, outcome, progress_bar
+from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
 
 if TYPE_CHECKING:
+    from panstream.networks.network import BayesianNetwork
     from panstream.networks.records import Records
     from panstream.networks.tree import LearnedNetwork
 
@@ -30,8 +32,8 @@ class _Method(StrEnum):
     PRIVBAYES = "privbayes"
 
 
-@app.command()
-def propose(
+@app.command("propose")
+def _propose(
     metadata: Annotated[Path, typer.Argument(help="Public metadata (TOML or JSON): categories, types, ranges.")],
     out: Annotated[Path, typer.Option(help="The domain file to write (JSON).")],
 ) -> None:
@@ -44,8 +46,8 @@ def propose(
         typer.echo(f"{out}: {len(domain)} attributes, {sum(domain.sizes)} categories")
 
 
-@app.command()
-def fit(
+@app.command("fit")
+def _fit(
     rows: Annotated[Path, typer.Argument(help="The private rows: CSV or Parquet with a header.")],
     domain: Annotated[Path, typer.Option(help="What values there can be: TOML or JSON, declared, not read from rows.")],
     epsilon: Annotated[float, typer.Option(help="Privacy loss for one record.")],
@@ -62,7 +64,6 @@ def fit(
     with outcome():
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-        from panstream.cli.synth_files import write_model
         from panstream.networks.domain import Domain
         from panstream.networks.privbayes import PrivBayes
         from panstream.networks.records import Records
@@ -81,13 +82,13 @@ def fit(
             learned = learner.fit(
                 records, progress=lambda what, done: bar.update(task, description=what, completed=done)
             )
-        write_model(out, learned)
+        _write_model(out, learned)
         typer.echo(_summary(learned))
         typer.echo(f"\n{out} holds the model and may be published; the number of records is in it")
 
 
-@app.command()
-def sample(
+@app.command("sample")
+def _sample(
     model: Annotated[Path, typer.Argument(help="A model file of panstream synth fit.")],
     out: Annotated[Path, typer.Option(help="The synthetic table to write: .csv or .parquet.")],
     rows: Annotated[
@@ -102,12 +103,12 @@ def sample(
 ) -> None:
     """Write synthetic rows. This costs no privacy: only the model is read."""
     with outcome():
-        from panstream.cli.synth_files import read_model, write_columns
+        from panstream.batch.files import write_columns
         from panstream.networks.sampling import balanced_sample
         from panstream.networks.sampling import sample as draw
         from panstream.randomness import Source
 
-        network, about = read_model(model)
+        network, about = _read_model(model)
         size = rows if rows is not None else int(about["records"])
         with Source() as source:
             records = (draw if independent else balanced_sample)(network, size, source)
@@ -116,8 +117,8 @@ def sample(
         typer.echo(f"{out}: {size:,} rows, {len(network.domain)} columns")
 
 
-@app.command()
-def evaluate(
+@app.command("evaluate")
+def _evaluate(
     model: Annotated[Path, typer.Argument(help="A model file of panstream synth fit.")],
     synthetic: Annotated[Path, typer.Argument(help="A synthetic table, or any table of the same columns.")],
     real: Annotated[
@@ -129,10 +130,9 @@ def evaluate(
     """Compare synthetic rows with the noisy tables in the model, or with the real rows."""
     with outcome():
         from panstream.cli.synth_evaluation import Evaluation
-        from panstream.cli.synth_files import read_model
         from panstream.networks.records import Records
 
-        network, about = read_model(model)
+        network, about = _read_model(model)
         made = _rows_or_labels(synthetic, network.domain)
         truth = Records.load(real, network.domain) if real is not None else None
         result = Evaluation(network, about, made, truth)
@@ -145,7 +145,6 @@ def evaluate(
 
 def _rows_or_labels(path: Path, domain: Any) -> Records:
     """Read synthetic rows whether bins were written as numbers or as intervals."""
-    from panstream.errors import InvalidBatch
     from panstream.networks.domain import Domain
     from panstream.networks.records import Records
 
@@ -160,3 +159,36 @@ def _summary(learned: LearnedNetwork) -> str:
     names = learned.network.domain.names
     edges = ", ".join(f"{names[parent]} → {names[child]}" for parent, child in learned.network.edges) or "none"
     return f"{learned.claim}\nedges       {edges}"
+
+
+def _write_model(path: Path, learned: LearnedNetwork) -> None:
+    """Write network, claim and noisy one-way tables: everything in the file may be published."""
+    import numpy as np
+
+    from panstream.networks.files import to_json
+
+    one_way: dict[int, list[Any]] = {}
+    for table in learned.tables:
+        if len(table.attributes) == 1:
+            one_way.setdefault(table.attributes[0], [np.asarray(table.counts).tolist(), table.sigma])
+    about = {
+        "claim": learned.claim.to_json(),
+        "words": learned.claim.rows(),
+        "records": learned.records,
+        "one_way": [one_way.get(at) for at in range(len(learned.network.domain))],
+    }
+    path.write_text(to_json(learned.network, about), encoding="utf-8")
+
+
+def _read_model(path: Path) -> tuple[BayesianNetwork, dict[str, Any]]:
+    """Return a network and the notes written beside it."""
+    from panstream.networks.files import from_json, read_about
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidParameter(f"the model file {path.name} cannot be read") from None
+    network, about = from_json(text), read_about(text)
+    if not isinstance(about.get("records"), int) or not isinstance(about.get("words"), list):
+        raise InvalidBytes(f"{path.name} is a network, but was not written by panstream synth fit")
+    return network, about

@@ -28,7 +28,7 @@ from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 
-__all__ = ["ClusterBackend", "_DividedState", "deal_out_anew", "note_shards", "stored_shards"]
+__all__ = ["ClusterBackend", "deal_out_anew", "note_shards", "stored_shards"]
 
 
 @dataclass(slots=True)

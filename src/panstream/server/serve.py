@@ -41,7 +41,7 @@ from panstream.server.service import Service
 from panstream.server.wiping import Sweeper
 from panstream.store.releases import Release
 
-__all__ = ["Server", "Settings", "make_server"]
+__all__ = ["Settings", "make_server"]
 
 OpenEngine = Callable[[Callable[[Release], None]], Engine]  # given what is to be told of every release
 
@@ -70,7 +70,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
 
-class Server(uvicorn.Server):
+class _Server(uvicorn.Server):
     """A server that is ready to run. ``started`` is told its address."""
 
     def __init__(
@@ -157,7 +157,7 @@ def make_server(
     accept_time: bool = False,
     started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
-) -> Server:
+) -> _Server:
     """Open the engine, or what ``engine`` opens instead, and listen; nothing is answered before it runs."""
     if config.stream.on_bad_row == "stop":
         raise InvalidParameter(
@@ -170,7 +170,7 @@ def make_server(
     def open_engine(publish: Callable[[Release], None]) -> Engine:
         return Engine(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
 
-    server: Server
+    server: _Server
     access, tls = Access.load(settings.tokens, settings.host), _tls(settings)
     listening = _listen(settings)
     try:
@@ -178,7 +178,7 @@ def make_server(
     except BaseException:
         listening.close()
         raise
-    server = Server(service, access, settings.limits, tls, listening, started)
+    server = _Server(service, access, settings.limits, tls, listening, started)
     return server
 
 
