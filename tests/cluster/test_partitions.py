@@ -11,9 +11,9 @@ import pytest
 
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.lakes import _ingest
+from panstream.cluster.lakes import _files_of, _ingest
 from panstream.cluster.links import LocalLink
-from panstream.cluster.reading import Partition, ReadPlan, files_of, partitions_of, tasks_of
+from panstream.cluster.reading import Partition, ReadPlan, partitions_of, tasks_of
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
 from panstream.errors import StoreError
@@ -124,7 +124,7 @@ def test_files_behind_a_frame_are_read_themselves(lake: Path) -> None:
     frame = dd.read_parquet(lake)
     files = sorted(str(path) for path in lake.iterdir())
     for plain in (frame, frame[["user"]], dd.read_parquet(lake, filesystem="arrow")):
-        found = files_of(plain, ["user"])
+        found = _files_of(plain, ["user"])
         assert found is not None
         assert sorted(str(file.path) for file in found) == files
     changed = [
@@ -134,4 +134,4 @@ def test_files_behind_a_frame_are_read_themselves(lake: Path) -> None:
         dd.read_parquet(lake, filters=[("user", ">", 3)]),
         frame.assign(user=frame.user + 1),
     ]
-    assert [files_of(other, ["user"]) for other in changed] == [None] * len(changed)
+    assert [_files_of(other, ["user"]) for other in changed] == [None] * len(changed)

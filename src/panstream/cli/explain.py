@@ -68,18 +68,17 @@ def check(
         harden()
     with outcome():
         from panstream.engine.config import load_config
-        from panstream.engine.explain import uncertain
-        from panstream.engine.plan import plan_all
+        from panstream.engine.explain import explain as explained
         from panstream.engine.select import Selector
 
         loaded = load_config(config)
-        plans = plan_all(loaded)
+        found = explained(loaded)
         with Selector(loaded):  # every condition is checked
             pass
-        names = ", ".join(plan.config.name for plan in plans)
-        count = "1 query" if len(plans) == 1 else f"{len(plans)} queries"
+        names = ", ".join(plan.config.name for plan in found.plans)
+        count = "1 query" if len(found.plans) == 1 else f"{len(found.plans)} queries"
         typer.echo(f"{config.name} is sound: stream {loaded.stream.name}, {count} ({names})")
-        for text in uncertain(plans):
+        for text in found.uncertain():
             typer.echo(f"warning: {text}", err=True)
         if rows and _report(loaded, rows, format):
             raise typer.Exit(1)

@@ -105,14 +105,14 @@ def _file(path: Path, state: bool) -> None:
 
 
 def _store(path: Path, state: bool, yes: bool, key_file: Path | None) -> None:
-    from panstream.engine.kept import read_meta
+    from panstream.engine.kept import Kept
     from panstream.store.snapshot import SnapshotStore
 
     if not (path / "state.sealed").exists():
         raise InvalidParameter(f"{path.name!r} holds no store")
     with SnapshotStore(path, operator_key=operator_key(key_file)) as store:
         parts = store.load() or {}
-        meta = read_meta(parts)
+        meta = Kept.meta(parts)
         if state:
             _check_unseen(meta)
             _confirm(meta, yes)

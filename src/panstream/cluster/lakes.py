@@ -7,6 +7,7 @@ import uuid
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,10 @@ from numpy.typing import NDArray
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.dask_setup import check_client
-from panstream.cluster.reading import (
-    MOST_NUMBERS,
-    Partition,
-    ReadPlan,
-    Totals,
-    can_read_apart,
-    files_of,
-    reader_of,
-    stretches,
-    tasks_of,
-)
+from panstream.cluster.reading import MOST_NUMBERS, Partition, ReadPlan, Totals, can_read_apart, stretches, tasks_of
 from panstream.divisible import Divisible
 from panstream.engine.config import Config, read_config
+from panstream.engine.feeds.inputs import InputFile
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import Fed, Tick
@@ -60,7 +52,7 @@ def _ingest(plan: ReadPlan, task: Sequence[Partition], actors: Mapping[int, Any]
     Errors come back as words: an exception would carry rows in its traceback.
     """
     try:
-        found = reader_of(plan).cut(task, table)
+        found = plan.reader().cut(task, table)
     except PanstreamError as error:
         return _Ingested(refused=(type(error).__name__, str(error), getattr(error, "row", None)))
     except Exception as error:
@@ -209,7 +201,7 @@ def _feed_frame(engine: ClusterEngine, link: DaskLink, frame: Any, *, zero_noise
     from dask.delayed import delayed
 
     plan = ReadPlan(config=engine.config, shards=link.shards, zero_noise=zero_noise)
-    files = files_of(frame, sorted(needed_columns(plan.config)))
+    files = _files_of(frame, sorted(needed_columns(plan.config)))
     if files is not None:
         return feed_files(engine, link, plan, [part for file in files for part in stretches(file)], None)
     by_name = {f"partition {number}": part for number, part in enumerate(frame.to_delayed())}
@@ -307,3 +299,24 @@ def _result(future: Any) -> _Ingested | None:
         return None
     finally:
         future.release()
+
+
+def _files_of(frame: Any, columns: Sequence[str]) -> list[InputFile] | None:
+    """Return the local Parquet files that a Dask DataFrame consists of, None if it is anything else than their rows."""
+    expression = frame.optimize(fuse=False).expr
+    kind = type(expression).__name__
+    if kind not in ("ReadParquetFSSpec", "ReadParquetPyarrowFS"):
+        return None
+    if expression.operand("filters") or expression.operand("_partitions") is not None:
+        return None
+    if kind == "ReadParquetFSSpec":
+        known = expression._dataset_info
+        local = type(known["fs"]).__name__ == "LocalFileSystem"
+        schema, files = known["physical_schema"], list(known["ds"].files)
+    else:
+        local = type(expression.fs).__name__ == "LocalFileSystem"
+        fragments = expression.fragments
+        schema, files = fragments[0].physical_schema, sorted(fragment.path for fragment in fragments)
+    if not local or not all(name in schema.names for name in columns):
+        return None
+    return [InputFile(path=Path(file), format="parquet", name=file) for file in files]

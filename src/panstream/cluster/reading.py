@@ -35,9 +35,7 @@ __all__ = [
     "ReadPlan",
     "Totals",
     "can_read_apart",
-    "files_of",
     "partitions_of",
-    "reader_of",
     "stretches",
     "tasks_of",
 ]
@@ -119,27 +117,6 @@ def tasks_of(
     return [*tasks, task] if task else tasks
 
 
-def files_of(frame: Any, columns: Sequence[str]) -> list[InputFile] | None:
-    """Return the local Parquet files that a Dask DataFrame consists of, None if it is anything else than their rows."""
-    expression = frame.optimize(fuse=False).expr
-    kind = type(expression).__name__
-    if kind not in ("ReadParquetFSSpec", "ReadParquetPyarrowFS"):
-        return None
-    if expression.operand("filters") or expression.operand("_partitions") is not None:
-        return None
-    if kind == "ReadParquetFSSpec":
-        known = expression._dataset_info
-        local = type(known["fs"]).__name__ == "LocalFileSystem"
-        schema, files = known["physical_schema"], list(known["ds"].files)
-    else:
-        local = type(expression.fs).__name__ == "LocalFileSystem"
-        fragments = expression.fragments
-        schema, files = fragments[0].physical_schema, sorted(fragment.path for fragment in fragments)
-    if not local or not all(name in schema.names for name in columns):
-        return None
-    return [InputFile(path=Path(file), format="parquet", name=file) for file in files]
-
-
 MOST_NUMBERS = 1000  # of rows that could not be used
 _ROWS_AT_ONCE = 1 << 17
 _MARKED = 8  # a byte for each cell, until the task is read, where there are at most so many cells a row
@@ -154,6 +131,13 @@ class ReadPlan:
     shards: int
     zero_noise: bool = False
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def reader(self) -> _Reader:
+        """Return this process's reader of the plan."""
+        if self.name not in _READERS:
+            _READERS.clear()
+            _READERS[self.name] = _Reader(self)
+        return _READERS[self.name]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -293,11 +277,3 @@ def _zeros(plan: QueryPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 _READERS: dict[str, _Reader] = {}
-
-
-def reader_of(plan: ReadPlan) -> _Reader:
-    """Return this process's reader of a plan."""
-    if plan.name not in _READERS:
-        _READERS.clear()
-        _READERS[plan.name] = _Reader(plan)
-    return _READERS[plan.name]

@@ -13,7 +13,7 @@ from panstream.engine.intake import INTAKES, Intake, step_length, with_facts
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.engine.sql import Aggregate
 
-__all__ = ["explain", "uncertain"]
+__all__ = ["explain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,11 @@ class _Explained:
                     found.setdefault(f"{plan.config.name}: {why}", []).append(intake)
         return [f"{warning} ({', '.join(intakes)})" for warning, intakes in found.items()]
 
+    def uncertain(self) -> list[str]:
+        """Return which queries will say too little at the sizes that are expected, and what would help."""
+        found = [(plan.config.name, doubt(plan)) for plan in self.plans]
+        return [f"[[query]] {name}: {text}" for name, text in found if text is not None]
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
@@ -90,7 +95,7 @@ class _Explained:
             "totals": self.totals(),
             "step": self.step,
             "intakes": self.intakes(),
-            "warnings": [*self.warnings(), *uncertain(self.plans)],
+            "warnings": [*self.warnings(), *self.uncertain()],
         }
 
     def text(self) -> str:
@@ -148,14 +153,6 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
         last = "the last of a window" if plan.config.every is not None else "a window"
         lines.append(f"{last} waits {say_duration(stream.lateness)} for late rows, and counts those of the window only")
     return "".join(f"\n{line}" for line in lines)
-
-
-def uncertain(plans: tuple[QueryPlan, ...]) -> list[str]:
-    """Return which queries will answer with too little certainty at the sizes that are expected, and what would
-    help.
-    """
-    found = [(plan.config.name, doubt(plan)) for plan in plans]
-    return [f"[[query]] {name}: {text}" for name, text in found if text is not None]
 
 
 def _say_step(step: float) -> str:

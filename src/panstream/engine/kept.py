@@ -17,7 +17,7 @@ from panstream.privacy.ledger import Entry, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Kept", "read_meta"]
+__all__ = ["Kept"]
 
 _FORMAT = 1
 
@@ -64,7 +64,7 @@ class Kept:
             )
         kept = cls._read(config, parts)
         kept.with_states = config.durability != "none"
-        stored = {} if parts is None else read_meta(parts)["queries"]
+        stored = {} if parts is None else cls.meta(parts)["queries"]
         kept.parked = {name: meta for name, meta in stored.items() if name not in queries}
         for label, data in (parts or {}).items():
             if label.startswith("state/") and label.split("/", 3)[3] in kept.parked:
@@ -83,7 +83,7 @@ class Kept:
         limits: dict[Kind, float] = {(unit, "add-remove"): most for unit, most in config.stream.budget.items()}  # type: ignore[misc]
         if parts is None:
             return cls(stream=config.stream.name, ledger=Ledger(limits))
-        meta = read_meta(parts)
+        meta = cls.meta(parts)
         if meta["stream"] != config.stream.name:
             raise ConfigError(f"the store belongs to stream {meta['stream']!r}, not to {config.stream.name!r}")
         on = meta["with_states"]
@@ -101,6 +101,19 @@ class Kept:
             producers=Producers() if known is None else Producers.from_json(known),
             intakes=meta.get("intakes", ["calls", "files"]),  # of earlier releases: whichever
         )
+
+    @staticmethod
+    def meta(parts: Mapping[str, bytes]) -> dict[str, Any]:
+        """Return the public part of a commit: no state in it."""
+        damaged = "the store holds something else than an engine's state"
+        try:
+            meta = json.loads(parts["meta"])
+            found = meta["format"]
+        except (KeyError, ValueError, TypeError):
+            raise StoreDamaged(damaged) from None
+        if found != _FORMAT:
+            raise StoreDamaged(f"the state has format {found!r}; this release reads format {_FORMAT}")
+        return dict(meta)
 
     def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
         """Return everything as the named parts of one commit."""
@@ -150,19 +163,6 @@ def _with_windows(entries: Iterable[Entry], queries: Mapping[str, Any]) -> Itera
             yield replace(entry, window=query["declared"].get("window"))
         else:
             yield entry
-
-
-def read_meta(parts: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the public part of a commit: no state in it."""
-    damaged = "the store holds something else than an engine's state"
-    try:
-        meta = json.loads(parts["meta"])
-        found = meta["format"]
-    except (KeyError, ValueError, TypeError):
-        raise StoreDamaged(damaged) from None
-    if found != _FORMAT:
-        raise StoreDamaged(f"the state has format {found!r}; this release reads format {_FORMAT}")
-    return dict(meta)
 
 
 def _restore_query(
