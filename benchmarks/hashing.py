@@ -19,7 +19,6 @@ from panstream.hashing import (
     hash_integers,
     hash_strings,
     permute,
-    unpermute,
 )
 
 N = 1_000_000
@@ -47,7 +46,6 @@ def cases() -> list[Case]:
         ("permutation, U = 50,000", lambda: permute(ids[50_000], 50_000, 0, wide), None),
         ("permutation, U = 10**7", lambda: permute(ids[10**7], 10**7, 0, wide), 60),
         ("permutation, U = 10**12", lambda: permute(ids[10**12], 10**12, 0, wide), None),
-        ("inverse, U = 10**7", lambda: unpermute(ids[10**7], 10**7, 0, wide), None),
         ("4-wise polynomial", lambda: family.values(ids[10**12], hashes), None),
         *peers(integers, text[: 16 * N]),
     ]

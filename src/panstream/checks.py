@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["at_least", "finite", "fraction", "positive", "probability", "within"]
+__all__ = ["at_least", "finite", "fraction", "integer", "positive", "probability", "within"]
 
 
 def positive(**values: float | Fraction) -> None:
@@ -49,6 +49,13 @@ def within(low: int, high: int, **values: int) -> None:
     for name, value in values.items():
         if not low <= value <= high:
             raise InvalidParameter(f"{name} must be in {low}..{_said(high)}, got {name}={value}")
+
+
+def integer(low: int, high: int, **values: object) -> None:
+    """Refuse what is not an ``int`` from ``low`` to ``high``, whatever else it may be."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise InvalidParameter(f"{name} must be an integer in {low}..{_said(high)}, got {name}={value!r}")
 
 
 def probability(**values: float) -> None:

@@ -13,8 +13,8 @@ from scipy import stats
 
 from panstream._kernels import permutation as kernels
 from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.hashing import derive, expand, permute, unpermute
-from panstream.hashing.permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, _round_keys, shape
+from panstream.hashing import derive, expand, permute
+from panstream.hashing.permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, _round_keys, _shape
 from statistical import ALPHA, assert_fits, assert_mean
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def images(ids: Any, universe: int, key: int) -> NDArray[np.int64]:
 def feistel(ids: NDArray[np.uint64], universe: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Permute by the rounds even where the library would use a table."""
     out = np.empty(ids.size, np.uint64)
-    kernels.permute_all(ids, np.uint64(universe), *shape(universe), keys, out)
+    kernels.permute_all(ids, np.uint64(universe), *_shape(universe), keys, out)
     return out
 
 
@@ -77,13 +77,10 @@ def reference_table(universe: int, key: int) -> list[int]:
 
 @given(st.integers(TABLE_UNIVERSE + 1, 1 << 62), st.integers(0, (1 << 128) - 1), st.data())
 @settings(max_examples=150, deadline=None)
-def test_images_agree_with_the_reference_and_can_be_undone(universe: int, key: int, data: st.DataObject) -> None:
+def test_images_agree_with_the_reference(universe: int, key: int, data: st.DataObject) -> None:
     ids = [*data.draw(st.lists(st.integers(0, universe - 1), max_size=20)), 0, universe - 1]
     result = images(ids, universe, key)
     assert result.tolist() == [reference(identity, universe, key) for identity in ids]
-    back = np.empty(len(ids), np.int64)
-    unpermute(result, universe, key, back)
-    assert back.tolist() == ids
 
 
 @pytest.mark.parametrize("universe", [1, 2, 3, 17, 256, 5000])
@@ -100,8 +97,6 @@ def test_every_id_has_one_image() -> None:
         everyone = np.arange(universe)
         result = images(everyone, universe, 11)
         assert np.array_equal(np.sort(result), everyone), universe
-        unpermute(result, universe, 11, result)
-        assert np.array_equal(result, everyone), universe
 
 
 def test_the_rounds_give_every_id_one_image_in_small_universes_too() -> None:
@@ -110,9 +105,6 @@ def test_the_rounds_give_every_id_one_image_in_small_universes_too() -> None:
         everyone = np.arange(universe, dtype=np.uint64)
         result = feistel(everyone, universe, keys)
         assert np.array_equal(np.sort(result), everyone), universe
-        back = np.empty_like(result)
-        kernels.unpermute_all(result, np.uint64(universe), *shape(universe), keys, back)
-        assert np.array_equal(back, everyone), universe
 
 
 # ---- the law over keys -------------------------------------------------------------------------------------------
@@ -263,7 +255,7 @@ def test_truly_random_rounds_are_as_close_to_uniform_as_documented(rows: int, bi
 def test_two_ids_move_as_with_truly_random_round_functions(pair: tuple[int, int]) -> None:
     """With only four rounds on 5 x 8 the law is far from uniform, and known exactly."""
     rows, bits, universe, count = 5, 3, 40, 40_000
-    assert shape(universe) == (rows, bits)
+    assert _shape(universe) == (rows, bits)
     ids = np.array(pair, np.uint64)
     result = np.empty((count, 2), np.uint64)
     for key in range(count):
@@ -314,13 +306,12 @@ def test_ids_may_be_permuted_in_place_and_unsigned(universe: int) -> None:
 
 @pytest.mark.parametrize("universe", [1, 100, SMALL, 1 << 62])
 @pytest.mark.parametrize("bad", ["universe", "negative"])
-@pytest.mark.parametrize("function", [permute, unpermute])
-def test_an_id_outside_the_universe_is_refused_by_row(function: Any, bad: str, universe: int) -> None:
+def test_an_id_outside_the_universe_is_refused_by_row(bad: str, universe: int) -> None:
     ids = np.zeros(5, np.int64)
     ids[3] = universe if bad == "universe" else -1234567
     out = np.full(5, -7)
     with pytest.raises(InvalidBatch, match=rf"row 3: ids must be in 0..{universe - 1}$") as caught:
-        function(ids, universe, 0, out)
+        permute(ids, universe, 0, out)
     assert caught.value.row == 3
     assert "1234567" not in str(caught.value)
     assert out.tolist() == [-7] * 5
@@ -328,7 +319,7 @@ def test_an_id_outside_the_universe_is_refused_by_row(function: Any, bad: str, u
 
 @pytest.mark.parametrize("universe", [0, -1, (1 << 62) + 1, 5.0, True])
 def test_universes_outside_the_range_are_refused(universe: Any) -> None:
-    with pytest.raises(InvalidParameter, match=r"universe must be an integer in 1\.\.46\d*, got universe="):
+    with pytest.raises(InvalidParameter, match=r"universe must be an integer in 1\.\.2\*\*62, got universe="):
         permute(np.zeros(1, np.int64), universe, 0, np.empty(1, np.int64))
 
 

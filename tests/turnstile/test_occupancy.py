@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from panstream.turnstile.occupancy import Occupancy
+from panstream.turnstile.legendre import _Occupancy
 
 
 @pytest.mark.parametrize("users", [0, 1, 2, 3])
 def test_mean_and_variance_of_every_level_over_all_ways_to_fall(users: int) -> None:
     """Two levels of two cells each, half of the users in each level: every way is as likely as any other."""
-    occupancy = Occupancy(buckets=2, levels=2, at_zero=0.8, elsewhere=0.3, noise_variance=5.0)
+    occupancy = _Occupancy(buckets=2, levels=2, at_zero=0.8, elsewhere=0.3, noise_variance=5.0)
     moments = np.zeros(2)
     for cells in itertools.product(range(4), repeat=users):
         chances = [0.3 if cell in cells else 0.8 for cell in (0, 1)]

@@ -15,8 +15,7 @@ from panstream.randomness import SeededSource
 from panstream.scratch import Scratch
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.occupancy import Occupancy
+from panstream.turnstile.legendre import LegendreCounter, _Occupancy
 from panstream.turnstile.placement import CHUNK, Placement
 from panstream.turnstile.profile import ProfileSketch
 from panstream.turnstile.residues import MERSENNE
@@ -104,7 +103,7 @@ def test_multipliers_are_in_range_and_spread() -> None:
 def test_maximum_likelihood_and_intervals(levels: int, users: int) -> None:
     """Counts drawn from the exact law of independent cells: bias, spread and coverage of the estimate."""
     law = LegendreCounter(buckets=1024, levels=levels, epsilon=2.0).law
-    occupancy = Occupancy(
+    occupancy = _Occupancy(
         buckets=1024, levels=levels, at_zero=law.at_zero, elsewhere=law.elsewhere, noise_variance=law.noise.variance
     )
     rng = np.random.default_rng(users)
@@ -125,7 +124,7 @@ def test_maximum_likelihood_and_intervals(levels: int, users: int) -> None:
 
 def test_a_count_without_noise_is_as_uncertain_as_a_rounded_number() -> None:
     """A whole number that stands for a real one within a half: 1/12, the variance of a uniform variable on [0, 1]."""
-    empty = Occupancy(buckets=8, levels=3, at_zero=1.0, elsewhere=0.0, noise_variance=0.0)
+    empty = _Occupancy(buckets=8, levels=3, at_zero=1.0, elsewhere=0.0, noise_variance=0.0)
     assert empty.variance(0.0) == pytest.approx([1 / 12] * 3, rel=1e-12)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels.mix import mix
 
-__all__ = ["permute_all", "shuffle", "take_all", "unpermute_all"]
+__all__ = ["permute_all", "shuffle", "take_all"]
 
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -41,27 +41,11 @@ def _forward(x: np.uint64, rows: np.uint64, bits: np.uint64, a: Any, b: Any, c: 
     return (left << bits) | right
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _backward(x: np.uint64, rows: np.uint64, bits: np.uint64, a: Any, b: Any, c: Any, d: Any) -> Any:
-    left, right = x >> bits, x & ((np.uint64(1) << bits) - np.uint64(1))
-    right ^= _function(left, c, d) >> (np.uint64(64) - bits)
-    moved = np.int64(left) - np.int64(_below(_function(right, a, b), rows))
-    left = np.uint64(moved + np.int64(rows) if moved < 0 else moved)
-    return (left << bits) | right
-
-
 @njit(cache=True, nogil=True)
 def _forward_block(block: Any, rows: np.uint64, bits: np.uint64, a: Any, b: Any, c: Any, d: Any) -> None:
     bits &= np.uint64(63)
     for i in range(block.size):
         block[i] = _forward(block[i], rows, bits, a, b, c, d)
-
-
-@njit(cache=True, nogil=True)
-def _backward_block(block: Any, rows: np.uint64, bits: np.uint64, a: Any, b: Any, c: Any, d: Any) -> None:
-    bits &= np.uint64(63)
-    for i in range(block.size):
-        block[i] = _backward(block[i], rows, bits, a, b, c, d)
 
 
 @njit(cache=True, nogil=True)
@@ -89,39 +73,13 @@ def permute_all(
 
 
 @njit(cache=True, nogil=True)
-def unpermute_all(
-    images: NDArray[np.uint64],
-    universe: np.uint64,
-    rows: np.uint64,
-    bits: np.uint64,
-    keys: NDArray[np.uint64],
-    out: NDArray[np.uint64],
-) -> None:
-    """Write the id of every image: the inverse of :func:`permute_all`."""
-    for first in range(0, images.size, _BLOCK):
-        stop = min(first + _BLOCK, images.size)
-        block, source = out[first:stop], images[first:stop]
-        for i in range(block.size):
-            block[i] = source[i]
-        for r in range(keys.shape[0] - 1, -1, -1):
-            _backward_block(block, rows, bits, keys[r, 0], keys[r, 1], keys[r, 2], keys[r, 3])
-        for i in range(block.size):
-            while block[i] >= universe:
-                for r in range(keys.shape[0] - 1, -1, -1):
-                    a, b, c, d = keys[r, 0], keys[r, 1], keys[r, 2], keys[r, 3]
-                    block[i] = _backward(block[i], rows, bits, a, b, c, d)
-
-
-@njit(cache=True, nogil=True)
-def shuffle(table: NDArray[np.uint16], inverse: NDArray[np.uint16], key0: np.uint64, key1: np.uint64) -> None:
-    """Write a random permutation of [0, table.size) and its inverse: Fisher and Yates with mixed counters."""
+def shuffle(table: NDArray[np.uint16], key0: np.uint64, key1: np.uint64) -> None:
+    """Write a random permutation of [0, table.size): Fisher and Yates with mixed counters."""
     for i in range(table.size):
         table[i] = i
     for i in range(table.size - 1, 0, -1):
         j = _below(mix(np.uint64(i), key0, key1), np.uint64(i + 1))
         table[i], table[j] = table[j], table[i]
-    for i in range(table.size):
-        inverse[table[i]] = i
 
 
 @njit(cache=True, nogil=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.batch import Dictionary, Integers, Items, Strings
 from panstream.errors import InvalidParameter
 from panstream.hashing import MAX_LEVELS, cells_of_integers, cells_of_strings, check_key
@@ -28,14 +29,12 @@ _MAX_CELLS = (1 << 31) - 1
 
 def check_table(buckets: Any, levels: Any, key: Any, shards: Any, owned: Any) -> tuple[int, ...]:
     """Return the owned shards in order, or raise InvalidParameter."""
-    for name, value, top in (("buckets", buckets, _MAX_CELLS), ("levels", levels, MAX_LEVELS)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= top:
-            raise InvalidParameter(f"{name} must be an integer in 1..{top}, got {name}={value!r}")
+    checks.integer(1, _MAX_CELLS, buckets=buckets)
+    checks.integer(1, MAX_LEVELS, levels=levels)
     if buckets * levels > _MAX_CELLS:
         raise InvalidParameter(f"buckets * levels must be below 2**31, got {buckets * levels}")
     check_key(key)
-    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= buckets:
-        raise InvalidParameter(f"shards must be an integer in 1..buckets={buckets}, got shards={shards!r}")
+    checks.integer(1, buckets, shards=shards)
     chosen = tuple(range(shards)) if owned is None else (owned,) if isinstance(owned, int) else tuple(owned)
     if not chosen or list(chosen) != sorted({int(shard) for shard in chosen if 0 <= shard < shards}):
         raise InvalidParameter(f"owned must name different shards in 0..{shards - 1}, in order, got owned={owned!r}")

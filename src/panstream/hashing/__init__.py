@@ -7,7 +7,7 @@
         +-----------------+-----------------+--------------------+
     strings.py        integers.py       permutation.py       polynomial.py
     SipHash-1-3       64-bit mixer      of [0, U)            k-wise independent
-    hash_strings      hash_integers     permute, unpermute   KWise
+    hash_strings      hash_integers     permute              KWise
         |                 |
         +--- cells.py ----+     hash -> (level, bucket) -> cell of a bitmap
              cells_of, cells_of_integers, cells_of_strings
@@ -22,7 +22,7 @@ from __future__ import annotations
 from panstream.hashing.cells import MAX_LEVELS, cells_of, cells_of_integers, cells_of_strings
 from panstream.hashing.integers import hash_integers
 from panstream.hashing.keys import HashKey, check_key, derive, expand
-from panstream.hashing.permutation import permute, unpermute
+from panstream.hashing.permutation import permute
 from panstream.hashing.polynomial import PRIME, KWise
 from panstream.hashing.strings import hash_strings
 
@@ -40,5 +40,4 @@ __all__ = [
     "hash_integers",
     "hash_strings",
     "permute",
-    "unpermute",
 ]

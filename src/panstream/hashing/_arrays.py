@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBatch, InvalidParameter
 
-__all__ = ["check_array", "check_limit", "check_out", "check_range", "read_only", "words_of"]
+__all__ = ["check_array", "check_limit", "check_out", "read_only", "words_of"]
 
 
 def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
@@ -32,12 +32,6 @@ def check_out(out: Any, size: int, *dtypes: type[np.generic]) -> None:
     check_array(out, "out", *dtypes)
     if out.size != size or not out.flags.writeable:
         raise InvalidParameter(f"out must be a writeable array of {size} elements, got {out.size}")
-
-
-def check_range(value: Any, name: str, lower: int, upper: int) -> None:
-    """Raise InvalidParameter unless ``value`` is an integer in lower..upper."""
-    if isinstance(value, bool) or not isinstance(value, int) or not lower <= value <= upper:
-        raise InvalidParameter(f"{name} must be an integer in {lower}..{upper}, got {name}={value!r}")
 
 
 def check_limit(values: NDArray[np.uint64], limit: int, name: str) -> None:

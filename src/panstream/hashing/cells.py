@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.hashing._arrays import check_array, check_out, check_range, read_only, words_of
+from panstream.hashing._arrays import check_array, check_out, read_only, words_of
 from panstream.hashing.keys import HashKey, key_words
 from panstream.hashing.strings import checked_strings
 from panstream.scratch import Scratch
@@ -64,8 +65,8 @@ def cells_of_strings(
 
 
 def _table(buckets: int, levels: int, size: int, out: Any) -> tuple[np.uint64, np.uint64]:
-    check_range(levels, "levels", 1, MAX_LEVELS)
-    check_range(buckets, "buckets", 1, (1 << 32) - 1)
+    checks.integer(1, MAX_LEVELS, levels=levels)
+    checks.integer(1, (1 << 32) - 1, buckets=buckets)
     check_out(out, size, np.int32, np.int64)
     if buckets * levels - 1 > np.iinfo(out.dtype).max:
         raise InvalidParameter(f"out must be int64 for more than 2**31 cells, got buckets * levels={buckets * levels}")

@@ -26,10 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.hashing._arrays import check_limit, check_out, check_range, words_of
+from panstream import checks
+from panstream.hashing._arrays import check_limit, check_out, words_of
 from panstream.hashing.keys import HashKey, expand, key_words
 
-__all__ = ["permute", "unpermute"]
+__all__ = ["permute"]
 
 MAX_UNIVERSE = 1 << 62
 TABLE_UNIVERSE = 1 << 16
@@ -50,23 +51,12 @@ def permute(ids: NDArray[Any], universe: int, key: HashKey, out: NDArray[Any]) -
 
     words, images = _checked(ids, universe, out)
     if universe <= TABLE_UNIVERSE:
-        take_all(words, tables(universe, key)[0], images)
+        take_all(words, _table(universe, key), images)
     else:
-        permute_all(words, np.uint64(universe), *shape(universe), _round_keys(key), images)
+        permute_all(words, np.uint64(universe), *_shape(universe), _round_keys(key), images)
 
 
-def unpermute(images: NDArray[Any], universe: int, key: HashKey, out: NDArray[Any]) -> None:
-    """Write the id of every image to ``out``: the inverse of :func:`permute`."""
-    from panstream._kernels.permutation import take_all, unpermute_all
-
-    words, ids = _checked(images, universe, out)
-    if universe <= TABLE_UNIVERSE:
-        take_all(words, tables(universe, key)[1], ids)
-    else:
-        unpermute_all(words, np.uint64(universe), *shape(universe), _round_keys(key), ids)
-
-
-def shape(universe: int) -> tuple[np.uint64, np.uint64]:
+def _shape(universe: int) -> tuple[np.uint64, np.uint64]:
     """Return A and k: ids of a universe above 2**16 are pairs in [0, A) x [0, 2**k)."""
     bits = universe.bit_length() // 2
     return np.uint64(-(-universe >> bits)), np.uint64(bits)
@@ -81,18 +71,18 @@ def _round_keys(key: HashKey) -> NDArray[np.uint64]:
 
 
 @lru_cache(maxsize=16, typed=True)
-def tables(universe: int, key: HashKey) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-    """Return the permutation of a universe of at most 2**16 and its inverse."""
+def _table(universe: int, key: HashKey) -> NDArray[np.uint16]:
+    """Return the permutation of a universe of at most 2**16."""
     from panstream._kernels.permutation import shuffle
 
-    table, inverse = np.empty(universe, np.uint16), np.empty(universe, np.uint16)
-    shuffle(table, inverse, *key_words(key, "shuffle"))
-    table.flags.writeable = inverse.flags.writeable = False
-    return table, inverse
+    table = np.empty(universe, np.uint16)
+    shuffle(table, *key_words(key, "shuffle"))
+    table.flags.writeable = False
+    return table
 
 
 def _checked(ids: Any, universe: int, out: Any) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    check_range(universe, "universe", 1, MAX_UNIVERSE)
+    checks.integer(1, MAX_UNIVERSE, universe=universe)
     words = words_of(ids, "ids")
     check_out(out, words.size, np.int64, np.uint64)
     check_limit(words, universe, "ids")

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.hashing._arrays import check_limit, check_out, check_range, words_of
+from panstream.hashing._arrays import check_limit, check_out, words_of
 from panstream.hashing.keys import HashKey, expand
 
 __all__ = ["PRIME", "KWise"]
@@ -50,7 +51,7 @@ class KWise:
         Coefficient ``i`` is ``w[2i] + w[2i + 1] * 2**64`` modulo the prime, w being
         ``expand(key, "polynomial" + label, 2 * independence)``: uniform up to 2**-67.
         """
-        check_range(independence, "independence", 1, 1024)
+        checks.integer(1, 1024, independence=independence)
         words = expand(key, "polynomial" + label, 2 * independence)
         pairs = zip(words[::2], words[1::2], strict=True)
         return cls(coefficients=tuple((low + (high << 64)) % PRIME for low, high in pairs))
@@ -71,7 +72,7 @@ class KWise:
         from panstream._kernels.polynomial import buckets_all
 
         words = self._checked(points, out, np.int32, np.int64)
-        check_range(buckets, "buckets", 1, min(int(np.iinfo(out.dtype).max), (1 << 32) - 1))
+        checks.integer(1, min(int(np.iinfo(out.dtype).max), (1 << 32) - 1), buckets=buckets)
         buckets_all(words, self._array(), np.uint64(buckets), out)
 
     def signs(self, points: NDArray[Any], out: NDArray[np.int8]) -> None:
@@ -84,7 +85,7 @@ class KWise:
         """Write the value's number of trailing zero bits, at most ``levels - 1``: at least l with chance 2**-l."""
         from panstream._kernels.polynomial import levels_all
 
-        check_range(levels, "levels", 1, 58)
+        checks.integer(1, 58, levels=levels)
         levels_all(self._checked(points, out, np.int8), self._array(), np.uint64(1 << (levels - 1)), out)
 
     def _array(self) -> NDArray[np.uint64]:

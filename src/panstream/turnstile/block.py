@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,8 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
-from panstream.privacy.turnstile import counter_split
-from panstream.turnstile.counter import CounterLaw, ModularCounter
+from panstream.privacy.bitmap import level_rates
+from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.linear import Linear, sampling_factor
 from panstream.turnstile.residues import MAX_MODULUS, prime_at_least
 
@@ -78,11 +77,6 @@ class BlockCounter(ModularCounter):
     def width(self) -> int:
         """Return the crop: a block is as wide."""
         return self.crop
-
-    @property
-    def law(self) -> CounterLaw:
-        """Return the optimal split for the number of counters that a release adds up."""
-        return _law(self.per_user, self.cells // self.levels, self.prime, self.releases)
 
     @property
     def _unit(self) -> int:
@@ -155,9 +149,7 @@ class BlockCounter(ModularCounter):
 
     @property
     def _shares(self) -> NDArray[np.float64]:
-        levels = np.arange(1, self.levels + 1, dtype=np.float64)
-        levels[-1] = self.levels - 1
-        return np.exp2(-levels)
+        return level_rates(1, self.levels)
 
     def _weights(self, first: int) -> NDArray[np.float64]:
         """Return the weights of the levels from ``first`` on: inverse to the noise of share-scaled sums."""
@@ -200,8 +192,3 @@ class BlockCounter(ModularCounter):
     def error(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``, collisions in buckets apart."""
         return (self._level_law(None) if self.placement.open else self._linear()).error(beta)
-
-
-@lru_cache(maxsize=256)
-def _law(epsilon: float, cells: int, prime: int, releases: int) -> CounterLaw:
-    return CounterLaw.of(prime, *counter_split(epsilon, cells, prime, releases=releases))

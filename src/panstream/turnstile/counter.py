@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Adjacency, Claim
 from panstream.privacy.rounding import state_and_output
+from panstream.privacy.turnstile import counter_split
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch
 from panstream.turnstile.placement import Placement
@@ -70,11 +72,12 @@ class CounterLaw:
         """Return P - w, which turns a number of plus counters into a number of users."""
         return self.at_zero - self.elsewhere
 
-    @classmethod
-    def of(cls, prime: int, epsilon_state: float, kappa: float) -> CounterLaw:
-        """Return the exact laws for a split of the budget."""
-        start = None if math.isinf(epsilon_state) else ResidueLaw.at_most(prime, epsilon_state)
-        return cls(start=start, noise=DiscreteLaplace.at_most(kappa), epsilon_state=epsilon_state, kappa=kappa)
+
+@lru_cache(maxsize=256)
+def _law(prime: int, epsilon_state: float, kappa: float) -> CounterLaw:
+    """Return the exact laws for a split of the budget."""
+    start = None if math.isinf(epsilon_state) else ResidueLaw.at_most(prime, epsilon_state)
+    return CounterLaw(start=start, noise=DiscreteLaplace.at_most(kappa), epsilon_state=epsilon_state, kappa=kappa)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,9 +154,14 @@ class ModularCounter(Divisible[CounterState]):
         return 1
 
     @property
-    @abstractmethod
     def law(self) -> CounterLaw:
-        """Return the start law and release noise; subclasses say which."""
+        """Return the start law and the release noise at the best split."""
+        return _law(self.prime, *self._split())
+
+    def _split(self) -> tuple[float, float]:
+        """Return the split of a user's budget that is best for the number of counters that a release adds up."""
+        row = self.cells // self.levels
+        return counter_split(self.per_user, row, self.prime, releases=self.releases, sensitivity=self.sensitivity)
 
     @property
     def placement(self) -> Placement:

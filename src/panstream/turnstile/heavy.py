@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
-from panstream.privacy.turnstile import counter_split
-from panstream.turnstile.counter import CounterLaw, ModularCounter
+from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.linear import Linear, sampling_factor
 from panstream.turnstile.residues import MAX_MODULUS, prime_at_least
 
@@ -177,11 +176,6 @@ class HeavyHitterCount(ModularCounter):
         """Return the number of blocks that are read, each one plus or minus."""
         return self.readings + self.bracketed
 
-    @property
-    def law(self) -> CounterLaw:
-        """Return the optimal split for ``sensitivity`` readings of every counter."""
-        return _law(self.per_user, self.cells, self.prime, self.releases, self.sensitivity)
-
     def _public(self) -> tuple[str, ...]:
         return ("the threshold",) if self.total_weight is None else ("the threshold", "the total weight")
 
@@ -279,11 +273,6 @@ class HeavyHitterCount(ModularCounter):
         Of a bracket: how far either end lies beyond the count that it bounds.
         """
         return self._linear(both=self.bracketed).error(beta)
-
-
-@lru_cache(maxsize=256)
-def _law(epsilon: float, cells: int, prime: int, releases: int, readings: int) -> CounterLaw:
-    return CounterLaw.of(prime, *counter_split(epsilon, cells, prime, releases=releases, sensitivity=readings))
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ from panstream import checks
 from panstream.estimate import Estimate, normal_laplace_quantile
 from panstream.privacy.claim import Claim
 
-__all__ = ["Linear", "check_beta", "sampling_factor"]
+__all__ = ["Linear", "sampling_factor"]
 
 _GRID = 64
 
@@ -62,14 +62,9 @@ class Linear:
 
     def error(self, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``, whatever the truth."""
-        check_beta(beta)
+        checks.probability(beta=beta)
         low, high = self.support
         return max(self.reach(low + (high - low) * i / _GRID, beta / 2) for i in range(_GRID + 1))
-
-
-def check_beta(beta: float) -> None:
-    """Raise InvalidParameter unless ``beta`` is a probability between 0 and 1."""
-    checks.probability(beta=beta)
 
 
 def sampling_factor(sampled: int, population: int) -> float:

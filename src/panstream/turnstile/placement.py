@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream.batch import Dictionary, Integers, Items, Part, integers, items
 from panstream.errors import InvalidParameter
 from panstream.hashing import (
@@ -59,18 +60,18 @@ class Placement:
         if (self.universe is None) == (self.buckets is None):
             raise InvalidParameter("give either universe= (its size) or buckets= (for ids of any kind)")
         if self.universe is not None:
-            _check_range("universe", self.universe, 1, 1 << 62)
+            checks.integer(1, 1 << 62, universe=self.universe)
             if self.sample is not None:
-                _check_range("sample", self.sample, 1, self.universe)
+                checks.integer(1, self.universe, sample=self.sample)
             if self.levels != 1 or self.independence is not None:
                 raise InvalidParameter("levels= and independence= belong to buckets=, not to a known universe")
         if self.buckets is not None:
             if self.sample is not None:
                 raise InvalidParameter("sample= belongs to universe=, not to buckets")
-            _check_range("buckets", self.buckets, 1, (1 << 31) - 1)
-            _check_range("levels", self.levels, 1, MAX_LEVELS if self.independence is None else _WISE_LEVELS)
+            checks.integer(1, (1 << 31) - 1, buckets=self.buckets)
+            checks.integer(1, MAX_LEVELS if self.independence is None else _WISE_LEVELS, levels=self.levels)
             if self.independence is not None:
-                _check_range("independence", self.independence, 2, 1024)
+                checks.integer(2, 1024, independence=self.independence)
         if not self.mixed and self.independence is None:
             raise InvalidParameter("mixed= belongs to independence=")
         if self.cells >= _MAX_CELLS:
@@ -194,8 +195,3 @@ class Placement:
         np.left_shift(words, np.uint64(32), out=words)
         np.bitwise_and(values, np.uint64((1 << 29) - 1), out=values)
         np.bitwise_or(words, values, out=words)
-
-
-def _check_range(name: str, value: Any, lower: int, upper: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not lower <= value <= upper:
-        raise InvalidParameter(f"{name} must be an integer in {lower}..{upper}, got {name}={value!r}")

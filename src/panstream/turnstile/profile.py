@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.turnstile import profile_split
-from panstream.turnstile.counter import CounterLaw, ModularCounter
+from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.linear import Linear, sampling_factor
 from panstream.turnstile.residues import prime_at_least
 from panstream.turnstile.statistic import DISTINCT, Statistic
@@ -81,10 +80,9 @@ class ProfileSketch(ModularCounter):
         """Return 2: one user leaves a cell of the histogram and enters another."""
         return 2
 
-    @property
-    def law(self) -> CounterLaw:
+    def _split(self) -> tuple[float, float]:
         """Return the split that is optimal for every function alike."""
-        return _law(self.per_user, self.cells, self.prime, self.releases)
+        return profile_split(self.per_user, self.cells, self.prime, releases=self.releases)
 
     @property
     def weights(self) -> NDArray[np.int64]:
@@ -164,8 +162,3 @@ class ProfileSketch(ModularCounter):
     def error_of(self, statistic: Statistic, *, beta: float) -> float:
         """Return the error of a statistic that is exceeded with probability at most ``beta``, collisions apart."""
         return self._linear(statistic).error(beta)
-
-
-@lru_cache(maxsize=256)
-def _law(epsilon: float, cells: int, prime: int, releases: int) -> CounterLaw:
-    return CounterLaw.of(prime, *profile_split(epsilon, cells, prime, releases=releases))
