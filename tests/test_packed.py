@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from panstream._kernels import bits as kernels
-from panstream.packed import bit_at, number_of_ones, packed, toss, toss_all, unpacked
+from panstream.packed import bit_at, number_of_ones, packed, toss, unpacked
 from panstream.randomness import Coin, SeededSource, Source
 
 SIZES = (1, 2, 7, 8, 9, 15, 16, 17, 64, 100, 131)
@@ -126,5 +126,5 @@ def test_tosses_are_those_of_the_source_whatever_the_chunk(monkeypatch: pytest.M
         with Source() as secure:
             same(toss(Coin(1 << 64), cells, secure), np.ones(cells))
             bits = np.full((cells + 7) // 8, 255, np.uint8)
-            toss_all(Coin(0), cells, secure, bits)
+            toss(Coin(0), cells, secure, bits)
             assert not bits.any()

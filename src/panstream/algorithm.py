@@ -29,18 +29,11 @@ from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 from panstream.scratch import leaves_nothing
 
-__all__ = ["Algorithm", "Batch", "Continual", "Mergeable", "Monitor", "built", "find", "register", "spend_release"]
+__all__ = ["Algorithm", "Continual", "Monitor", "built", "find", "register", "spend_release"]
 
 StateT = TypeVar("StateT")
 OtherT = TypeVar("OtherT")
 SeenT = TypeVar("SeenT", contravariant=True)
-
-
-class Batch(Protocol):
-    """Checked input of one step; ``wipe`` overwrites the copies that panstream made of it."""
-
-    def wipe(self) -> None:
-        """Overwrite our copies of the input; the caller's own arrays are left alone."""
 
 
 class Algorithm(Protocol[StateT]):
@@ -65,7 +58,10 @@ class Algorithm(Protocol[StateT]):
         ...
 
     def batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Return checked input for ``update`` (a :class:`Batch`), or raise InvalidBatch by row, never by item."""
+        """Return checked input for ``update``, or raise InvalidBatch by row, never by item.
+
+        Its ``wipe()`` overwrites the copies that panstream made; the caller's own arrays are left alone.
+        """
         ...
 
     def update(self, state: StateT, batch: Any, source: Source) -> None:
@@ -103,7 +99,7 @@ class Algorithm(Protocol[StateT]):
 
 
 @runtime_checkable
-class Mergeable(Protocol[OtherT]):
+class _Mergeable(Protocol[OtherT]):
     """An algorithm whose states can be merged."""
 
     def merge(self, mine: OtherT, other: Any, theirs: OtherT, source: Source) -> tuple[Any, OtherT]:
@@ -257,7 +253,7 @@ class Monitor(Generic[StateT]):
     @leaves_nothing
     def merge(self, other: Monitor[StateT]) -> Monitor[StateT]:
         """Return the merged monitor; both inputs are consumed."""
-        if not isinstance(self.algorithm, Mergeable):
+        if not isinstance(self.algorithm, _Mergeable):
             raise NotSupported(f"{type(self.algorithm).__name__} states cannot be merged")
         if other is self:
             raise MergeRefused("a monitor cannot be merged with itself")

@@ -12,7 +12,6 @@
     ├── NotSupported          the algorithm cannot do this, whatever the data
     ├── InvalidBytes          serialised bytes are foreign, damaged or too new (also a ValueError)
     ├── MergeRefused          the two states must not be merged
-    ├── InsecureSource        a test source was used where real privacy is promised
     ├── ClockJumped           the system's clock cannot be believed, so nothing is drawn
     ├── StoreError            the state could not be read or written; the old state is intact
     │   ├── StoreLocked       another process has the store open
@@ -55,7 +54,6 @@ __all__ = [
     "FederationStopped",
     "FeedError",
     "HolderUnreachable",
-    "InsecureSource",
     "InvalidBatch",
     "InvalidBytes",
     "InvalidParameter",
@@ -136,10 +134,6 @@ class InvalidBytes(PanstreamError, ValueError):
 
 class MergeRefused(PanstreamError):
     """The two states must not be merged."""
-
-
-class InsecureSource(PanstreamError):
-    """A test source was used where real privacy is promised."""
 
 
 class RequestRefused(PanstreamError):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from panstream.codec import FieldLayout, noised, public, published
 from panstream.divisible import Divisible
 from panstream.errors import NotSupported
-from panstream.packed import toss, toss_all, unpacked
+from panstream.packed import toss
 from panstream.privacy.bitmap import Decoder
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
@@ -32,9 +32,6 @@ __all__ = [
     "CoinCells",
     "bit_claim",
     "bit_law",
-    "freeze",
-    "pattern_of",
-    "pattern_weights",
 ]
 
 MAX_PHASES = 7
@@ -150,37 +147,7 @@ class CoinCells(Divisible[BitState], Protocol):
 
     def refresh_part(self, state: BitState, count: int, source: Source) -> None:
         """Freeze what was seen of ``count`` cells, and start them afresh."""
-        state.frozen = freeze(state.frozen, state.bits, count, self.law.absent, source)
-
-
-def freeze(
-    frozen: NDArray[np.uint8], bits: NDArray[np.uint8], cells: int, absent: Coin, source: Source
-) -> NDArray[np.uint8]:
-    """Return ``frozen`` with the seen ``bits`` added as a row; ``bits`` itself, of so many ``cells``, starts afresh
-    in place.
-    """
-    if len(frozen) >= MAX_PHASES:
-        raise NotSupported(f"a state can be refreshed at most {MAX_PHASES} times")
-    seen = np.concatenate([frozen, bits[np.newaxis]])
-    toss_all(absent, cells, source, bits)
-    return seen
-
-
-def pattern_of(frozen: NDArray[np.uint8], cells: int) -> NDArray[np.intp]:
-    """Return for every cell the public number whose bit j is what was seen in phase j."""
-    pattern = np.zeros(cells, np.intp)
-    for phase, row in enumerate(frozen):
-        pattern |= unpacked(row, cells).astype(np.intp) << phase
-    return pattern
-
-
-def pattern_weights(phases: int, p0: float, p1: float) -> NDArray[np.float64]:
-    """Return for every pattern the product over phases of (p1 - bit)/(p1 - p0).
-
-    Its mean over a user's bits is 1 if the user was absent in all these phases and 0 otherwise, so it decodes
-    "absent so far" without bias.
-    """
-    weights = np.ones(1)
-    for _ in range(phases):
-        weights = np.concatenate([weights * p1, weights * (p1 - 1.0)]) / (p1 - p0)
-    return weights
+        if len(state.frozen) >= MAX_PHASES:
+            raise NotSupported(f"a state can be refreshed at most {MAX_PHASES} times")
+        state.frozen = np.concatenate([state.frozen, state.bits[np.newaxis]])
+        toss(self.law.absent, count, source, state.bits)

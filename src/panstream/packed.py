@@ -14,26 +14,21 @@ from numpy.typing import NDArray
 
 from panstream.randomness import Coin, Source
 
-__all__ = ["bit_at", "number_of_ones", "packed", "toss", "toss_all", "unpacked"]
+__all__ = ["bit_at", "number_of_ones", "packed", "toss", "unpacked"]
 
 _CHUNK = 1 << 17  # a multiple of eight
 
 
-def toss(coin: Coin, cells: int, source: Source) -> NDArray[np.uint8]:
-    """Return ``cells`` packed tosses of a coin."""
-    bits = np.empty((cells + 7) // 8, np.uint8)
-    toss_all(coin, cells, source, bits)
-    return bits
-
-
-def toss_all(coin: Coin, cells: int, source: Source, bits: NDArray[np.uint8]) -> None:
-    """Toss a coin for every cell of ``bits`` anew."""
+def toss(coin: Coin, cells: int, source: Source, bits: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """Return ``cells`` packed tosses of a coin, in ``bits`` if it is given."""
     from panstream._kernels.bits import pack
 
+    out = np.empty((cells + 7) // 8, np.uint8) if bits is None else bits
     coins = source.scratch.array(min(cells, _CHUNK))
     for start in range(0, cells, _CHUNK):
         tossed = source.bernoulli(coin, min(_CHUNK, cells - start), out=coins)
-        pack(tossed, bits[start // 8 :])
+        pack(tossed, out[start // 8 :])
+    return out
 
 
 def packed(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -21,7 +21,6 @@ from panstream.privacy.bitmap import (
     noisy_or,
     reference_users,
     toggling_kappa,
-    toggling_split,
 )
 from panstream.privacy.joint import kappa_for, present_probability, symmetric_loss
 from panstream.privacy.split import laplace_variance
@@ -39,8 +38,8 @@ def test_rates_are_the_chances_of_the_cells(levels: int) -> None:
 
 @pytest.mark.parametrize("users", [10.0, 1e4, 1e9])
 def test_a_table_that_would_be_full_is_tuned_too(users: float) -> None:
-    for split in (bitmap_split, toggling_split):
-        state, kappa = split(2.0, 512, 12, users, announced=1)
+    for turns in (1, 2):
+        state, kappa = bitmap_split(2.0, 512, 12, users, announced=1, turns=turns)
         assert 0.3 < state < 0.95
         assert kappa > 0.01
 
@@ -49,8 +48,8 @@ def test_a_table_that_would_be_full_is_tuned_too(users: float) -> None:
 @pytest.mark.parametrize("kind", ["redrawn", "toggled"])
 def test_split_is_the_best_of_a_grid(kind: str, announced: int) -> None:
     epsilon, buckets, levels, users, releases = 3.0, 256, 10, 3000.0, 2
-    split = bitmap_split if kind == "redrawn" else toggling_split
-    state, kappa = split(epsilon, buckets, levels, users, releases, announced)
+    turns = 1 if kind == "redrawn" else 2
+    state, kappa = bitmap_split(epsilon, buckets, levels, users, releases, announced, turns)
 
     def error(x: float) -> float:
         if kind == "redrawn":
@@ -147,7 +146,7 @@ def test_reference_is_the_middle_of_the_range() -> None:
 
 def test_one_release_and_no_announced_look_unless_more_is_said() -> None:
     assert bitmap_split(1.0, 256, 4, 1e3) == bitmap_split(1.0, 256, 4, 1e3, 1, 0)
-    assert toggling_split(1.0, 256, 4, 1e3) == toggling_split(1.0, 256, 4, 1e3, 1, 0)
+    assert bitmap_split(1.0, 256, 4, 1e3, turns=2) == bitmap_split(1.0, 256, 4, 1e3, 1, 0, 2)
     assert toggling_kappa(1.0, 0.4) == toggling_kappa(1.0, 0.4, 1, 0) == pytest.approx(0.6)
     assert toggling_kappa(1.0, 0.2, 2, 1) == pytest.approx(0.3)
 

@@ -115,7 +115,7 @@ def test_windows_of_different_lengths_do_not_share_a_total() -> None:
 def test_ledgers_without_windows_are_still_read() -> None:
     old = {"limits": [], "entries": [["a", 1.0, 0.0, "user", "add-remove"], ["b", "inf", 0.0, "event", "add-remove"]]}
     ledger = Ledger.from_json(old)
-    assert [(entry.name, entry.epsilon, entry.window) for entry in ledger] == [("a", 1.0, None), ("b", math.inf, None)]
+    assert [(name, claim.epsilon, claim.window) for name, claim in ledger] == [("a", 1.0, None), ("b", math.inf, None)]
     for damaged in ([["a"]], [["a", 1.0, 0.0, "person", "add-remove"]], [["a", 1.0, 0.0, "user", "swap"]], [[], 3]):
         with pytest.raises(InvalidBytes, match="not a ledger"):
             Ledger.from_json({"limits": [], "entries": damaged})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.continual import _tree_loss, bernstein_sensitivity, moment_sensitivity, tree_kappa
+from panstream.privacy.continual import bernstein_sensitivity, moment_sensitivity, tree_kappa
 
 
 @given(st.floats(1e-6, 100), st.integers(1, 24), st.integers(1, 1 << 40), st.integers(1, 1000))
@@ -17,7 +17,6 @@ def test_kappa_is_the_inverse_of_the_loss(epsilon: float, levels: int, sensitivi
     kappa = tree_kappa(epsilon, levels, sensitivity, contributions)
     assert isinstance(kappa, Fraction)
     assert levels * sensitivity * contributions * kappa == Fraction(epsilon)
-    assert _tree_loss(float(kappa), levels, sensitivity, contributions) == pytest.approx(epsilon)
 
 
 def test_no_noise_and_bad_parameters() -> None:
@@ -45,5 +44,4 @@ def test_sensitivities_are_the_largest_moves(steps: int) -> None:
 
 
 def test_one_value_of_one_step_unless_more_is_said() -> None:
-    assert _tree_loss(0.5, 3) == _tree_loss(0.5, 3, 1, 1) == 1.5
     assert tree_kappa(1.5, 3) == tree_kappa(1.5, 3, 1, 1) == Fraction(1, 2)

@@ -11,7 +11,7 @@ from conformance.specimens import specimens
 from panstream.errors import InvalidParameter
 from panstream.networks import PrivBayes, TreeNetwork
 from panstream.privacy import tables
-from panstream.privacy.bitmap import bitmap_split, toggling_split
+from panstream.privacy.bitmap import bitmap_split
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.continual import tree_kappa
 from panstream.privacy.split import density_split
@@ -20,7 +20,7 @@ from panstream.testing.checks import Specimen
 
 FORMS: dict[str, Callable[[float], Any]] = {
     "bitmap_split": lambda epsilon: bitmap_split(epsilon, 64, 4, 100.0, announced=1),
-    "toggling_split": lambda epsilon: toggling_split(epsilon, 64, 4, 100.0),
+    "toggling": lambda epsilon: bitmap_split(epsilon, 64, 4, 100.0, turns=2),
     "density_split": lambda epsilon: density_split(epsilon, 100),
     "counter_split": lambda epsilon: counter_split(epsilon, 100, 7),
     "profile_split": lambda epsilon: profile_split(epsilon, 100, 7),

@@ -12,7 +12,7 @@ from panstream import ContinualCount
 from panstream.density import OptBern
 from panstream.distinct import Bitmap
 from panstream.privacy import Claim, Ledger
-from panstream.privacy.ledger import Entry, _touched
+from panstream.privacy.ledger import _touched
 from panstream.testing.enumerate import Enumerator, Step, World, release, tick, update
 from panstream.turnstile import LegendreCounter
 
@@ -109,8 +109,8 @@ def test_without_a_bound_a_user_loses_with_every_event() -> None:
     assert [joint(parts_of(VISITS), most) for most in (1, 2)] == pytest.approx([1.0, 2.0])
 
 
-def entry(unit: str, adjacency: str = "add-remove", window: float | None = None) -> Entry:
-    return Entry(name="q", epsilon=1.0, delta=0.0, unit=unit, adjacency=adjacency, window=window)  # type: ignore[arg-type]
+def entry(unit: str, adjacency: str = "add-remove", window: float | None = None) -> Claim:
+    return Claim(epsilon=1.0, unit=unit, adjacency=adjacency, window=window)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def entry(unit: str, adjacency: str = "add-remove", window: float | None = None)
     ],
 )
 def test_how_many_units_of_a_claim_one_unit_touches(
-    unit: str, window: float | None, claim: Entry, times: int | None
+    unit: str, window: float | None, claim: Claim, times: int | None
 ) -> None:
     found = _touched(unit, "add-remove", window, claim)  # type: ignore[arg-type]
     assert (found == times) if times is not None else isinstance(found, str)

@@ -24,13 +24,13 @@ from panstream.privacy.composition import sequential
 from panstream.randomness import Source
 from panstream.scratch import Scratch
 
-__all__ = ["HeavyFraction", "HeavyState"]
+__all__ = ["HeavyFraction"]
 
 _EXACT_UP_TO = 16
 
 
 @dataclass(slots=True)
-class HeavyState:
+class _HeavyState:
     """The two cropped means' counters and bits."""
 
     high_counters: NDArray[np.int32] = noised()
@@ -41,7 +41,7 @@ class HeavyState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeavyFraction(Divisible[HeavyState]):
+class HeavyFraction(Divisible[_HeavyState]):
     """The fraction of a known population that appeared at least ``threshold`` times.
 
     The difference of two cropped means, at k and at a lower crop, divided by the distance of the two. At k - 1, the
@@ -69,7 +69,7 @@ class HeavyFraction(Divisible[HeavyState]):
     Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin, "Pan-private streaming algorithms", 2010, section 4.
     """
 
-    state_type: ClassVar[type[Any]] = HeavyState
+    state_type: ClassVar[type[Any]] = _HeavyState
 
     universe: Members
     epsilon: float
@@ -138,10 +138,10 @@ class HeavyFraction(Divisible[HeavyState]):
         """Return how many users are sampled."""
         return self.high.cells
 
-    def fresh(self, count: int, source: Source) -> HeavyState:
+    def fresh(self, count: int, source: Source) -> _HeavyState:
         """Return two fresh cropped means."""
         high, low = self.high.fresh(count, source), self.low.fresh(count, source)
-        return HeavyState(
+        return _HeavyState(
             high_counters=high.counters,
             high_bits=high.bits,
             low_counters=low.counters,
@@ -157,12 +157,12 @@ class HeavyFraction(Divisible[HeavyState]):
         """Yield the users' numbers in the sample."""
         return self.high.touches(batch, scratch)
 
-    def touch(self, state: HeavyState, touches: Touches, source: Source) -> None:
+    def touch(self, state: _HeavyState, touches: Touches, source: Source) -> None:
         """Take every arrival into both means."""
         for mean, part in zip((self.high, self.low), _parts(state), strict=True):
             mean.touch(part, touches, source)
 
-    def release(self, state: HeavyState, source: Source) -> Estimate:
+    def release(self, state: _HeavyState, source: Source) -> Estimate:
         """Publish the two noisy numbers of ones, turned into a fraction."""
         state.released = spend_release(state.released, self.releases)
         high, low = (
@@ -178,7 +178,7 @@ class HeavyFraction(Divisible[HeavyState]):
             released=high.released + low.released,
         )
 
-    def refresh(self, state: HeavyState, source: Source) -> None:
+    def refresh(self, state: _HeavyState, source: Source) -> None:
         """Refuse, as CroppedMean does."""
         raise NotSupported("HeavyFraction has no refresh: start a new one after an announced intrusion")
 
@@ -188,7 +188,7 @@ class HeavyFraction(Divisible[HeavyState]):
         return (self.high.error(beta=beta / 2) + self.low.error(beta=beta / 2)) / width
 
 
-def _parts(state: HeavyState) -> tuple[CroppedState, CroppedState]:
+def _parts(state: _HeavyState) -> tuple[CroppedState, CroppedState]:
     """Return the two means' states, sharing memory with ``state``; the outer count of releases is the one that
     counts.
     """

@@ -31,9 +31,9 @@ from panstream.noisy_bits import (
     CoinCells,
     bit_claim,
     bit_law,
-    pattern_of,
-    pattern_weights,
 )
+from panstream.packed import unpacked
+from panstream.privacy.bitmap import Decoder
 from panstream.privacy.claim import Claim
 from panstream.privacy.split import density_split
 from panstream.randomness import Source
@@ -187,13 +187,13 @@ class Presence(CoinCells):
         ones = np.zeros((1 << phases, 1), np.int64)
         count_ones(state.bits, state.frozen, self.cells, ones)  # makes no copy of the state
         source.add_discrete_laplace(ones.reshape(-1), law.noise)
-        sizes = np.bincount(pattern_of(state.frozen, self.cells), minlength=1 << phases) if phases else [self.cells]
+        sizes = np.bincount(_pattern_of(state.frozen, self.cells), minlength=1 << phases) if phases else [self.cells]
         return self._decode(tuple(int(count) for count in ones[:, 0]), np.asarray(sizes), phases)
 
     def _decode(self, released: tuple[int, ...], sizes: NDArray[np.int64], phases: int) -> Estimate:
         law = self.law
         gap = law.p1 - law.p0
-        weights = pattern_weights(phases, law.p0, law.p1)
+        weights = Decoder.redrawn(law.p1, law.p0).pattern_weights(phases)
         absent = float(weights @ (law.p1 * sizes - np.array(released))) / (gap * self.cells)
         density = 1.0 - absent
         kappa = law.noise.kappa * gap * self.cells / math.sqrt(float(weights @ weights))
@@ -262,7 +262,15 @@ class Presence(CoinCells):
         checks.probability(beta=beta)
         law = self.law
         gap = law.p1 - law.p0
-        weights = pattern_weights(self.announced, law.p0, law.p1)
+        weights = Decoder.redrawn(law.p1, law.p0).pattern_weights(self.announced)
         kappa = law.noise.kappa * gap * self.cells / math.sqrt(float(weights @ weights))
         sigma = math.sqrt(max(self._variance(d / 64, self.announced) for d in range(65)))
         return normal_laplace_quantile(beta / 2, sigma, kappa) + 0.5 / (self.cells * gap)
+
+
+def _pattern_of(frozen: NDArray[np.uint8], cells: int) -> NDArray[np.intp]:
+    """Return for every cell the public number whose bit j is what was seen in phase j."""
+    pattern = np.zeros(cells, np.intp)
+    for phase, row in enumerate(frozen):
+        pattern |= unpacked(row, cells).astype(np.intp) << phase
+    return pattern

@@ -4,10 +4,9 @@
 
     privacy/bitmap.py   moments, splits, losses of merges
           |
-    cells.py            id -> cell, by a public hash; shards
     likelihood.py       noisy counts -> number of users and interval
           |
-    counting.py         state, start, release: what all bitmaps share
+    counting.py         cells, state, start, release: what all bitmaps share
           |
     bitmap.py           Bitmap: arrivals draw a cell afresh
     merged.py           MergedBitmap: the noisy OR of sites that share users

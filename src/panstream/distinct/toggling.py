@@ -10,7 +10,7 @@ from panstream.distinct.counting import SiteCounter
 from panstream.divisible import Touches
 from panstream.errors import InvalidBatch
 from panstream.noisy_bits import BitLaw, BitState, bit_law
-from panstream.privacy.bitmap import toggling_kappa, toggling_split
+from panstream.privacy.bitmap import bitmap_split, toggling_kappa
 from panstream.randomness import Source
 
 __all__ = ["TogglingBitmap"]
@@ -53,7 +53,7 @@ class TogglingBitmap(SiteCounter):
     def _split(self) -> tuple[float, float]:
         if self.epsilon_state is not None:
             return self.epsilon_state, toggling_kappa(self.epsilon, self.epsilon_state, self.releases, self.announced)
-        return toggling_split(self.epsilon, self.buckets, self.levels, self._tuned_for, self.releases, self.announced)
+        return bitmap_split(self.epsilon, self.buckets, self.levels, self._tuned_for, self.releases, self.announced, 2)
 
     def batch(self, ids: Any = None, *, insert: Any = None, delete: Any = None) -> Items:
         """Check ids to toggle, or ``insert=`` and ``delete=``, of one kind; all of them toggle."""

@@ -13,7 +13,7 @@ from panstream.engine.intake import Intake
 from panstream.engine.producers import Producers
 from panstream.engine.running import RunningQuery
 from panstream.errors import ConfigError, StoreDamaged, StoreError
-from panstream.privacy.ledger import Entry, Kind, Ledger
+from panstream.privacy.ledger import Charge, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
 
@@ -73,7 +73,7 @@ class Kept:
             _restore_query(query, config.stream, stored.get(name), parts or {})
             _check_not_behind(query, log)
             charge = name if query.starts == 1 else f"{name} (start {query.starts})"
-            if charge not in {entry.name for entry in kept.ledger}:
+            if charge not in {name for name, _ in kept.ledger}:
                 kept.ledger.charge(charge, query.plan.claim)
         kept.stream_config = config.stream
         return kept
@@ -155,14 +155,14 @@ class Kept:
         }
 
 
-def _with_windows(entries: Iterable[Entry], queries: Mapping[str, Any]) -> Iterator[Entry]:
+def _with_windows(entries: Iterable[Charge], queries: Mapping[str, Any]) -> Iterator[Charge]:
     """Give charges per user-window the length of their query's windows, which older stores did not write down."""
-    for entry in entries:
-        query = queries.get(re.sub(r" \(start \d+\)$", "", entry.name))
-        if entry.unit == "user-window" and entry.window is None and query is not None:
-            yield replace(entry, window=query["declared"].get("window"))
+    for name, claim in entries:
+        query = queries.get(re.sub(r" \(start \d+\)$", "", name))
+        if claim.unit == "user-window" and claim.window is None and query is not None:
+            yield name, replace(claim, window=query["declared"].get("window"))
         else:
-            yield entry
+            yield name, claim
 
 
 def _restore_query(

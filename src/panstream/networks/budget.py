@@ -34,13 +34,13 @@ from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.networks.noisy_tables import NoisyTable, Views
 from panstream.privacy import Claim, Intrusions
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.tables import choice_epsilon, choice_rate, residual_sensitivity, table_kappa, table_sigma
+from panstream.privacy.tables import choice_epsilon, choice_rate, f_sensitivity, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 from panstream.randomness.balls import LARGEST_DIMENSION
 
 __all__ = ["RESIDUAL_SENSITIVITY", "Budget", "PureBudget", "Split", "ZcdpBudget", "portions"]
 
-RESIDUAL_SENSITIVITY = math.ceil(residual_sensitivity(1) * 2)
+RESIDUAL_SENSITIVITY = math.ceil(f_sensitivity(1) * 2)
 """How far one record moves ‖counts - expectation‖₁, the utility of an edge."""
 
 _GRID = 1 << 50

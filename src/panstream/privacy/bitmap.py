@@ -7,7 +7,7 @@ docs/proofs/bitmap.md; every loss here is checked against an enumeration of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
-from panstream.privacy.rounding import HAIR, down, grown, log_up, rest, up
+from panstream.privacy.rounding import HAIR, down, log_up, rest, up
 from panstream.privacy.split import density_split, laplace_variance, minimise
-from panstream.randomness.laws import COIN_BITS
+from panstream.randomness.laws import COIN_BITS, exp_fraction
 
 __all__ = [
     "Decoder",
@@ -33,7 +33,6 @@ __all__ = [
     "noisy_or",
     "reference_users",
     "toggling_kappa",
-    "toggling_split",
 ]
 
 Floats = NDArray[np.float64]
@@ -54,10 +53,10 @@ class Decoder:
     p1: float
 
     @classmethod
-    def redrawn(cls, p1: float) -> Decoder:
-        """Return the decoder of cells that every arrival draws afresh."""
-        gap = 2.0 * p1 - 1.0
-        return cls(p1 / gap, (p1 - 1.0) / gap, 1.0 - p1, p1)
+    def redrawn(cls, p1: float, p0: float | None = None) -> Decoder:
+        """Return the decoder of cells that every arrival draws afresh; p0 is 1 - p1 unless it is given."""
+        low = 1.0 - p1 if p0 is None else p0
+        return cls(p1 / (p1 - low), (p1 - 1.0) / (p1 - low), low, p1)
 
     @classmethod
     def toggled(cls, p1: float) -> Decoder:
@@ -66,7 +65,11 @@ class Decoder:
         return cls(1.0 / gap, -1.0 / gap, 1.0 - p1, p1)
 
     def pattern_weights(self, phases: int) -> Floats:
-        """Return for every pattern of bits seen in announced intrusions the product of what they count as."""
+        """Return for every pattern of bits seen in announced intrusions the product of what they count as.
+
+        Its mean over a user's bits is 1 if she was absent in all these phases and 0 otherwise, so it decodes "absent so
+        far" without bias.
+        """
         weights = np.ones(1)
         for _ in range(phases):
             weights = np.concatenate([weights * self.zero, weights * self.one])
@@ -161,47 +164,38 @@ def reference_users(buckets: int, levels: int) -> float:
 
 @lru_cache(maxsize=1024)
 def bitmap_split(
-    epsilon: float, buckets: int, levels: int, users: float, releases: int = 1, announced: int = 0
+    epsilon: float, buckets: int, levels: int, users: float, releases: int = 1, announced: int = 0, turns: int = 1
 ) -> tuple[float, float]:
     """Return (epsilon_state, kappa) with the smallest error of the count at ``users``.
 
     Without announced intrusions every level has variance B·e(1-e) + [B·p0·p1 + Var DLap]/(p1-p0)², e the mean part of
-    empty cells, so the best split is that of ``density_split`` for B bits, whatever ``users`` is.
+    empty cells, so the best split is that of ``density_split`` for B bits, whatever ``users`` is. ``turns`` is 2 where
+    cells toggle.
 
     >>> state, kappa = bitmap_split(1.0, 4096, 24, reference_users(4096, 24))
     >>> round(state, 3), round(kappa, 3)
     (0.901, 0.136)
     """
 
-    if announced == 0:
+    if turns == 1 and announced == 0:
         return density_split(epsilon, buckets, releases)
+    checks.positive(epsilon=epsilon)
+    if math.isinf(epsilon):
+        return math.inf, math.inf
 
-    def near(state: float) -> float:
-        return kappa_near(epsilon, state, releases, announced)
+    def error(state: float) -> float:
+        p1 = present_probability(state)
+        if turns == 1:
+            decoder, kappa = Decoder.redrawn(p1), kappa_near(epsilon, state, releases, announced)
+        else:
+            decoder, kappa = Decoder.toggled(p1), (epsilon - (announced + 1) * state) / releases
+        noise = laplace_variance(kappa)
+        found = LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced, turns=turns)
+        return found.variance(min(users, 2.0 / float(found.rates.min())))  # beyond, every cell is full
 
-    def moments(state: float, noise: float) -> LevelMoments:
-        decoder = Decoder.redrawn(present_probability(state))
-        return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced)
-
-    state = _best_state(epsilon, announced, users, near, moments)
-    return state, kappa_for(epsilon, state, releases, announced)
-
-
-@lru_cache(maxsize=1024)
-def toggling_split(
-    epsilon: float, buckets: int, levels: int, users: float, releases: int = 1, announced: int = 0
-) -> tuple[float, float]:
-    """Return (epsilon_state, kappa) with the smallest error for a bitmap whose cells toggle."""
-
-    def near(state: float) -> float:
-        return (epsilon - (announced + 1) * state) / releases
-
-    def moments(state: float, noise: float) -> LevelMoments:
-        decoder = Decoder.toggled(present_probability(state))
-        return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise, phases=announced, turns=2)
-
-    state = _best_state(epsilon, announced, users, near, moments)
-    return state, toggling_kappa(epsilon, state, releases, announced)
+    top = epsilon / (announced + 1)
+    state = minimise(error, 1e-6 * top, top * (1.0 - 1e-9), 1e-9)
+    return state, (kappa_for if turns == 1 else toggling_kappa)(epsilon, state, releases, announced)
 
 
 def toggling_kappa(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
@@ -212,26 +206,6 @@ def toggling_kappa(epsilon: float, epsilon_state: float, releases: int = 1, anno
     if not left > 0:
         raise InvalidParameter(f"epsilon_state must leave something of epsilon={epsilon}, got {epsilon_state}")
     return down(left / releases)
-
-
-def _best_state(
-    epsilon: float,
-    announced: int,
-    users: float,
-    near: Callable[[float], float],
-    moments: Callable[[float, float], LevelMoments],
-) -> float:
-    """Return the epsilon_state with the smallest error, if ``near`` says what kappa it leaves."""
-    checks.positive(epsilon=epsilon)
-    if math.isinf(epsilon):
-        return math.inf
-
-    def error(state: float) -> float:
-        levels = moments(state, laplace_variance(near(state)))
-        return levels.variance(min(users, 2.0 / float(levels.rates.min())))  # beyond, every cell is full
-
-    top = epsilon / (announced + 1)
-    return minimise(error, 1e-6 * top, top * (1.0 - 1e-9), 1e-9)
 
 
 def noisy_or(first: Fraction, second: Fraction) -> tuple[Fraction, Fraction, Fraction]:
@@ -338,11 +312,11 @@ def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> 
     if math.isinf(kappa) or math.inf in states:
         return math.inf
     left_out = states.index(max(states))
-    odds = [grown(-Fraction(state)) for state in states]
+    odds = [exp_fraction(-Fraction(state)) for state in states]
     high = 1 / (2 - math.prod((1 - each for each in odds), start=Fraction(1)))  # h = 1 - p*
     gone = odds.pop(left_out)  # 1 - T
     low = high * gone
-    output = low + (1 - low) * grown(Fraction(kappa) * releases)
+    output = low + (1 - low) * exp_fraction(Fraction(kappa) * releases)
     seldom = min(low, 1 - high * (1 + (1 - gone) * max(odds, default=0)))  # the least chance of a merged bit's value
     margin = 4 * Fraction(len(states) - 1, 1 << COIN_BITS) / seldom
     shown = sum(map(Fraction, states), Fraction(0)) - Fraction(states[left_out])

@@ -23,19 +23,14 @@ __all__ = [
 ]
 
 
-def _tree_loss(kappa: float, levels: int, sensitivity: int = 1, contributions: int = 1) -> float:
-    """Return the joint loss of one look and all outputs, for one unit of at most ``contributions`` rows.
-
-    levels·sensitivity·contributions·kappa                                            [continual-tree.md, Theorem 1]
-
-    >>> _tree_loss(0.05, levels=5, sensitivity=2)
-    0.5
-    """
-    return levels * sensitivity * contributions * kappa
-
-
 def tree_kappa(epsilon: float, levels: int, sensitivity: int = 1, contributions: int = 1) -> Fraction | float:
-    """Return the decay rate whose joint loss is ``epsilon``, exactly: the inverse of ``tree_loss``."""
+    """Return the decay rate whose joint loss, levels·sensitivity·contributions·kappa, is ``epsilon``, exactly.
+
+    For one look, all outputs, and one unit of at most ``contributions`` rows.         [continual-tree.md, Theorem 1]
+
+    >>> tree_kappa(0.5, levels=5, sensitivity=2)
+    Fraction(1, 20)
+    """
     checks.positive(epsilon=epsilon)
     checks.at_least(1, contributions=contributions)
     return share(epsilon, levels * sensitivity * contributions)

@@ -11,7 +11,8 @@ from itertools import product
 from typing import TypeVar
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.rounding import HAIR, down, grown, log_down, log_up
+from panstream.privacy.rounding import HAIR, down, log_down, log_up
+from panstream.randomness.laws import exp_fraction
 
 __all__ = [
     "kappa_for",
@@ -75,8 +76,8 @@ def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced
         raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
     if left > _LARGE:
         return down(left / releases)
-    odds = grown(-Fraction(epsilon_state)) * (1 - HAIR)
-    return down(log_down(1 + (grown(left) * (1 - HAIR) - 1) * (1 + odds)) / releases)
+    odds = exp_fraction(-Fraction(epsilon_state)) * (1 - HAIR)
+    return down(log_down(1 + (exp_fraction(left) * (1 - HAIR) - 1) * (1 + odds)) / releases)
 
 
 _LARGE = 100_000  # e**left would have too many digits; no kappa that large can be drawn
@@ -124,11 +125,11 @@ def kappa_for_pair(epsilon: float | Fraction, p0: float | Fraction, p1: float | 
     for _ in range(200):
         middle = (low + high) / 2.0
         low, high = (middle, high) if pair_loss(float(p0), float(p1), middle, releases) <= epsilon else (low, middle)
-    most = grown(epsilon) * (1 - HAIR)
+    most = exp_fraction(epsilon) * (1 - HAIR)
     while _pair_ratio(Fraction(p0), Fraction(p1), *_growths(low, releases)) * (1 + HAIR) > most:
         low *= 1.0 - 2.0**-52
     return low
 
 
 def _growths(kappa: float, releases: int) -> tuple[Fraction, Fraction]:
-    return grown(Fraction(kappa) * releases), grown(-Fraction(kappa) * releases)
+    return exp_fraction(Fraction(kappa) * releases), exp_fraction(-Fraction(kappa) * releases)

@@ -18,9 +18,10 @@ from panstream.privacy.claim import Adjacency, Claim, Unit, say_unit
 from panstream.privacy.composition import group_delta
 from panstream.privacy.rounding import multiple, total
 
-__all__ = ["Entry", "Ledger", "Total"]
+__all__ = ["Charge", "Kind", "Ledger", "Total"]
 
 Kind = tuple[Unit, Adjacency]
+Charge = tuple[str, Claim]  # what was paid for, and how much
 _TOLERANCE = 1e-12  # three queries at .1 fit a limit of .3, whose binary sum is a little larger
 
 # A change of one such unit is a change of one unit of each of these at most.
@@ -32,32 +33,6 @@ _WITHIN: dict[Unit, frozenset[Unit]] = {
     "user": frozenset({"user"}),
     "user-window": frozenset({"user"}),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One charge: what was paid for, and how much."""
-
-    name: str
-    epsilon: float
-    delta: float
-    unit: Unit
-    adjacency: Adjacency
-    window: float | None = None
-    event_epsilon: float | None = None
-
-    @classmethod
-    def of(cls, name: str, claim: Claim) -> Entry:
-        """Return the charge of a claim."""
-        return cls(
-            name=name,
-            epsilon=claim.epsilon,
-            delta=claim.delta,
-            unit=claim.unit,
-            adjacency=claim.adjacency,
-            window=claim.window,
-            event_epsilon=claim.event_epsilon,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +87,7 @@ class Ledger:
 
     __slots__ = ("_entries", "_limits")
 
-    def __init__(self, limits: dict[Kind, float] | None = None, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, limits: dict[Kind, float] | None = None, entries: Iterable[Charge] = ()) -> None:
         for (unit, adjacency), limit in (limits or {}).items():
             if not limit > 0:
                 raise InvalidParameter(f"limit for {unit} ({adjacency}) must be positive, got {limit}")
@@ -122,15 +97,14 @@ class Ledger:
     def charge(self, name: str, claim: Claim) -> None:
         """Add the claim's loss under ``name``, or raise :class:`BudgetExhausted` and change nothing."""
         self.check(claim, name)
-        self._entries.append(Entry.of(name, claim))
+        self._entries.append((name, claim))
 
     def check(self, claim: Claim, name: str = "this claim") -> None:
         """Raise :class:`BudgetExhausted` if charging ``claim`` would exceed a limit of any unit it is about.
 
         :class:`NotBounded`, which is one, where the total would have no bound at all.
         """
-        new = Entry.of(name, claim)
-        for found in self._totals([*self._entries, new]):
+        for found in self._totals([*self._entries, (name, claim)]):
             if found.limit is None or found.epsilon <= found.limit * (1.0 + _TOLERANCE):
                 continue
             if found.reason:
@@ -157,25 +131,25 @@ class Ledger:
         """Return the declared limit, or ``None`` where there is none."""
         return self._limits.get((unit, adjacency))
 
-    def _totals(self, entries: Sequence[Entry]) -> tuple[Total, ...]:
-        kinds = dict.fromkeys((entry.unit, entry.adjacency, entry.window) for entry in entries)
+    def _totals(self, entries: Sequence[Charge]) -> tuple[Total, ...]:
+        kinds = dict.fromkeys((claim.unit, claim.adjacency, claim.window) for _, claim in entries)
         named = {(unit, adjacency) for unit, adjacency, _ in kinds}
         declared = [(unit, adjacency, None) for unit, adjacency in self._limits if (unit, adjacency) not in named]
         return tuple(self._total(*kind, entries) for kind in [*declared, *kinds])
 
-    def _total(self, unit: Unit, adjacency: Adjacency, window: float | None, entries: Sequence[Entry]) -> Total:
+    def _total(self, unit: Unit, adjacency: Adjacency, window: float | None, entries: Sequence[Charge]) -> Total:
         parts: list[tuple[str, float]] = []
         deltas: list[float] = []
         reasons: list[str] = []
-        for entry in entries:
-            times = _touched(unit, adjacency, window, entry)
+        for name, claim in entries:
+            times = _touched(unit, adjacency, window, claim)
             if isinstance(times, str):
-                parts.append((entry.name, math.inf))
-                reasons.append(f"{entry.name!r} {times}")
+                parts.append((name, math.inf))
+                reasons.append(f"{name!r} {times}")
                 continue
-            one = entry.event_epsilon if unit == "event" and entry.event_epsilon is not None else entry.epsilon
-            parts.append((entry.name, multiple(one, times)))
-            deltas.append(group_delta(one, entry.delta, times))
+            one = claim.event_epsilon if unit == "event" and claim.event_epsilon is not None else claim.epsilon
+            parts.append((name, multiple(one, times)))
+            deltas.append(group_delta(one, claim.delta, times))
         return Total(
             unit=unit,
             adjacency=adjacency,
@@ -187,7 +161,7 @@ class Ledger:
             reason="; ".join(reasons),
         )
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Charge]:
         return iter(tuple(self._entries))
 
     def __len__(self) -> int:
@@ -198,8 +172,8 @@ class Ledger:
         return {
             "limits": [[unit, adjacency, limit] for (unit, adjacency), limit in self._limits.items()],
             "entries": [
-                [e.name, _plain(e.epsilon), e.delta, e.unit, e.adjacency, e.window, e.event_epsilon]
-                for e in self._entries
+                [name, _plain(paid.epsilon), paid.delta, paid.unit, paid.adjacency, paid.window, paid.event_epsilon]
+                for name, paid in self._entries
             ],
         }
 
@@ -208,31 +182,29 @@ class Ledger:
         """Read what :meth:`to_json` wrote, with or without the length of windows and the loss of single events."""
         try:
             limits = {(unit, adjacency): float(limit) for unit, adjacency, limit in data["limits"]}
-            entries = [_entry(*row) for row in data["entries"]]
+            entries = [_charge(*row) for row in data["entries"]]
         except (KeyError, TypeError, ValueError):
             raise InvalidBytes("this is not a ledger") from None
         return cls(limits, entries)
 
 
-def _touched(unit: Unit, adjacency: Adjacency, window: float | None, entry: Entry) -> int | str:
+def _touched(unit: Unit, adjacency: Adjacency, window: float | None, claim: Claim) -> int | str:
     """Return how many of a claim's units a change of one ``unit`` is a change of at most; in words why there is no
     limit.
 
-    >>> day = Entry(name="day", epsilon=1.0, delta=0.0, unit="user-window", adjacency="add-remove", window=86_400.0)
+    >>> day = Claim(epsilon=1.0, unit="user-window", window=86_400.0)
     >>> _touched("event", "add-remove", None, day), _touched("user-window", "add-remove", 604_800.0, day)
     (1, 7)
     """
-    if (unit, adjacency, window) == (entry.unit, entry.adjacency, entry.window) and (window or unit != "user-window"):
+    if (unit, adjacency, window) == (claim.unit, claim.adjacency, claim.window) and (window or unit != "user-window"):
         return 1
-    many = _windows(window, entry.window) if unit == entry.unit == "user-window" else 1
-    if many is None or (unit != entry.unit and entry.unit not in _WITHIN[unit]):
-        return (
-            f"protects one {say_unit(entry.unit, entry.window)}, and nothing bounds how many of them one {unit} touches"
-        )
+    many = _windows(window, claim.window) if unit == claim.unit == "user-window" else 1
+    if many is None or (unit != claim.unit and claim.unit not in _WITHIN[unit]):
+        return f"protects one {claim.protects}, and nothing bounds how many of them one {unit} touches"
     if (
-        entry.adjacency == "replace" and entry.unit != "slot"
+        claim.adjacency == "replace" and claim.unit != "slot"
     ):  # a slot's content is exchanged, an event more or less included
-        return f"protects one {entry.unit} that is replaced by another, not one that is added or removed"
+        return f"protects one {claim.unit} that is replaced by another, not one that is added or removed"
     return many if adjacency == "add-remove" else 2 * many
 
 
@@ -250,7 +222,7 @@ def _windows(length: float | None, other: float | None) -> int | None:
     return (a + b - 2) // b + 1
 
 
-def _entry(
+def _charge(
     name: str,
     epsilon: float | str,
     delta: float,
@@ -258,11 +230,8 @@ def _entry(
     adjacency: Adjacency,
     window: float | None = None,
     event_epsilon: float | None = None,
-) -> Entry:
-    if unit not in _WITHIN or adjacency not in ("add-remove", "replace"):
-        raise ValueError
-    return Entry(
-        name=name,
+) -> Charge:
+    return name, Claim(
         epsilon=float(epsilon),
         delta=float(delta),
         unit=unit,

@@ -12,12 +12,9 @@ from collections.abc import Iterable
 from decimal import Context, Decimal
 from fractions import Fraction
 
-from panstream.randomness.laws import exp_fraction
-
 __all__ = [
     "HAIR",
     "down",
-    "grown",
     "log_down",
     "log_up",
     "multiple",
@@ -73,11 +70,6 @@ def state_and_output(epsilon: float, *states: float) -> dict[str, float]:
 def share(epsilon: float, parts: int) -> Fraction | float:
     """Return exactly one of so many equal parts of ``epsilon``."""
     return math.inf if math.isinf(epsilon) else Fraction(epsilon) / parts
-
-
-def grown(exponent: Fraction | float) -> Fraction:
-    """Return e**exponent with 70 correct digits."""
-    return exp_fraction(Fraction(exponent))
 
 
 def log_up(ratio: Fraction) -> float:

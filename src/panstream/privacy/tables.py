@@ -21,7 +21,6 @@ __all__ = [
     "f_sensitivity",
     "mutual_information_sensitivity",
     "r_sensitivity",
-    "residual_sensitivity",
     "table_kappa",
     "table_sigma",
 ]
@@ -98,12 +97,9 @@ def r_sensitivity(records: int) -> Fraction:
 def f_sensitivity(records: int) -> Fraction:
     """Return the sensitivity of F, for a child with two values: 1/n.                   [Zhang et al. 2017, Theorem
     4.5]
+
+    Also that of a residual ½·‖P(X, Y) - Q‖₁ for a fixed or already released Q.
     """
-    return Fraction(1, _records(records))
-
-
-def residual_sensitivity(records: int) -> Fraction:
-    """Return the sensitivity of ½·‖P(X, Y) - Q‖₁ for a fixed or already released Q: 1/n."""
     return Fraction(1, _records(records))
 
 

@@ -190,7 +190,7 @@ class Preference:
         return math.inf if self.numerator is None else self.numerator / (1 << RATE_BITS)
 
 
-def exp_fraction(exponent: Fraction) -> Fraction:
+def exp_fraction(exponent: Fraction | float) -> Fraction:
     """Return ``exp(exponent)`` as a rational with more than 70 correct digits."""
-    numerator = Decimal(exponent.numerator)
-    return Fraction(_CONTEXT.exp(_CONTEXT.divide(numerator, Decimal(exponent.denominator))))
+    numerator, denominator = map(Decimal, exponent.as_integer_ratio())
+    return Fraction(_CONTEXT.exp(_CONTEXT.divide(numerator, denominator)))

@@ -281,14 +281,14 @@ def _ledger(engine: Engine) -> dict[str, Any]:
         "totals": [total.to_json() for total in book.totals()],
         "entries": [
             {
-                "name": entry.name,
-                "unit": entry.unit,
-                "adjacency": entry.adjacency,
-                "window": entry.window,
-                "epsilon": entry.epsilon if math.isfinite(entry.epsilon) else "inf",
-                "delta": entry.delta,
+                "name": name,
+                "unit": claim.unit,
+                "adjacency": claim.adjacency,
+                "window": claim.window,
+                "epsilon": claim.epsilon if math.isfinite(claim.epsilon) else "inf",
+                "delta": claim.delta,
             }
-            for entry in book
+            for name, claim in book
         ],
         "intrusions": list(engine.intrusions),
     }
