@@ -11,7 +11,7 @@ import pytest
 
 from distinct.bitmap_cases import cells_of, ids_in, paid_phases
 from panstream import Monitor
-from panstream.distinct import cells as cells_module
+from panstream.distinct import counting as cells_module
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
 from panstream.noisy_bits import BitLaw
