@@ -20,7 +20,6 @@ from panstream.audit import (
     Trial,
     case_of,
     cases,
-    clopper_pearson,
     examine,
     forget_case,
     gaussian_loss,
@@ -34,6 +33,7 @@ from panstream.audit import (
     to_markdown,
 )
 from panstream.audit.exact import _cheapest_move
+from panstream.audit.montecarlo import _clopper_pearson
 from panstream.density import OptBern
 from panstream.density.graph import GraphDensity
 from panstream.distinct import Bitmap
@@ -50,7 +50,7 @@ from panstream.turnstile.legendre import LegendreCounter
 def test_clopper_pearson_is_the_exact_test(runs: int, share: float, failure: float) -> None:
     """At the ends of the interval the binomial tails are half of the failure probability."""
     happened = round(runs * share)
-    low, high = clopper_pearson(happened, runs, failure)
+    low, high = _clopper_pearson(happened, runs, failure)
     if happened > 0:
         assert stats.binom.sf(happened - 1, runs, low) == pytest.approx(failure / 2, rel=1e-5)
     if happened < runs:
@@ -61,7 +61,7 @@ def test_clopper_pearson_is_the_exact_test(runs: int, share: float, failure: flo
 def test_clopper_pearson_refuses_nonsense() -> None:
     for happened, runs, failure in ((3, 2, 0.1), (-1, 2, 0.1), (0, 0, 0.1), (1, 2, 0.0), (1, 2, 1.0)):
         with pytest.raises(InvalidParameter):
-            clopper_pearson(happened, runs, failure)
+            _clopper_pearson(happened, runs, failure)
 
 
 def test_lower_bounds_hold_as_often_as_they_say() -> None:
@@ -249,7 +249,7 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.special", None)
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(MissingExtra, match=r"panstream\[audit\]"):
-        clopper_pearson(1, 2, 0.1)
+        _clopper_pearson(1, 2, 0.1)
     tree = next(case for case in cases() if case.name == "KaryTree")
     with pytest.raises(MissingExtra, match=r"panstream\[audit\]"):
         examine(tree)

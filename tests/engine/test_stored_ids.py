@@ -220,7 +220,7 @@ def test_a_missing_value_where_the_file_says_there_is_none_is_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "f.parquet", pa.array(["id-1", None, "id-2"] * 30), use_dictionary=False)
-    monkeypatch.setattr("panstream.engine.feeds.parquet_pages.pages._complete", lambda part: True)
+    monkeypatch.setattr("panstream.engine.feeds.parquet._complete", lambda part: True)
     ids = pieces(path, 90, packed=True)[0]
     decompressed: list[Page] = []
     unpack = Page.unpack

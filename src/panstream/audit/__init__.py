@@ -13,7 +13,7 @@ are trials whose event is an intruder's guess.
 from panstream.audit.case import Case, Finding, Measured, Trial
 from panstream.audit.exact import Enumeration, LinearProgram, Scenario, case_of, gaussian_loss, linear_case
 from panstream.audit.member import member_odds
-from panstream.audit.montecarlo import clopper_pearson, learn_event, lower_bound
+from panstream.audit.montecarlo import learn_event, lower_bound
 from panstream.audit.report import to_html, to_json, to_markdown
 from panstream.audit.runner import FAILURE, audit, cases, examine, forget_case, register_case, select
 
@@ -29,7 +29,6 @@ __all__ = [
     "audit",
     "case_of",
     "cases",
-    "clopper_pearson",
     "examine",
     "forget_case",
     "gaussian_loss",

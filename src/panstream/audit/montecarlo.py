@@ -17,7 +17,7 @@ from panstream import checks
 from panstream.audit.case import Trial
 from panstream.errors import InvalidParameter, MissingExtra
 
-__all__ = ["clopper_pearson", "learn_event", "lower_bound"]
+__all__ = ["learn_event", "lower_bound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class _Bound:
     advantage: float  # lower bound for the difference of the two probabilities
 
 
-def clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, float]:
+def _clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, float]:
     """Return an interval that misses the true probability with probability at most ``failure``, half on each side.
 
     >>> [round(end, 4) for end in clopper_pearson(8, 10, 0.05)]
@@ -54,7 +54,7 @@ def lower_bound(trial: Trial, *, runs: int, failure: float) -> _Bound:
 
 def _bound_of(happened: tuple[int, int], runs: tuple[int, int], failure: float) -> _Bound:
     """Return the bound for an event that happened so often on each of the two streams."""
-    ends = [clopper_pearson(count, n, failure / 2) for count, n in zip(happened, runs, strict=True)]
+    ends = [_clopper_pearson(count, n, failure / 2) for count, n in zip(happened, runs, strict=True)]
     (first_low, first_high), (second_low, second_high) = ends
     ratios = (
         (first_low, second_high),

@@ -288,6 +288,7 @@ def note_shards(directory: Path, shards: int) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, directory / "cluster.json")
+    # Only now: until the note is replaced, the old shards are the only ones that count.
     _sweep(directory, shards)
 
 

@@ -95,6 +95,7 @@ class HolderLedger:
 
     def settle(self, question: str, kind: str, run: str, loss: Loss, draw: Callable[[], bytes]) -> bytes:
         """Return the stored answer, or charge ``loss``, draw an answer and store both in one commit."""
+        # The write lock comes before the look, so that two processes with one ledger cannot both draw.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             stored = self._connection.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()

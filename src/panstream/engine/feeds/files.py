@@ -128,6 +128,7 @@ class FileFeed(_Paths):
         """Yield all rows; ``None`` whenever standard input keeps us waiting."""
         for file, size in zip(self._files, self._sizes, strict=True):
             found = self._found(file, size)
+            # Not a pipe: reading ahead passes no None on, and the clock must be looked at while a pipe is quiet.
             ahead = found if file.path is None else read_ahead(found, waiting=self._waiting)
             with contextlib.closing(ahead) as batches:
                 yield from batches

@@ -17,7 +17,7 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
-from panstream.engine.feeds.parquet_pages.pages import Chunk, chunks_of, schema_of
+from panstream.engine.feeds.parquet_pages.pages import Chunk
 from panstream.engine.memory import wipe_array
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.stored_ids import StoredIds
@@ -26,6 +26,8 @@ __all__ = ["ParquetFile"]
 
 _BUFFER_BYTES = (1 << 15, 1 << 18)  # least and most of a column that is read from the file at once
 _ROW_BYTES = 16
+_CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd", "BROTLI": "brotli"}
+_ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _PLAIN_BYTES = 4  # a string stored plainly takes four bytes for its length alone
 
 Column = StringColumn | StoredColumn
@@ -54,7 +56,7 @@ class ParquetFile:
         self._schema, self._rows, self._place = schema, rows, path.name
         self._ahead = (os.cpu_count() or 1) > 2 if ahead is None else ahead
         metadata = self._guarded(lambda: parquet.read_metadata(path))
-        check_types(self._guarded(schema_of(metadata).to_arrow_schema), schema, self._place)
+        check_types(self._guarded(_schema_of(metadata).to_arrow_schema), schema, self._place)
         self._sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._groups = len(self._sizes)
         repetitive = _repetitive(metadata, schema)
@@ -149,11 +151,11 @@ def _rows_only(rows: int) -> Any:
 
 def _strings(metadata: Any, schema: RowSchema, repetitive: list[str]) -> dict[str, list[Chunk]]:
     """Return the columns that are decoded here, with their places in the file."""
-    types = schema_of(metadata).to_arrow_schema()
+    types = _schema_of(metadata).to_arrow_schema()
     found = {}
     for name, kind in schema.columns.items():
         text = pa.types.is_string(types.field(name).type) or pa.types.is_large_string(types.field(name).type)
-        chunks = chunks_of(metadata, name) if kind == "string" and text and name not in repetitive else None
+        chunks = _chunks_of(metadata, name) if kind == "string" and text and name not in repetitive else None
         if chunks is not None:
             found[name] = chunks
     return found
@@ -161,7 +163,7 @@ def _strings(metadata: Any, schema: RowSchema, repetitive: list[str]) -> dict[st
 
 def _repetitive(metadata: Any, schema: RowSchema) -> list[str]:
     """Return the string columns that are stored as a dictionary throughout: they stay so, which is faster."""
-    found, paths = [], schema_of(metadata)
+    found, paths = [], _schema_of(metadata)
     for column in range(metadata.num_columns):
         chunks = [metadata.row_group(group).column(column) for group in range(metadata.num_row_groups)]
         name = paths.column(column).path
@@ -170,3 +172,52 @@ def _repetitive(metadata: Any, schema: RowSchema) -> list[str]:
         if schema.columns.get(name) == "string" and name != schema.user and size < _PLAIN_BYTES * values:
             found.append(name)
     return found
+
+
+def _schema_of(metadata: Any) -> Any:
+    """Return the schema of a Parquet file.
+
+    ``metadata.schema`` would tie the two into a cycle, and the footer's values would stay in memory.
+    """
+    from pyarrow.parquet import ParquetSchema
+
+    return ParquetSchema(metadata)
+
+
+def _chunks_of(metadata: Any, name: str) -> list[Chunk] | None:
+    """Return where a column of strings lies, or None if pyarrow has to read it: nested, or encoded in another way."""
+    schema = _schema_of(metadata)
+    found = [at for at in range(metadata.num_columns) if schema.column(at).path == name]
+    if len(found) != 1:
+        return None
+    column = schema.column(found[0])
+    if column.max_repetition_level or column.max_definition_level > 1:
+        return None
+    chunks = []
+    for group in range(metadata.num_row_groups):
+        part = metadata.row_group(group).column(found[0])
+        if part.physical_type != "BYTE_ARRAY" or part.compression not in _CODECS or part.file_path:
+            return None
+        if not _ENCODINGS.issuperset(part.encodings) or part.num_values != metadata.row_group(group).num_rows:
+            return None
+        offsets = [part.data_page_offset, part.dictionary_page_offset if part.has_dictionary_page else None]
+        start = min((offset for offset in offsets if offset), default=0)
+        if start <= 0 and part.num_values:
+            return None
+        chunks.append(
+            Chunk(
+                start=start,
+                stored=part.total_compressed_size,
+                rows=part.num_values,
+                size=part.total_uncompressed_size,
+                codec=_CODECS[part.compression],
+                optional=column.max_definition_level == 1,
+                complete=column.max_definition_level == 0 or _complete(part),
+            )
+        )
+    return chunks
+
+
+def _complete(part: Any) -> bool:
+    found = part.statistics if part.is_stats_set else None
+    return bool(found is not None and found.has_null_count and found.null_count == 0)

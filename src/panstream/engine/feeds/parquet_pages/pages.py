@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import pa
 from panstream.scratch import wipe
 
-__all__ = ["DATA", "DATA_2", "DICTIONARY", "PLAIN", "Chunk", "Damaged", "Page", "chunks_of", "pages_of", "schema_of"]
+__all__ = [
+    "DATA",
+    "DATA_2",
+    "DICTIONARY",
+    "PLAIN",
+    "Chunk",
+    "Damaged",
+    "Page",
+    "pages_of",
+]
 
 DATA, DICTIONARY, DATA_2 = 0, 2, 3
 PLAIN, _PLAIN_DICTIONARY, _RLE = 0, 2, 3
@@ -165,8 +174,6 @@ def _list(data: memoryview, at: int, depth: int) -> tuple[None, int]:
     return None, at
 
 
-_CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd", "BROTLI": "brotli"}
-_ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _HEADER_BYTES = (1 << 9, 1 << 24)  # tried first, and the most
 
 
@@ -181,55 +188,6 @@ class Chunk:
     codec: str | None
     optional: bool
     complete: bool  # no value is missing, as the file says
-
-
-def schema_of(metadata: Any) -> Any:
-    """Return the schema of a Parquet file.
-
-    ``metadata.schema`` would tie the two into a cycle, and the footer's values would stay in memory.
-    """
-    from pyarrow.parquet import ParquetSchema
-
-    return ParquetSchema(metadata)
-
-
-def chunks_of(metadata: Any, name: str) -> list[Chunk] | None:
-    """Return where a column of strings lies, or None if pyarrow has to read it: nested, or encoded in another way."""
-    schema = schema_of(metadata)
-    found = [at for at in range(metadata.num_columns) if schema.column(at).path == name]
-    if len(found) != 1:
-        return None
-    column = schema.column(found[0])
-    if column.max_repetition_level or column.max_definition_level > 1:
-        return None
-    chunks = []
-    for group in range(metadata.num_row_groups):
-        part = metadata.row_group(group).column(found[0])
-        if part.physical_type != "BYTE_ARRAY" or part.compression not in _CODECS or part.file_path:
-            return None
-        if not _ENCODINGS.issuperset(part.encodings) or part.num_values != metadata.row_group(group).num_rows:
-            return None
-        offsets = [part.data_page_offset, part.dictionary_page_offset if part.has_dictionary_page else None]
-        start = min((offset for offset in offsets if offset), default=0)
-        if start <= 0 and part.num_values:
-            return None
-        chunks.append(
-            Chunk(
-                start=start,
-                stored=part.total_compressed_size,
-                rows=part.num_values,
-                size=part.total_uncompressed_size,
-                codec=_CODECS[part.compression],
-                optional=column.max_definition_level == 1,
-                complete=column.max_definition_level == 0 or _complete(part),
-            )
-        )
-    return chunks
-
-
-def _complete(part: Any) -> bool:
-    found = part.statistics if part.is_stats_set else None
-    return bool(found is not None and found.has_null_count and found.null_count == 0)
 
 
 @dataclass(slots=True, eq=False)
