@@ -35,6 +35,7 @@ _DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
     "Ledger": "panstream.privacy.ledger",
     "Monitor": "panstream.algorithm",
     "PanstreamError": "panstream.errors",
+    "query": "panstream.engine.query",
     "register": "panstream.algorithm",
 }
 

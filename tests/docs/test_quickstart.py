@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,13 +24,14 @@ def test_the_path(tmp_path: Path) -> None:
         out.writerows([["customer", "country", "amount"], *([f"c{n % 3000:04d}", "DE", n / 100] for n in range(9000))])
     printed = []
     for command in COMMANDS[1:]:
-        program, *words = command.split()
+        program, *words = shlex.split(command)
         assert program == ".venv/bin/panstream"
         call = [str(Path(sys.executable).with_name("panstream")), *words]
         run = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
         printed.append(run.stdout)
-    assert "Bitmap" in printed[1]
-    estimate = float(re.search(r"users\s+│\s+([\d,.]+)", printed[2]).group(1).replace(",", ""))  # type: ignore[union-attr]
+    assert "95% interval" in printed[0]
+    assert "Bitmap" in printed[2]
+    estimate = float(re.search(r"users\s+│\s+([\d,.]+)", printed[3]).group(1).replace(",", ""))  # type: ignore[union-attr]
     assert abs(estimate - 3000) < 8 * 200  # the standard error is about 170
     assert not any("c0001" in text for text in printed)
     kept = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())

@@ -31,7 +31,7 @@ def keys(title: str) -> set[str]:
 @pytest.mark.parametrize(
     ("title", "declared"),
     [
-        ("[stream]", {field.name for field in fields(StreamConfig)}),
+        ("[stream]", {field.name for field in fields(StreamConfig)} - {"guessed"}),
         ("[[query]]", {field.name for field in fields(QueryConfig)} - {"parsed"}),
         ("[store]", {field.name for field in fields(Config)} - {"stream", "queries"}),
     ],

@@ -13,6 +13,7 @@ from panstream.cli.explain import check, explain
 from panstream.cli.federate import federate, holder
 from panstream.cli.figures import figures
 from panstream.cli.init import init
+from panstream.cli.query import query
 from panstream.cli.run import run
 from panstream.cli.send import send
 from panstream.cli.serve import serve, token, worker
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (init, check, explain, run, inspect, recover, serve, token, send, worker, holder, federate):
+for _command in (query, init, check, explain, run, inspect, recover, serve, token, send, worker, holder, federate):
     app.command()(_command)
 for _name, _group in (("intrusion", intrusion), ("plan", plan.app), ("synth", synth.app)):
     app.add_typer(_group, name=_name)

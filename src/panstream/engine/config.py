@@ -42,6 +42,7 @@ class StreamConfig:
     max_gap: float = 7 * 86400.0  # seconds from one process to the next after which the clock is believed
     on_bad_row: Literal["skip", "stop"] = "skip"
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
+    guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

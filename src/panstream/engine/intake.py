@@ -52,6 +52,8 @@ def public_facts(
 ) -> tuple[str, ...]:
     """Return everything about the stream that may be learnt from the state, the answers and their times."""
     facts = ["the schedule of releases"]
+    if stream.guessed:
+        facts.append("the input's format, its columns and their types, as guessed from its first rows")
     if stream.time is not None:
         facts.append("the newest time of any row so far, even of a row that cannot be used")
         if query.window is not None:

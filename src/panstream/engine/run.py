@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from panstream.engine.clocks import JUMPED
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
-from panstream.engine.feeds import Feed, open_feed
+from panstream.engine.feeds import Feed, TableFeed, open_feed
 from panstream.engine.intake import Pace, intakes_of
 from panstream.engine.plan import needed_columns, plan_all
 from panstream.engine.rows import BadRow, Rows, RowSchema
@@ -24,7 +24,7 @@ from panstream.engine.select import Selector
 from panstream.errors import ClockJumped
 from panstream.interrupts import INTERRUPTS
 
-__all__ = ["Fed", "Tick", "bad_rows", "drain", "feed", "feed_of"]
+__all__ = ["Fed", "Tick", "bad_rows", "drain", "feed", "feed_of", "is_paths"]
 
 _REMEMBERED = 1000  # row numbers kept for the report to the sender
 _ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
@@ -55,9 +55,15 @@ class Fed:
         self.late_count += len(late)
 
 
-def feed_of(config: Config, inputs: Sequence[str], *, follow: bool = False, format: str | None = None) -> Feed:
-    """Return the feed for files, globs, directories, "-" for standard input, or one ``redis://host/db#stream``."""
+def feed_of(
+    config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **more: Any
+) -> Feed:
+    """Return the feed for files, globs, directories, "-" for standard input, or one ``redis://host/db#stream``; or of
+    a table that speaks Arrow. ``more`` goes to the feed.
+    """
     schema = RowSchema.of(config.stream, needed_columns(config))
+    if not is_paths(inputs):
+        return TableFeed(inputs, schema, name=None, batch_rows=config.batch_rows or _ROWS_OF_FILES)
     settings: dict[str, Any] = {"batch_time": config.batch_time}
     whole = not follow and all(given != "-" and "://" not in given for given in inputs)
     rows = config.batch_rows or (_ROWS_OF_FILES if whole else None)
@@ -69,22 +75,29 @@ def feed_of(config: Config, inputs: Sequence[str], *, follow: bool = False, form
         settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
     if format is not None:
         settings["format"] = format
-    return open_feed(inputs, schema, follow=follow, **settings)
+    return open_feed(inputs, schema, follow=follow, **settings, **more)
 
 
 def feed(
     engine: Engine,
-    inputs: Sequence[str],
+    inputs: Sequence[str] | Any,
     *,
     follow: bool = False,
     format: str | None = None,
     tick: Tick | None = None,
 ) -> Fed:
-    """Feed files to an engine until they end, or until Ctrl-C or SIGTERM: then ``interrupted`` is set."""
+    """Feed files, or one table of pandas, polars, Arrow or DuckDB, to an engine until they end, or until Ctrl-C or
+    SIGTERM: then ``interrupted`` is set.
+    """
     feed = feed_of(engine.config, inputs, follow=follow, format=format)
-    engine.declare(*intakes_of(inputs, follow=follow))
+    engine.declare(*(intakes_of(inputs, follow=follow) if is_paths(inputs) else ["calls"]))
     with Selector(engine.config) as select:
         return drain(engine, feed, select, tick=tick)
+
+
+def is_paths(inputs: Any) -> bool:
+    """Return whether inputs are names of files and the like, and not a table."""
+    return isinstance(inputs, list | tuple) and all(isinstance(given, str) for given in inputs)
 
 
 def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = None) -> Fed:

@@ -10,6 +10,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import signal
 import sqlite3
 import struct
@@ -39,6 +40,7 @@ _WIDTHS = {"u1": 1, "i4": 4, "i8": 8, "u8": 8}
 _PATIENCE = 120.0
 _PATHS = ("/healthz", "/metrics", "/v1/queries", "/v1/releases", "/v1/ledger", "/v1/intrusions")
 _ENDINGS = {"json": "jsonl"}
+_ASKED = ("epsilon", "lower", "upper", "universe", "expected", "contributions", "window")  # options of query
 _BY_CLOCK = (": commits", "meta: step", "field step")
 _UNSTABLE = ("date",)  # header of a response that holds the time
 
@@ -47,7 +49,7 @@ _UNSTABLE = ("date",)  # header of a response that holds the time
 class Road:
     """One way through the product: the command, the format, and how many worker processes hold the state."""
 
-    command: str  # "run" or "serve"
+    command: str  # "run", "query" or "serve"
     format: str
     workers: int = 0
 
@@ -116,7 +118,9 @@ class Product:
         if batch_rows is not None:
             store["batch_rows"] = batch_rows
         (place / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
-        return self._run(place, road, bodies[0]) if road.command == "run" else self._serve(place, road, bodies)
+        if road.command == "serve":
+            return self._serve(place, road, bodies)
+        return (self._run if road.command == "run" else self._query)(place, road, bodies[0])
 
     def _run(self, place: Path, road: Road, data: bytes) -> Fields:
         ending = _ENDINGS.get(road.format, road.format)
@@ -132,6 +136,24 @@ class Product:
             **_observe_text("answers file", _read(answers) if answers.exists() else ""),
             **_observe_directory(place / "state"),
         }
+
+    def _query(self, place: Path, road: Road, data: bytes) -> Fields:
+        """Ask every question of the configuration on its own, of a file that nobody has declared."""
+        file = f"rows.{_ENDINGS.get(road.format, road.format)}"
+        (place / file).write_bytes(data)
+        stream, found = self.config["stream"], Fields()
+        roles = [f"--{role}={stream[role]}" for role in ("user", "time") if role in stream]
+        types = [f"--type={column}={kind}" for column, kind in stream["columns"].items()]
+        for number, each in enumerate(self.config["query"], 1):
+            sql = re.sub(rf"\bFROM {stream['name']}\b", f"FROM '{file}'", each["sql"])
+            settings = [f"--{key}={each[key]}" for key in _ASKED if key in each]
+            settings += [f"--groups={column}={','.join(keys)}" for column, keys in each.get("groups", {}).items()]
+            argv = ["query", sql, *roles, *types, *settings, "--json", "--no-hardening"]
+            pid = self._start(place, road, argv)
+            found[f"query {number}: exit code"] = str(self._ask({"wait": pid})["code"])
+            for name in ("stdout", "stderr"):
+                found |= _observe_text(f"query {number}: {name}", _read(place / name))
+        return {"exit code": "0", **found, **_observe_text("ledger", _read(place / f"{file}.ledger"))}
 
     def _serve(self, place: Path, road: Road, bodies: Sequence[bytes]) -> Fields:
         tokens = {

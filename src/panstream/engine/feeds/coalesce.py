@@ -31,7 +31,7 @@ class Coalescer:
         schema: RowSchema,
         *,
         rows: int,
-        producer: str,
+        producer: str | None,
         place: str,
         seconds: float | None = None,
         clock: Callable[[], float] = lambda: 0.0,

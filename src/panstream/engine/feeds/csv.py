@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,14 +30,17 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Dialect:
-    """A delimiter and a quote; ``quote=None`` takes quotes as ordinary characters, as tab-separated logs often do."""
+    """A delimiter and a quote; ``quote=None`` takes quotes as ordinary characters, as tab-separated logs often do.
 
-    def __init__(self, *, delimiter: str = ",", quote: str | None = '"') -> None:
+    ``names`` are those of the fields where the first line is a row already.
+    """
+
+    def __init__(self, *, delimiter: str = ",", quote: str | None = '"', names: Sequence[str] = ()) -> None:
         if len(delimiter.encode()) != 1 or delimiter in "\r\n":
             raise InvalidParameter("delimiter must be one character of ASCII")
         if quote is not None and (len(quote.encode()) != 1 or quote in "\r\n" + delimiter):
             raise InvalidParameter("quote must be one character of ASCII other than the delimiter, or None")
-        self.delimiter, self.quote = delimiter, quote
+        self.delimiter, self.quote, self.names = delimiter, quote, list(names)
         edge = re.escape(delimiter.encode())
         field = plain = rb"[^\r\n" + edge + rb"]*+"
         if quote is not None:
@@ -59,8 +62,11 @@ class CsvParser:
         self._zone: str | None = None  # whether times are written with a zone, as far as seen
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
-        """Read the header line."""
+        """Read the header line, if there is one."""
         begin = len(_BOM) if data.startswith(_BOM) else 0
+        if self._dialect.names:
+            self._place_columns(self._dialect.names)
+            return begin
         while begin < end and data[begin] in b"\r\n":
             begin += 1
         if begin >= end:
@@ -114,6 +120,9 @@ class CsvParser:
         found: list[str] = []
         with contextlib.suppress(UnicodeDecodeError, csv.Error):
             found = next(csv.reader([line.decode()], delimiter=sign, quotechar=quote, quoting=0 if quote else 3))
+        self._place_columns(found)
+
+    def _place_columns(self, found: list[str]) -> None:
         names = list(self._schema.columns)
         for name in names:
             if found.count(name) != 1:

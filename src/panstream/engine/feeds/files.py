@@ -101,7 +101,8 @@ class _Paths:
 class FileFeed(_Paths):
     """Files that are there as a whole, and standard input.
 
-    With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns.
+    With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns. ``pipe``
+    is standard input where somebody has looked at its beginning.
     ``settings`` are ``batch_rows``, ``batch_time``, ``dialect``, ``poll`` and ``clock``.
     """
 
@@ -114,11 +115,12 @@ class FileFeed(_Paths):
         name: str | None = None,
         stored_ids: bool = False,
         fd: int = 0,
+        pipe: PipeBytes | None = None,
         **settings: Unpack[_Settings],
     ) -> None:
         super().__init__(schema, **settings)
         self._files = expand(inputs, format=format, name=name)
-        self._stored_ids, self._fd = stored_ids, fd
+        self._stored_ids, self._fd, self._looked_at = stored_ids, fd, pipe
         self._waiting = threading.Event()  # for the thread that reads ahead
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
         self._finished = 0
@@ -143,6 +145,9 @@ class FileFeed(_Paths):
         else:
             yield from self._text(file, size)
 
+    def _pipe(self) -> PipeBytes:
+        return self._looked_at or PipeBytes(self._fd)
+
     def progress(self) -> float | None:
         """Return the share of the bytes that has been read, or ``None`` if a pipe is among the inputs."""
         if any(file.path is None for file in self._files):
@@ -165,7 +170,7 @@ class FileFeed(_Paths):
 
     def _arrow(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         if file.path is None:
-            pipe = PipeBytes(self._fd)
+            pipe = self._pipe()
             while not pipe.wait(self._poll):
                 yield None
             handle, seekable = unpacked(pipe, pipe.compression()), False
@@ -179,7 +184,7 @@ class FileFeed(_Paths):
     def _text(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         raw: io.FileIO | PipeBytes
         if file.path is None:
-            raw = PipeBytes(self._fd)
+            raw = self._pipe()
             while not raw.wait(self._poll):
                 yield None
             codec = raw.compression()

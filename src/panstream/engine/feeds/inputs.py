@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from panstream.errors import FeedError, InvalidParameter
 
-__all__ = ["Format", "InputFile", "expand", "format_of"]
+__all__ = ["LEDGER", "Format", "InputFile", "expand", "format_of"]
 
 Format = Literal["csv", "tsv", "json", "parquet", "arrow"]
 _ENDINGS: dict[str, Format] = {
@@ -27,6 +27,7 @@ _ENDINGS: dict[str, Format] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
+LEDGER = ".ledger"  # of the file beside a file, with what answers about it have cost
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -91,7 +92,7 @@ def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
     if glob.has_magic(given) and not path.exists():
         base = Path(*_fixed(path))
         files = sorted(Path(match) for match in glob.glob(given, recursive=True))
-        files = [file for file in files if file.is_file()]
+        files = [file for file in files if file.is_file() and file.suffix != LEDGER]
         if not files and must_exist:
             raise FeedError(f"no file fits {path.name!r}")
         return [(file, file.relative_to(base).as_posix()) for file in files]

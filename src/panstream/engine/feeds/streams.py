@@ -7,6 +7,7 @@ not parse spoils no other.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import lzma
 import os
@@ -34,6 +35,7 @@ __all__ = [
     "open_file",
     "text_bytes",
     "unpacked",
+    "unpacked_head",
 ]
 
 BLOCK_BYTES = 1 << 20
@@ -190,7 +192,7 @@ _CODECS = {
 }
 
 
-def _compression_of(head: bytes) -> str | None:
+def _compression_of(head: bytes | bytearray) -> str | None:
     """Return the codec that the first bytes of an input tell of: gzip, bz2, xz, zstd or ``None``.
 
     >>> _compression_of(bytes([0x1f, 0x8b, 8]))
@@ -221,6 +223,17 @@ def unpacked(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
         return _Xz(plain)
     handle = pa.PythonFile(plain, "r")
     return handle if codec is None else pa.CompressedInputStream(handle, codec)
+
+
+def unpacked_head(head: bytearray, codec: str, size: int) -> bytearray:
+    """Return up to ``size`` decompressed bytes of an input of which only ``head`` is there."""
+    found = bytearray()
+    raw: Any = io.BytesIO(head)
+    stream = _Xz(raw) if codec == "xz" else pa.CompressedInputStream(pa.PythonFile(raw, "r"), codec)
+    with contextlib.suppress(pa.ArrowException, OSError, EOFError, lzma.LZMAError):  # it ends in the middle
+        while len(found) < size and (piece := stream.read(min(1 << 14, size - len(found)))):
+            found += piece
+    return found
 
 
 class _FileBytes:
@@ -283,16 +296,20 @@ class PipeBytes:
 
     def wait(self, seconds: float) -> bool:
         """Tell whether something came, or the end, within ``seconds``."""
-        return not self._can_wait or bool(select.select([self._fd], [], [], seconds)[0])
+        return bool(self._head) or not self._can_wait or bool(select.select([self._fd], [], [], seconds)[0])
 
     def compression(self) -> str | None:
         """Tell from its first bytes how the input is compressed, waiting for them but not using them up."""
-        while len(self._head) < _HEAD_BYTES:
-            more = self.raw.read(_HEAD_BYTES - len(self._head))
+        return _compression_of(self.head(_HEAD_BYTES))
+
+    def head(self, size: int) -> bytearray:
+        """Return the first bytes, waiting for them but not using them up."""
+        while len(self._head) < size:
+            more = self.raw.read(size - len(self._head))
             if not more:
                 break
             self._head += more
-        return _compression_of(bytes(self._head))
+        return self._head[:size]
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
         """Read what has arrived, or wait for something."""

@@ -1,22 +1,52 @@
-"""Arrow tables and record batch readers that a Python program already holds."""
+"""Tables that a Python program already holds: Arrow's, and whatever exports itself through Arrow's interface, as
+pandas, polars and DuckDB do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from panstream.engine.arrow import pa
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.rows import Rows, RowSchema
+from panstream.errors import InvalidBatch
 
-__all__ = ["TableFeed"]
+__all__ = ["TableFeed", "opened_table"]
+
+
+def opened_table(data: Any) -> Any:
+    """Return a ``pyarrow.Table`` or ``RecordBatchReader`` of a table in any library that speaks Arrow.
+
+    >>> opened_table({"n": [1, 2]})
+    Traceback (most recent call last):
+    panstream.errors.InvalidBatch: a table must be Arrow's, or export itself by __arrow_c_stream__, got dict
+    """
+    if isinstance(data, pa.Table | pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if not hasattr(type(data), "__arrow_c_stream__"):
+        raise InvalidBatch(
+            f"a table must be Arrow's, or export itself by __arrow_c_stream__, got {type(data).__name__}"
+        )
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except Exception:  # the exporter's own; it may quote values
+        refused = f"the {type(data).__name__} could not be exported to Arrow"
+    raise InvalidBatch(refused)
 
 
 class TableFeed:
-    """A ``pyarrow.Table`` or ``RecordBatchReader``; its memory is the caller's and is never overwritten."""
+    """A table that :func:`opened_table` takes; its memory is the caller's and is never overwritten.
 
-    def __init__(self, table: Any, schema: RowSchema, *, name: str = "table", batch_rows: int = 50_000) -> None:
-        check_types(table.schema, schema, name)
+    With ``name=None`` no position in it is kept: another table is other rows, and counts from its first one.
+    """
+
+    def __init__(self, table: Any, schema: RowSchema, *, name: str | None = "table", batch_rows: int = 50_000) -> None:
+        table = opened_table(table)
+        check_types(table.schema, schema, name or "the table")
         self._table, self._schema, self._name, self._rows = table, schema, name, batch_rows
         self._applied: Mapping[str, int] = {}
 
@@ -30,8 +60,8 @@ class TableFeed:
             self._schema,
             rows=self._rows,
             producer=self._name,
-            place=self._name,
-            skip=self._applied.get(self._name, 0),
+            place=self._name or "the table",
+            skip=0 if self._name is None else self._applied.get(self._name, 0),
         )
         found = self._table.to_batches() if hasattr(self._table, "to_batches") else self._table
         for batch in found:

@@ -1,0 +1,129 @@
+"""``panstream query``: one question about a file, answered privately, without a configuration."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from panstream.cli.hardening import harden
+from panstream.cli.outcome import Format, NoHardening, outcome, progress_bar
+from panstream.errors import InvalidParameter
+from panstream.interrupts import INTERRUPTS
+
+if TYPE_CHECKING:
+    from panstream.engine.answer import Answer
+
+__all__ = ["query"]
+
+_STDIN = ("-", "stdin")
+
+
+def query(
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="One SELECT; FROM names a file, a glob, a directory or '-', in quotes.")
+    ],
+    epsilon: Annotated[float, typer.Option(help="What the answer may cost in privacy; 1 is usual, less is safer.")],
+    user: Annotated[
+        str | None, typer.Option(help="Column that identifies the person each row is about; else rows are protected.")
+    ] = None,
+    lower: Annotated[float | None, typer.Option(help="Lowest value that counts, known without looking.")] = None,
+    upper: Annotated[float | None, typer.Option(help="Highest value that counts, known without looking.")] = None,
+    groups: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=KEY,...", help="Keys of a GROUP BY column; may be repeated.")
+    ] = None,
+    universe: Annotated[int | None, typer.Option(help="Number of users there can be: ids from 0 on.")] = None,
+    expected: Annotated[int | None, typer.Option(help="Roughly how many users, for a better estimate.")] = None,
+    contributions: Annotated[int | None, typer.Option(help="Most rows of one user, to protect them together.")] = None,
+    window: Annotated[str | None, typer.Option(help="Answer for every period: '1 day', '1 hour'.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column of event time, where there are several.")] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="COLUMN=TYPE", help="Type of a column instead of the guess; may be repeated."),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the claim and what was guessed.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file; - for standard output.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="File that keeps what answers cost; beside the data by default.")
+    ] = None,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Keep no account of what answers cost.")] = False,
+    budget: Annotated[
+        float | None, typer.Option(help="Refuse if all answers together would cost more; the ledger remembers it.")
+    ] = None,
+    format: Format = None,
+    no_hardening: NoHardening = False,
+) -> None:
+    """Answer one SELECT about a file privately: no configuration, no store.
+
+    Format, columns and types are guessed from the first rows and shown. Bounds, groups and sizes are never read from
+    the rows. Exit codes: 0 done, 1 stopped, 2 wrong usage, 3 privacy budget exhausted, 130 interrupted.
+    """
+    if not no_hardening:
+        harden()
+    with outcome(), INTERRUPTS.caught():
+        from panstream.engine.query import Asked, source_of
+
+        if sum((as_csv, as_json, as_markdown, str(parquet) == "-")) > 1:
+            raise InvalidParameter("give one of --csv, --json, --markdown and --parquet -")
+        if ledger is not None and no_ledger:
+            raise InvalidParameter("give --ledger or --no-ledger, not both")
+        name = source_of(sql) or "-"
+        settings: dict[str, Any] = {
+            "lower": lower,
+            "upper": upper,
+            "groups": _pairs("--groups", groups, lambda keys: keys.split(",")),
+            "universe": universe,
+            "expected": expected,
+            "contributions": contributions,
+            "window": window,
+        }
+        asked = Asked(
+            ["-" if name in _STDIN else name],
+            sql,
+            epsilon=epsilon,
+            user=user,
+            format=format,
+            types=_pairs("--type", types, str),
+            time=time,
+            settings=settings,
+        )
+        typer.echo(f"{name}: {asked.guess} (guessed; rows that do not fit are left out)", err=True)
+        where = False if no_ledger else ledger or True
+        with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
+            task = bar.add_task("reading", total=1.0)
+            answer = asked.answer(
+                ledger=where, budget=budget, tick=lambda rows, share: bar.update(task, completed=share or 0.0)
+            )
+        _show(answer, as_csv, as_json, as_markdown, parquet)
+        paths = ", ".join(path.name for path in asked.ledgers(where)[:3])
+        typer.echo(f"This answer: {answer.cost}. So far: {answer.spent}{f' ({paths})' if paths else ''}.", err=True)
+
+
+def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parquet: Path | None) -> None:
+    if parquet is not None:
+        import pyarrow.parquet
+
+        target = sys.stdout.buffer if str(parquet) == "-" else parquet
+        pyarrow.parquet.write_table(answer.to_arrow(), target)
+    if as_csv or as_markdown:
+        typer.echo(answer.to_csv() if as_csv else answer.to_markdown(), nl=False)
+    elif as_json:
+        typer.echo(json.dumps(answer.to_dict(), allow_nan=False))
+    elif str(parquet) != "-":
+        typer.echo(str(answer))
+
+
+def _pairs(option: str, given: list[str] | None, read: Any) -> dict[str, Any] | None:
+    """Return what an option says of columns: COLUMN=..."""
+    found = {}
+    for text in given or []:
+        column, sign, value = text.partition("=")
+        if not (column and sign and value):
+            raise InvalidParameter(f"{option} must be COLUMN=..., got {text!r}")
+        found[column] = read(value)
+    return found or None

@@ -1,0 +1,200 @@
+"""What a one-off question answered, for people, notebooks and other programs."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from panstream.errors import InvalidParameter, MissingExtra, NotSupported
+from panstream.estimate import figure
+from panstream.privacy.claim import Claim
+from panstream.privacy.ledger import Ledger
+from panstream.store.releases import Release
+
+__all__ = ["Answer", "answer_row"]
+
+_FIGURES = ("estimate", "low", "high", "standard_error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Answer:
+    """The private answers to one SELECT: a row for every group and period, each with its 95% interval.
+
+    ``claims`` are what is promised, one per aggregate; ``guessed`` says how the input was read, which is public; and
+    ``ledger`` is what all answers about it have cost so far, or None where nobody keeps count.
+    """
+
+    sql: str
+    rows: tuple[dict[str, Any], ...]
+    claims: tuple[Claim, ...]
+    guessed: dict[str, Any]
+    ledger: Ledger | None = field(default=None, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __float__(self) -> float:
+        if len(self.rows) != 1:
+            raise NotSupported(f"there are {len(self.rows)} answers; take one of them, or to_pandas()")
+        value = self.rows[0]["estimate"]
+        return float("nan") if value is None else float(value)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+
+    @property
+    def cost(self) -> str:
+        """Return what this answer costs, in words."""
+        return "; ".join(dict.fromkeys(f"{_loss(claim.epsilon)} for one {claim.protects}" for claim in self.claims))
+
+    @property
+    def spent(self) -> str:
+        """Return in words what all answers that the ledger knows have cost, this one included."""
+        if self.ledger is None:
+            return "not counted: repeated answers add up unseen"
+        totals = [f"{_loss(each.epsilon)} for one {each.protects}" for each in self.ledger.totals()]
+        return "; ".join(totals)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        totals = None if self.ledger is None else [total.to_json() for total in self.ledger.totals()]
+        return {
+            "sql": self.sql,
+            "answers": [dict(row) for row in self.rows],
+            "claims": [claim.to_json() for claim in self.claims],
+            "guessed": self.guessed,
+            "spent": totals,
+        }
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table``."""
+        from panstream.engine.arrow import pa
+
+        return pa.Table.from_pylist([{name: row.get(name) for name in self.columns} for row in self.rows])
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame."""
+        pandas = _imported("pandas")
+        return pandas.DataFrame([dict(row) for row in self.rows], columns=list(self.columns))
+
+    def to_polars(self) -> Any:
+        """Return a polars DataFrame."""
+        return _imported("polars").from_arrow(self.to_arrow())
+
+    def to_csv(self) -> str:
+        """Return CSV with a header line."""
+        out = io.StringIO()
+        writer = csv.DictWriter(out, self.columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table."""
+        head, *body = self._shown(lambda text: text.replace("|", "\\|"))
+        lines = [head, ["---:" if name in _NUMERIC else "---" for name in head], *body]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure: every answer with its 95% interval."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise MissingExtra("drawing plots", "plots") from None
+        drawn = [row for row in self.rows if None not in (row["estimate"], row["low"], row["high"])]
+        if not drawn:
+            raise InvalidParameter("there is nothing to plot: no answer has a value and an interval")
+        picture = Figure(figsize=(8.0, 1.2 + 0.35 * len(drawn)), layout="constrained")
+        axis = picture.subplots()
+        values = [row["estimate"] for row in drawn]
+        reach = [[row["estimate"] - row["low"] for row in drawn], [row["high"] - row["estimate"] for row in drawn]]
+        axis.errorbar(values, range(len(drawn)), xerr=reach, fmt="o", color="#0072B2", capsize=3)
+        axis.set_yticks(range(len(drawn)), [_label(row) or "answer" for row in drawn])
+        axis.invert_yaxis()
+        axis.set_title(f"{self.sql}\nwith 95% interval; {self.cost}", fontsize=9, parse_math=False)
+        axis.grid(True, axis="x", color="#DDDDDD", linewidth=0.6)
+        return picture
+
+    def __str__(self) -> str:
+        shown = self._shown(str)
+        widths = [max(len(row[at]) for row in shown) for at in range(len(shown[0]))]
+        right = [name in _NUMERIC for name in shown[0]]
+        lines = [
+            "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, right, strict=True)).rstrip()
+            for row in shown
+        ]
+        notes = [f"{_label(row)}: {row['statement']}".removeprefix(": ") for row in self.rows if row.get("statement")]
+        notes += dict.fromkeys(
+            f"Too uncertain to use. What would help: {row['help']}" for row in self.rows if row.get("help")
+        )
+        return "\n".join([*lines, *notes])
+
+    def __repr__(self) -> str:
+        return f"{self}\n({self.cost})"
+
+    def _repr_html_(self) -> str:
+        head, *body = self._shown(html.escape)
+        names = "".join(f"<th>{name}</th>" for name in head)
+        cells = "".join("<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in body)
+        caption = (
+            f"{html.escape(self.sql)}<br>This answer: {html.escape(self.cost)}. So far: {html.escape(self.spent)}."
+        )
+        return f"<table><caption>{caption}</caption><thead><tr>{names}</tr></thead><tbody>{cells}</tbody></table>"
+
+    def _shown(self, written: Callable[[str], str]) -> list[list[str]]:
+        """Return the table for people: its head, and a line for every answer."""
+        keys = [name for name in self.columns if name not in (*_FIGURES, "statement", "too_uncertain", "help")]
+        lines = [[*map(written, keys), "estimate", "95% interval"]]
+        for row in self.rows:
+            estimate = "too uncertain" if row.get("too_uncertain") else _figure(row["estimate"])
+            interval = f"{_figure(row['low'])} to {_figure(row['high'])}"
+            lines.append([*(written(str(row.get(key, ""))) for key in keys), estimate, interval])
+        return lines
+
+
+_NUMERIC = ("estimate", "95% interval")
+
+
+def answer_row(release: Release, name: str | None) -> dict[str, Any]:
+    """Return a release as one flat row: its aggregate if there are several, its group, its period, its figures."""
+    record = release.record
+    low, high = record["interval"]
+    row: dict[str, Any] = {} if name is None else {"aggregate": name}
+    row |= record.get("group", {})
+    if "window" in record:
+        row |= {"from": record["window"][0], "until": record["window"][1]}
+    elif "until" in record:
+        row["until"] = record["until"]
+    row |= {"estimate": record["value"], "low": low, "high": high, "standard_error": record["standard_error"]}
+    return row | {key: record[key] for key in ("statement", "too_uncertain", "help") if key in record}
+
+
+def _label(row: dict[str, Any]) -> str:
+    hidden = (*_FIGURES, "statement", "too_uncertain", "help", "until")
+    return ", ".join(str(value) for name, value in row.items() if name not in hidden)
+
+
+def _loss(epsilon: float) -> str:
+    return "no bound on epsilon" if epsilon == float("inf") else f"epsilon {epsilon:.6g}"
+
+
+def _figure(number: float | None) -> str:
+    return "no data" if number is None else figure(number)
+
+
+def _imported(library: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        raise NotSupported(f"{library} is not installed: pip install {library}; to_dict() needs nothing") from None

@@ -1,0 +1,262 @@
+"""One question about a file or a table, without a configuration: guess the columns, pay, read, answer.
+
+It is the same road as of any other row: a feed, an engine, a release. Only columns are guessed, before the first row
+counts; what is known of values, groups and people is said by whoever asks, or not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from panstream.engine.answer import Answer, answer_row
+from panstream.engine.config import Config, read_config
+from panstream.engine.engine import Engine
+from panstream.engine.feeds import Feed
+from panstream.engine.feeds.guessing import Guess, guess, guess_table
+from panstream.engine.feeds.inputs import LEDGER, expand
+from panstream.engine.results import history
+from panstream.engine.rows import Rows
+from panstream.engine.run import drain, feed_of, is_paths
+from panstream.engine.select import Selector
+from panstream.errors import ConfigError, InvalidParameter, translated
+from panstream.privacy.ledger import Ledger
+from panstream.store.ledger_file import charge
+
+__all__ = ["Asked", "query", "source_of"]
+
+_T = TypeVar("_T")
+_NAME = "answer"
+_ANY_ORDER = 36_500 * 86_400.0  # seconds: windows stay open until the file has been read, so rows may be in any order
+_TRUTH = {"true": True, "false": False}
+_TIMES = ("timestamp", "date")
+
+
+def query(
+    source: Any,
+    sql: str,
+    *,
+    epsilon: float,
+    user: str | None = None,
+    ledger: str | Path | bool = True,
+    budget: float | None = None,
+    format: str | None = None,
+    types: Mapping[str, str] | None = None,
+    time: str | None = None,
+    **settings: Any,
+) -> Answer:
+    """Answer one SELECT about a file or a table, with a loss of at most ``epsilon``.
+
+    ``source`` is a file, a glob, a directory or "-" for standard input (CSV, TSV, JSON lines, Parquet, Arrow,
+    compressed or not), or a table of pandas, polars, Arrow or DuckDB; FROM may call it anything. Its format and columns
+    are guessed from its first rows, unless ``types`` names them, and are public.
+
+    ``user`` is the column that identifies the person each row is about; without it, single rows are protected.
+    ``settings`` are the other keys of a ``[[query]]``: ``lower`` and ``upper`` bounds, ``groups``, ``universe``,
+    ``expected``, ``contributions``, ``window`` and so on. They are never read from the rows. ``time`` is the column of
+    event time, where a window needs one and there are several.
+
+    What it costs is added to a ``ledger``: a file beside each file that is read (``visits.csv.ledger``), another one
+    that you name, or none (False); tables and standard input have none unless you name one. Beyond ``budget``, which
+    the ledger keeps, the question is refused.
+
+    >>> import pyarrow
+    >>> visits = pyarrow.table({"host": ["a", "b", "a", "c"], "bytes": [10, 20, 30, 40]})
+    >>> answer = query(visits, "SELECT AVG(bytes) FROM visits", epsilon=1.0, lower=0, upper=100)
+    >>> 0 <= float(answer) <= 100
+    True
+    """
+    given = [str(source)] if isinstance(source, str | Path) else source
+    asked = Asked(given, sql, epsilon=epsilon, user=user, format=format, types=types, time=time, settings=settings)
+    return asked.answer(ledger=ledger, budget=budget)
+
+
+class Asked:
+    """A question and its input, looked at but not read: what was guessed can be shown before anything is paid for."""
+
+    def __init__(
+        self,
+        source: Sequence[str] | Any,
+        sql: str,
+        *,
+        epsilon: float,
+        user: str | None = None,
+        format: str | None = None,
+        types: Mapping[str, str] | None = None,
+        time: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.sql = sql
+        self.files = [Path(given) for given in source] if is_paths(source) else []
+        self._source = source
+        if is_paths(source):
+            self.guess = guess(source, format=format)
+        else:
+            self._source, self.guess = guess_table(source)
+        self.guess = _with_types(self.guess, types or {})
+        self.config = _config(sql, self.guess.columns, user, time, {"epsilon": epsilon, **(settings or {})})
+
+    def ledgers(self, ledger: str | Path | bool) -> list[Path]:
+        """Return the files that the cost is written to."""
+        if isinstance(ledger, bool):
+            files = expand([str(f) for f in self.files], format="csv") if ledger and self.files else []
+            real = [file.path.resolve() for file in files if file.path is not None]
+            return [path.with_name(path.name + LEDGER) for path in real if path.suffix != LEDGER]
+        return [Path(ledger)]
+
+    def answer(
+        self,
+        *,
+        ledger: str | Path | bool = True,
+        budget: float | None = None,
+        tick: Callable[[int, float | None], None] | None = None,
+    ) -> Answer:
+        """Charge the question, read the input, and answer."""
+        paths = self.ledgers(ledger)
+        if budget is not None and not budget > 0:
+            raise InvalidParameter(f"budget must be positive, got budget={budget}")
+        if budget is not None and not paths:
+            raise InvalidParameter("a budget needs a ledger: name a file for it")
+        with _told(lambda: Selector(self.config)) as select, _told(lambda: Engine(self.config)) as engine:
+            feed = feed_of(self.config, self._source, **self.guess.reading)
+            engine.declare("calls")
+            claims = {plan.config.name: plan.claim for plan in engine.plans}
+            charged = charge(
+                paths, {_said(self.sql, name, len(claims)): claims[name] for name in claims}, budget=budget
+            )
+            if drain(engine, _Once(feed), select, tick=tick).interrupted:
+                raise KeyboardInterrupt
+            engine.step()  # an input without rows is answered like any other
+            engine.finish()
+            several = len({plan.config.name for plan in engine.plans}) > 1
+            rows = [
+                answer_row(release, name if several else None)
+                for name, releases in history(engine).items()
+                for release in releases
+            ]
+        return Answer(
+            sql=self.sql,
+            rows=tuple(rows),
+            claims=tuple(claims.values()),
+            guessed=self.guess.to_json(),
+            ledger=_largest(charged),
+        )
+
+
+def source_of(sql: str) -> str | None:
+    """Return what a statement reads FROM; None where it does not say. A file's name stands in quotes.
+
+    >>> source_of("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
+    'logs/*.csv'
+    """
+    import sqlglot
+    from sqlglot import expressions
+
+    try:
+        tree = sqlglot.parse_one(sql, read="duckdb")
+    except sqlglot.errors.SqlglotError:
+        return None
+    table = next(iter(tree.find_all(expressions.Table)), None) if tree is not None else None
+    if table is None:
+        return None
+    if table.args.get("db") is not None:
+        raise InvalidParameter(f"put the name of the file in quotes: FROM '{table.sql(dialect='duckdb')}'")
+    return table.name or None
+
+
+def _config(
+    sql: str, columns: Mapping[str, str], user: str | None, time: str | None, settings: Mapping[str, Any]
+) -> Config:
+    for role, column in (("user", user), ("time", time)):
+        if column is not None and column not in columns:
+            raise InvalidParameter(f"{role} must be one of the columns {', '.join(columns)}, got {column!r}")
+    stream: dict[str, Any] = {"name": source_of(sql) or "input", "columns": dict(columns)}
+    if user is not None:
+        stream["user"] = user
+    scheduled = settings.get("window") is not None or settings.get("every") is not None
+    if scheduled or time is not None:
+        stream |= {"time": time or _time_column(columns), "lateness": _ANY_ORDER}
+    asked = {"name": _NAME, "sql": sql, **{key: value for key, value in settings.items() if value is not None}}
+    if isinstance(groups := asked.get("groups"), Mapping):
+        asked["groups"] = {name: _keys(keys, columns.get(name)) for name, keys in groups.items()}
+    config = _told(lambda: read_config({"stream": stream, "query": [asked]}))
+    return replace(config, stream=replace(config.stream, guessed=True))
+
+
+def _keys(keys: Any, kind: str | None) -> Any:
+    """Return the keys of a group as its column has them, where they are given as text."""
+    if not isinstance(keys, list | tuple):
+        return keys
+    read: dict[str, Callable[[str], Any]] = {"int": int, "double": float, "bool": _TRUTH.__getitem__}
+    as_typed = read.get(kind or "", str)
+    try:
+        return [as_typed(key) if isinstance(key, str) else key for key in keys]
+    except (ValueError, KeyError):
+        return list(keys)  # the plan says what is wrong with them
+
+
+def _time_column(columns: Mapping[str, str]) -> str:
+    found = [name for name, kind in columns.items() if kind in _TIMES]
+    if len(found) != 1:
+        which = f"several could be it: {', '.join(found)}" if found else "there is no column of timestamps or dates"
+        raise InvalidParameter(f"a window needs the column of event time, time, and {which}")
+    return found[0]
+
+
+def _with_types(guessed: Guess, types: Mapping[str, str]) -> Guess:
+    for column in types:
+        if column not in guessed.columns:
+            raise InvalidParameter(
+                f"types must name columns of the input, {', '.join(guessed.columns)}; got {column!r}"
+            )
+    return replace(guessed, columns={**guessed.columns, **types})
+
+
+def _told(work: Callable[[], _T]) -> _T:
+    """Return ``work()``; tell errors about a configuration as what they are about here, where there is none."""
+
+    def told(error: ConfigError) -> InvalidParameter:
+        message = str(error)
+        for place in (f"[[query]] {_NAME} sql: ", f"[[query]] {_NAME}: ", f"[[query]] {_NAME} ", "[stream] "):
+            message = message.replace(place, "")
+        return InvalidParameter(message)
+
+    return translated(work, ConfigError, told)
+
+
+def _said(sql: str, name: str, many: int) -> str:
+    return sql if many == 1 else f"{sql} ({name})"
+
+
+def _largest(charged: Sequence[Ledger]) -> Ledger | None:
+    """Return the ledger of the file about which most was told."""
+    return max(charged, key=lambda ledger: ledger.total("event")[0], default=None)
+
+
+class _Once:
+    """A feed that is read once, from its beginning: no position in it is kept, which would tell how long it is."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def resume(self, applied: Mapping[str, int]) -> None:
+        """Begin at the beginning."""
+
+    def batches(self) -> Iterator[Rows | None]:
+        """Yield all rows."""
+        for batch in self._feed.batches():
+            yield None if batch is None else replace(batch, producer=None)
+
+    def acknowledge(self, token: object) -> None:
+        """Pass it on."""
+        self._feed.acknowledge(token)
+
+    def progress(self) -> float | None:
+        """Return the share that has been read."""
+        return self._feed.progress()
+
+    def close(self) -> None:
+        """Let ``batches`` end."""
+        self._feed.close()

@@ -1,0 +1,70 @@
+"""``panstream query``: what it prints and where, its ledger, its exit codes."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+from typer.testing import CliRunner
+
+from panstream.cli.app import app
+
+RUNNER = CliRunner()
+ROWS = "host;n\n" + "".join(f"h{i % 5};{i}\n" for i in range(40))
+SQL = "SELECT COUNT(*) FROM 'visits.csv'"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "visits.csv").write_text(ROWS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_table_and_what_it_cost() -> None:
+    first = RUNNER.invoke(app, ["query", "SELECT COUNT(DISTINCT host) FROM 'visits.csv'", "--user=host", "--epsilon=1"])
+    assert first.exit_code == 0
+    assert first.stdout.split()[:2] == ["estimate", "95%"]
+    assert "visits.csv: text separated by a semicolon, with a header line: host string, n int (guessed" in first.stderr
+    assert "This answer: epsilon 1 for one user. So far: epsilon 1 for one user (visits.csv.ledger)." in first.stderr
+    none = RUNNER.invoke(app, ["query", SQL, "--epsilon=1", "--no-ledger"])
+    assert "repeated answers add up unseen" in none.stderr
+
+
+def test_every_form_goes_to_standard_output(folder: Path) -> None:
+    command = ["query", SQL, "--epsilon=1", "--ledger=spent"]
+    assert RUNNER.invoke(app, [*command, "--markdown"]).stdout.startswith("| estimate |")
+    read = csv.read_csv(io.BytesIO(RUNNER.invoke(app, [*command, "--csv"]).stdout_bytes))
+    assert read.column_names == ["estimate", "low", "high", "standard_error"]
+    told = json.loads(RUNNER.invoke(app, [*command, "--json"]).stdout)
+    assert told["guessed"]["delimiter"] == ";"
+    assert told["spent"][0]["epsilon"] == 3.0
+    RUNNER.invoke(app, [*command, "--parquet=answer.parquet"])
+    streamed = RUNNER.invoke(app, [*command, "--parquet=-"]).stdout_bytes
+    for written in (folder / "answer.parquet", pa.BufferReader(streamed)):
+        assert parquet.read_table(written).num_rows == 1
+    assert not (folder / "visits.csv.ledger").exists()
+
+
+def test_exit_codes() -> None:
+    assert RUNNER.invoke(app, ["query", SQL, "--epsilon=1", "--budget=1"]).exit_code == 0
+    spent = RUNNER.invoke(app, ["query", SQL, "--epsilon=1"])
+    assert (spent.exit_code, spent.stdout) == (3, "")
+    assert "2 of 1" in spent.stderr
+    assert RUNNER.invoke(app, ["query", "SELECT COUNT(*) FROM 'none.csv'", "--epsilon=1"]).exit_code == 1
+    for wrong in (["--groups=x"], ["--csv", "--json"], ["--ledger=a", "--no-ledger"], ["--type=n=number"]):
+        assert RUNNER.invoke(app, ["query", SQL, "--epsilon=1", *wrong]).exit_code == 2
+
+
+def test_standard_input_is_looked_at_and_read() -> None:
+    command = [sys.executable, "-m", "panstream.cli", "query", "SELECT MAX(n) FROM '-'", "--epsilon=1000"]
+    data = pa.compress(ROWS.encode(), "zstd", asbytes=True)
+    bounds = ["--lower=0", "--upper=64", "--json", "--type=n=double"]
+    done = subprocess.run([*command, *bounds], input=data, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["answers"][0]["high"] >= 39
+    assert b"repeated answers add up unseen" in done.stderr
