@@ -31,7 +31,6 @@ __all__ = [
     "BitState",
     "CoinCells",
     "bit_claim",
-    "bit_law",
 ]
 
 MAX_PHASES = 7
@@ -59,6 +58,14 @@ class BitLaw:
     epsilon_state: float
     turns: int = 1
 
+    @classmethod
+    @lru_cache(maxsize=256)
+    def symmetric(cls, epsilon_state: float, kappa: float, turns: int = 1) -> BitLaw:
+        """Return the symmetric pair of coins and the release noise for a split of the budget."""
+        absent, present = symmetric_pair(epsilon_state)
+        noise = DiscreteLaplace.at_most(kappa)
+        return cls(absent=absent, present=present, noise=noise, epsilon_state=epsilon_state, turns=turns)
+
     @property
     def p0(self) -> float:
         """Return the chance of a 1 where nobody appeared."""
@@ -73,14 +80,6 @@ class BitLaw:
     def decoder(self) -> Decoder:
         """Return what a bit of a symmetric pair counts as."""
         return Decoder.redrawn(self.p1) if self.turns == 1 else Decoder.toggled(self.p1)
-
-
-@lru_cache(maxsize=256)
-def bit_law(epsilon_state: float, kappa: float, turns: int = 1) -> BitLaw:
-    """Return the symmetric pair of coins and the release noise for a split of the budget."""
-    absent, present = symmetric_pair(epsilon_state)
-    noise = DiscreteLaplace.at_most(kappa)
-    return BitLaw(absent=absent, present=present, noise=noise, epsilon_state=epsilon_state, turns=turns)
 
 
 def bit_claim(epsilon: float, epsilon_state: float, announced: int, releases: int, public: str) -> Claim:

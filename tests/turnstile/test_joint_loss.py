@@ -12,7 +12,7 @@ from panstream.errors import NotSupported
 from panstream.randomness import Coin, DiscreteLaplace, Source
 from panstream.testing.enumerate import Enumerator, Step, World, refresh, release, update, worlds
 from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.counter import CounterLaw, CounterState, ModularCounter
+from panstream.turnstile.counter import ModularCounter, _CounterLaw, _CounterState
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
 from panstream.turnstile.profile import ProfileSketch
@@ -132,7 +132,7 @@ class Altered(LegendreCounter):
     halve: bool = False
 
     @property
-    def law(self) -> CounterLaw:
+    def law(self) -> _CounterLaw:
         law = LegendreCounter(universe=1, epsilon=self.epsilon, prime=self.prime).law
         assert law.start is not None and law.noise.numerator is not None
         start = law.start
@@ -157,7 +157,7 @@ class HalfNoise(HeavyHitterCount):
     """A bracket whose two numbers carry half the noise."""
 
     @property
-    def law(self) -> CounterLaw:
+    def law(self) -> _CounterLaw:
         law = HeavyHitterCount(**self.parameters()).law
         assert law.noise.numerator is not None
         return replace(law, noise=DiscreteLaplace(2 * law.noise.numerator))
@@ -178,7 +178,7 @@ def test_the_enumeration_catches_a_bracket_with_half_the_noise() -> None:
 class Readded(LegendreCounter):
     """What ``refresh`` could do: add a second start value to every counter."""
 
-    def refresh(self, state: CounterState, source: Source) -> None:
+    def refresh(self, state: _CounterState, source: Source) -> None:
         state.counters += self.begin(source).counters
         state.counters %= self.prime
 
@@ -212,7 +212,7 @@ def test_two_unannounced_looks_have_no_finite_loss() -> None:
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Twice(LegendreCounter):
-        def refresh(self, state: CounterState, source: Source) -> None:
+        def refresh(self, state: _CounterState, source: Source) -> None:
             """Nothing: a look that nobody notices."""
 
     seen = Twice(universe=1, epsilon=1.0, prime=7)

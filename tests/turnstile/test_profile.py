@@ -13,17 +13,17 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.turnstile import _profile_gain
 from panstream.randomness import SeededSource
 from panstream.turnstile.profile import ProfileSketch
-from panstream.turnstile.statistic import DISTINCT, Statistic, cropped_moment, heavy_hitters, incidence
+from panstream.turnstile.statistic import DISTINCT, Statistic
 from turnstile.helpers import SEED, assert_covers, assert_unbiased, churn, exact_counts
 
 N = 200
 QUESTIONS = [
     DISTINCT,
-    cropped_moment(1, 4),
-    cropped_moment(2, 4),
-    cropped_moment(0.5, 9),
-    heavy_hitters(3),
-    incidence(5),
+    Statistic.cropped_moment(1, 4),
+    Statistic.cropped_moment(2, 4),
+    Statistic.cropped_moment(0.5, 9),
+    Statistic.heavy_hitters(3),
+    Statistic.incidence(5),
 ]
 
 
@@ -118,7 +118,7 @@ def test_a_sample_and_buckets_scale_and_state_their_bias() -> None:
     monitor = hashed.start()
     monitor.update([f"u{i}" for i in range(4000)], weight=net)
     bias = hashed.collision_bias(3000, 1.0)
-    assert abs(hashed.read(monitor.release(), incidence(5)).value - 1000) <= bias
+    assert abs(hashed.read(monitor.release(), Statistic.incidence(5)).value - 1000) <= bias
     assert sampled.collision_bias(3000, 1.0) == 0.0
     assert sampled.error(beta=0.05) == sampled.error_of(DISTINCT, beta=0.05) > 0
 
@@ -136,7 +136,11 @@ def test_questions_and_parameters_are_checked() -> None:
             ProfileSketch(universe=10, epsilon=1.0, **bad)
     with pytest.raises(InvalidParameter, match="levels must be 1"):
         ProfileSketch(buckets=10, levels=3, epsilon=1.0, largest=5)
-    for wrong in (lambda: cropped_moment(0, 3), lambda: cropped_moment(1, 0), lambda: heavy_hitters(0)):
+    for wrong in (
+        lambda: Statistic.cropped_moment(0, 3),
+        lambda: Statistic.cropped_moment(1, 0),
+        lambda: Statistic.heavy_hitters(0),
+    ):
         with pytest.raises(InvalidParameter, match="must be"):
             wrong()
 

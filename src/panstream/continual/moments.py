@@ -20,7 +20,7 @@ from panstream.continual.tree_base import Arrays, Tree
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Adjacency
-from panstream.privacy.continual import bernstein_sensitivity, moment_sensitivity
+from panstream.privacy.continual import moment_sensitivity
 from panstream.randomness import DiscreteLaplace
 
 __all__ = ["ContinualMean", "ContinualVariance"]
@@ -74,7 +74,7 @@ class _Moments(Tree):
     @property
     def sensitivity(self) -> int:
         """Return the L1 change that one event makes to all parts together."""
-        return (moment_sensitivity if self.replaces else bernstein_sensitivity)(self.steps, self.degree)
+        return moment_sensitivity(self.steps, self.degree, replaces=self.replaces)
 
     @property
     @abstractmethod

@@ -30,7 +30,6 @@ from panstream.noisy_bits import (
     BitState,
     CoinCells,
     bit_claim,
-    bit_law,
 )
 from panstream.packed import unpacked
 from panstream.privacy.bitmap import Decoder
@@ -91,7 +90,7 @@ class Presence(CoinCells):
 
     def _optimal(self) -> BitLaw:
         """Return the symmetric pair at the optimal split."""
-        return bit_law(*density_split(self.epsilon, self.cells, self.releases, self.announced))
+        return BitLaw.symmetric(*density_split(self.epsilon, self.cells, self.releases, self.announced))
 
     def claim(self) -> Claim:
         """Return the exact joint loss of one look at any time and all releases, in either order."""

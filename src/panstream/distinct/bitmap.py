@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from panstream.batch import Items, items
 from panstream.distinct.counting import SiteCounter
-from panstream.distinct.merged import MergedBitmap, merge_noisy, refuse_unlike
+from panstream.distinct.merged import MergedBitmap
 from panstream.errors import MergeRefused
-from panstream.noisy_bits import BitLaw, BitState, bit_law
+from panstream.noisy_bits import BitLaw, BitState
 from panstream.privacy.bitmap import bitmap_split
 from panstream.privacy.joint import kappa_for
 from panstream.randomness import Source
@@ -71,7 +71,7 @@ class Bitmap(SiteCounter):
     @property
     def law(self) -> BitLaw:
         """Return the symmetric pair and the release noise at the best split."""
-        return bit_law(*self._split())
+        return BitLaw.symmetric(*self._split())
 
     def _split(self) -> tuple[float, float]:
         if self.epsilon_state is not None:
@@ -105,10 +105,10 @@ class Bitmap(SiteCounter):
         self, mine: BitState, other: Any, theirs: BitState, source: Source
     ) -> tuple[Bitmap | MergedBitmap, BitState]:
         """Return the union of routed shards, or the noisy OR of sites with the same cells; inputs are wiped."""
-        refuse_unlike(self, mine, other, theirs)
+        self.refuse_unlike(mine, other, theirs)
         if isinstance(other, Bitmap) and not set(self.table.owned) & set(other.table.owned):
             return self._union(mine, other, theirs)
-        return merge_noisy(self, mine, other, theirs, source)
+        return MergedBitmap.of(self, mine, other, theirs, source)
 
     def _union(self, mine: BitState, other: Bitmap, theirs: BitState) -> tuple[Bitmap, BitState]:
         owned = tuple(sorted(self.table.owned + other.table.owned))

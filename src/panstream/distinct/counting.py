@@ -18,7 +18,7 @@ from panstream.algorithm import spend_release
 from panstream.batch import Dictionary, Integers, Items, Strings
 from panstream.distinct.likelihood import Likelihood
 from panstream.divisible import Divisible, Touches
-from panstream.errors import InvalidParameter, NotSupported
+from panstream.errors import InvalidParameter, MergeRefused, NotSupported
 from panstream.estimate import Estimate
 from panstream.hashing import MAX_LEVELS, cells_of_integers, cells_of_strings, check_key
 from panstream.noisy_bits import MAX_PHASES, BitLaw, BitState, CoinCells, bit_claim
@@ -178,6 +178,16 @@ class CellCounter(CoinCells):
             raise InvalidParameter(f"the error depends on the count: give expected= or a positive users=, got {most}")
         reach = NormalDist().inv_cdf(1 - beta / 2) * self.relative_error(most)
         return most * math.expm1(reach) if reach < 700 else math.inf
+
+    def refuse_unlike(self, mine: BitState, other: Any, theirs: BitState) -> None:
+        """Raise MergeRefused unless the two bitmaps put users into the same cells and are different states."""
+        if mine is theirs or mine.bits is theirs.bits:
+            raise MergeRefused("a bitmap cannot be merged with itself")
+        if not isinstance(other, CellCounter) or not hasattr(other, "sites"):
+            raise MergeRefused(f"a {type(self).__name__} cannot be merged with a {type(other).__name__}")
+        for name in ("buckets", "levels", "key", "shards", "releases"):
+            if getattr(self, name) != getattr(other, name):
+                raise MergeRefused(f"bitmaps must be built with the same {name} to be merged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

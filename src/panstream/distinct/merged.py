@@ -22,7 +22,7 @@ from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
 from panstream.scratch import wipe
 
-__all__ = ["MergedBitmap", "merge_noisy", "refuse_unlike"]
+__all__ = ["MergedBitmap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +98,33 @@ class MergedBitmap(CellCounter):
             else "no noise: for tests only",
         )
 
+    @classmethod
+    def of(
+        cls, mine: Any, my_state: BitState, other: Any, their_state: BitState, source: Source
+    ) -> tuple[MergedBitmap, BitState]:
+        """Return the noisy OR of two bitmaps over the same cells and wipe both."""
+        from panstream._kernels.bits import noisy_or as combine
+
+        if mine.table.owned != other.table.owned:
+            raise MergeRefused("bitmaps must own the same shards to be merged by a noisy OR")
+        if my_state.released or their_state.released:
+            raise MergeRefused("a site that has released cannot be merged: its users would be paid for twice")
+        if len(my_state.frozen) or len(their_state.frozen):
+            raise MergeRefused("a site that was refreshed after an announced intrusion cannot be merged by a noisy OR")
+        chances = noisy_or(mine.law.absent.probability, other.law.absent.probability)
+        first, second, both = (toss(Coin.at_most(chance), mine.table.cells, source) for chance in chances)
+        bits = np.empty_like(my_state.bits)
+        combine(my_state.bits, their_state.bits, first, second, both, bits)
+        for used in (my_state.bits, their_state.bits, first, second, both):
+            wipe(used)
+        merged = cls(
+            sites=mine.sites + other.sites,
+            kappa=min(mine.law.noise.kappa, other.law.noise.kappa),
+            **{name: getattr(mine, name) for name in ("buckets", "levels", "releases", "key", "shards", "owned")},
+            expected=_larger(mine.expected, other.expected),
+        )
+        return merged, BitState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
+
     def batch(self, ids: Any) -> Items:
         """Check ids: integers, strings or bytes in a list, NumPy, Arrow, pandas or polars column."""
         return items(ids)
@@ -108,8 +135,8 @@ class MergedBitmap(CellCounter):
 
     def merge(self, mine: BitState, other: Any, theirs: BitState, source: Source) -> tuple[MergedBitmap, BitState]:
         """Return the noisy OR with a further site or merged bitmap; inputs are wiped."""
-        refuse_unlike(self, mine, other, theirs)
-        return merge_noisy(self, mine, other, theirs, source)
+        self.refuse_unlike(mine, other, theirs)
+        return MergedBitmap.of(self, mine, other, theirs, source)
 
 
 @lru_cache(maxsize=256)
@@ -122,44 +149,6 @@ def _merged_law(sites: tuple[float, ...], kappa: float) -> BitLaw:
         noise=DiscreteLaplace.at_most(kappa),
         epsilon_state=-math.log(float(flip / (1 - flip))) if flip else math.inf,
     )
-
-
-def refuse_unlike(mine: CellCounter, my_state: BitState, other: Any, their_state: BitState) -> None:
-    """Raise MergeRefused unless the two bitmaps put users into the same cells and are different states."""
-    if my_state is their_state or my_state.bits is their_state.bits:
-        raise MergeRefused("a bitmap cannot be merged with itself")
-    if not isinstance(other, CellCounter) or not hasattr(other, "sites"):
-        raise MergeRefused(f"a {type(mine).__name__} cannot be merged with a {type(other).__name__}")
-    for name in ("buckets", "levels", "key", "shards", "releases"):
-        if getattr(mine, name) != getattr(other, name):
-            raise MergeRefused(f"bitmaps must be built with the same {name} to be merged")
-
-
-def merge_noisy(
-    mine: Any, my_state: BitState, other: Any, their_state: BitState, source: Source
-) -> tuple[MergedBitmap, BitState]:
-    """Return the noisy OR of two bitmaps over the same cells and wipe both."""
-    from panstream._kernels.bits import noisy_or as combine
-
-    if mine.table.owned != other.table.owned:
-        raise MergeRefused("bitmaps must own the same shards to be merged by a noisy OR")
-    if my_state.released or their_state.released:
-        raise MergeRefused("a site that has released cannot be merged: its users would be paid for twice")
-    if len(my_state.frozen) or len(their_state.frozen):
-        raise MergeRefused("a site that was refreshed after an announced intrusion cannot be merged by a noisy OR")
-    chances = noisy_or(mine.law.absent.probability, other.law.absent.probability)
-    first, second, both = (toss(Coin.at_most(chance), mine.table.cells, source) for chance in chances)
-    bits = np.empty_like(my_state.bits)
-    combine(my_state.bits, their_state.bits, first, second, both, bits)
-    for used in (my_state.bits, their_state.bits, first, second, both):
-        wipe(used)
-    merged = MergedBitmap(
-        sites=mine.sites + other.sites,
-        kappa=min(mine.law.noise.kappa, other.law.noise.kappa),
-        **{name: getattr(mine, name) for name in ("buckets", "levels", "releases", "key", "shards", "owned")},
-        expected=_larger(mine.expected, other.expected),
-    )
-    return merged, BitState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)
 
 
 def _larger(first: float | None, second: float | None) -> float | None:

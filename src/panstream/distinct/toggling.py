@@ -9,7 +9,7 @@ from panstream.batch import Items, items
 from panstream.distinct.counting import SiteCounter
 from panstream.divisible import Touches
 from panstream.errors import InvalidBatch
-from panstream.noisy_bits import BitLaw, BitState, bit_law
+from panstream.noisy_bits import BitLaw, BitState
 from panstream.privacy.bitmap import bitmap_split, toggling_kappa
 from panstream.randomness import Source
 
@@ -48,7 +48,7 @@ class TogglingBitmap(SiteCounter):
     @property
     def law(self) -> BitLaw:
         """Return the start coin and the release noise at the best split."""
-        return bit_law(*self._split(), turns=2)
+        return BitLaw.symmetric(*self._split(), turns=2)
 
     def _split(self) -> tuple[float, float]:
         if self.epsilon_state is not None:

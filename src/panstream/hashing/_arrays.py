@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBatch, InvalidParameter
 
-__all__ = ["check_array", "check_limit", "check_out", "read_only", "words_of"]
+__all__ = ["check_array", "check_limit", "check_out", "checked_strings", "read_only", "words_of"]
 
 
 def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
@@ -54,3 +54,18 @@ def words_of(array: Any, name: str) -> NDArray[np.uint64]:
     """Return an int64 or uint64 array as read-only machine words, without a copy."""
     check_array(array, name, np.int64, np.uint64)
     return read_only(array.view(np.uint64))
+
+
+def checked_strings(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Return both as read-only views, or raise unless every string lies within ``data``."""
+    from panstream._kernels.siphash import first_bad_offset
+
+    check_array(offsets, "offsets", np.int32, np.int64)
+    check_array(data, "data", np.uint8)
+    if offsets.size == 0:
+        raise InvalidParameter("offsets must have one element more than there are strings, got 0")
+    offsets, data = read_only(offsets), read_only(data)
+    row = int(first_bad_offset(offsets, data.size))
+    if row >= 0:
+        raise InvalidBatch("offsets must not decrease and must lie within data", row=row)
+    return offsets, data

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.hashing._arrays import check_array, check_out, read_only, words_of
+from panstream.hashing._arrays import check_array, check_out, checked_strings, read_only, words_of
 from panstream.hashing.keys import HashKey, key_words
-from panstream.hashing.strings import checked_strings
 from panstream.scratch import Scratch
 
 __all__ = ["MAX_LEVELS", "cells_of", "cells_of_integers", "cells_of_strings"]

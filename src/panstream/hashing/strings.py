@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.hashing._arrays import check_array, check_out, read_only
+from panstream.hashing._arrays import check_out, checked_strings
 from panstream.hashing.keys import HashKey, key_words
 from panstream.scratch import Scratch
 
-__all__ = ["checked_strings", "hash_strings"]
+__all__ = ["hash_strings"]
 
 
 def hash_strings(offsets: NDArray[Any], data: NDArray[np.uint8], key: HashKey, out: NDArray[np.uint64]) -> None:
@@ -38,18 +37,3 @@ def hash_strings(offsets: NDArray[Any], data: NDArray[np.uint8], key: HashKey, o
     key0, key1 = key_words(key, "strings")
     with Scratch() as scratch:
         hash_all(offsets, data, key0, key1, scratch.array(4 * LANES, np.uint64).reshape(4, LANES), out)
-
-
-def checked_strings(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Return both as read-only views, or raise unless every string lies within ``data``."""
-    from panstream._kernels.siphash import first_bad_offset
-
-    check_array(offsets, "offsets", np.int32, np.int64)
-    check_array(data, "data", np.uint8)
-    if offsets.size == 0:
-        raise InvalidParameter("offsets must have one element more than there are strings, got 0")
-    offsets, data = read_only(offsets), read_only(data)
-    row = int(first_bad_offset(offsets, data.size))
-    if row >= 0:
-        raise InvalidBatch("offsets must not decrease and must lie within data", row=row)
-    return offsets, data

@@ -23,7 +23,7 @@ from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
 from panstream.turnstile.profile import ProfileSketch
-from panstream.turnstile.statistic import DISTINCT, Statistic, cropped_moment, heavy_hitters
+from panstream.turnstile.statistic import DISTINCT, Statistic
 
 __all__ = [
     "Question",
@@ -166,7 +166,7 @@ def _cropped(
         counter = BlockCounter(universe=universe, crop=crop, largest=largest, **common)
         yield _row(counter, f"universe={universe}, prime={counter.prime}", beta)
         if largest <= _PROFILE_LARGEST:
-            yield _profile(common, universe, largest, cropped_moment(1, crop), beta)
+            yield _profile(common, universe, largest, Statistic.cropped_moment(1, crop), beta)
     spread = (_shared(common, users, users << power, largest, crop, beta) for power in range(8))
     yield min(spread, key=lambda row: row.error + row.bias)
 
@@ -196,7 +196,10 @@ def _heavy(
         counter = HeavyHitterCount(universe=universe, threshold=threshold, largest=largest, **common)
         yield note(_row(counter, f"universe={universe}, prime={counter.prime}", beta), _reach(counter))
         if largest <= _PROFILE_LARGEST:
-            yield note(_profile(common, universe, largest, heavy_hitters(threshold), beta), "a point at any threshold")
+            yield note(
+                _profile(common, universe, largest, Statistic.heavy_hitters(threshold), beta),
+                "a point at any threshold",
+            )
     if total_weight is not None:
         best = min(
             (_bucketed(common, 1 << power, largest, threshold, total_weight, beta) for power in range(4, 26)),

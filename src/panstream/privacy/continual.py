@@ -14,7 +14,6 @@ from panstream import checks
 from panstream.privacy.rounding import share
 
 __all__ = [
-    "bernstein_sensitivity",
     "binary_levels",
     "event_counter_memberships",
     "moment_sensitivity",
@@ -36,25 +35,20 @@ def tree_kappa(epsilon: float, levels: int, sensitivity: int = 1, contributions:
     return share(epsilon, levels * sensitivity * contributions)
 
 
-def bernstein_sensitivity(steps: int, degree: int) -> int:
-    """Return steps**degree, the L1 norm of one item's Bernstein parts, when items are added or removed.
+def moment_sensitivity(steps: int, degree: int, *, replaces: bool) -> int:
+    """Return how far one item's moments move in L1, in units of a step to the power of ``degree``.
 
-    An item at step i of ``steps`` has the parts C(degree, j)·i**j·(steps - i)**(degree - j), which are not negative
-    and add up to (i + steps - i)**degree.                                            [continual-tree.md, Theorem 4]
-    """
-    return int(steps**degree)
+    Added or removed: an item at step i has the Bernstein parts C(degree, j)·i**j·(steps - i)**(degree - j), which are
+    not negative and add up to steps**degree.                                         [continual-tree.md, Theorem 4]
 
+    Exchanged, the count being public: centred moments. Degree 1: the step i moves by at most ``steps``. Degree 2: with
+    y = 2i - steps the pair (steps·y, y²) moves by at most 9/4·steps², where steps·|y - y'|·(1 + |y + y'|/steps) is
+    largest.                                                                          [continual-tree.md, Theorem 5]
 
-def moment_sensitivity(steps: int, degree: int) -> int:
-    """Return how far one item's centred moments move in L1 when its value is exchanged and the count is public.
-
-    Degree 1: the step i moves by at most ``steps``. Degree 2: with y = 2i - steps the pair (steps·y, y²) moves by at
-    most 9/4·steps², where steps·|y - y'|·(1 + |y + y'|/steps) is largest.            [continual-tree.md, Theorem 5]
-
-    >>> moment_sensitivity(1024, 2) == 9 * 1024**2 // 4
+    >>> moment_sensitivity(1024, 2, replaces=True) == 9 * 1024**2 // 4
     True
     """
-    return steps if degree == 1 else -(-9 * steps**2 // 4)
+    return -(-9 * steps**2 // 4) if replaces and degree == 2 else int(steps**degree)
 
 
 def binary_levels(horizon: int) -> int:

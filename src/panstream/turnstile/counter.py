@@ -32,13 +32,13 @@ from panstream.scratch import Scratch
 from panstream.turnstile.placement import Placement
 from panstream.turnstile.residues import ResidueLaw
 
-__all__ = ["CounterBatch", "CounterLaw", "CounterState", "ModularCounter"]
+__all__ = ["CounterBatch", "ModularCounter"]
 
 _MAX_WEIGHT = (1 << 61) - 1
 
 
 @dataclass(slots=True)
-class CounterState:
+class _CounterState:
     """What the machine holds between two steps, and all an intruder can copy."""
 
     counters: NDArray[np.int64] = noised()
@@ -46,7 +46,7 @@ class CounterState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CounterLaw:
+class _CounterLaw:
     """The start law of every counter, the release noise, and what they cost together.
 
     ``start`` is None for epsilon = inf: counters start at 0 and are read in the clear.
@@ -74,10 +74,10 @@ class CounterLaw:
 
 
 @lru_cache(maxsize=256)
-def _law(prime: int, epsilon_state: float, kappa: float) -> CounterLaw:
+def _law(prime: int, epsilon_state: float, kappa: float) -> _CounterLaw:
     """Return the exact laws for a split of the budget."""
     start = None if math.isinf(epsilon_state) else ResidueLaw.at_most(prime, epsilon_state)
-    return CounterLaw(start=start, noise=DiscreteLaplace.at_most(kappa), epsilon_state=epsilon_state, kappa=kappa)
+    return _CounterLaw(start=start, noise=DiscreteLaplace.at_most(kappa), epsilon_state=epsilon_state, kappa=kappa)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,10 +98,10 @@ class CounterBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModularCounter(Divisible[CounterState]):
+class ModularCounter(Divisible[_CounterState]):
     """Base of the turnstile algorithms. Subclasses say which modulus, what is counted, and how it is decoded."""
 
-    state_type: ClassVar[type[Any]] = CounterState
+    state_type: ClassVar[type[Any]] = _CounterState
     exact_without_noise: ClassVar[bool] = True
 
     epsilon: float
@@ -154,7 +154,7 @@ class ModularCounter(Divisible[CounterState]):
         return 1
 
     @property
-    def law(self) -> CounterLaw:
+    def law(self) -> _CounterLaw:
         """Return the start law and the release noise at the best split."""
         return _law(self.prime, *self._split())
 
@@ -229,7 +229,7 @@ class ModularCounter(Divisible[CounterState]):
         weight = np.int32 if self.max_weight < 1 << 31 else np.int64
         return (weight, np.uint64) if self._factored else (weight,)
 
-    def fresh(self, count: int, source: Source) -> CounterState:
+    def fresh(self, count: int, source: Source) -> _CounterState:
         """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
         counters = np.zeros(count, np.int64)
         start = self.law.start
@@ -243,7 +243,7 @@ class ModularCounter(Divisible[CounterState]):
             minus = source.uniform_below(half + 1, counters.size - squares)
             offsets = source.uniform_below(self.width, counters.size if self.width > 1 else 0)
             draw_start(counters, coins, plus, minus, offsets, self.prime, self.width)
-        return CounterState(counters=counters, released=0)
+        return _CounterState(counters=counters, released=0)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids and their weights, integers from min_weight to max_weight; one integer is for all rows."""
@@ -270,7 +270,7 @@ class ModularCounter(Divisible[CounterState]):
             weights = batch.weights if batch.weights.size == 1 else batch.weights[rows]
             yield (cells, weights) if factors is None else (cells, weights, factors)
 
-    def touch(self, state: CounterState, touches: Touches, source: Source) -> None:
+    def touch(self, state: _CounterState, touches: Touches, source: Source) -> None:
         """Add every weight, times its factor, to its counter, modulo the modulus."""
         from panstream._kernels.modular import add, add_multiples
 
@@ -291,7 +291,7 @@ class ModularCounter(Divisible[CounterState]):
         """Return whether only zero matters, so that each id's weights may carry a public factor of its own."""
         return False
 
-    def release(self, state: CounterState, source: Source) -> Estimate:
+    def release(self, state: _CounterState, source: Source) -> Estimate:
         """Publish the counted integers with noise, decoded."""
         state.released = spend_release(state.released, self.releases)
         counts: NDArray[np.int64] = source.scratch.array(self._outputs, np.int64)
@@ -312,7 +312,7 @@ class ModularCounter(Divisible[CounterState]):
     def _decode(self, released: tuple[int, ...]) -> Estimate:
         """Turn published integers into an estimate."""
 
-    def refresh(self, state: CounterState, source: Source) -> None:
+    def refresh(self, state: _CounterState, source: Source) -> None:
         """Refuse: fresh noise on a modular counter is sound but multiplies the variance by about the prime."""
         raise NotSupported(
             f"{type(self).__name__} cannot be refreshed: a second start value on a modular counter would keep the loss "

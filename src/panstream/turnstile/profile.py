@@ -51,12 +51,12 @@ class ProfileSketch(ModularCounter):
         independence, mixed, max_weight, releases, adjacency, key: as everywhere.
 
     Example
-        >>> from panstream.turnstile.statistic import incidence
+        >>> from panstream.turnstile.statistic import Statistic
         >>> sketch = ProfileSketch(universe=20_000, epsilon=2.0, largest=20)
         >>> monitor = sketch.start()
         >>> monitor.update(range(8_000), weight=5)
         >>> monitor.update(range(2_000), weight=-5)
-        >>> abs(sketch.read(monitor.release(), incidence(5)).value - 6_000) < 2_000
+        >>> abs(sketch.read(monitor.release(), Statistic.incidence(5)).value - 6_000) < 2_000
         True
 
     Reference: docs/proofs/turnstile.md, Theorem 3; t-incidence as in "Pan-Private Streaming Algorithms".

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 
-__all__ = ["DISTINCT", "Statistic", "cropped_moment", "heavy_hitters", "incidence"]
+__all__ = ["DISTINCT", "Statistic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +35,26 @@ class Statistic:
             raise InvalidParameter(f"the function of {self.name!r} must return one finite number for every net weight")
         return values
 
+    @classmethod
+    def cropped_moment(cls, order: float, crop: int) -> Self:
+        """Return the sum of min(|a|, crop)**order."""
+        if not order > 0 or crop < 1:
+            raise InvalidParameter(f"order and crop must be positive, got order={order}, crop={crop}")
+        return cls(
+            f"sum of min(|net|, {crop})**{order:g}", lambda a: np.minimum(np.abs(a), crop).astype(np.float64) ** order
+        )
+
+    @classmethod
+    def heavy_hitters(cls, threshold: int) -> Self:
+        """Return the number of users with a net weight of at least ``threshold``, exactly (no grey zone)."""
+        checks.at_least(1, threshold=threshold)
+        return cls(f"users with net >= {threshold}", lambda a: a >= threshold)
+
+    @classmethod
+    def incidence(cls, t: int) -> Self:
+        """Return the number of users with a net weight of exactly ``t`` (t-incidence)."""
+        return cls(f"users with net = {t}", lambda a: a == t)
+
 
 DISTINCT = Statistic("distinct users", lambda a: a != 0)
 """Users whose net weight is not 0."""
-
-
-def cropped_moment(order: float, crop: int) -> Statistic:
-    """Return the sum of min(|a|, crop)**order."""
-    if not order > 0 or crop < 1:
-        raise InvalidParameter(f"order and crop must be positive, got order={order}, crop={crop}")
-    return Statistic(
-        f"sum of min(|net|, {crop})**{order:g}", lambda a: np.minimum(np.abs(a), crop).astype(np.float64) ** order
-    )
-
-
-def heavy_hitters(threshold: int) -> Statistic:
-    """Return the number of users with a net weight of at least ``threshold``, exactly (no grey zone)."""
-    checks.at_least(1, threshold=threshold)
-    return Statistic(f"users with net >= {threshold}", lambda a: a >= threshold)
-
-
-def incidence(t: int) -> Statistic:
-    """Return the number of users with a net weight of exactly ``t`` (t-incidence)."""
-    return Statistic(f"users with net = {t}", lambda a: a == t)
