@@ -52,24 +52,17 @@ def _count_hits() -> None:
     _wrap(Engine, "apply", counting)
 
 
-def _in_metadata() -> None:
-    from panstream.engine.kept import Kept
+def _in_metadata(name: str, figure: Callable[[], int]) -> Callable[[], None]:
+    def put() -> None:
+        from panstream.engine.kept import Kept
 
-    def leaking(parts: Any, *given: Any) -> dict[str, bytes]:
-        found = parts(*given)
-        return {**found, "meta": json.dumps({**json.loads(found["meta"]), "hits": _hits}).encode()}
+        def leaking(parts: Any, *given: Any) -> dict[str, bytes]:
+            found = parts(*given)
+            return {**found, "meta": json.dumps({**json.loads(found["meta"]), name: figure()}).encode()}
 
-    _wrap(Kept, "parts", leaking)
+        _wrap(Kept, "parts", leaking)
 
-
-def _rows_in_metadata() -> None:
-    from panstream.engine.kept import Kept
-
-    def leaking(parts: Any, *given: Any) -> dict[str, bytes]:
-        found = parts(*given)
-        return {**found, "meta": json.dumps({**json.loads(found["meta"]), "rows": _rows}).encode()}
-
-    _wrap(Kept, "parts", leaking)
+    return put
 
 
 def _times_of_bad_rows_lost() -> None:
@@ -210,8 +203,8 @@ def _in_pages() -> None:
 
 
 PLANTS: dict[str, Callable[[], None]] = {
-    "store metadata": _in_metadata,
-    "number of rows in the store": _rows_in_metadata,
+    "store metadata": _in_metadata("hits", lambda: _hits),
+    "number of rows in the store": _in_metadata("rows", lambda: _rows),
     "times of bad rows are lost": _times_of_bad_rows_lost,
     "a further part of the store": _in_a_part,
     "header of a state": _in_a_state_header,
