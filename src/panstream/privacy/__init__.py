@@ -1,4 +1,9 @@
-"""What an intruder can learn, in one place: claims, closed forms of losses, optimal budgets, composition, ledgers."""
+"""What an intruder can learn, in one place: claims, closed forms of losses, optimal budgets, composition, ledgers.
+
+``joint`` has the losses of stored bits; ``bitmap``, ``turnstile``, ``continual`` and ``tables`` those of their rooms;
+``rounding`` keeps them on the safe side in floats. Every form has a proof in docs/proofs and is checked against the
+shipped code. No other room computes a loss.
+"""
 
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
 from panstream.privacy.composition import group, parallel, per_holder, repeated, sequential

@@ -275,6 +275,7 @@ class ModularCounter(Divisible[_CounterState]):
         from panstream._kernels.modular import add, add_multiples
 
         cells, weights, *factors = touches
+        # Where no weight reaches the modulus one addition or subtraction reduces, and the loop needs no inverse.
         inverse = np.uint64((1 << 64) // self.modulus if self.max_weight >= self.modulus else 0)
         if factors:
             add_multiples(state.counters, cells, weights, factors[0], self.modulus, inverse)

@@ -215,6 +215,7 @@ class _Occupancy:
     def interval(self, counts: Sequence[int], level: float) -> tuple[float, float]:
         """Return the n whose likelihood ratio the counts do not reject at ``level`` (Wilks)."""
         best = self.estimate(counts)
+        # Twice the log-likelihood ratio is about chi-squared with one degree of freedom: a squared normal quantile.
         drop = NormalDist().inv_cdf((1 + level) / 2) ** 2 / 2
         floor = float(self.log_likelihood(counts, best)) - drop
         grid = self._grid()
