@@ -21,6 +21,7 @@ from panstream.errors import ConfigError, InvalidParameter, translated
 __all__ = ["Section", "read_file"]
 
 _KINDS = {str: "string", int: "whole number", float: "finite number", dict: "table", list: "list"}
+_KINDS |= {bool: "truth value, true or false"}
 
 
 def read_file(path: Path, what: str = "configuration file") -> Any:
@@ -62,7 +63,7 @@ class Section:
         value = self.values.get(key)
         if value is None:
             return default
-        fits = isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
+        fits = isinstance(value, int | float if kind is float else kind) and isinstance(value, bool) == (kind is bool)
         if not fits or (kind is float and not math.isfinite(value)):
             raise ConfigError(f"{self.place}: {key} must be a {_KINDS[kind]}")
         return float(value) if kind is float else value

@@ -485,7 +485,7 @@ def test_init_check_explain(here: Path) -> None:
     assert 'visitor = "string"' in text
     assert 'at = "timestamp"' in text
     assert "secret" not in text
-    assert "is there already" in run("init", "visits.csv", "--out", "new.toml", code=2).stderr
+    assert "already exists" in run("init", "visits.csv", "--out", "new.toml", code=2).stderr
     assert "is sound" in run("check", "new.toml").stdout
     assert "ContinualCount" in run("explain", "new.toml").stdout
     assert json.loads(run("explain", "panstream.toml", "--json").stdout)["queries"][0]["name"] == "visitors"
@@ -504,6 +504,24 @@ def test_init_with_a_user_counts_users(here: Path) -> None:
     assert "Bitmap" in run("explain", "odd.toml").stdout
 
 
+def test_init_finds_the_separator_and_the_time_and_proposes_questions(here: Path) -> None:
+    rows = "".join(f"c{i % 9};2024-01-0{1 + i % 4};{i}.5;DE\n" for i in range(40))
+    Path("orders.csv").write_text("customer;day;amount;country\n" + rows)
+    Path("new.toml").touch()  # as the shell's redirection leaves it
+    run("init", "orders.csv", "--user", "customer", "--out", "new.toml")
+    text = Path("new.toml").read_text()
+    assert 'time = "day"' in text
+    assert 'delimiter = ";"' in text
+    assert text.count("[[query]]") == 4
+    assert text.count("error, 95%") >= 4
+    told = run("run", "new.toml", "orders.csv").stdout
+    assert "users per day" in told
+    Path("plain.csv").write_text(rows)
+    plain = run("init", "plain.csv", "--out", "-").stdout
+    assert "header = false" in plain
+    assert 'column1 = "date"' in plain
+
+
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "arrow"])
 def test_init_reads_other_headers(here: Path, ending: str) -> None:
     import pyarrow as pa
@@ -517,7 +535,7 @@ def test_init_reads_other_headers(here: Path, ending: str) -> None:
     else:
         with pa.ipc.new_file(str(path), table.schema) as out:
             out.write_table(table)
-    run("init", path.name, "--out", "new.toml")
-    text = Path("new.toml").read_text()
+    text = run("init", path.name, "--out", "-").stdout
+    Path("new.toml").write_text(text)
     assert 'who = "string"\nn = "int"\nx = "double"\nok = "bool"' in text
     run("check", "new.toml")

@@ -1,157 +1,175 @@
-"""``panstream init``: a commented configuration from the header of a sample file. No value of it is written."""
+"""``panstream init``: a commented configuration from the beginning of a sample file. No value of it is written."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.outcome import outcome
-from panstream.errors import InvalidParameter, MissingExtra, translated
+from panstream.cli.outcome import Format, outcome
+from panstream.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from panstream.engine.feeds.guessing import Guess
 
 __all__ = ["init"]
 
-_TYPES = {
-    "int": "int",
-    "uint": "int",
-    "double": "double",
-    "float": "double",
-    "halffloat": "double",
-    "decimal": "double",
-}
-_TYPES |= {"bool": "bool", "timestamp": "timestamp", "date": "date", "binary": "binary", "large_binary": "binary"}
+_TIMES = ("timestamp", "date")
+_PROPOSED = 4
+_SIZES = 2  # at which the error of a question is told
 
 
 def init(
     sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A CSV, JSON lines, Parquet or Arrow file.")],
-    user: Annotated[str | None, typer.Option(help="The column that says whom a row belongs to.")] = None,
-    out: Annotated[Path, typer.Option(help="Where to write the configuration.")] = Path("panstream.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    user: Annotated[str | None, typer.Option(help="The column that identifies the person each row is about.")] = None,
+    time: Annotated[str | None, typer.Option(help="The column of event time, where there are several.")] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the configuration; - for standard output.")] = Path(
+        "panstream.toml"
+    ),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    format: Format = None,
 ) -> None:
-    """Write a commented configuration from a sample's header: names and types of columns only, no values."""
+    """Write a commented configuration from a sample: names and types of columns, and questions to ask; no values."""
     with outcome():
-        if out.exists() and not force:
-            raise InvalidParameter(f"{out.name} is there already; --force replaces it")
+        shown = str(out) == "-"
+        if not shown and out.exists() and out.stat().st_size and not force:  # an empty one is the shell's redirection
+            raise InvalidParameter(f"{out.name} already exists; use --force to overwrite it")
         if not sample.exists():
             raise InvalidParameter(f"there is no file {sample.name!r}")
+        from panstream.engine.feeds.guessing import guess
+
+        guessed = guess([str(sample)], format=format)
+        for option, column in (("--user", user), ("--time", time)):
+            if column is not None and column not in guessed.columns:
+                columns = ", ".join(guessed.columns)
+                raise InvalidParameter(f"{option} must be one of the columns {columns}, got {column!r}")
         stream = re.sub(r"\W+", "_", sample.name.split(".")[0].lower()).strip("_") or "stream"
-        columns = _columns(sample)
-        if user is not None and user not in columns:
-            raise InvalidParameter(f"--user must be one of the columns {', '.join(columns)}, got {user!r}")
-        out.write_text(_template(stream, columns, user))
-        typer.echo(f"wrote {out}: read it through, then: panstream check {out}")
+        text = _template(stream, guessed, user, time)
+        if shown:
+            typer.echo(text, nl=False)
+            return
+        out.write_text(text)
+        typer.echo(f"{sample.name}: {guessed} (guessed)", err=True)
+        typer.echo(f"Wrote {out}. Review it, then run: panstream check {out}", err=True)
 
 
-def _columns(sample: Path) -> dict[str, str]:
-    """Return the names and types of a sample's columns."""
-    try:
-        from panstream.engine.feeds.inputs import format_of
-
-        kind = format_of(sample) or "csv"
-        schema = translated(  # Arrow's errors may quote values
-            lambda: _schema(sample, kind),
-            (OSError, ValueError),
-            lambda _: InvalidParameter(f"{sample.name} cannot be read as {kind}"),
-        )
-    except ImportError:
-        raise MissingExtra("reading a sample", "engine") from None
-    return {field.name: _type(str(field.type)) for field in schema}
-
-
-def _schema(sample: Path, kind: str) -> Any:
-    if kind == "parquet":
-        import pyarrow.parquet as parquet
-
-        return parquet.read_schema(sample)
-    import pyarrow as arrow
-
-    if kind == "arrow":
-        with arrow.OSFile(str(sample)) as file:
-            opened = arrow.ipc.open_file if sample.suffix in (".arrow", ".feather") else arrow.ipc.open_stream
-            return opened(file).schema
-    if kind == "json":
-        import pyarrow.json as lines
-
-        return lines.read_json(arrow.input_stream(str(sample))).schema
-    import pyarrow.csv as csv
-
-    with csv.open_csv(arrow.input_stream(str(sample))) as reader:
-        return reader.schema
+def _template(name: str, guessed: Guess, user: str | None, time: str | None) -> str:
+    """Return a configuration with these columns and questions about them, with comments."""
+    columns = guessed.columns
+    timed = [column for column, kind in columns.items() if kind in _TIMES]
+    time = time or (timed[0] if timed else None)
+    stream: dict[str, Any] = {"name": name, "columns": dict(columns)}
+    stream |= {} if user is None else {"user": user}
+    stream |= {} if time is None else {"time": time}
+    lines = [
+        "[stream]",
+        f"name = {json.dumps(name)}",
+        _NO_USER if user is None else f"user = {json.dumps(user)}",
+        _NO_TIME if time is None else f"time = {json.dumps(time)}  # event time; without it the time of arrival counts",
+        '# lateness = "5 minutes" # how late a row may come',
+        '# on_bad_row = "skip"    # a bad row is left out; try a file first: panstream check CONFIG --rows FILE',
+    ]
+    if guessed.dialect is not None and guessed.dialect.delimiter not in (",", "\t" if guessed.format == "tsv" else ","):
+        lines.append(f"delimiter = {json.dumps(guessed.dialect.delimiter)}")
+    if guessed.dialect is not None and guessed.dialect.names:
+        lines.append("header = false")
+    declared = "\n".join(f"{_key(column)} = {json.dumps(kind)}" for column, kind in columns.items())
+    parts = ["\n".join(lines), _COLUMNS.format(columns=declared), _BUDGET]
+    parts += [_question(stream, *each) for each in _questions(name, columns, user, time)[:_PROPOSED]]
+    return "\n".join([*parts, _STORE])
 
 
-def _type(arrow_type: str) -> str:
-    if arrow_type.startswith("decimal"):
-        return "double"
-    return _TYPES.get(re.sub(r"[\d\[(].*", "", arrow_type), "string")
-
-
-def _template(stream: str, columns: dict[str, str], user: str | None = None) -> str:
-    """Return a configuration with these columns and a first question, with comments."""
-    declared = "\n".join(f"{_key(name)} = {json.dumps(kind)}" for name, kind in columns.items())
-    numeric = next((name for name, kind in columns.items() if kind == "double"), None)
-    extra = ""
-    if numeric is not None:
-        extra = _SUM.format(stream=stream, column=numeric)
-    line, question = _NO_USER, _ROWS.format(stream=stream)
+def _questions(
+    stream: str, columns: Mapping[str, str], user: str | None, time: str | None
+) -> list[tuple[dict[str, Any], dict[str, str], bool]]:
+    """Return questions as keys of a [[query]], with a comment for some keys, and whether they can be asked as they
+    are: bounds and groups are for people to say.
+    """
+    rows, day = f"SELECT COUNT(*) FROM {stream}", {"window": "1 day"}
+    found: list[tuple[dict[str, Any], dict[str, str], bool]] = []
     if user is not None:
-        line, question = f"user = {json.dumps(user)}", _USERS.format(stream=stream, user=_quoted(user))
-    return _TEMPLATE.format(stream=stream, user=line, columns=declared, question=question, extra=extra)
+        users = f"SELECT COUNT(DISTINCT {_quoted(user)}) FROM {stream}"
+        found.append(({"name": "users", "sql": users}, {"sql": _EXPECTED}, True))
+        if time is not None:
+            found.append(({"name": "users per day", "sql": users, **day}, {}, True))
+    else:
+        found.append(({"name": "rows", "sql": rows}, {}, True))
+        if time is not None:
+            found.append(({"name": "rows per day", "sql": rows, **day}, {}, True))
+    others = [(column, kind) for column, kind in columns.items() if column not in (user, time)]
+    number = next((column for column, kind in others if kind in ("double", "int")), None)
+    if number is not None:
+        sql = f"SELECT AVG({_quoted(number)}) FROM {stream}"
+        found.append(({"name": f"mean {number}", "sql": sql, "lower": 0.0, "upper": 100.0}, {"lower": _BOUNDS}, False))
+    word = next((column for column, kind in others if kind == "string"), None)
+    if word is not None:
+        sql = f"SELECT {_quoted(word)}, COUNT(*) FROM {stream} GROUP BY {_quoted(word)}"
+        keys = {"groups": {word: ["one", "another"]}}
+        found.append(({"name": f"rows by {word}", "sql": sql, **keys}, {"groups": _KEYS}, False))
+    if user is not None:
+        found.append(({"name": "rows", "sql": rows}, {}, True))
+    return found
+
+
+def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, str], asked: bool) -> str:
+    """Return a [[query]] with its error; as a comment if somebody has to fill something in first."""
+    keys = {**keys, "epsilon": 1.0}
+    lines = ["[[query]]"]
+    for key, value in keys.items():
+        lines.append(f"{key} = {_toml(value)}{comments.get(key, _COMMENTS.get(key, ''))}")
+    lines += [f"# error, 95%: {text}" for text in _errors(stream, keys)]
+    return "".join(f"{'' if asked else '# '}{line}\n" for line in lines)
+
+
+def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
+    """Return how far off the answer may be, from public parameters alone."""
+    from panstream.engine.certainty import expected_errors
+    from panstream.engine.config import read_config
+    from panstream.engine.plan import plan_all
+    from panstream.estimate import figure
+
+    (plan,) = plan_all(read_config({"stream": stream, "query": [keys]}))
+    return [f"{figure(error)} {at}" for at, error in expected_errors(plan)[:_SIZES]]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {json.dumps(each)}" for key, each in value.items()) + " }"
+    return json.dumps(value)
 
 
 def _quoted(name: str) -> str:
-    """Write a column's name as SQL takes it, inside a TOML string."""
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps('"' + name.replace('"', '""') + '"')[1:-1]
+    """Write a column's name as SQL takes it."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
-_TEMPLATE = """\
-[stream]
-name = "{stream}"
-{user}
-# time = "..."           # column of event time; without it the time of arrival counts
-# lateness = "5 minutes" # how late a row may come
-# on_bad_row = "skip"    # a bad row is left out; try a file first: panstream check CONFIG --rows FILE
-
+_NO_USER = '# user = "..."           # column that identifies the person each row is about; for COUNT(DISTINCT ...)'
+_NO_TIME = '# time = "..."           # column of event time; without it the time of arrival counts'
+_COLUMNS = """
 [stream.columns]         # types: int, double, string, binary, bool, timestamp, date
 {columns}
-
+"""
+_BUDGET = """\
 # [stream.budget]        # refuse queries if one event could lose more than this to all of them together
-# event = 3.0            # a limit for user needs queries that bound what one user adds
-
-[[query]]
-{question}
-epsilon = 1.0            # total privacy loss, for a copy of the state and all answers together
-# every = "1 hour"       # answer on the clock ...
-# horizon = 720          # ... so many times
-# window = "1 day"       # or afresh for every day
-{extra}
+# event = 5.0            # a limit for user needs queries that bound what one user adds
+"""
+_EXPECTED = "\n# expected = 10000       # roughly how many; makes the estimate better if it is about right"
+_BOUNDS = "              # public bounds that you know without looking at the data"
+_KEYS = "  # list them: keys read from the data would tell who is in it"
+_COMMENTS = {
+    "epsilon": "            # privacy loss of a copy of the state and all answers together",
+    "window": "         # afresh for every day",
+}
+_STORE = """\
 [store]
 directory = "state"      # keep it out of backups: every copy of it is an intrusion
 # durability = "batch"   # "interval" and "none" are faster and promise less
-"""
-
-_NO_USER = '# user = "..."           # column that says whom a row belongs to; needed for COUNT(DISTINCT ...)'
-
-_ROWS = """\
-name = "rows"
-sql = "SELECT COUNT(*) FROM {stream}\""""
-
-_USERS = """\
-name = "users"
-sql = "SELECT COUNT(DISTINCT {user}) FROM {stream}"
-# expected = 10000       # roughly how many; makes the estimate better if it is about right"""
-
-_SUM = """
-# [[query]]
-# name = "mean"
-# sql = "SELECT AVG({column}) FROM {stream}"
-# epsilon = 1.0
-# lower = 0.0            # public bounds that you know without looking at the data
-# upper = 100.0
 """

@@ -41,6 +41,8 @@ class StreamConfig:
     max_jump: float = 3600.0  # seconds that the system's clock may jump ahead
     max_gap: float = 7 * 86400.0  # seconds from one process to the next after which the clock is believed
     on_bad_row: Literal["skip", "stop"] = "skip"
+    delimiter: str | None = None  # of CSV in files and pipes; a comma, or a tab in .tsv
+    header: bool = True  # whether CSV in files and pipes begins with a line of names; else columns are as declared
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
 
@@ -158,6 +160,8 @@ _STREAM: dict[str, _Reader] = {
     "max_jump": Section.duration,
     "max_gap": Section.duration,
     "on_bad_row": _one_of("skip", "stop"),
+    "delimiter": _text,
+    "header": lambda section, key: section.optional(key, bool),
 }
 _QUERY: dict[str, _Reader] = {
     "universe": lambda section, key: (
@@ -203,6 +207,8 @@ def _stream(section: Section) -> StreamConfig:
         raise ConfigError(f"[stream] time: column {time!r} must be a timestamp, a date or an int of seconds")
     if weight is not None and columns[weight] != "int":
         raise ConfigError(f"[stream] weight: column {weight!r} must be an int")
+    if len(given.get("delimiter", ",").encode()) != 1:
+        raise ConfigError("[stream] delimiter must be one character of ASCII")
     budget = section.optional("budget", dict, {})
     for unit, limit in budget.items():
         if unit not in get_args(Unit):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from panstream.engine.clocks import JUMPED
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
-from panstream.engine.feeds import Feed, TableFeed, open_feed
+from panstream.engine.feeds import Dialect, Feed, TableFeed, open_feed
 from panstream.engine.intake import Pace, intakes_of
 from panstream.engine.plan import needed_columns, plan_all
 from panstream.engine.rows import BadRow, Rows, RowSchema
@@ -75,6 +75,10 @@ def feed_of(
         settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
     if format is not None:
         settings["format"] = format
+    stream = config.stream
+    if "dialect" not in more and (stream.delimiter is not None or not stream.header):
+        names = () if stream.header else tuple(stream.columns)
+        settings["dialect"] = Dialect(delimiter=stream.delimiter or ",", names=names)
     return open_feed(inputs, schema, follow=follow, **settings, **more)
 
 
