@@ -1,6 +1,6 @@
 """Speed of counting, sampling and exact inference beside pandas, NumPy and pgmpy, in one run.
 
-    PANSTREAM_DATA=<directory with diabetes43.csv.gz> python benchmarks/networks_model.py
+    PANSTREAM_DATA=<directory with diabetic_data.csv.gz> python benchmarks/networks_model.py
 
 Without the data, records of the same shape are drawn from a random network (43 attributes of 2 to 118 values, 71,518
 records). Times are medians in processor time; what peers take long for is measured on a part and scaled, and says so.
@@ -9,7 +9,6 @@ Every answer that is timed is also compared with the peer's.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
@@ -32,12 +31,12 @@ from panstream.networks import (
     independent,
     local_search,
     pairwise,
-    propose_domain,
     sample,
     tables_from,
     tables_of,
 )
 from panstream.networks.baselines import chow_liu
+from panstream.papers.diabetes_table import prepare
 from panstream.randomness import SeededSource
 
 SIZES = (
@@ -55,10 +54,9 @@ with warnings.catch_warnings():
 
 
 def data() -> tuple[str, Records]:
-    directory = Path(os.environ.get("PANSTREAM_DATA", "."))
-    if (directory / "diabetes43.csv.gz").exists():
-        domain = propose_domain(json.loads((directory / "diabetes43-domain.json").read_text()))
-        return "Diabetes", Records(domain, pd.read_csv(directory / "diabetes43.csv.gz").to_numpy().T)
+    public = Path(os.environ.get("PANSTREAM_DATA", ".")) / "diabetic_data.csv.gz"
+    if public.exists():
+        return "Diabetes", prepare(public)
     rng = np.random.default_rng(1)
     domain = Domain({f"a{at}": [str(code) for code in range(size)] for at, size in enumerate(SIZES)})
     parents = ((), *((int(rng.integers(at)),) for at in range(1, len(SIZES))))

@@ -8,7 +8,7 @@ Adult as in docs/howto/synthetic-table.md: 13 attributes, 39,073 rows to learn f
 Diabetes: 43 attributes, four fifths of 71,518 rows to learn from, the others to compare with. The figure is the mean
 total variation distance over all two-way marginals (78 and 903), mean over five seeds of the noise on one fixed split.
 Independent attributes draw from the same seeds, so that a learner that chooses no edges has exactly their figure. Full
-data from PANSTREAM_DATA (adult.csv.gz, diabetes43.csv.gz); without it the bundled sample of Adult, for which only the
+data from PANSTREAM_DATA (adult.csv.gz, diabetic_data.csv.gz); without it the bundled sample of Adult, for which only the
 comparison with independent attributes is a target. Diabetes has no targets of its own but time and memory. The last
 lines hold every target against its figure.
 
@@ -52,19 +52,12 @@ def adult():
 
 def diabetes():
     """Return all rows of Diabetes, or None without the data."""
-    import gzip
-    import json
-
-    import numpy as np
-
-    from panstream.networks import Domain, Records
+    from panstream.papers.diabetes_table import prepare
 
     folder = data_folder()
-    if folder is None or not (folder / "diabetes43.csv.gz").exists():
+    if folder is None or not (folder / "diabetic_data.csv.gz").exists():
         return None
-    domain = Domain(json.loads((folder / "diabetes43-domain.json").read_text()))
-    with gzip.open(folder / "diabetes43.csv.gz", "rt") as file:
-        return Records(domain, np.loadtxt(file, delimiter=",", skiprows=1, dtype=np.int64).T)
+    return prepare(folder / "diabetic_data.csv.gz")
 
 
 def data_folder():

@@ -1,103 +1,91 @@
-"""Our methods against the thesis's and against private independent attributes, cell by cell, with pass or fail.
+"""The federated table of docs/explanation/federated.md: every method, both forms of the thesis's, on 20 splits.
 
-    PANSTREAM_DATA=... python experiments/federated_comparison.py --data adult --repetitions 20
-    python experiments/federated_comparison.py --data seven --repetitions 100
+    python experiments/federated_comparison.py --diabetes data/diabetes43.csv.gz
+    python experiments/federated_comparison.py --adult data/adult.csv.gz
 
-Diabetes and Adult: cross entropy on the held-out fifth at 3, 10 and 30 holders and four budgets; a cell passes if the
-better of our two methods lies below every algorithm of the thesis and below private independent attributes. Seven
-attributes: excess bits over the true network at 10 holders and epsilon = 0.1; passes if the best algorithm of the
-thesis has 2.5 times ours or more.
+Cross entropy on the held-out fifth at 3, 10 and 30 holders and four budgets. Every run is added to the file --runs as
+soon as it is done, and a stopped command goes on where it was. Means, deviations and tables are made from that file.
+``experiments/prepare_diabetes.py`` writes the Diabetes table; Adult is UCI's, with the columns of
+examples/data/adult-domain.toml.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from federated_runner import OURS, PRIVATE_INDEPENDENT, REFERENCES, SCORES, THESIS, Cell, read, run, summary
+import pandas as pd
 
-from panstream.planning.text import aligned
+from panstream.networks.domain import Domain
+from panstream.networks.records import Records
+from panstream.papers.diabetes_table import read_table
+from panstream.papers.figures.networks import PRINTED, SUMMED, Setting, held_out, measure
+from panstream.randomness import SeededSource
 
-FACTOR = 2.5
+HOLDERS, BUDGETS, SPLITS = (3, 10, 30), (0.1, 0.5, 1.0, 2.0), 20
+THESIS = ("noisy ss (3.5)", "noisy mv (3.6)", "noisy model (3.7)")
+OTHERS = ("private independent", "panstream: Gaussian sums", "panstream: federated tree")
+KEYS = ["data", "holders", "epsilon", "method"]
+HERE = Path(__file__).parent
+
+
+def records(data: str, path: str) -> Records:
+    if data == "diabetes":
+        return read_table(str(Path(path).parent))
+    return Records.load(Path(path), Domain.load(HERE.parent / "examples" / "data" / "adult-domain.toml"))
+
+
+def split(data: str, path: str, holders: int, number: int) -> list[tuple[str, int, float, str, int, float]]:
+    settings = [Setting(holders=holders, epsilon=epsilon) for epsilon in BUDGETS]
+    seed = SeededSource(1000 * number + holders)
+    found = measure(held_out(records(data, path), number), settings, seed)
+    return [
+        (data, holders, setting.epsilon, method, number, bits)
+        for setting, each in zip(settings, found, strict=True)
+        for method, bits in each.items()
+    ]
+
+
+def run(data: str, path: str, runs: Path, jobs: int) -> None:
+    done = set()
+    if runs.exists():
+        frame = pd.read_csv(runs)
+        done = set(frame[frame["data"] == data][["holders", "split"]].itertuples(index=False, name=None))
+    waiting = [(holders, number) for number in range(SPLITS) for holders in HOLDERS if (holders, number) not in done]
+    with ProcessPoolExecutor(jobs) as pool:
+        for rows in [pool.submit(split, data, path, *each) for each in waiting]:
+            frame = pd.DataFrame(rows.result(), columns=[*KEYS, "split", "bits"])
+            frame.to_csv(runs, mode="a", header=not runs.exists(), index=False)
+
+
+def lines(table: pd.DataFrame, data: str) -> Iterator[str]:
+    """Yield the Markdown table of the documentation."""
+    cells = table[table["data"] == data].set_index(KEYS[1:])
+    shown = [name + form for name in THESIS for form in (PRINTED, SUMMED)] + list(OTHERS)
+    yield f"| {data}: M | ε | " + " | ".join(shown) + " |"
+    yield "| --- " * (2 + len(shown)) + "|"
+    for holders in HOLDERS:
+        for epsilon in BUDGETS:
+            row = [cells.loc[(holders, epsilon, name)] for name in shown]
+            yield f"| {holders} | {epsilon:g} | " + " | ".join(f"{x['mean']:.2f} ± {x['std']:.2f}" for x in row) + " |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare all methods, cell by cell.")
-    parser.add_argument("--data", choices=("seven", "adult", "diabetes"), required=True)
-    parser.add_argument("--out", type=Path, default=Path("figures"))
-    parser.add_argument("--holders", type=int, nargs="*", default=[3, 10, 30])
-    parser.add_argument("--epsilon", type=float, nargs="*", default=[0.1, 0.5, 1.0, 2.0])
-    parser.add_argument("--repetitions", type=int, default=20)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--table-only", action="store_true", help="print the table of what was measured before")
+    parser = argparse.ArgumentParser(description="Compare all methods on 20 splits.")
+    parser.add_argument("--diabetes", help="the prepared table, with its domain beside it")
+    parser.add_argument("--adult", help="adult.csv.gz")
+    parser.add_argument("--runs", type=Path, default=Path("federated_runs.csv"), help="single runs are kept here")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
     given = parser.parse_args()
-    path = given.out / f"federated_{given.data if given.data != 'seven' else 'seven_comparison'}.csv"
-    holders, budgets = ([10], [0.1]) if given.data == "seven" else (given.holders, given.epsilon)
-    if not given.table_only:
-        for count in holders:  # one after the other, so that a stopped run has whole cells
-            for epsilon in budgets:
-                cells = [Cell(data=given.data, degree=1, holders=count, epsilon=epsilon)]
-                run(
-                    path,
-                    given.data,
-                    cells,
-                    given.repetitions,
-                    (*THESIS, *SCORES, *OURS, *PRIVATE_INDEPENDENT),
-                    given.jobs,
-                )
-    print(report(path, given.data))
-
-
-def report(path: Path, data: str) -> str:
-    frame = read(path)
-    table = summary(frame)
-    means = table.set_index(["holders", "epsilon", "method"])["mean"]
-    spread = table.set_index(["holders", "epsilon", "method"])["std"]
-    counts = table.set_index(["holders", "epsilon", "method"])["count"]
-    rows, passed = [], 0
-    cells = sorted({(holders, epsilon) for holders, epsilon, _ in means.index if holders})
-    floor = float(frame[frame["method"] == REFERENCES[2]]["bits"].mean()) if data == "seven" else 0.0
-    for holders, epsilon in cells:
-        at = (holders, epsilon)
-        thesis = min(THESIS, key=lambda name, at=at: means[*at, name])
-        ours = min(OURS, key=lambda name, at=at: means[*at, name])
-        values = [means[*at, thesis] - floor, means[*at, PRIVATE_INDEPENDENT[0]] - floor, means[*at, ours] - floor]
-        good = values[0] >= FACTOR * values[2] if data == "seven" else values[2] < min(values[:2])
-        passed += good
-        shown = [
-            f"{value:.3f} ± {spread[*at, name]:.3f}"
-            for value, name in zip(values, (thesis, PRIVATE_INDEPENDENT[0], ours), strict=True)
-        ]
-        name_of_thesis = thesis.removesuffix(", cut at holders")
-        rows.append(
-            (
-                str(holders),
-                f"{epsilon:g}",
-                name_of_thesis,
-                shown[0],
-                shown[1],
-                ours,
-                shown[2],
-                f"{counts[*at, ours]}",
-                "pass" if good else "FAIL",
-            )
-        )
-    head = (
-        "holders",
-        "epsilon",
-        "best of the thesis",
-        "bits",
-        "private independent",
-        "best of ours",
-        "bits",
-        "runs",
-        "",
-    )
-    title = (
-        f"{data}: {'excess bits' if data == 'seven' else 'cross entropy, bits a record'} (mean ± standard deviation)"
-    )
-    return aligned(title, head, rows, right={0, 1, 3, 4, 6, 7}) + f"\n\n{passed} of {len(cells)} cells pass"
+    for data in ("diabetes", "adult"):
+        if path := getattr(given, data):
+            run(data, path, given.runs, given.jobs)
+    table = pd.read_csv(given.runs).groupby(KEYS, sort=False)["bits"].agg(["mean", "std", "count"]).reset_index()
+    table.round(4).to_csv(HERE / "federated_results.csv", index=False)
+    for data in table["data"].unique():
+        print("\n".join(lines(table, data)), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Edges or independent columns: what the public division of the budget gains and costs on data it was set on.
 
-    PANSTREAM_DATA=<directory with diabetes43.csv.gz> python experiments/network_plan.py --seeds 5
+    PANSTREAM_DATA=<directory with diabetic_data.csv.gz> python experiments/network_plan.py --seeds 5
 
 Subsets of the Diabetes records, random trees and the network of seven attributes, at several products of records and
 epsilon. A figure is the mean total variation distance of all pairs from held-out records, over that of independent
@@ -13,13 +13,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import os
+from pathlib import Path
 
 import numpy as np
-from federated_runner import diabetes
 
 from panstream.networks import BayesianNetwork, Domain, PrivBayes, Records, TreeNetwork, pairwise, sample
 from panstream.networks.budget import PureBudget, ZcdpBudget
 from panstream.networks.files import seven_attributes
+from panstream.papers.diabetes_table import prepare
 from panstream.planning.text import aligned
 from panstream.randomness import SeededSource
 
@@ -44,7 +46,7 @@ def random_tree(attributes: int, seed: int) -> BayesianNetwork:
 def data() -> dict[str, tuple[Records, Records]]:
     """Records to learn from and to compare with, by name."""
     found: dict[str, tuple[Records, Records]] = {}
-    patients, rng = diabetes(), np.random.default_rng(5)
+    patients, rng = prepare(Path(os.environ["PANSTREAM_DATA"]) / "diabetic_data.csv.gz"), np.random.default_rng(5)
     for attributes, records in SUBSETS:
         part = patients.select(sorted(rng.choice(43, attributes, replace=False).tolist()))
         order = rng.permutation(len(part))

@@ -39,6 +39,7 @@ def test_a_figure_is_data_manifest_and_pictures(tmp_path: Path) -> None:
         "universe": 100_000,
         "length": 100_000,
         "repetitions": None,
+        "diabetes": "",
     }
     assert manifest["version"] == __version__
     assert manifest["finished"] is True
@@ -54,7 +55,7 @@ def test_a_figure_is_data_manifest_and_pictures(tmp_path: Path) -> None:
 
 
 def test_finished_points_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True, created="then")
+    make_figures(tmp_path, FigureOptions(), only=["000-3"], jobs=1, data_only=True, created="then")
     path = tmp_path / "000-3.csv"
     lines = path.read_text().splitlines()
     # A run that was stopped: points 0..9 are there, the eleventh is cut off in the middle of a line.
@@ -62,18 +63,18 @@ def test_finished_points_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     computed: list[int] = []
     real = figures_run.evaluate_point
     monkeypatch.setattr(figures_run, "evaluate_point", lambda k, i, s: computed.append(i) or real(k, i, s))
-    make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True, created="then")
+    make_figures(tmp_path, FigureOptions(), only=["000-3"], jobs=1, data_only=True, created="then")
     assert computed == list(range(10, 50))
     assert path.read_text().splitlines() == lines
     computed.clear()
-    make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True)
+    make_figures(tmp_path, FigureOptions(), only=["000-3"], jobs=1, data_only=True)
     assert computed == []
-    make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True, seed=2)  # other options: all anew
+    make_figures(tmp_path, FigureOptions(seed=2), only=["000-3"], jobs=1, data_only=True)  # other options: all anew
     assert len(computed) == 50
 
 
 def test_damaged_manifests_are_not_believed(tmp_path: Path) -> None:
-    make_figures(tmp_path, only=["000-3"], jobs=1, data_only=True)
+    make_figures(tmp_path, FigureOptions(), only=["000-3"], jobs=1, data_only=True)
     (tmp_path / "000-3.json").write_text("{")
     result = _Results(figure("000-3"), FigureOptions(), tmp_path, "now")
     result.open()
@@ -83,14 +84,16 @@ def test_damaged_manifests_are_not_believed(tmp_path: Path) -> None:
 
 def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
     for jobs in (1, 2):
-        make_figures(tmp_path / str(jobs), only=["000-2", "000-3"], jobs=jobs, data_only=True, created="now")
+        make_figures(
+            tmp_path / str(jobs), FigureOptions(), only=["000-2", "000-3"], jobs=jobs, data_only=True, created="now"
+        )
     for name in ("000-2.csv", "000-3.csv", "000-3.json"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
 
 def test_pictures_do_not_change_with_the_date(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        make_figures(tmp_path / name, only=["000-3"], jobs=1, created=name)
+        make_figures(tmp_path / name, FigureOptions(), only=["000-3"], jobs=1, created=name)
     for ending in ("svg", "png"):
         assert (tmp_path / "a" / f"000-3.{ending}").read_bytes() == (tmp_path / "b" / f"000-3.{ending}").read_bytes()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,13 +19,17 @@ from panstream.federated import (
     MajorityVoting,
     NoisyModel,
     NoisyStatistics,
+    analyst,
+    thesis,
 )
+from panstream.federated.answers import Model, Tables
 from panstream.federated.estimates import (
     _positive_part,
     posterior_pair,
     posterior_shares,
 )
 from panstream.federated.gaussian import _Edge, _equal_groups, _forest_network, _grouped_sums, _heaviest_forest
+from panstream.federated.questions import CountTables
 from panstream.networks import Domain
 from panstream.networks.baselines import fit_tables, greedy, tables_of
 
@@ -87,6 +92,46 @@ def test_cutting_at_the_holders_biases_the_sums_upwards() -> None:
     plain, cut = federation.sums("laplace", table), federation.sums("laplace", table, clip=True)
     assert abs(np.mean([each.mean() for each in plain.tables]) - 30 / 36) < 20
     assert np.mean([each.mean() for each in cut.tables]) > 40
+
+
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize(
+    "method",
+    [
+        NoisyStatistics(epsilon=1.0),
+        MajorityVoting(epsilon=1.0),
+        AverageScores(epsilon=1.0),
+        DistributedParameters(epsilon=1.0, parents=((), (0,), (0,), (2,))),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_both_forms_of_the_thesis(method: object, clip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every holder says -5 and 7 in turn where it has no noise of its own: what is learned is the sum of 0 and 7, or
+    of -5 and 7 cut at 0, and 1 in every cell.
+    """
+    said: list[np.ndarray] = []
+
+    def draw(self: CountTables, statistics: object, source: object) -> Tables:
+        said.append(np.array([7 if len(said) % 2 else -5]))
+        return Tables(tables=tuple(np.full(each.shape(DOMAIN), said[-1][0]) for each in self.tables))
+
+    monkeypatch.setattr(CountTables, "draw", draw)
+    monkeypatch.setattr(analyst, "_plausible", lambda *_: None)
+    sums: list[np.ndarray] = []
+    real = thesis.fit_tables
+    monkeypatch.setattr(thesis, "fit_tables", lambda d, p, t: sums.append(np.maximum(t((0,)), 0)) or real(d, p, t))
+    replace(method, clip_at_holder=clip).run(Federation(DOMAIN, deal(RECORDS, 4)))  # type: ignore[type-var]
+    cell = 14 if clip else 4
+    assert set(sums[-1].ravel()) <= {cell * DOMAIN.sizes[each] for each in range(len(DOMAIN))}
+
+
+def test_a_local_model_is_cut_before_its_root_is_summed() -> None:
+    domain = Domain({"a": ["0", "1"], "b": ["0", "1"]})
+    joint = np.array([[30, -20], [5, 5]])
+    model = Model(parents=((), (0,)), tables=(joint.sum(axis=1), joint))
+    after, before = (thesis._network(model, domain, clip=clip).tables[0] for clip in (False, True))
+    np.testing.assert_allclose(after, np.array([11, 11]) / 22)
+    np.testing.assert_allclose(before, np.array([31, 11]) / 42)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``panstream figures``: the papers' figures of density estimation, computed and drawn anew."""
+"""``panstream figures``: the papers' figures, computed and drawn anew."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ __all__ = ["figures"]
 
 def figures(
     out: Annotated[Path, typer.Option(help="Directory for data, manifests and pictures.")],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer points and repetitions: about a minute in all.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer points and repetitions: a few minutes in all.")] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="Only this figure, such as 000-6 or 002-4.8; may be repeated.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Number that fixes all draws.")] = 1,
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one a core.")] = 0,
+    diabetes: Annotated[
+        Path | None, typer.Option(help="Folder with the prepared Diabetes table; without it a bundled sample is used.")
+    ] = None,
     data_only: Annotated[bool, typer.Option("--data-only", help="Write data and manifests, draw nothing.")] = False,
 ) -> None:
     """Compute and draw the papers' figures; what an earlier run with the same settings has finished is kept."""
     with outcome(refused=2, interrupted="stopped; the same command goes on from here"):
         from panstream.cli.figures_run import make_figures
+        from panstream.papers.figures import FigureOptions
 
-        make_figures(out, only=only or (), quick=quick, seed=seed, jobs=jobs, data_only=data_only)
+        options = FigureOptions(seed=seed, quick=quick, diabetes=str(diabetes.resolve()) if diabetes else "")
+        make_figures(out, options, only=only or (), jobs=jobs, data_only=data_only)

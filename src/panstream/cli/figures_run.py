@@ -41,6 +41,16 @@ _COLOURS = {
     "not seen": "#0072B2",
     "seen": "#D55E00",
     "ratio": "#0072B2",
+    "noisy ss": "#D55E00",
+    "noisy mv": "#CC79A7",
+    "noisy model": "#E69F00",
+    "mean of local scores": "#8A6D3B",
+    "panstream: Gaussian sums": "#56B4E9",
+    "panstream: federated tree": "#0072B2",
+    "private independent": "#009E73",
+    "true network": "#000000",
+    "greedy, no privacy": "#444444",
+    "independent, no privacy": "#7F7F7F",
 }
 _REFERENCE = ("allowed", "allocated", "claimed")
 _MARKERS = {
@@ -51,15 +61,23 @@ _MARKERS = {
     "Laplace": "D",
     "quantised Laplace": "v",
     "truncated Gaussian": "P",
+    "noisy ss": "o",
+    "noisy mv": "s",
+    "noisy model": "^",
+    "mean of local scores": "v",
+    "panstream: Gaussian sums": "D",
+    "panstream: federated tree": "P",
+    "greedy, no privacy": "",
+    "true network": "",
+    "independent, no privacy": "",
 }
 
 
 def make_figures(
     out: Path,
+    options: FigureOptions,
     *,
     only: Sequence[str] = (),
-    quick: bool = False,
-    seed: int = 1,
     jobs: int = 0,
     data_only: bool = False,
     created: str | None = None,
@@ -68,7 +86,6 @@ def make_figures(
     plans = [figure(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
     if not data_only:
         _matplotlib()
-    options = FigureOptions(seed=seed, quick=quick)
     stamp = created if created is not None else datetime.now(UTC).isoformat(timespec="seconds")
     results = [_Results(plan, options, out, stamp) for plan in plans]
     for result in results:
@@ -81,7 +98,7 @@ def make_figures(
             finished = sum(len(each.points) for each in results)
             progress.update(bar, completed=finished, description=f"figure {result.plan.key}")
             if not result.missing and not data_only:
-                _draw(result.plan, result.rows, [result.path(".svg"), result.path(".png")])
+                _draw(result.plan, options, result.rows, [result.path(".svg"), result.path(".png")])
 
         _run(results, jobs=jobs or os.cpu_count() or 1, done=done)
     for result in results:
@@ -161,6 +178,7 @@ class _Results:
             "title": self.plan.title,
             "source": self.plan.source,
             "caption": self.plan.caption,
+            "note": self.plan.note(self.options),
             "settings": asdict(self.options),
             "version": __version__,
             "created": self.created,
@@ -242,7 +260,7 @@ def _matplotlib() -> Any:
     return matplotlib
 
 
-def _draw(plan: FigurePlan, rows: Sequence[Row], paths: Sequence[Path]) -> None:
+def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[Row], paths: Sequence[Path]) -> None:
     """Draw a figure's panels with one legend below and save it to every path, by its ending."""
     matplotlib = _matplotlib()
 
@@ -254,7 +272,7 @@ def _draw(plan: FigurePlan, rows: Sequence[Row], paths: Sequence[Path]) -> None:
     height = 3.5 * lines + 0.22 * -(-len(series) // entries) + 0.5
     with matplotlib.rc_context({"svg.hashsalt": "panstream", "svg.fonttype": "none", "font.size": 9}):
         picture = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
-        picture.suptitle(f"{plan.title} · {plan.source}", fontsize=11)
+        picture.suptitle(" · ".join(filter(None, (plan.title, plan.source, plan.note(options)))), fontsize=11)
         axes = picture.subplots(lines, columns, squeeze=False).ravel()
         handles: dict[str, Any] = {}
         for axis, panel in zip(axes, plan.panels, strict=False):
@@ -286,6 +304,10 @@ def _panel(axis: Any, panel: Panel, rows: Sequence[Row]) -> dict[str, Any]:
     if panel.y_log:
         axis.set_yscale("log")
     axis.minorticks_off()  # a third of the drawing time
+    low, high = axis.get_ylim()
+    if panel.y_log and high < 30 * low:  # the powers of ten alone would say little
+        ticks = [step * 10.0**power for power in range(-9, 9) for step in (1, 1.5, 2, 3, 4, 5, 6, 8)]
+        axis.set_yticks(shown := [tick for tick in ticks if low <= tick <= high], [f"{tick:g}" for tick in shown])
     axis.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
     axis.set_axisbelow(True)
     return handles
@@ -301,7 +323,7 @@ def _style(name: str, *, measured: bool) -> dict[str, Any]:
         return {**style, "linestyle": (0, (1, 1.5)), "linewidth": 2.2, "alpha": 0.8}
     if name.endswith(", R(0)") or "128" in name:
         style["linestyle"] = "-."
-    if name.endswith("2ε"):
+    if name.endswith(("2ε", "cut after summing", "by size", "no privacy")):
         style["linestyle"] = "--"
     if measured:
         style |= {"marker": _MARKERS.get(base, "x" if "2ε" in name else "*"), "markersize": 5}

@@ -1,4 +1,9 @@
-"""The methods of the thesis (002, section 3.5): pure epsilon, Laplace noise, structures of a given degree."""
+"""The methods of Digalakis 2018, chapter 3: pure epsilon, Laplace noise, structures of a given degree.
+
+As printed, holders set negative counts to 0 before they share them (section 3.3.3): ``clip_at_holder=True``. Every cell
+that is nearly empty then gains half a noise scale per holder, and that bias acts as smoothing, much stronger than the 1
+that every cell gets in both forms. By default negative counts are cut after summing, which keeps the sums unbiased.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from panstream.federated.analyst import FederatedModel, Federation
 from panstream.federated.answers import Choice, Introduction, Model, Scores
 from panstream.federated.questions import LocalModel, LocalScores, Table, Vote
 from panstream.federated.statistics import Family, needed_tables
-from panstream.networks.baselines import Parents, fit_tables, greedy, tables_of
+from panstream.networks.baselines import Parents, fit_tables, greedy, tables_from, tables_of
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork, topological_order
 from panstream.networks.records import Records
@@ -36,12 +41,12 @@ __all__ = [
 class NoisyStatistics:
     """Every holder sends all tables of ``degree + 1`` attributes with Laplace noise; the analyst learns from the sums.
 
-    Sharing the noisy sufficient statistics (002, Algorithm 3.5).
+    Sharing the noisy sufficient statistics (Digalakis 2018, Algorithm 3.5).
 
     **Privacy.** Pure epsilon towards every record, replace-one: C(N, k+1) tables at equal shares (Theorem 3.4).
 
-    Negative counts are cut after summing; the thesis cuts them at each holder, which biases every small cell upwards by
-    half a noise scale per holder (``clip_at_holder=True`` reproduces that). The cells get 1 added.
+    ``clip_at_holder`` sets negative counts to 0 before they are summed, as printed; else it is done after. The cells
+    get 1 added.
     """
 
     epsilon: float
@@ -64,9 +69,9 @@ class NoisyStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedParameters:
-    """Learn the tables of a given structure: one question for all families, Laplace noise, negatives cut after summing.
+    """Learn the tables of a given structure: one question for all families, with Laplace noise.
 
-    Distributed parameter learning (002, Algorithm 3.4).
+    Distributed parameter learning (Digalakis 2018, Algorithm 3.4); ``clip_at_holder`` cuts negative counts as printed.
 
     **Privacy.** Pure epsilon towards every record, replace-one. Families that lie within another one are summed from
     it, so fewer than N tables share the budget (N - k of them for a structure of the greedy kind).
@@ -74,6 +79,7 @@ class DistributedParameters:
 
     epsilon: float
     parents: Parents
+    clip_at_holder: bool = False
 
     def __post_init__(self) -> None:
         checks.finite(epsilon=self.epsilon)
@@ -86,15 +92,15 @@ class DistributedParameters:
         for family in sorted(every, key=len, reverse=True):
             if not any(set(family) <= set(other) for other in largest):
                 largest.append(family)
-        network = _learn_parameters(federation, self.parents, self.epsilon, largest)
+        network = _learn_parameters(federation, self.parents, self.epsilon, largest, clip=self.clip_at_holder)
         return federation.finish(network, "distributed parameters", epsilon=self.epsilon)
 
 
 def _learn_parameters(
-    federation: Federation, parents: Parents, epsilon: float, asked: Sequence[tuple[int, ...]]
+    federation: Federation, parents: Parents, epsilon: float, asked: Sequence[tuple[int, ...]], *, clip: bool
 ) -> BayesianNetwork:
     tables = [Table(attributes=tuple(sorted(each)), budget=epsilon / len(asked)) for each in asked]
-    return fit_tables(federation.domain, parents, federation.sums("laplace", tables).lookup())
+    return fit_tables(federation.domain, parents, federation.sums("laplace", tables, clip=clip).lookup())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +111,7 @@ class _Split:
     degree: int = 1
     root: int = 0
     split: float = 0.5
+    clip_at_holder: bool = False
 
     def __post_init__(self) -> None:
         checks.finite(epsilon=self.epsilon)
@@ -114,14 +121,15 @@ class _Split:
     def _learn(self, federation: Federation, placed: Sequence[int], parents: Parents) -> BayesianNetwork:
         """Learn the tables of a greedy structure whose attributes were placed in this order: N - k tables suffice."""
         asked = needed_tables(placed, parents, self.degree)
-        return _learn_parameters(federation, parents, (1 - self.split) * self.epsilon, asked)
+        left = (1 - self.split) * self.epsilon
+        return _learn_parameters(federation, parents, left, asked, clip=self.clip_at_holder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MajorityVoting(_Split):
     """The structure grows by votes: each holder names a (child, parents) by the exponential mechanism, most votes win.
 
-    Noisy majority voting (002, Algorithm 3.6).
+    Noisy majority voting (Digalakis 2018, Algorithm 3.6); ``clip_at_holder`` cuts negative counts as printed.
 
     **Privacy.** Pure epsilon towards every record, replace-one: N - 1 votes share ``split·epsilon``, the tables the
     rest. Every holder scales its choices by the sensitivity at *its own* number of records; with the pooled number, as
@@ -160,7 +168,8 @@ class MajorityVoting(_Split):
 class NoisyModel(_Split):
     """Every holder learns a network alone and sends it; the analyst samples from all of them and learns from that.
 
-    Sharing the noisy model (002, Algorithm 3.7).
+    Sharing the noisy model (Digalakis 2018, Algorithm 3.7). Negative counts of a family are cut in any case;
+    ``clip_at_holder`` also cuts them before the root's table is summed from one.
 
     **Privacy.** Pure epsilon towards every record, replace-one; sampling and learning from samples cost nothing.
     """
@@ -181,14 +190,21 @@ class NoisyModel(_Split):
         pieces = []
         for who, model in federation.ask(question, Model, lambda found, _: _check_model(found, domain)):
             with self.source() as source:
-                pieces.append(sample(_network(model, domain), who.records, source).codes)
+                pieces.append(sample(_network(model, domain, clip=self.clip_at_holder), who.records, source).codes)
         tables = tables_of(Records(domain, np.concatenate(pieces, axis=1)))
         network = fit_tables(domain, greedy(domain, tables, self.degree, root=self.root), tables)
         return federation.finish(network, "noisy model", epsilon=self.epsilon)
 
 
-def _network(model: Model, domain: Domain) -> BayesianNetwork:
-    return fit_tables(domain, model.parents, lambda family: model.tables[family[-1]])
+def _network(model: Model, domain: Domain, *, clip: bool = False) -> BayesianNetwork:
+    if not clip:
+        return fit_tables(domain, model.parents, lambda family: model.tables[family[-1]])
+    # What the holder summed from a larger table is summed again from that one without its negative counts.
+    families = [(*parents, child) for child, parents in enumerate(model.parents)]
+    largest = [family for family in families if not any(set(family) < set(other) for other in families)]
+    return fit_tables(
+        domain, model.parents, tables_from({each: np.maximum(model.tables[each[-1]], 0) for each in largest})
+    )
 
 
 def _check_model(model: Model, domain: Domain) -> None:

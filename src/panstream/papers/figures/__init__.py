@@ -7,7 +7,7 @@ docs/reference/figures.md and the figure's number in it.
 from __future__ import annotations
 
 from panstream.errors import InvalidParameter
-from panstream.papers.figures import beyond, errors, promises
+from panstream.papers.figures import beyond, errors, networks, promises
 from panstream.papers.figures.plan import FigureOptions, FigurePlan, Panel, Point, Row
 
 __all__ = ["FIGURES", "FigureOptions", "FigurePlan", "Panel", "Point", "Row", "evaluate_point", "figure"]
@@ -19,7 +19,8 @@ def _order(plan: FigurePlan) -> tuple[str, list[int]]:
 
 
 FIGURES: dict[str, FigurePlan] = {
-    plan.key: plan for plan in sorted((*promises.FIGURES, *errors.FIGURES, *beyond.FIGURES), key=_order)
+    plan.key: plan
+    for plan in sorted((*promises.FIGURES, *networks.FIGURES, *errors.FIGURES, *beyond.FIGURES), key=_order)
 }
 
 

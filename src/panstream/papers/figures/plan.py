@@ -34,13 +34,14 @@ CLAIMED = "panstream, at the claimed loss 2ε"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureOptions:
-    """How a figure is computed; the defaults are the papers'."""
+    """How a figure is computed; the defaults are the papers'. ``diabetes`` is a folder with the prepared table."""
 
     seed: int = 1
     quick: bool = False
     universe: int = 100_000
     length: int = 100_000
     repetitions: int | None = None
+    diabetes: str = ""
 
     def __post_init__(self) -> None:
         checks.at_least(100, universe=self.universe)
@@ -48,11 +49,11 @@ class FigureOptions:
         if self.repetitions is not None:
             checks.at_least(2, repetitions=self.repetitions)
 
-    def runs(self, papers: int) -> int:
+    def runs(self, papers: int, *, least: int = 40) -> int:
         """Return how often an experiment is repeated that the paper repeats ``papers`` times."""
         if self.repetitions is not None:
             return self.repetitions
-        return max(40, papers // 10) if self.quick else papers
+        return max(least, papers // 10) if self.quick else papers
 
     def users(self, share: float) -> int:
         """Return the sample size for a share of the universe."""
@@ -103,6 +104,7 @@ class FigurePlan:
     panels: tuple[Panel, ...]
     points: Callable[[FigureOptions], Sequence[Point]]
     evaluate: Callable[[Point, FigureOptions], Sequence[Row]]
+    note: Callable[[FigureOptions], str] = lambda options: ""
 
 
 def epsilon_grid(options: FigureOptions) -> tuple[float, ...]:
