@@ -7,9 +7,9 @@ takes.
 Adult as in docs/howto/synthetic-table.md: 13 attributes, 39,073 rows to learn from, 9,769 others to compare with.
 Diabetes: 43 attributes, four fifths of 71,518 rows to learn from, the others to compare with. The figure is the mean
 total variation distance over all two-way marginals (78 and 903), mean over five seeds of the noise on one fixed split.
-Independent attributes draw from the same seeds, so that a learner that chooses no edges has exactly their figure. Full
-data from PANSTREAM_DATA (adult.csv.gz, diabetic_data.csv.gz); without it the bundled sample of Adult, for which only the
-comparison with independent attributes is a target. Diabetes has no targets of its own but time and memory. The last
+Independent attributes draw from the same seeds, so that a learner that chooses no edges has exactly their figure. All
+rows come from PANSTREAM_DATA (adult.csv.gz, diabetic_data.csv.gz); else Adult is the bundled sample, for which only
+the comparison with independent attributes is a target. Diabetes has no targets of its own but time and memory. The last
 lines hold every target against its figure.
 
 Seconds are of the slowest run; the target of 10 s for the tree is held against processor seconds of fitting and

@@ -55,7 +55,7 @@ def test_the_table_is_the_same_everywhere(path: Path, expected: str, tmp_path: P
 
 
 def test_the_bundled_sample() -> None:
-    """The thesis prints 43 attributes, 2 to 118 categories and almost 10^32 cells; over the public file it is 10^32.9."""
+    """The thesis prints 43 attributes of 2 to 118 categories and almost 10^32 cells; the public file gives 10^32.9."""
     sample = read_table()
     sizes = sample.domain.sizes
     assert (len(sample), len(sizes), min(sizes), max(sizes)) == (10_000, 43, 2, 118)

@@ -50,7 +50,7 @@ def _diagnosis(code: str) -> str:
 
 
 def prepare(path: Path) -> Records:
-    """Return the table of the thesis from UCI's ``diabetic_data.csv``, which may be gzipped; in the order of encounters."""
+    """Return the table of the thesis from UCI's ``diabetic_data.csv`` (also gzipped), in the order of encounters."""
     raw = path.read_bytes()
     names, *rows = csv.reader((gzip.decompress(raw) if path.suffix == ".gz" else raw).decode().splitlines())
     if set(_DROPPED) - set(names) or set(_DIAGNOSES) - set(names) or len(names) != _ATTRIBUTES + len(_DROPPED):
