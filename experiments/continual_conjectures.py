@@ -1,5 +1,4 @@
-"""The two conjectures of "Private Aggregate Computations on Streams" on the usefulness of average and variance,
-checked.
+"""The two conjectures of Budaeva et al. 2013 on the usefulness of average and variance, checked.
 
 Each figure is the error that is exceeded with probability beta, divided by what the conjecture allows with constant 1.
 If a conjecture were true, some constant would bound every figure in its table. Averages are exact (one integral),

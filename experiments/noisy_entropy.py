@@ -1,7 +1,7 @@
-"""Bias and mean squared error of the entropy of noisy counts, predicted (002, Theorems 3.5 and 3.6) and measured.
+"""Bias and mean squared error of the entropy of noisy counts, measured and by Digalakis 2018, Theorems 3.5 and 3.6.
 
-    python experiments/noisy_entropy.py run     # writes experiments/noisy_entropy.csv, about a minute, and says what
-    fits python experiments/noisy_entropy.py plot    # draws docs/pictures/noisy_entropy.svg from it
+    python experiments/noisy_entropy.py run     # writes experiments/noisy_entropy.csv and says what fits: a minute
+    python experiments/noisy_entropy.py plot    # draws docs/pictures/noisy_entropy.svg from it
 
 The pairs (X2, X6) of the published seven-attribute network; M holders share every pair table with discrete Laplace
 noise of scale b = 2·C(7, 2)/epsilon per cell (Theorem 3.4), the analyst sums, divides by n, takes negative shares as 0.

@@ -1,4 +1,4 @@
-"""Build the network of six binary attributes and one ternary one whose entropy is 5.12 bits (002, section 3.7.2).
+"""Build the network of six binary attributes and one ternary one whose entropy is 5.12 bits (Digalakis 2018, §3.7.2).
 
 The thesis draws its network (Figure 3.3) but prints no tables, so one is made here by a rule that nobody could tune to
 a method: a tree (a degree of 1 reaches the optimum there), every table a mixture of a plain base and of "the child

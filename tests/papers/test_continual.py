@@ -1,6 +1,4 @@
-"""The literal forms of "Private Aggregate Computations on Streams": their true losses, found by the same linear
-program.
-"""
+"""The literal forms of Budaeva et al. 2013: their true losses, found by the same linear program."""
 
 import math
 

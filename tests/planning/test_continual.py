@@ -1,6 +1,4 @@
-"""Usefulness bounds of "Private Aggregate Computations on Streams": valid, inverse to each other, conjectures
-checked.
-"""
+"""Usefulness bounds of Budaeva et al. 2013: valid, inverse to each other, conjectures checked."""
 
 import math
 import runpy

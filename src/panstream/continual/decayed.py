@@ -69,7 +69,7 @@ class DecayedSum(SlotCounter):
         >>> monitor.tick().name
         'decayed sum'
 
-    Reference: "Private Aggregate Computations on Streams", 1.3.3 (Bolot, Fawaz, Muthukrishnan, Nikolov, Taft 2013).
+    Reference: Budaeva et al. 2013, §1.3.3 (Bolot, Fawaz, Muthukrishnan, Nikolov, Taft 2013).
     """
 
     state_type: ClassVar[type[Any]] = _DecayedState

@@ -75,8 +75,8 @@ class RangeHistogram(Tree):
         >>> median.value < highest.value
         True
 
-    Reference: "Private Aggregate Computations on Streams", 6.1 names minimum and maximum as open; consistency after Hay
-    et al.
+    Reference: Budaeva et al. 2013, §6.1 names minimum and maximum as open; consistency after Hay, Rastogi,
+    Miklau, Suciu 2010.
     """
 
     lower: float

@@ -167,7 +167,7 @@ class ContinualMean(_Moments):
         >>> abs(monitor.tick().value - 3.0) < 0.3
         True
 
-    Reference: "Private Aggregate Computations on Streams", 3.2, Algorithm 3, made sound.
+    Reference: Budaeva et al. 2013, §4.2, Algorithm 3, made sound.
     """
 
     label: ClassVar[str] = "mean"
@@ -229,7 +229,7 @@ class ContinualVariance(_Moments):
         >>> 0.5 < monitor.tick().value < 1.5
         True
 
-    Reference: "Private Aggregate Computations on Streams", 3.3, Algorithm 4, made sound.
+    Reference: Budaeva et al. 2013, §4.3, Algorithm 4, made sound.
     """
 
     label: ClassVar[str] = "variance"

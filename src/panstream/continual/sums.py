@@ -38,7 +38,7 @@ class ContinualCount(Tree):
         >>> abs(monitor.tick().value - 1001) < 150
         True
 
-    Reference: "Private Aggregate Computations on Streams", 2.3 and 4.1; the tree of :mod:`panstream.continual.shapes`.
+    Reference: Budaeva et al. 2013, §2.3 and §4.1; the tree of :mod:`panstream.continual.shapes`.
     """
 
     sensitivity: ClassVar[int] = 1  # an event counts once
@@ -85,7 +85,7 @@ class ContinualSum(Tree):
         >>> monitor.tick().name
         'sum'
 
-    Reference: "Private Aggregate Computations on Streams", 3.1 and 4.1.
+    Reference: Budaeva et al. 2013, §3.1 and §4.1.
     """
 
     lower: float
@@ -148,8 +148,8 @@ class KaryTree(Tree):
         >>> estimate.name, estimate.claim.epsilon
         ('sum', 1.0)
 
-    Reference: "Private Aggregate Computations on Streams", section 2.3 (p-sums of Chan, Shi, Song), with noise at the
-    start and at the release of every node, weights after Honaker, and radices as in :mod:`panstream.continual.shapes`.
+    Reference: Budaeva et al. 2013, §2.3 (p-sums of Chan, Shi, Song 2011), with noise at the start and at the release of
+    every node, weights after Honaker 2015, and radices as in :mod:`panstream.continual.shapes`.
     """
 
     lower: int = 0

@@ -46,8 +46,8 @@ class WindowedSum(SlotCounter):
         >>> len(monitor.ticks([1, 0] * 50))
         100
 
-    Reference: "Private Aggregate Computations on Streams", 4.1 (WindowSum of Bolot, Fawaz, Muthukrishnan, Nikolov, Taft
-    2013), with the block's root left out and the single-intrusion transform.
+    Reference: Budaeva et al. 2013, §4.1 (WindowSum of Bolot, Fawaz, Muthukrishnan, Nikolov, Taft 2013), with the
+    block's root left out and the single-intrusion transform.
     """
 
     window: int

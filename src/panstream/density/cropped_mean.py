@@ -64,8 +64,7 @@ class CroppedMean(Divisible[CroppedState]):
         >>> abs(monitor.release().value - 1.0) < 0.3
         True
 
-    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin, "Pan-private streaming algorithms", 2010, section 4, made
-    exact.
+    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010, §4, made exact.
     """
 
     state_type: ClassVar[type[Any]] = CroppedState

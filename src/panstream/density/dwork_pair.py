@@ -41,7 +41,7 @@ class DworkPair(Presence):
         >>> abs(monitor.release().value - 0.25) < 0.15
         True
 
-    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin, "Pan-private streaming algorithms", 2010, section 3.
+    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010, §3.
     """
 
     @property

@@ -34,7 +34,7 @@ class FixedLevel(Presence):
         >>> FixedLevel(universe=100_000, epsilon=1.0, level=3).cells
         12500
 
-    Reference: "Improved pan-private stream density estimation", section 4.4 (PPDS), made sound.
+    Reference: Digalakis et al. 2018, §5 (PPDS), made sound.
     """
 
     level: int = 0

@@ -66,7 +66,7 @@ class HeavyFraction(Divisible[_HeavyState]):
         >>> abs(monitor.release().value - 0.5) < 0.2
         True
 
-    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin, "Pan-private streaming algorithms", 2010, section 4.
+    Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010, §4.
     """
 
     state_type: ClassVar[type[Any]] = _HeavyState

@@ -51,7 +51,7 @@ class OptBern(Presence):
         >>> abs(monitor.release().value - 25_000) < 5_000
         True
 
-    Reference: "Improved pan-private density estimation", section 4.1, with the output noise made sound.
+    Reference: Digalakis et al. 2018, §4.3, Algorithm 2, with the output noise made sound.
     """
 
     count: bool = False

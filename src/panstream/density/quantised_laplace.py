@@ -38,7 +38,7 @@ class QuantisedLaplace(Presence):
         >>> abs(monitor.release().value - 0.25) < 0.15
         True
 
-    Reference: "Improved pan-private stream density estimation", section 4.3.
+    Reference: Digalakis 2018, §4.4.3.
     """
 
     @property

@@ -316,7 +316,7 @@ class LocalModel(_Charged):
         return Loss.pure([self.structure, self.parameters])
 
     def draw(self, statistics: Statistics, source: Source) -> Model:
-        """Learn alone (002, Algorithms 3.2 and 3.3): N-1 choices, then a table for each family not inside another."""
+        """Learn alone (Digalakis 2018, Algorithms 3.2 and 3.3): N-1 choices, then the tables that are needed."""
         count = len(statistics.domain)
         placed = [self.root]
         parents: list[tuple[int, ...]] = [()] * count

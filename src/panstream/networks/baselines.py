@@ -114,8 +114,8 @@ def greedy(
 ) -> Parents:
     """Return the structure that adds, one at a time, the attribute with the parents that score highest.
 
-    The parents are ``min(degree, number placed)`` attributes that were placed before (002, Algorithm 3.2 without
-    noise). ``score(child, parents)`` is the mutual information unless given. ``degree = 1`` is Chow–Liu's tree.
+    The parents are ``min(degree, number placed)`` attributes that were placed before (Digalakis 2018, Algorithm 3.2,
+    without noise). ``score(child, parents)`` is the mutual information unless given. ``degree = 1`` is Chow–Liu's tree.
     """
     checks.at_least(1, degree=degree)
     score = score or _information_score(tables)

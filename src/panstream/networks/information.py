@@ -1,6 +1,6 @@
 """Entropy and mutual information in bits, of tables of counts or of probabilities, and the error of noisy counts.
 
-Bias and mean squared error of the entropy of noisy counts (002, Theorems 3.5 and 3.6).
+Bias and mean squared error of the entropy of noisy counts (Digalakis 2018, Theorems 3.5 and 3.6).
 
 M holders add discrete Laplace noise of scale b to each of the d counts, the analyst sums and divides by the public n,
 and takes the entropy H(p̃). With δ = p̃ - p the expansion around the true entropy is

@@ -134,7 +134,7 @@ class _CutLaw(RealLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaplaceLaw(RealLaw):
-    """Laplace((1 ∓ ε)/2, 1), the means and scale of "Data Analytics with Differential Privacy", Figure 4.6."""
+    """Laplace((1 ∓ ε)/2, 1), the means and scale of Digalakis 2018, Figure 4.6."""
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers."""

@@ -76,8 +76,8 @@ class BinaryMechanism(PartialSums):
         >>> len(later)
         4
 
-    Reference: "Private Aggregate Computations on Streams", Algorithm 2, with bit_length(T) levels and the
-    single-intrusion transform of 2.4.4 made sound; Chan, Shi, Song (2011) for the binary case.
+    Reference: Budaeva et al. 2013, Algorithm 2, with bit_length(T) levels and the single-intrusion transform of
+    §2.4.4 made sound; Chan, Shi, Song 2011 for the binary case.
     """
 
     needs_horizon: ClassVar[bool] = True

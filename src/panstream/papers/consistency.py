@@ -5,7 +5,7 @@ kept, one that is too low is corrected by the next, so on a stream with few even
 empty stream of slots of up to 3, with noise of standard deviation 8.5, shows about 28 after 512 slots). Use it where an
 answer must look like a possible history, not where it must be unbiased.
 
-Reference: "Private Aggregate Computations on Streams", 3.1.1.
+Reference: Budaeva et al. 2013, §3.1.1.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class _PPDSState:
 class PublishedPPDS(Algorithm[_PPDSState]):
     """PPDS: ids enter and leave a set by OptBern's coins; when it holds ``sample`` ids, half of all users are dropped.
 
-    "Improved Pan-Private Stream Density Estimation", Algorithm 3, with the hash h(u) = αu + β mod 2^Q, α odd, whose
-    trailing zeros are the level of u. Insert-only, as printed.
+    Digalakis et al. 2018, Algorithm 3, with the hash h(u) = αu + β mod 2^Q, α odd, whose trailing zeros are
+    the level of u. Insert-only, as printed.
 
     What is wrong: the level depends on the data, and every return of a user tosses her coin anew. If the others fill
     the set up to one id, a user who came k times left the level as it was with probability (1+e^ε)^-k only, and one who

@@ -39,8 +39,8 @@ class EventCounter(SlotCounter):
         >>> monitor.tick().claim.horizon
         1000
 
-    Reference: "Private Aggregate Computations on Streams", Algorithm 1 (Dwork, Naor, Pitassi, Rothblum 2010), with the
-    exact number of draws that an event moves.
+    Reference: Budaeva et al. 2013, Algorithm 1 (Dwork, Naor, Pitassi, Rothblum 2010), with the exact number of
+    draws that an event moves.
     """
 
     needs_horizon: ClassVar[bool] = True

@@ -56,8 +56,8 @@ class HybridMechanism(SlotCounter):
         >>> len(answers), monitor.claim().epsilon
         (300, 1.0)
 
-    Reference: "Private Aggregate Computations on Streams", 4.1, Theorem 4 (Chan, Shi, Song 2011, Theorem 4.7), with
-    noise at the start and at the release of every sum.
+    Reference: Budaeva et al. 2013, §4.1, Theorem 4 (Chan, Shi, Song 2011, Theorem 4.7), with noise at the start
+    and at the release of every sum.
     """
 
     memberships: ClassVar[int] = 2  # an event enters both mechanisms

@@ -10,7 +10,7 @@ and closed in one step never meets an intruder and needs no initial noise.
 To make a mechanism of your own pan-private, subclass :class:`PartialSums` and give it the ``plan`` and its
 ``memberships``.
 
-Reference: "Private Aggregate Computations on Streams", section 2.4.4, Theorem 2, with the fresh noise at release.
+Reference: Budaeva et al. 2013, §2.4.4, Theorem 2, with the fresh noise at release.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The counters of "Private Aggregate Computations on Streams" as printed: clear accumulators and a true claim.
+"""The counters of Budaeva et al. 2013 as printed: clear accumulators and a true claim.
 
 The real Laplace noise is replaced by its integer counterpart of the same decay rate, which changes no loss given here.
-The
-fields of the state are left undeclared on purpose: they hold data in the clear.
+The fields of the state are left undeclared on purpose: they hold data in the clear.
 """
 
 from __future__ import annotations

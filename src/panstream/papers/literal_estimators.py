@@ -38,8 +38,7 @@ __all__ = [
 class PublishedDwork(LiteralDensity):
     """Dwork's estimator: bits of probability 1/2 and 1/2 + ε/4, output noise Laplace(1/(ε·m)).
 
-    "Improved Pan-Private Stream Density Estimation", Algorithm 1; "Data Analytics with Differential Privacy", Algorithm
-    4.1; Roth, lecture 18, Density(ε, α, β).
+    Digalakis et al. 2018, Algorithm 1; Digalakis 2018, Algorithm 4.1; Roth 2011, lecture 18, Density(ε, α, β).
 
     What is wrong: one bit moves the debiased mean by 4/(ε·m), not by 1/m, so the noise is too small by the factor 4/ε.
     It claims 2ε and loses 3.374, 3.423, 3.522, 3.829 at ε = .05, .1, .2, .5; however small ε is, never less than
@@ -55,7 +54,7 @@ class PublishedDwork(LiteralDensity):
 
     @classmethod
     def roth(cls, *, universe: int, epsilon: float, alpha: float, beta: float) -> PublishedDwork:
-        """Return the estimator with Roth's sample size m = 200·log(1/β)/(ε²α²)                     [lecture 18]."""
+        """Return the estimator with Roth's sample size m = 200·log(1/β)/(ε²α²)                     [Roth 2011]."""
         return cls(universe=universe, epsilon=epsilon, sample=roth_sample_size(epsilon, alpha, beta))
 
     @property
@@ -73,8 +72,7 @@ class PublishedDwork(LiteralDensity):
 class PublishedOptBern(LiteralDensity):
     """OptBern: bits of probability c(1 - tanh(ε/2)) and c(1 + tanh(ε/2)), output noise Laplace(1/(ε·m)).
 
-    "Improved Pan-Private Stream Density Estimation", Algorithm 2; "Data Analytics with Differential Privacy", Algorithm
-    4.2.
+    Digalakis et al. 2018, Algorithm 2; Digalakis 2018, Algorithm 4.2.
 
     What is wrong: one bit moves the debiased mean by 1/(m·tanh(ε/2)), not by 1/m. It claims 2ε and loses 1.503, 1.573,
     1.713, 2.143 at ε = .05, .1, .2, .5; never less than ln((1+e²)/2) = 1.433. And "any c in (0, 4/5]" is not free: only
@@ -119,12 +117,11 @@ class PublishedLaplace(LiteralDensity):
     """The Laplace estimator: a real number per sampled user, Laplace(μ_init, b) or Laplace(μ_upd, b), μ_upd - μ_init =
     ε·b.
 
-    "Data Analytics with Differential Privacy", Algorithm 4.3, with the means (1 ∓ ε)/2 and scale 1 of Figure 4.6.
+    Digalakis 2018, Algorithm 4.3, with the means (1 ∓ ε)/2 and scale 1 of Figure 4.6.
 
     What is wrong: the stored number has no bound, so what one user does to the debiased mean has none either. Output
-    noise and
-    stored values have the same decay rate: against an intruder who saw the value, a user who was re-drawn makes an
-    output y far away likelier by a factor that grows like y. No finite loss. It claims 2ε.
+    noise and stored values have the same decay rate: against an intruder who saw the value, a user who was re-drawn
+    makes an output y far away likelier by a factor that grows like y. No finite loss. It claims 2ε.
 
     Example
         >>> PublishedLaplace(universe=1000, epsilon=0.1).claim().epsilon
@@ -148,8 +145,7 @@ class PublishedLaplace(LiteralDensity):
 class PublishedQuantisedLaplace(LiteralDensity):
     """The Laplace estimator with each number rounded to one of ``levels`` points by Lloyd and Max's quantiser.
 
-    "Data Analytics with Differential Privacy", section 4.4.3. Two levels are bits of probability e^(-ε/2)/2 and
-    1 - e^(-ε/2)/2.
+    Digalakis 2018, §4.4.3. Two levels are bits of probability e^(-ε/2)/2 and 1 - e^(-ε/2)/2.
 
     What is wrong: as in OptBern the output noise is for a sensitivity of 1/m, where one user moves the debiased mean by
     the range of the points over m times the distance of the means. Two levels claim 2ε and lose 1.524, 1.613, 1.787,
@@ -190,8 +186,8 @@ class PublishedQuantisedLaplace(LiteralDensity):
 class PublishedTruncatedLaplace(LiteralDensity):
     """A number in [0, 1] per sampled user: Laplace((1 ∓ ε)/2, 1) cut to the interval.
 
-    "Data Analytics with Differential Privacy", section 4.4.4: means symmetric around 1/2 "so that the normalisation
-    factors cancel". No further parameters are printed; we take those of Figure 4.6. The cut means lie only .23·ε apart.
+    Digalakis 2018, §4.4.4: means symmetric around 1/2 "so that the normalisation factors cancel". No further
+    parameters are printed; we take those of Figure 4.6. The cut means lie only .23·ε apart.
 
     What is wrong: a stored number v moves the debiased mean by v over m times the distance of the means, about
     4.4v/(ε·m), but the noise is for 1/m. An intruder who saw v and an output y far above compares e^(r·v), r =
@@ -218,9 +214,8 @@ class PublishedTruncatedLaplace(LiteralDensity):
 class PublishedTruncatedGaussian(LiteralDensity):
     """A number in [0, 1] per sampled user: Normal(0, 1/(2ε)) or Normal(1, 1/(2ε)) cut to the interval.
 
-    "Data Analytics with Differential Privacy", section 4.4.4, "properly selecting their means and (common) variance".
-    None are printed. These are the ones whose ratio e^(ε(2x - 1)) runs exactly from e^-ε to e^ε, so that the state
-    loses ε.
+    Digalakis 2018, §4.4.4, "properly selecting their means and (common) variance". None are printed. These
+    are the ones whose ratio e^(ε(2x - 1)) runs exactly from e^-ε to e^ε, so that the state loses ε.
 
     What is wrong: as for the truncated Laplace law the noise is for a sensitivity of 1/m, but one user moves the
     debiased mean by up to 1/m over the distance of the means, which is only .166·ε. True loss, as there: 4.287, 4.368,

@@ -63,7 +63,7 @@ class LogarithmicMechanism(PartialSums):
         >>> bool(answers.value[4] == answers.value[3])
         True
 
-    Reference: Chan, Shi, Song (2011), Mechanism L, as used in "Private Aggregate Computations on Streams", 4.1.
+    Reference: Chan, Shi, Song 2011, Mechanism L, as used in Budaeva et al. 2013, §4.1.
     """
 
     memberships: ClassVar[int] = 1  # an event lies in one sum

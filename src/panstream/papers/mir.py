@@ -1,4 +1,4 @@
-"""The algorithms of "Pan-private Algorithms Via Statistics on Sketches": distinct count, cropped sum, heavy hitters.
+"""The algorithms of Mir et al. 2011: distinct count, cropped sum, heavy hitters.
 
 Algorithms 2 and 3 work on real numbers modulo 2·crop. ``corrected=True`` repairs the debiasing constant, which is
 tau²·m/K in the paper and must be 2·tau²·m/K, K = 2·tau - 1 + e**epsilon; nothing repairs the rest. What the forms do on

@@ -38,7 +38,7 @@ class SimpleCounterI(SlotCounter):
         >>> monitor.tick().claim.epsilon
         1.0
 
-    Reference: "Private Aggregate Computations on Streams", 2.3.2, with the count noised from the start.
+    Reference: Budaeva et al. 2013, §2.3.2, with the count noised from the start.
     """
 
     needs_horizon: ClassVar[bool] = True
@@ -114,7 +114,7 @@ class SimpleCounterII(PartialSums):
         >>> len(monitor.ticks([1, 0, 1]))
         3
 
-    Reference: "Private Aggregate Computations on Streams", 2.3.3.
+    Reference: Budaeva et al. 2013, §2.3.3.
     """
 
     memberships: ClassVar[int] = 1  # an event lies in one slot

@@ -80,7 +80,7 @@ def _laplace_moment(x: Floats, mean: float) -> Floats:
 
 @lru_cache(maxsize=64)
 def lloyd_max(epsilon: float, levels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return (boundaries, representation points) of the quantiser of least squared error [B, section 4.4.3].
+    """Return (boundaries, representation points) of the quantiser of least squared error [Digalakis 2018, §4.4.3].
 
     For the even mixture of Laplace(-ε/2, 1) and Laplace(ε/2, 1), by Lloyd's iteration; for two levels this is the
     printed pair ±(ε/2 + e^(-ε/2)) with the boundary 0.
@@ -110,7 +110,7 @@ def quantised_values(epsilon: float, levels: int) -> StoredValues:
 
 
 def truncated_laplace_values(epsilon: float, scale: float = 1.0) -> StoredValues:
-    """Return Laplace((1 ∓ εb)/2, b) cut to [0, 1], b = ``scale``, at most 1/ε     [B, section 4.4.4]."""
+    """Return Laplace((1 ∓ εb)/2, b) cut to [0, 1], b = ``scale``, at most 1/ε  [Digalakis 2018, §4.4.4]."""
     scale = min(scale, 1.0 / epsilon)
     means = (0.5 - epsilon * scale / 2, 0.5 + epsilon * scale / 2)
     nodes, measure = _quadrature((0.0, *means, 1.0))
@@ -118,7 +118,7 @@ def truncated_laplace_values(epsilon: float, scale: float = 1.0) -> StoredValues
 
 
 def truncated_gaussian_values(epsilon: float) -> StoredValues:
-    """Return Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) cut to [0, 1]: ratio exp(ε(2x - 1))     [B, section 4.4.4]."""
+    """Return Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) cut to [0, 1]: ratio exp(ε(2x - 1))  [Digalakis 2018, §4.4.4]."""
     nodes, measure = _quadrature((0.0, 0.5, 1.0))
     return _normalised(nodes, measure, -epsilon * nodes**2, -epsilon * (1 - nodes) ** 2)
 

@@ -1,5 +1,4 @@
-"""Error bounds of the continual counters as "Private Aggregate Computations on Streams" states them, and their
-inverses.
+"""Error bounds of the continual counters as Budaeva et al. 2013 state them, and their inverses.
 
 The paper calls a mechanism (lambda, delta)-useful at time t if its error there is at most lambda with probability
 1 - delta. Here lambda is what a function returns and the failure probability is ``beta``. Every O(...) is given with

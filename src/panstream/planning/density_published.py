@@ -1,17 +1,16 @@
 """Accuracy bounds and sample sizes of the published density estimators, as the papers derive them.
 
-References: [A] "Improved Pan-Private Stream Density Estimation" (Digalakis, Karystinos, Garofalakis); [B] "Data
-Analytics with Differential Privacy" (Digalakis, 2018), chapter 4; [C] "User Level Pan Privacy" (Roth, lecture 18).
+References as in docs/reference/bibliography.md.
 
 Every estimator has three sources of error, and ``alpha`` is shared among them by δ1, δ2 in [0, 1]:
 
-* the sample: p1 <= 2·exp(-2m·α²(1-δ1)²),                        [A, Theorem 3.3]; [B, Theorem 4.3]
+* the sample: p1 <= 2·exp(-2m·α²(1-δ1)²),
 * the stored values: p2 <= 2·exp(-2m·c²·α²·δ1²(1-δ2)²), where c is the *contrast* of the estimator,
-* the output noise: p3 = exp(-ε·α·m·δ1·δ2).                      [A, Theorem 3.3]; [B, Theorem 4.3]
+* the output noise: p3 = exp(-ε·α·m·δ1·δ2)     [Digalakis et al. 2018, Theorem 3.3; Digalakis 2018, Theorem 4.3].
 
-The tight beta is the minimum of p1 + p2 + p3 over δ1, δ2 ([A, end of section 3.1]; [B, end of section 4.2.2]). The
-optimal sample size m* is the smallest m with beta(m) <= beta; minimising max(m1, m2, m3) over δ1..δ4 gives the same
-([A, section 3.2]; [B, section 4.2.3]), since for any δ1, δ2 the best δ3, δ4 are p1/beta and p2/beta. ``epsilon`` is the
+The tight beta is the minimum of p1 + p2 + p3 over δ1, δ2 (Digalakis et al. 2018, end of §3.1; Digalakis 2018, end of
+§4.2.2). The optimal sample size m* is the smallest m with beta(m) <= beta; minimising max(m1, m2, m3) over δ1..δ4 gives
+the same (§3.2 and §4.2.3 there), since for any δ1, δ2 the best δ3, δ4 are p1/beta and p2/beta. ``epsilon`` is the
 papers' parameter, of which they claim 2·epsilon in all; what is really lost is ``true_loss``.
 """
 
@@ -137,10 +136,11 @@ def _smallest_sum(a: float, b: float, c: float, alpha: float) -> float:
 
 
 def roth_sample_size(epsilon: float, alpha: float, beta: float, *, factor: float = 200.0) -> int:
-    """Return m = 200·log(1/beta)/(epsilon²·alpha²)                                               [C, Density(ε, α, β)].
+    """Return m = 200·log(1/beta)/(epsilon²·alpha²)     [Roth 2011, Density(ε, α, β)].
 
-    [B, section 4.2.3] quotes the same lecture with the factor 128. The proof [C, Theorem 6] leaves out the factors 2 of
-    two-sided bounds; with them it holds for beta up to about 1/3, since the formula has no additive constant.
+    Digalakis 2018, §4.2.3, quotes the same lecture with the factor 128. The proof (Roth 2011, Theorem 6) leaves out the
+    factors 2 of two-sided bounds; with them it holds for beta up to about 1/3, since the formula has no additive
+    constant.
     """
     OPTBERN._check(epsilon, alpha)
     checks.probability(beta=beta)
@@ -150,15 +150,16 @@ def roth_sample_size(epsilon: float, alpha: float, beta: float, *, factor: float
 def ppds_level(epsilon: float, capacity: int, universe: int, density: float = 1.0) -> int:
     """Return the level at which PPDS settles: the first at which fewer than ``capacity`` ids are expected in memory.
 
-    A share 2^-level of the universe qualifies, and of those a share p0 + (p1-p0)·density is stored ([A, Algorithm 3]).
-    The real level is random and depends on the stream; a full stream (density 1) fills the memory most.
+    A share 2^-level of the universe qualifies, and of those a share p0 + (p1-p0)·density is stored (Digalakis et al.
+    2018, Algorithm 3). The real level is random and depends on the stream; a full stream (density 1) fills the memory
+    most.
     """
     stored = _stored_share(epsilon, density) * universe
     return max(0, math.floor(math.log2(stored / capacity)) + 1) if stored >= capacity else 0
 
 
 def ppds_failure(epsilon: float, alpha: float, capacity: int, universe: int, density: float = 1.0) -> float:
-    """Return OptBern's bound with m = universe/2^level users                         [A, Theorem 5.2, m = |U|/2^ℓ]."""
+    """Return OptBern's bound with m = universe/2^level users     [Digalakis et al. 2018, Theorem 5.2, m = |U|/2^ℓ]."""
     checks.within(1, universe, capacity=capacity)
     level = ppds_level(epsilon, capacity, universe, density)
     return OPTBERN.failure_bound(epsilon, alpha, math.ldexp(universe, -level))
@@ -167,8 +168,8 @@ def ppds_failure(epsilon: float, alpha: float, capacity: int, universe: int, den
 def ppds_capacity(epsilon: float, alpha: float, beta: float, universe: int, density: float = 1.0) -> int:
     """Return how many ids PPDS must be able to hold so that ``ppds_failure`` is at most ``beta``.
 
-    [A, section 5.1] computes the capacity "in the same manner" as m*, which is not enough: after a halving the sample
-    may be smaller than the capacity. Here it is chosen so that at least m* users qualify. The result exceeds
+    Digalakis et al. 2018, §5.1, compute the capacity "in the same manner" as m*, which is not enough: after a halving
+    the sample may be smaller than the capacity. Here it is chosen so that at least m* users qualify. The result exceeds
     ``universe`` if even all users are too few.
     """
     needed = OPTBERN.sample_size(epsilon, alpha, beta)
@@ -198,23 +199,23 @@ def _bernoulli_loss(pair: Callable[[float], tuple[float, float]]) -> Callable[[f
 
 
 def _dwork_pair(epsilon: float) -> tuple[float, float]:
-    return 0.5, 0.5 + epsilon / 4  # [A, Algorithm 1]; [C]
+    return 0.5, 0.5 + epsilon / 4  # [Digalakis et al. 2018, Algorithm 1]; [C]
 
 
 def _optbern_pair(epsilon: float) -> tuple[float, float]:
-    gap = math.tanh(epsilon / 2)  # [A, section 4.2, c = 1/2]
+    gap = math.tanh(epsilon / 2)  # [Digalakis et al. 2018, §4.2, c = 1/2]
     return 0.5 * (1 - gap), 0.5 * (1 + gap)
 
 
 def _quantised_pair(epsilon: float) -> tuple[float, float]:
-    tail = 0.5 * math.exp(-epsilon / 2)  # [B, section 4.4.3]
+    tail = 0.5 * math.exp(-epsilon / 2)  # [Digalakis 2018, §4.4.3]
     return tail, 1 - tail
 
 
 DWORK = PublishedEstimator(
     name="Dwork",
-    reference="[A, Theorem 3.3]; [B, Theorem 4.3]",
-    contrast=lambda epsilon: epsilon / 4,  # p2 <= 2·exp(-m·ε²α²δ1²(1-δ2)²/8)  [A, Theorem 3.3]
+    reference="Digalakis et al. 2018, Theorem 3.3; Digalakis 2018, Theorem 4.3",
+    contrast=lambda epsilon: epsilon / 4,  # p2 <= 2·exp(-m·ε²α²δ1²(1-δ2)²/8)  [Digalakis et al. 2018, Theorem 3.3]
     true_loss=_bernoulli_loss(_dwork_pair),
     bits_per_user=1,
     largest_epsilon=2.0,
@@ -223,8 +224,8 @@ DWORK = PublishedEstimator(
 
 OPTBERN = PublishedEstimator(
     name="OptBern",
-    reference="[A, Theorem 4.3]; [B, Theorem 4.6]",
-    contrast=lambda epsilon: math.tanh(epsilon / 2),  # p2 <= 2·exp(-2m·(tanh(ε/2)·αδ1(1-δ2))²)  [A, Thm 4.3]
+    reference="Digalakis et al. 2018, Theorem 4.3; Digalakis 2018, Theorem 4.6",
+    contrast=lambda epsilon: math.tanh(epsilon / 2),  # p2 <= 2·exp(-2m·(tanh(ε/2)·αδ1(1-δ2))²)  [Theorem 4.3]
     true_loss=_bernoulli_loss(_optbern_pair),
     bits_per_user=1,
 )
@@ -232,8 +233,8 @@ OPTBERN = PublishedEstimator(
 
 LAPLACE = PublishedEstimator(
     name="Laplace",
-    reference="[B, Theorem 4.9]",
-    contrast=lambda epsilon: epsilon / 4,  # p2 as for Dwork, sub-exponential tail  [B, Theorem 4.9]
+    reference="Digalakis 2018, Theorem 4.9",
+    contrast=lambda epsilon: epsilon / 4,  # p2 as for Dwork, sub-exponential tail  [Digalakis 2018, Theorem 4.9]
     true_loss=lambda _: math.inf,
     bits_per_user=64,
 )
@@ -241,8 +242,8 @@ LAPLACE = PublishedEstimator(
 
 QUANTISED_LAPLACE = PublishedEstimator(
     name="quantised Laplace",
-    reference="[B, section 4.4.3]",
-    contrast=lambda epsilon: -math.expm1(-epsilon / 2),  # p1 - p0 = 1 - e^(-ε/2)  [B, section 4.4.3]
+    reference="Digalakis 2018, §4.4.3",
+    contrast=lambda epsilon: -math.expm1(-epsilon / 2),  # p1 - p0 = 1 - e^(-ε/2)  [Digalakis 2018, §4.4.3]
     true_loss=_bernoulli_loss(_quantised_pair),
     bits_per_user=1,
 )
@@ -250,16 +251,16 @@ QUANTISED_LAPLACE = PublishedEstimator(
 
 TRUNCATED_LAPLACE = PublishedEstimator(
     name="truncated Laplace",
-    reference="[B, section 4.4.4]",
+    reference="Digalakis 2018, §4.4.4",
     contrast=lambda epsilon: truncated_laplace_values(epsilon).contrast,
     true_loss=lambda epsilon: truncated_laplace_values(epsilon).joint_loss(epsilon),
     bits_per_user=64,
 )
-"""Laplace((1 ∓ ε)/2, 1) cut to [0, 1], as in [B, Figure 4.6]. No bound is printed: Hoeffding's on [0, 1]."""
+"""Laplace((1 ∓ ε)/2, 1) cut to [0, 1], as in Figure 4.6 of the thesis. No bound is printed: Hoeffding's on [0, 1]."""
 
 GAUSSIAN = PublishedEstimator(
     name="truncated Gaussian",
-    reference="[B, section 4.4.4]",
+    reference="Digalakis 2018, §4.4.4",
     contrast=lambda epsilon: truncated_gaussian_values(epsilon).contrast,
     true_loss=lambda epsilon: truncated_gaussian_values(epsilon).joint_loss(epsilon),
     bits_per_user=64,
@@ -268,14 +269,14 @@ GAUSSIAN = PublishedEstimator(
 
 
 def quantised_laplace(levels: int) -> PublishedEstimator:
-    """Return the quantised Laplace estimator with ``levels`` levels by Lloyd-Max                   [B, section 4.4.3].
+    """Return the quantised Laplace estimator with ``levels`` levels by Lloyd-Max     [Digalakis 2018, §4.4.3].
 
     No bound is printed: Hoeffding's over the range of the representation points, which for two levels is
     ``QUANTISED_LAPLACE``. The range grows with the levels, so the bound (not the error) gets worse.
     """
     return PublishedEstimator(
         name=f"quantised Laplace, {levels} levels",
-        reference="[B, section 4.4.3]",
+        reference="Digalakis 2018, §4.4.3",
         contrast=lambda epsilon: quantised_values(epsilon, levels).contrast,
         true_loss=lambda epsilon: quantised_values(epsilon, levels).joint_loss(epsilon),
         bits_per_user=max(1, (levels - 1).bit_length()),

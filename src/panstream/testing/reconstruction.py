@@ -1,4 +1,4 @@
-"""Reconstruction attacks: what answers that are too good give away (Mir et al., section 4).
+"""Reconstruction attacks: what answers that are too good give away (Mir et al. 2011, §4).
 
 An intruder who copies the state of an algorithm can feed it further users and read the answer, as often as she likes: a
 distinct count of "everyone so far, and these" tells how many of these were there already. From enough such answers the

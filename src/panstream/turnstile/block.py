@@ -55,8 +55,7 @@ class BlockCounter(ModularCounter):
         >>> abs(counter.release().value - (10_000 * 4 + 5_000 * 2)) < 5000
         True
 
-    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.2;
-    docs/proofs/turnstile.md.
+    Reference: the problem of Mir et al. 2011, §3.2; docs/proofs/turnstile.md.
     """
 
     crop: int

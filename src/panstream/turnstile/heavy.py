@@ -74,8 +74,7 @@ class HeavyHitterCount(ModularCounter):
         >>> 1_000 < low < high < 7_000
         True
 
-    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.3;
-    docs/proofs/turnstile.md.
+    Reference: the problem of Mir et al. 2011, §3.3; docs/proofs/turnstile.md.
     """
 
     threshold: int

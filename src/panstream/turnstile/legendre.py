@@ -63,8 +63,7 @@ class LegendreCounter(ModularCounter):
         >>> abs(counter.release().value - 20_000) < 2500
         True
 
-    Reference: the problem of "Pan-private Algorithms Via Statistics on Sketches", section 3.1;
-    docs/proofs/turnstile.md.
+    Reference: the problem of Mir et al. 2011, §3.1; docs/proofs/turnstile.md.
     """
 
     prime: int = MERSENNE  # given here, computed by the other counters

@@ -59,7 +59,7 @@ class ProfileSketch(ModularCounter):
         >>> abs(sketch.read(monitor.release(), Statistic.incidence(5)).value - 6_000) < 2_000
         True
 
-    Reference: docs/proofs/turnstile.md, Theorem 3; t-incidence as in "Pan-Private Streaming Algorithms".
+    Reference: docs/proofs/turnstile.md, Theorem 3; t-incidence as in Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010.
     """
 
     largest: int

@@ -243,26 +243,26 @@ def _published() -> Iterator[Case]:
     given: dict[str, Any] = {"epsilon": 1.0, "horizon": count}
     binary = PublishedBinary(**given)
     papers: list[tuple[str, Any, tuple[int | None, ...], int, str]] = [
-        ("Binary mechanism, clear sums", binary, closed, 1, "2.4: true p-sums in memory"),
+        ("Binary mechanism, clear sums", binary, closed, 1, "§2.4: true p-sums in memory"),
         ("Binary mechanism, literal level count", binary, none, 1, "Theorem 3: ε/(N·log T), one level short"),
         (
             "Binary mechanism, initial noise only",
             PublishedInitialNoise(**given),
             closed,
             1,
-            "2.4.4: noise at the start of a sum and none at its release",
+            "§2.4.4: noise at the start of a sum and none at its release",
         ),
         (
             "Simple counter I, clear count",
             PublishedSimpleCounterI(**given),
             closed,
             1,
-            "2.3.2: the true count in memory",
+            "§2.3.2: the true count in memory",
         ),
         ("Average as stated", PublishedAverage(bound=4, **given), none, 4, "Algorithm 3: noise ignores the range"),
         ("Variance as stated", PublishedVariance(bound=4, **given), none, 4, "Algorithm 4: noise ignores the range"),
         ("Hybrid as stated", PublishedHybrid(**given), closed, 1, "Theorem 4: both parts on clear sums"),
-        ("Noise on each point as stated", PublishedPointNoise(bound=4, **given), none, 4, "5.1: Lap(1/ε) on 0..N"),
+        ("Noise on each point as stated", PublishedPointNoise(bound=4, **given), none, 4, "§5.1: Lap(1/ε) on 0..N"),
     ]
     for name, algorithm, looks, event, place in papers:
         yield _case(
@@ -273,7 +273,7 @@ def _published() -> Iterator[Case]:
             looks=looks,
             kind="control",
             claimed=algorithm.epsilon,
-            stands_for=f"Private Aggregate Computations on Streams, {place}",
+            stands_for=f"Budaeva et al. 2013, {place}",
             sampled="clear sums" in name or "initial noise" in name,
             quick_runs=300,
         )

@@ -122,8 +122,8 @@ def _inside(algorithm: Any, users: int = 3) -> int:
     return int(np.flatnonzero(algorithm.population.permute(numbers, numbers) == 0)[0])
 
 
-_IMPROVED = "Improved Pan-Private Stream Density Estimation"
-_THESIS = "Data Analytics with Differential Privacy"
+_IMPROVED = "Digalakis et al. 2018"
+_THESIS = "Digalakis 2018"
 
 # epsilon (the papers claim twice that) and the true joint losses of Dwork/Roth, OptBern, quantised Laplace
 TABLE = {
@@ -135,7 +135,7 @@ TABLE = {
 _PAPERS: tuple[tuple[str, type[LiteralDensity], str], ...] = (
     ("Dwork/Roth", PublishedDwork, f"{_IMPROVED}, Algorithm 1, last line"),
     ("OptBern", PublishedOptBern, f"{_IMPROVED}, Algorithm 2, last line"),
-    ("quantised Laplace", PublishedQuantisedLaplace, f"{_THESIS}, section 4.4.3"),
+    ("quantised Laplace", PublishedQuantisedLaplace, f"{_THESIS}, §4.4.3"),
 )
 
 
@@ -226,7 +226,7 @@ def density_cases() -> Iterator[Case]:
         name="OptBern as published, c = 4/5, state alone",
         kind="control",
         claimed=0.5,
-        stands_for=f"{_IMPROVED}, 4.2: “any c in (0, 4/5]”; only c ≤ 1/2 is sound",
+        stands_for=f"{_IMPROVED}, §4.2: “any c in (0, 4/5]”; only c ≤ 1/2 is sound",
         sampled=False,
     )
     yield case_of(

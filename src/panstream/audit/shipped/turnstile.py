@@ -21,7 +21,7 @@ from panstream.turnstile.profile import ProfileSketch
 
 __all__ = ["turnstile_cases"]
 
-_PAPER = "Pan-private Algorithms Via Statistics on Sketches"
+_PAPER = "Mir et al. 2011"
 _GRID = float(1 << 53)
 _TWICE: list[Step | None] = [None, None, release(), release()]
 
