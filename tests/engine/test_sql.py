@@ -4,14 +4,15 @@ import sys
 
 import pytest
 
-from panstream.engine.sql import Aggregate, parse
+from panstream.engine.sql import Aggregate, ParsedQuery, parse
 from panstream.errors import MissingExtra, SqlRefused
 
 COLUMNS = {"ip": "string", "symptom": "string", "age": "int", "amount": "double", "region": "string", "at": "timestamp"}
 
 
-def read(statement: str) -> object:
-    return parse(statement, columns=COLUMNS, user="ip", stream="clinic")
+def read(statement: str) -> ParsedQuery:
+    (part,) = parse(statement, columns=COLUMNS, user="ip", stream="clinic").parts
+    return part
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,6 @@ def test_parts() -> None:
     [
         ("SELECT ip FROM clinic", "not an aggregate"),
         ("SELECT COUNT(DISTINCT age) FROM clinic", "takes the user column"),
-        ("SELECT COUNT(age) FROM clinic", r"COUNT takes \*"),
         ("SELECT COUNT(*) FROM clinic JOIN x ON 1=1", "JOIN is not supported"),
         ("SELECT COUNT(*) FROM clinic, other", "JOIN is not supported"),
         ("SELECT COUNT(*) FROM 'a.csv'", "FROM must name the stream 'clinic'"),
@@ -64,26 +64,20 @@ def test_parts() -> None:
         ("SELECT COUNT(*) FROM (SELECT 1)", "FROM must name the stream"),
         ("SELECT COUNT(*) FROM db.clinic", "FROM must name the stream"),
         ("SELECT COUNT(*) FROM clinic TABLESAMPLE 10%", "FROM must name the stream"),
-        ("SELECT COUNT(*) FROM clinic AS c", "FROM must name the stream"),
         ("SELECT COUNT(*)", "FROM must name the stream"),
         ("SELECT COUNT(*) FROM clinic WHERE nope = 1", "column 'nope' is not declared"),
         ("SELECT COUNT(*) FROM clinic WHERE ip = symptom", "must not mix the user column"),
         ("SELECT SUM(ip) FROM clinic", "holds ids, not values"),
         ("SELECT SUM(SUM(age)) FROM clinic", "cannot be nested"),
-        ("SELECT COUNT(*), SUM(age) FROM clinic", "exactly one aggregate is expected, got 2"),
         ("DROP TABLE clinic", "one SELECT is expected"),
         ("SELECT COUNT(*) FROM clinic; SELECT 1", "one SELECT is expected"),
-        ("SELECT COUNT(*) FROM clinic ORDER BY 1", "ORDER is not supported"),
-        ("SELECT COUNT(*) FROM clinic LIMIT 3", "LIMIT is not supported"),
         ("SELECT DISTINCT COUNT(*) FROM clinic", "DISTINCT is not supported"),
         ("SELECT ip, COUNT(*) FROM clinic GROUP BY ip", "would publish who is there"),
-        ("SELECT COUNT(*) FROM clinic GROUP BY age + 1", "GROUP BY takes columns"),
-        ("SELECT COUNT(*) OVER () FROM clinic", "window is not supported"),
-        ("SELECT COUNT(*) FROM clinic WHERE age IN (SELECT 1)", "subquery is not supported"),
+        ("SELECT COUNT(*) OVER () FROM clinic", "OVER is not supported"),
+        ("SELECT COUNT(*) FROM clinic WHERE age IN (SELECT 1)", "subqueries are not supported"),
         ("SELECT SUM(getenv('x')) FROM clinic", "GETENV is not allowed"),
         ("SELECT SUM(random()) FROM clinic", "RANDOM is not allowed"),
         ("SELECT COUNT(*) FROM clinic WHERE at > now()", "not allowed"),
-        ("SELECT COUNT(*) FROM clinic HAVING COUNT(*) > 3", "HAVING is not supported"),
         ("WITH a AS (SELECT 1) SELECT COUNT(*) FROM clinic", "WITH is not supported"),
         ("SELECT QUANTILE_CONT(amount, 2) FROM clinic", r"must be in \[0, 1\]"),
         ("SELECT QUANTILE_CONT(amount, age) FROM clinic", "must be a number"),

@@ -17,6 +17,7 @@ from panstream.continual.grid import Grid, Outside, Steps
 from panstream.continual.tree_base import Arrays, Tree, TreeState
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, figure
+from panstream.randomness import DiscreteLaplace
 
 __all__ = ["RangeHistogram"]
 
@@ -148,18 +149,21 @@ class RangeHistogram(Tree):
     def at(self, state: TreeState, quantile: float) -> Estimate:
         """Return any quantile after the last tick, from numbers that are public already: it costs nothing."""
         checks.fraction(quantile=quantile)
-        return self._from_totals(self.engine.totals(state), quantile)
+        return self.from_totals(self.engine.totals(state), quantile, self.engine.law(state.epoch))
 
     def foreseen(self, ticks: int, rows: float = 0.0) -> Estimate:
         """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
         moved it.
         """
-        sizes = [
-            rows / self.branching**level for level in range(1, self.depth + 1) for _ in range(self.branching**level)
-        ]
-        return self._from_totals(np.array([*sizes, self.engine.variance_at(ticks)]), self.quantile)
+        return self.from_totals(self.foreseen_totals(ticks, rows), self.quantile, self.engine.law())
 
-    def _from_totals(self, total: NDArray[np.float64], quantile: float) -> Estimate:
+    def evenly(self) -> NDArray[np.float64]:
+        """Return how much of an average row is in every node, where values lie evenly over the range."""
+        sizes = [[1 / self.branching**level] * self.branching**level for level in range(1, self.depth + 1)]
+        return np.concatenate(sizes)
+
+    def from_totals(self, total: NDArray[np.float64], quantile: float, law: DiscreteLaplace) -> Estimate:
+        """Return a quantile from the counts of all nodes, with their variance last."""
         value, error = self._read_off(total[:-1], quantile, total[-1])
         known = math.isfinite(value)
         extreme = (

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.continual.grid import MOST_STEPS, Grid, Outside, Steps
-from panstream.continual.tree_base import Arrays, Tree
-from panstream.errors import InvalidParameter
+from panstream.continual.noise_sum import half_width
+from panstream.continual.tree_base import Arrays, Tree, TreeState
+from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Adjacency
 from panstream.privacy.continual import moment_sensitivity
@@ -124,14 +125,73 @@ class _Moments(Tree):
             count, error = sums.sum(axis=1) / unit, np.sqrt(self.width * variances) / unit
         return np.where((count > self.degree - 0.5) & (count >= 2.0 * error), count, np.nan)
 
+    def at(self, state: TreeState, what: str) -> Estimate:
+        """Return "count", "sum" or "mean" after the last tick, from numbers that are public already: it costs nothing.
+
+        Of a variance also "var_pop" and "var_samp".
+        """
+        self.need_a_tick(state.ticks)
+        return self.from_totals(self.engine.totals(state), what, self.engine.law(state.epoch))
+
+    def from_totals(self, total: NDArray[np.float64], what: str, law: DiscreteLaplace) -> Estimate:
+        """Return the same from the sums of all parts, with their variance last and the law of the newest draws."""
+        if self.replaces:
+            raise NotSupported('other moments than its own need adjacency="add-remove"')
+        if what == "mean":
+            value, error = self.mean_of(total[np.newaxis, :-1], total[-1:])
+            return self._told("mean", (self.lower, self.upper), float(value[0]), float(error[0]), ())
+        weights = {"count": np.ones(self.width), "sum": self.marks}.get(what)
+        if weights is None:
+            raise NotSupported(f"{type(self).__name__} has no {what}")
+        return self._linear(total, what, weights, law)
+
+    def _linear(
+        self, total: NDArray[np.float64], what: str, weights: NDArray[np.float64], law: DiscreteLaplace
+    ) -> Estimate:
+        """Return a combination of the parts, whose noise is known exactly."""
+        unit, largest, variance = float(self.sensitivity), float(np.abs(weights).max()), float(total[-1])
+        value = float(weights @ total[:-1]) / unit
+        draws = variance / law.variance * float(((weights / largest) ** 2).sum()) if law.variance else 0.0
+
+        def rule(level: float) -> tuple[float, float]:
+            half = half_width(level, ((draws, law),)) * largest / unit
+            return value - half, value + half
+
+        return Estimate(
+            value=value,
+            unbiased=value,
+            standard_error=math.sqrt(variance * float((weights**2).sum())) / unit,
+            claim=self.claim(),
+            name=what,
+            rule=rule,
+        )
+
+    @property
+    def marks(self) -> NDArray[np.float64]:
+        """Return what a unit of every part adds to the sum of values: a straight line through its Bernstein parts."""
+        return np.linspace(self.lower, self.upper, self.width)
+
+    def mean_of(self, sums: NDArray[np.float64], variances: NDArray[np.float64]) -> Arrays:
+        """Return the ratio of sum and count with its error by the delta method, where events come and go."""
+        size = self.count(sums, variances, np.zeros(len(sums), np.int64))[:, np.newaxis] * float(self.sensitivity)
+        value = (sums / size) @ self.marks
+        spread = np.sqrt(((self.marks - value[:, np.newaxis]) ** 2).sum(axis=1))
+        error = spread * np.sqrt(variances) / size[:, 0]
+        return np.clip(value, self.lower, self.upper), np.where(np.isnan(size[:, 0]), np.inf, error)
+
     def describe(self, value: float, error: float, law: DiscreteLaplace, released: tuple[int, ...]) -> Estimate:
         """Return the estimate; without data its value is NaN, its error infinite, its interval all that is possible."""
-        empty, support = math.isnan(value), self.support
+        return self._told(self.label, self.support, value, error, released)
+
+    def _told(
+        self, label: str, support: tuple[float, float], value: float, error: float, released: tuple[int, ...]
+    ) -> Estimate:
+        empty = math.isnan(value)
         return Estimate(
             value=value,
             standard_error=error,
             claim=self.claim(),
-            name=f"{self.label} (no data)" if empty else self.label,
+            name=f"{label} (no data)" if empty else label,
             support=support,
             released=released,
             rule=(lambda level: support) if empty else None,
@@ -238,6 +298,14 @@ class ContinualVariance(_Moments):
     usual: ClassVar[int] = 1 << 12
 
     population: bool = False
+
+    def from_totals(self, total: NDArray[np.float64], what: str, law: DiscreteLaplace) -> Estimate:
+        """Return a variance of either kind, or another moment."""
+        if what not in ("var_pop", "var_samp") or self.replaces:
+            return _Moments.from_totals(self, total, what, law)
+        twin = replace(self, population=what == "var_pop")
+        value, error = twin.decode(total[np.newaxis, :-1], total[-1:], np.zeros(1, np.int64))
+        return twin.describe(float(value[0]), float(error[0]), law, ())
 
     @property
     def support(self) -> tuple[float, float]:

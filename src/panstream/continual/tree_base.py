@@ -233,10 +233,13 @@ class Tree(Ticker[TreeState]):
         """Return the answer after ``ticks`` slots, where ``rows`` values lie evenly over the range and no noise
         moved it.
         """
-        value, error = self.decode(
-            rows * self.evenly()[np.newaxis], np.array([self.engine.variance_at(ticks)]), np.array([round(rows)])
-        )
+        total = self.foreseen_totals(ticks, rows)
+        value, error = self.decode(total[np.newaxis, :-1], total[-1:], np.array([round(rows)]))
         return self.describe(float(value[0]), float(error[0]), self.engine.law(), ())
+
+    def foreseen_totals(self, ticks: int, rows: float) -> NDArray[np.float64]:
+        """Return the sums of all parts in that case, and their variance last."""
+        return np.append(rows * self.evenly(), self.engine.variance_at(ticks))
 
     def evenly(self) -> NDArray[np.float64]:
         """Return what an average row adds to a leaf, where values lie evenly over the range."""

@@ -7,14 +7,16 @@ released numbers only.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.tree_base import Tree
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
+from panstream.engine.formulas import Arithmetic
 from panstream.engine.plan import QueryPlan
-from panstream.engine.sql import Aggregate
+from panstream.engine.sql import Aggregate, Output
 from panstream.estimate import Estimate, figure
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.counter import ModularCounter
@@ -31,19 +33,34 @@ _PART = 0.25  # of the range or the population: an interval over half of it says
 
 def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
     """Return (at what size, how far the 95% interval will reach from the answer), from public parameters only."""
+    if len(plan.outputs) == 1:
+        return _errors_of(plan, plan.outputs[0])
+    return [(f"{output.name}, {at}", error) for output in plan.outputs for at, error in _errors_of(plan, output)]
+
+
+def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
     algorithm, query = plan.algorithm, plan.config
     if query.announced and isinstance(algorithm, OptBern | Bitmap):
         return _after_announced(plan)
     if isinstance(algorithm, ContinualMean | ContinualVariance | RangeHistogram):
         sizes = _ROWS if query.expected is None else _around(query.expected)
-        extreme = isinstance(algorithm, RangeHistogram) and algorithm.quantile in (0.0, 1.0)
-        what = "values beyond the next edge, " if extreme else ""
-        return [(f"{what}with {n:,} rows over the range", _reach(_at_size(plan, n))) for n in sizes]
+        what = "values beyond the next edge, " if output.aggregate in (Aggregate.MIN, Aggregate.MAX) else ""
+        return [(f"{what}with {n:,} rows over the range", _reach(_at_size(plan, n, output))) for n in sizes]
     if isinstance(algorithm, Tree):
         ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
-        found = [(tick, plan.finish(algorithm.foreseen(tick))) for tick in ticks]
-        return [(f"at release {tick:,}", _reach(estimate)) for tick, estimate in found]
-    return [(_said(plan, size), _reach(_at_size(plan, size))) for size in _sizes(plan)]
+        return [(f"at release {tick:,}", _reach(_foreseen(plan, output, tick, 0.0))) for tick in ticks]
+    return [(_said(plan, size), _reach(_at_size(plan, size, output))) for size in _sizes(plan)]
+
+
+def _foreseen(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estimate:
+    """Return one answer of a tree after so many ticks and rows, as if no noise moved it."""
+    tree = plan.algorithm
+
+    def read(what: Any) -> Estimate:
+        found: Estimate = tree.from_totals(tree.foreseen_totals(ticks, rows), what, tree.engine.law())
+        return found
+
+    return plan.answer(output, tree.foreseen(ticks, rows), read)
 
 
 def _reach(estimate: Estimate) -> float:
@@ -58,13 +75,13 @@ def _reach(estimate: Estimate) -> float:
     return max(high - estimate.value, estimate.value - low)
 
 
-def _at_size(plan: QueryPlan, size: float) -> Estimate:
+def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
     """Return the last answer if ``size`` users or rows come."""
     algorithm = plan.algorithm
     if isinstance(algorithm, Tree):
-        return plan.finish(algorithm.foreseen(plan.releases, size))
-    found: Estimate = algorithm.foreseen(size * algorithm.crop if isinstance(algorithm, BlockCounter) else size)
-    return found
+        return _foreseen(plan, output, plan.releases, size)
+    own: Estimate = algorithm.foreseen(size * algorithm.crop if isinstance(algorithm, BlockCounter) else size)
+    return plan.answer(output, own, lambda what: own)
 
 
 def _universe(plan: QueryPlan) -> int | None:
@@ -108,20 +125,22 @@ def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
     return [(f"users, if {size:,} come, {after}", error) for size, error in errors.items()]
 
 
-def too_uncertain(plan: QueryPlan, estimate: Estimate) -> bool:
+def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
     """Return whether the 95% interval reaches further than the answer itself, and than all that is expected."""
     low, high = estimate.interval()
-    kind, query = plan.config.parsed.aggregate, plan.config
+    kind, query = output.aggregate, plan.config
     if math.isnan(low) or (math.isnan(estimate.value) and not estimate.only_interval):
         return False  # no data: said already
     if kind in (Aggregate.MIN, Aggregate.MAX):
         return estimate.value == (query.lower if kind is Aggregate.MAX else query.upper)
     half = (high - low) / 2
-    ranges = _range(plan)
+    size = 0.0 if estimate.only_interval else abs(estimate.value)
+    if isinstance(output.formula, Arithmetic):
+        return half > size
+    ranges = _range(plan, kind)
     if ranges is not None:
         return half > _PART * ranges
-    size = 0.0 if estimate.only_interval else abs(estimate.value)
-    return half > _PART * _most(plan) or half > max(_enough(plan), size)
+    return half > _PART * _most(plan, kind) or half > max(_enough(plan, kind), size)
 
 
 def doubt(plan: QueryPlan) -> str | None:
@@ -129,14 +148,16 @@ def doubt(plan: QueryPlan) -> str | None:
     size = plan.config.expected if plan.config.expected is not None else _universe(plan)
     if size is None or math.isinf(plan.config.epsilon):
         return None
-    estimate = _at_size(plan, size)
-    empty = math.isnan(estimate.value) and not estimate.only_interval
-    if not empty and not too_uncertain(plan, estimate):
-        return None
-    about = f"with {size:,.0f} {'rows' if plan.continual else 'users'}"
-    error = f"the 95% error is {figure(off)}" if math.isfinite(off := _reach(estimate)) else "no upper end is known"
-    error = "there is too little to see anything" if empty else error
-    return f"{about} {error}: answers will be too uncertain to use. What would help: {help_for(plan)}"
+    for output in plan.outputs:
+        estimate = _at_size(plan, size, output)
+        empty = math.isnan(estimate.value) and not estimate.only_interval
+        if not empty and not too_uncertain(plan, estimate, output):
+            continue
+        about = f"with {size:,.0f} {'rows' if plan.continual else 'users'}"
+        error = f"the 95% error is {figure(off)}" if math.isfinite(off := _reach(estimate)) else "no upper end is known"
+        error = "there is too little to see anything" if empty else error
+        return f"{about} {error}: answers will be too uncertain to use. What would help: {help_for(plan)}"
+    return None
 
 
 def help_for(plan: QueryPlan) -> str:
@@ -154,9 +175,9 @@ def help_for(plan: QueryPlan) -> str:
     return ", ".join(ways)
 
 
-def _range(plan: QueryPlan) -> float | None:
+def _range(plan: QueryPlan, kind: Aggregate) -> float | None:
     """Return the length of the range that answers lie in, of questions whose answers do not grow with the data."""
-    kind, query = plan.config.parsed.aggregate, plan.config
+    query = plan.config
     if kind is Aggregate.DENSITY:
         return 1.0
     span = (query.upper or 0.0) - (query.lower or 0.0)
@@ -164,27 +185,33 @@ def _range(plan: QueryPlan) -> float | None:
         Aggregate.AVG: span,
         Aggregate.QUANTILE: span,
         Aggregate.VAR_POP: span**2 / 4,
+        Aggregate.VAR_SAMP: span**2 / 4,
         Aggregate.STDDEV_POP: span / 2,
+        Aggregate.STDDEV_SAMP: span / 2,
     }
     return ranges.get(kind)
 
 
-def _each(plan: QueryPlan) -> float:
+def _each(plan: QueryPlan, kind: Aggregate) -> float:
     """Return the most that one user or row can add to a count or sum."""
     query = plan.config
-    if query.parsed.aggregate is Aggregate.SUM:
+    if kind is Aggregate.SUM:
         return max(abs(query.lower or 0.0), abs(query.upper or 0.0))
-    return float(query.parsed.constants[0]) if query.parsed.aggregate is Aggregate.CROPPED_SUM else 1.0
+    return float(query.parsed.constants[0]) if kind is Aggregate.CROPPED_SUM else 1.0
 
 
-def _most(plan: QueryPlan) -> float:
+def _most(plan: QueryPlan, kind: Aggregate) -> float:
     """Return the largest count or sum that is possible in a known population."""
     universe = _universe(plan)
-    return math.inf if universe is None or plan.continual else _each(plan) * universe
+    return math.inf if universe is None or plan.continual else _each(plan, kind) * universe
 
 
-def _enough(plan: QueryPlan) -> float:
+def _enough(plan: QueryPlan, kind: Aggregate) -> float:
     """Return the error below which any count or sum says something: what is expected, or part of what is possible."""
     if plan.config.expected is not None:
-        return _each(plan) * plan.config.expected
-    return _PART * _most(plan) if math.isfinite(_most(plan)) else _each(plan) * _FEW / plan.config.epsilon
+        return _each(plan, kind) * plan.config.expected
+    return (
+        _PART * _most(plan, kind)
+        if math.isfinite(_most(plan, kind))
+        else _each(plan, kind) * _FEW / plan.config.epsilon
+    )

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from panstream.configuration import Section, read_file
-from panstream.engine.sql import ParsedQuery, parse
+from panstream.engine.lookups import Lookup, listed_keys, read_lookup
+from panstream.engine.sql import ParsedQuery, check_derived, parse
+from panstream.engine.views import View
 from panstream.errors import ConfigError, SqlRefused, translated
 from panstream.noisy_bits import MAX_PHASES
 from panstream.privacy.claim import Unit
+from panstream.privacy.rounding import down, share
 
 __all__ = [
     "COLUMN_TYPES",
     "Config",
     "Durability",
     "QueryConfig",
+    "StatementConfig",
     "StreamConfig",
     "load_config",
     "read_config",
@@ -45,16 +50,18 @@ class StreamConfig:
     header: bool = True  # whether CSV in files and pipes begins with a line of names; else columns are as declared
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
+    derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConfig:
-    """One question and what may be spent on it."""
+    """One state, what it is asked and what may be spent on it: a statement has one or several of them."""
 
     name: str
     sql: str
     parsed: ParsedQuery
     epsilon: float
+    statement: str = ""  # the name of the [[query]], where several states answer it
     universe: int | tuple[Any, ...] | None = None
     expected: int | None = None
     memory: int | None = None
@@ -73,11 +80,22 @@ class QueryConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatementConfig:
+    """One [[query]]: its name, the queries whose states answer it, and what is shown of the answers."""
+
+    name: str
+    queries: tuple[str, ...]
+    view: View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """One stream, its queries, and where the state lives."""
 
     stream: StreamConfig
     queries: tuple[QueryConfig, ...]
+    statements: tuple[StatementConfig, ...] = ()
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)
     directory: Path | None = None
     durability: Durability = "batch"
     interval: float = 1.0
@@ -103,13 +121,17 @@ def load_config(path: str | Path) -> Config:
 
 def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     """Check a configuration given as plain values."""
-    top = Section("the file", data, {"stream", "query", "store"})
-    stream = _stream(Section("[stream]", top.required("stream", dict), {*_STREAM, "name", "columns", "budget"}))
+    top = Section("the file", data, {"stream", "query", "store", "lookup"})
+    stream = _stream(
+        Section("[stream]", top.required("stream", dict), {*_STREAM, "name", "columns", "budget", "derived"})
+    )
+    lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}
     tables = top.optional("query", list)
     if not tables:
         raise ConfigError("at least one [[query]] is needed")
-    queries = tuple(_query(table, stream, number) for number, table in enumerate(tables, start=1))
-    names = [query.name for query in queries]
+    asked = [_queries(table, stream, lookups, number, base) for number, table in enumerate(tables, start=1)]
+    queries = tuple(query for _, found in asked for query in found)
+    names = [query.name for query in queries] + [statement.name for statement, found in asked if len(found) > 1]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two queries are named {name!r}")
@@ -118,9 +140,16 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     return Config(
         stream=stream,
         queries=queries,
+        statements=tuple(statement for statement, _ in asked),
+        lookups=lookups,
         directory=None if directory is None else base / directory,
         **_given(store, _STORE),
     )
+
+
+def _lookup(name: str, table: Any, base: Path) -> Lookup:
+    section = Section(f"[lookup.{name}]", table, {"file", "key"})
+    return read_lookup(name, base / section.required("file", str), section.required("key", str))
 
 
 _Reader = Callable[[Section, str], Any]
@@ -219,32 +248,96 @@ def _stream(section: Section) -> StreamConfig:
         name=section.required("name", str),
         columns=dict(columns),
         budget={unit: float(limit) for unit, limit in budget.items()},
+        derived=_derived(section, columns, given.get("user")),
         **given,
     )
 
 
-def _query(table: Any, stream: StreamConfig, number: int) -> QueryConfig:
+def _derived(section: Section, columns: Mapping[str, str], user: str | None) -> dict[str, str]:
+    derived: dict[str, str] = section.optional("derived", dict, {})
+    for name, text in derived.items():
+        place = f"[stream.derived] {name}"
+        if name in columns:
+            raise ConfigError(f"{place}: a column of this name is declared")
+        if not isinstance(text, str):
+            raise ConfigError(f"{place} must be an expression in SQL")
+        _checked_sql(place, partial(check_derived, name, text, columns, user, derived))
+    return derived
+
+
+_T = TypeVar("_T")
+
+
+def _checked_sql(place: str, read: Callable[[], _T]) -> _T:
+    return translated(read, SqlRefused, lambda error: ConfigError(f"{place}: {error}"))
+
+
+def _queries(
+    table: Any, stream: StreamConfig, lookups: Mapping[str, Lookup], number: int, base: Path
+) -> tuple[StatementConfig, tuple[QueryConfig, ...]]:
+    """Return one [[query]] and the queries that its statement is made of, which share its epsilon evenly."""
     name = table.get("name") if isinstance(table, dict) else None
-    section = Section(f"[[query]] {name or number}", table, {*_QUERY, "name", "sql", "epsilon", "groups"})
-    statement = section.required("sql", str)
-    parsed = translated(
-        lambda: parse(statement, columns=stream.columns, user=stream.user, stream=stream.name),
-        SqlRefused,
-        lambda error: ConfigError(f"{section.place} sql: {error}"),
+    section = Section(f"[[query]] {name or number}", table, {*_QUERY, "name", "sql", "epsilon", "groups", "bounds"})
+    statement, epsilon = section.required("sql", str), section.positive("epsilon")
+    select = _checked_sql(
+        f"{section.place} sql",
+        lambda: parse(
+            statement,
+            columns=stream.columns,
+            user=stream.user,
+            stream=stream.name,
+            derived=stream.derived,
+            lookups=lookups,
+        ),
     )
     if section.has("horizon") and section.has("releases") and not section.has("every"):
         raise ConfigError(f"{section.place}: give releases, or every with horizon")
-    return QueryConfig(
-        name=section.required("name", str),
-        sql=statement,
-        parsed=parsed,
-        epsilon=section.positive("epsilon"),
-        groups=_groups(section, parsed),
-        **_given(section, _QUERY),
+    name, several = section.required("name", str), len(select.parts) > 1
+    groups, given, bounds = _groups(section, select.parts[0], base), _given(section, _QUERY), _bounds(section)
+    unused = set(bounds) - {word for part in select.parts for word in _bounded(part)}
+    if unused:
+        raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
+    queries = tuple(
+        QueryConfig(
+            name=f"{name}.{part.outputs[0].name}" if several else name,
+            sql=statement,
+            parsed=part,
+            epsilon=down(share(epsilon, len(select.parts))) if several else epsilon,
+            statement=name,
+            groups=groups,
+            **{**given, **_part_bounds(part, bounds, given)},
+        )
+        for part in select.parts
     )
+    return StatementConfig(name=name, queries=tuple(query.name for query in queries), view=select.view), queries
 
 
-def _groups(section: Section, parsed: ParsedQuery) -> dict[str, tuple[Any, ...]]:
+def _bounds(section: Section) -> dict[str, tuple[float, float]]:
+    """Return the ends of values that have ends of their own."""
+    found = {}
+    for name, ends in section.optional("bounds", dict, {}).items():
+        numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
+        if not numbers or len(ends) != 2 or not ends[0] < ends[1]:
+            raise ConfigError(f"{section.place}: bounds.{name} must be two numbers, the lower one first")
+        found[name] = (float(ends[0]), float(ends[1]))
+    return found
+
+
+def _bounded(part: ParsedQuery) -> list[str]:
+    """Return the words by which bounds may be given to a part: its value, and the names of its answers."""
+    return [] if part.value is None else [part.value, *(output.name for output in part.outputs)]
+
+
+def _part_bounds(
+    part: ParsedQuery, bounds: Mapping[str, tuple[float, float]], given: Mapping[str, Any]
+) -> dict[str, float]:
+    own = part.bounds or next((bounds[word] for word in _bounded(part) if word in bounds), None)
+    if own is None and "lower" not in given and "upper" not in given:
+        own = part.literal_bounds
+    return {} if own is None else {"lower": own[0], "upper": own[1]}
+
+
+def _groups(section: Section, parsed: ParsedQuery, base: Path) -> dict[str, tuple[Any, ...]]:
     declared = section.optional("groups", dict, {})
     missing = [key for key in parsed.group_by if key not in declared]
     if missing:
@@ -255,7 +348,12 @@ def _groups(section: Section, parsed: ParsedQuery) -> dict[str, tuple[Any, ...]]
     extra = [key for key in declared if key not in parsed.group_by]
     if extra:
         raise ConfigError(f"{section.place}: groups names {extra[0]!r}, which the query does not group by")
+    found = {}
     for key, values in declared.items():
+        if isinstance(values, dict):
+            listed = Section(f"{section.place}: groups.{key}", values, {"file"})
+            values = listed_keys(base / listed.required("file", str), key, listed.place)
         if not isinstance(values, list) or not values or len(set(map(repr, values))) != len(values):
             raise ConfigError(f"{section.place}: groups.{key} must list different keys")
-    return {key: tuple(values) for key, values in declared.items()}
+        found[key] = tuple(values)
+    return found

@@ -38,6 +38,19 @@ class _Explained:
         (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, without))
         return f"{many} paid for in advance; without, the error would be {_figure(before)}, not {_figure(error)}, {at}"
 
+    def _shared(self, plan: QueryPlan) -> str | None:
+        """Return which answers of a statement come from this state, and how its epsilon is split between states."""
+        statement = next(each for each in self.config.statements if plan.config.name in each.queries)
+        if plan.config.parsed.alone:
+            return None
+        answers = ", ".join(output.name for output in plan.outputs)
+        if len(statement.queries) == 1:
+            return f"one state, with all of epsilon, answers {answers}"
+        return (
+            f"epsilon of {statement.name!r} is split evenly between {len(statement.queries)} states; this one answers "
+            f"{answers}"
+        )
+
     @property
     def step(self) -> float:
         """Return the seconds between two commits of a live stream; 0 if batches are stored as they come."""
@@ -104,6 +117,7 @@ class _Explained:
         for plan in self.plans:
             rows = [
                 ("question", plan.config.sql),
+                *[("shares", text) for text in [self._shared(plan)] if text],
                 ("algorithm", type(plan.algorithm).__name__),
                 ("why", plan.why),
                 ("answers", _when(plan) + _counted(plan, self.config.stream)),

@@ -213,7 +213,8 @@ def _declared(query: QueryConfig, stream: StreamConfig) -> dict[str, Any]:
     values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in ("parsed", "name")}
     about = {"user": stream.user, "weight": stream.weight, "time": stream.time, "lateness": stream.lateness}
     types = {column: stream.columns[column] for column in sorted(query.parsed.columns)}
-    plain: dict[str, Any] = json.loads(json.dumps({**values, **about, "columns": types}, default=str))
+    means = {"meaning": dict(query.parsed.meaning)} if query.parsed.meaning else {}
+    plain: dict[str, Any] = json.loads(json.dumps({**values, **about, "columns": types, **means}, default=str))
     return plain
 
 

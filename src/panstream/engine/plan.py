@@ -16,8 +16,9 @@ from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.density.optbern import OptBern
 from panstream.durations import say_duration
 from panstream.engine.config import Config, QueryConfig, StreamConfig
+from panstream.engine.formulas import answer
 from panstream.engine.intake import public_facts
-from panstream.engine.sql import Aggregate
+from panstream.engine.sql import Aggregate, Output
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, translated
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place
@@ -52,7 +53,6 @@ class QueryPlan:
     claim: Claim
     groups: tuple[tuple[Any, ...], ...]
     why: str
-    finish: Callable[[Estimate], Estimate]
 
     @property
     def continual(self) -> bool:
@@ -71,10 +71,26 @@ class QueryPlan:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """Return the names under which the groups' answers are logged: ``visits [region=north]``."""
+        """Return the names under which answers are logged, group by group: ``visits [region=north]``, or, where a
+        statement has several answers, ``visits.total [region=north]``.
+        """
         return tuple(
-            f"{self.config.name} [{self.group_name(keys)}]" if keys else self.config.name for keys in self.groups
+            f"{name} [{self.group_name(keys)}]" if keys else name for keys in self.groups for name in self._names
         )
+
+    @property
+    def _names(self) -> list[str]:
+        config = self.config
+        return [config.name if config.parsed.alone else f"{config.statement}.{name.name}" for name in self.outputs]
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """Return the answers that are read off the state."""
+        return self.config.parsed.outputs
+
+    def answer(self, output: Output, own: Estimate, read: Callable[[Any], Estimate]) -> Estimate:
+        """Return one answer: ``own`` is the state's, ``read`` gives others that are made of the same numbers."""
+        return answer(output.formula, lambda what: own if what is None else read(what), output.name)
 
     def most_bytes(self, lateness: float) -> int:
         """Return the size of all states at their largest, from public parameters, without starting one."""
@@ -203,10 +219,10 @@ def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ..
 
 
 def _plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
-    algorithm, why, finish = _choose(query, stream)
+    algorithm, why = _choose(query, stream)
     groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by)))
     claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
-    return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why, finish=finish)
+    return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
 
 
 def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ...], public: tuple[str, ...]) -> Claim:
@@ -237,14 +253,13 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
     )
 
 
-def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str, Callable[[Estimate], Estimate]]:
+def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     kind = query.parsed.aggregate
     name = query.parsed.aggregate.value.split("(")[0].lower()
     _check_ids(query, stream)
     if kind.of_users:
         _need(query, "a user column", stream.user)
-        algorithm, why = _about_users(query, stream)
-        return algorithm, why, lambda estimate: estimate
+        return _about_users(query, stream)
     if stream.weight is not None and kind is not Aggregate.SUM:
         raise InvalidParameter(f"{kind.value} cannot be asked of rows that take away; SUM({stream.weight}) can")
     if query.contributions is not None:
@@ -261,25 +276,26 @@ def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str, Callabl
     }
     quantiles = {Aggregate.MIN: 0.0, Aggregate.MAX: 1.0, Aggregate.QUANTILE: (*query.parsed.constants, 0.5)[0]}
     if kind in quantiles:
-        return RangeHistogram(**common, quantile=quantiles[kind]), _TREE_WHY["histogram"], lambda estimate: estimate
+        return RangeHistogram(**common, quantile=quantiles[kind]), _TREE_WHY["histogram"]
     algorithms = {
         Aggregate.COUNT: ContinualCount,
         Aggregate.SUM: ContinualSum,
         Aggregate.AVG: ContinualMean,
         Aggregate.VAR_POP: ContinualVariance,
+        Aggregate.VAR_SAMP: ContinualVariance,
         Aggregate.STDDEV_POP: ContinualVariance,
+        Aggregate.STDDEV_SAMP: ContinualVariance,
     }
     if kind in (Aggregate.VAR_POP, Aggregate.STDDEV_POP):
         common["population"] = True
-    finish = _square_root if kind is Aggregate.STDDEV_POP else (lambda estimate: estimate)
-    return algorithms[kind](**common), _TREE_WHY.get(name, _TREE_WHY["tree"]), finish
+    return algorithms[kind](**common), _TREE_WHY.get(name.partition("_")[0], _TREE_WHY["tree"])
 
 
 _TREE_WHY = {
     "tree": "a k-ary tree of noisy partial sums, radices chosen for the horizon",
     "avg": "Bernstein leaves (x, 1-x) in a k-ary tree: one budget for sum and count",
-    "var_pop": "Bernstein leaves of degree two in a k-ary tree: one budget for count, sum and squares",
-    "stddev_pop": "square root of the variance, which costs nothing more",
+    "var": "Bernstein leaves of degree two in a k-ary tree: one budget for count, sum and squares",
+    "stddev": "square root of the variance, which costs nothing more",
     "histogram": "a k-ary histogram of the declared range whose cells are tree counters",
 }
 
@@ -354,26 +370,6 @@ def _heavy(counter: HeavyHitterCount) -> tuple[HeavyHitterCount, str]:
             f"; ids of any kind share {counter.cells:,} buckets, and buckets are counted: give universe if it is known"
         )
     return counter, why
-
-
-def _square_root(estimate: Estimate) -> Estimate:
-    """Return the standard deviation: post-processing of the variance."""
-    value = math.sqrt(max(estimate.value, 0.0))
-    error = estimate.standard_error / (2 * value) if value > 0 else math.sqrt(estimate.standard_error)
-
-    def rule(level: float) -> tuple[float, float]:
-        low, high = estimate.interval(level)
-        return math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
-
-    return replace(
-        estimate,
-        value=value,
-        unbiased=math.nan,
-        standard_error=error,
-        support=(0.0, math.sqrt(max(estimate.support[1], 0.0))),
-        name="standard deviation",
-        rule=rule,
-    )
 
 
 def _check_ids(query: QueryConfig, stream: StreamConfig) -> None:

@@ -1,4 +1,4 @@
-"""Which rows a query is about, and the number each of them brings: all conditions and values of all queries at once.
+"""Which rows a query is about, the number each of them brings, and its group: all expressions of all queries at once.
 
 Plain conditions run in pyarrow, richer ones in one DuckDB statement per micro-batch, in a database that can reach
 nothing. Its allocator keeps residue of what it was given, so it gets the columns of the expressions and never the ids.
@@ -17,15 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of
+from panstream.engine.memory import wipe_unused
 from panstream.engine.plain import PlainCompiler
 from panstream.engine.rows import arrow_type
 from panstream.errors import EvaluationFailed, MissingExtra, SqlRefused
 
-__all__ = ["Evaluator", "Expression", "Kind", "Mask", "Result", "Values"]
+__all__ = ["Evaluator", "Expression", "Keys", "Kind", "Mask", "Result", "Values"]
 
-Kind = Literal["mask", "value"]
+Kind = Literal["mask", "value", "key"]
 
-_SETTINGS = ("threads = 1", "memory_limit = '512MB'", "temp_directory = ''")
+_SETTINGS = (
+    "threads = 1",
+    "memory_limit = '512MB'",
+    "temp_directory = ''",
+    # What two expressions have in common would be computed once, outside of their TRY: one row would fail the batch.
+    "disabled_optimizers = 'common_subexpressions'",
+)
 _NICETIES = (  # not known to every version
     "error_on_division_by_zero = false",
     "ieee_floating_point_ops = false",
@@ -38,6 +45,23 @@ _NICETIES = (  # not known to every version
 _LOCKS = ("enable_external_access = false", "lock_configuration = true")
 _WHOLE = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _REAL = ("FLOAT", "DOUBLE", "DECIMAL", "HUGEINT", "UBIGINT", "UHUGEINT")
+_SOME = {  # a value of every type, to see whether an expression works
+    "int": "1::BIGINT",
+    "double": "1::DOUBLE",
+    "string": "'1'",
+    "binary": "'1'::BLOB",
+    "bool": "true",
+    "timestamp": "TIMESTAMP '2020-01-01'",
+    "date": "DATE '2020-01-01'",
+}
+_KEYS = {  # what a key is cast to, and the type of a column that it is like
+    **dict.fromkeys(_WHOLE, ("BIGINT", "int")),
+    **dict.fromkeys(_REAL, ("DOUBLE", "double")),
+    "BOOLEAN": ("BOOLEAN", "bool"),
+    "VARCHAR": ("VARCHAR", "string"),
+    "DATE": ("DATE", "date"),
+    "TIMESTAMP": ("TIMESTAMP", "timestamp"),
+}
 
 
 class _Duck:
@@ -65,17 +89,24 @@ class _Duck:
         return value
 
     def add(self, tree: Any, kind: Kind) -> tuple[int, str]:
-        """Take in an expression; return the number of its result and its type, BOOLEAN, BIGINT or DOUBLE."""
+        """Take in an expression; return the number of its result and its type: BOOLEAN, BIGINT or DOUBLE, or that of a
+        column for a key.
+        """
         text = str(tree.sql(dialect="duckdb"))
         sql = self._renamed(tree)
         found = self._type_of(sql)
-        if found is None:
+        if found is None or not self._works(sql):
             raise SqlRefused(f"DuckDB does not take {text}", hint="compare and compute with columns of fitting types")
         family = found.partition("(")[0]
         if kind == "mask" and family != "BOOLEAN":
             raise SqlRefused(f"{text} is not a condition", hint="write a comparison")
         if kind == "value" and family not in (*_WHOLE, *_REAL):
             raise SqlRefused(f"{text} is not a number", hint="use CAST or a numeric function")
+        if kind == "key":
+            if family not in _KEYS:
+                raise SqlRefused(f"{text} is no key", hint="keys are texts, numbers, truths, dates or times")
+            self._results.append(f"TRY(CAST({sql} AS {_KEYS[family][0]}))")
+            return len(self._results) - 1, _KEYS[family][1]
         target = "BOOLEAN" if kind == "mask" else "BIGINT" if family in _WHOLE else "DOUBLE"
         self._results.append(f"TRY(CAST({sql} AS {target}))")
         return len(self._results) - 1, target
@@ -96,7 +127,9 @@ class _Duck:
             connection.unregister("batch")
         if table is None or table.num_rows != batch.num_rows:
             raise EvaluationFailed("the conditions and values of the queries could not be evaluated for a micro-batch")
-        return [column.combine_chunks() for column in table.columns]
+        found = [column.combine_chunks() for column in table.columns]
+        wipe_unused(table.columns, found)
+        return found
 
     def close(self) -> None:
         """Close the database."""
@@ -131,6 +164,16 @@ class _Duck:
 
         return str(tree.transform(rename).sql(dialect="duckdb"))
 
+    def _works(self, sql: str) -> bool:
+        """Return whether an expression can be computed at all: patterns, for one, are only checked at work."""
+        row = ", ".join(f"{_SOME[self._columns[name]]} AS c{at}" for at, name in enumerate(self._names))
+        connection = self._connection
+        try:
+            connection.execute(f"SELECT TRY({sql}) FROM (SELECT {row})").fetchall()
+        except self._error:
+            return False
+        return True
+
     def _type_of(self, sql: str) -> str | None:
         schema = pa.schema([(f"c{n}", arrow_type(self._columns[name])) for n, name in enumerate(self._names)])
         found, connection = None, self._connection
@@ -158,7 +201,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """SQL text as ``ParsedQuery`` holds it: a condition (``mask``) or a number (``value``) of one row."""
+    """SQL text as ``ParsedQuery`` holds it: a condition (``mask``), number (``value``) or ``key`` of one row."""
 
     sql: str
     kind: Kind = "mask"
@@ -175,7 +218,14 @@ class Values:
         return f"Values({self.numbers.size} rows of {self.numbers.dtype})"
 
 
-Result: TypeAlias = Mask | Values
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Keys:
+    """One key a row, as an Arrow array with nulls where there is none."""
+
+    column: Any
+
+
+Result: TypeAlias = Mask | Values | Keys
 _Step: TypeAlias = Callable[[Any, list[Any]], Result]  # batch and DuckDB's results to one result
 
 
@@ -199,6 +249,8 @@ class Evaluator:
         self._plain = PlainCompiler(columns, self._duck.constant, user=user)
         self._prefers_plain = plain
         self._used: set[str] = set()
+        self._kinds: dict[Expression, str] = {}
+        self._made: list[tuple[list[Any], list[Any]]] = []  # what DuckDB returned, and the columns it was made from
         self._steps = {expression: self._step(expression) for expression in dict.fromkeys(expressions)}
         self._order = tuple(expressions)
 
@@ -215,8 +267,19 @@ class Evaluator:
     def evaluate(self, batch: Any) -> list[Result]:
         """Return one result an expression, in order; equal expressions share theirs."""
         rich = self._duck.evaluate(batch)
+        self._made.append((rich, list(batch.columns)))
         results = {expression: step(batch, rich) for expression, step in self._steps.items()}
         return [results[expression] for expression in self._order]
+
+    def wipe(self) -> None:
+        """Overwrite what DuckDB returned; results must not be used afterwards."""
+        for made, columns in self._made:
+            wipe_unused(made, columns)
+        self._made.clear()
+
+    def kind_of(self, key: Expression) -> str:
+        """Return the type of a key, as columns are declared."""
+        return self._kinds[key]
 
     def close(self) -> None:
         """Close the database."""
@@ -231,6 +294,8 @@ class Evaluator:
         self._used |= names
         if self._user in names:
             return self._user_step(tree, names)
+        if expression.kind == "key":
+            return self._key_step(tree, expression)
         if not names:
             return self._constant_step(tree, expression.kind)
         if self._prefers_plain:
@@ -241,6 +306,14 @@ class Evaluator:
         if target == "BOOLEAN":
             return lambda batch, rich: truth_of(rich[number])  # NULL is not true
         return lambda batch, rich: _values(rich[number])
+
+    def _key_step(self, tree: Any, expression: Expression) -> _Step:
+        if type(tree).__name__ == "Column":
+            name = tree.name
+            self._kinds[expression] = self._columns[name]
+            return lambda batch, rich: Keys(batch.column(name))
+        number, self._kinds[expression] = self._duck.add(tree, "key")
+        return lambda batch, rich: Keys(rich[number])
 
     def _user_step(self, tree: Any, names: set[str]) -> _Step:
         condition = self._plain.compile(tree) if len(names) == 1 else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ import numpy as np
 from panstream.engine.certainty import help_for, too_uncertain
 from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
+from panstream.engine.views import View
 from panstream.errors import InvalidParameter, MissingExtra
-from panstream.store.releases import Release
+from panstream.store.releases import Release, ReleaseLog
 
 if TYPE_CHECKING:
     from panstream.engine.engine import Engine
@@ -44,9 +45,10 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
         fields["window"] = [iso(drawn.window * length), iso((drawn.window + 1) * length)]
     if drawn.until is not None:
         fields["until"] = iso(drawn.until)
-    if too_uncertain(plan, drawn.estimate):
+    if too_uncertain(plan, drawn.estimate, plan.outputs[drawn.output]):
         fields |= {"too_uncertain": True, "help": help_for(plan)}
-    return Release(query=plan.series[drawn.group], number=drawn.number, time=stamp, record=_finite(fields))
+    name = plan.series[drawn.group * len(plan.outputs) + drawn.output]
+    return Release(query=name, number=drawn.number, time=stamp, record=_finite(fields))
 
 
 def iso(seconds: float) -> str:
@@ -73,11 +75,28 @@ def _finite(value: Any) -> Any:
 
 
 def answers(engine: Engine) -> Iterator[dict[str, Any]]:
-    """Yield the latest answer of every query and group: name, value, standard_error, interval, epsilon, claim."""
-    for name in _series(engine):
-        release = engine.log.last(name)
-        if release is not None:
-            yield _as_answer(release)
+    """Yield the latest answer of every query and group: name, value, standard_error, interval, epsilon, claim.
+
+    HAVING, ORDER BY and LIMIT of a statement say which of its groups, and in which order; the log has all of them.
+    """
+    plans = {plan.config.name: plan for plan in engine.plans}
+    for statement in engine.config.statements:
+        yield from map(_as_answer, _shown(statement.view, [plans[name] for name in statement.queries], engine.log))
+
+
+def _shown(view: View, plans: Sequence[QueryPlan], log: ReleaseLog) -> Iterator[Release]:
+    """Yield the latest releases that a statement shows, group by group."""
+    groups = plans[0].groups
+    latest: list[dict[str, Release]] = [{} for _ in groups]
+    for plan in plans:
+        places = ((group, output.name) for group in range(len(groups)) for output in plan.outputs)
+        for (group, name), series in zip(places, plan.series, strict=True):
+            release = log.last(series)
+            if release is not None:
+                latest[group][name] = release
+    values = [{name: release.record["value"] for name, release in each.items()} for each in latest]
+    for place in view.rows(groups, values):
+        yield from (latest[place][name] for name in view.shown if name in latest[place])
 
 
 def _as_answer(release: Release) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class Drawn:
     estimate: Estimate
     window: int | None = None
     until: float | None = None
+    output: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -299,10 +301,12 @@ class RunningQuery:
     def _draw(self, window: int, draw: Callable[[Drawn], None], until: float | None = None) -> None:
         self.made += 1
         for group in range(len(self.plan.groups)):
-            monitor = self.monitors[window, group]
-            estimate = self.plan.finish(monitor.tick() if self.plan.continual else monitor.release())
-            number = self.before + self.made
-            draw(Drawn(group, number, estimate, window if self.windowed else None, until))
+            monitor: Any = self.monitors[window, group]
+            own = monitor.tick() if self.plan.continual else monitor.release()
+            read = partial(_read_off, monitor)  # from numbers that this tick has made public
+            for at, output in enumerate(self.plan.outputs):
+                estimate, number = self.plan.answer(output, own, read), self.before + self.made
+                draw(Drawn(group, number, estimate, window if self.windowed else None, until, at))
 
     def refresh(self) -> dict[Slot, bool]:
         """Make every state safe again that can be after an announced intrusion; return of each whether it was."""
@@ -313,6 +317,11 @@ class RunningQuery:
                 done[slot] = True
         self.exposed |= {slot for slot, good in done.items() if not good}
         return done
+
+
+def _read_off(monitor: Any, what: Any) -> Estimate:
+    found: Estimate = monitor.algorithm.at(monitor.state, what)
+    return found
 
 
 def _within(windows: NDArray[np.int64] | None, inside: Mask) -> NDArray[np.int64] | None:

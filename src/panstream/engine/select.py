@@ -5,20 +5,22 @@ Keys of groups are declared, never read from the data, which would tell who is i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime, time
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
+from panstream.engine.arrow import numbers_of, pa, truth_of, words_of
 from panstream.engine.config import Config, QueryConfig
-from panstream.engine.predicates import Evaluator, Expression, Mask, Result, Values
+from panstream.engine.joins import Joins, places_of
+from panstream.engine.memory import wipe_array
+from panstream.engine.predicates import Evaluator, Expression, Keys, Mask, Result, Values
 from panstream.engine.rows import QueryRows, Rows, arrow_type
 from panstream.engine.sql import ParsedQuery
 from panstream.errors import ConfigError, InvalidParameter, SqlRefused
-from panstream.scratch import wipe
 
 __all__ = ["Selector"]
 
@@ -57,14 +59,15 @@ class _GroupKeys:
             found.append(array[position].as_py())
         return tuple(reversed(found))
 
-    def numbers(self, batch: Any) -> NDArray[np.int64]:
+    def numbers(self, keys: Sequence[Any]) -> NDArray[np.int64]:
         """Return every row's group; -1 for a row with an undeclared or missing key, of which only the sender is
         told.
         """
-        total = np.zeros(batch.num_rows, np.int64)
-        known = np.ones(batch.num_rows, bool)
-        for name, array in zip(self.columns, self.declared, strict=True):
-            positions = _positions(batch.column(name), array)
+        total = np.zeros(len(keys[0]), np.int64)
+        known = np.ones(len(keys[0]), bool)
+        for column, array in zip(keys, self.declared, strict=True):
+            places = places_of(column, array)
+            positions = np.where(truth_of(places.is_valid()), numbers_of(places), -1).astype(np.int64)
             known &= positions >= 0
             total = total * len(array) + positions
         return np.where(known, total, -1)
@@ -78,18 +81,11 @@ def _typed(keys: tuple[Any, ...], kind: str) -> Any:
     try:
         if kind == "string":
             return words_of(keys)
+        if kind == "timestamp":  # a day stands for its beginning
+            keys = tuple(datetime.combine(key, time()) if type(key) is date else key for key in keys)
         return pa.array(keys, arrow_type(kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-
-
-def _positions(column: Any, keys: Any) -> NDArray[np.int64]:
-    if pa.types.is_dictionary(column.type):
-        words = compute.index_in(column.dictionary, value_set=keys)
-        positions = words.take(column.indices)
-    else:
-        positions = compute.index_in(column, value_set=keys)
-    return np.where(truth_of(positions.is_valid()), numbers_of(positions), -1).astype(np.int64)
 
 
 _PIPE = "standard input"  # another run's pipe is another stream: there is no position to go on from
@@ -103,30 +99,44 @@ class Selector:
     """
 
     def __init__(self, config: Config) -> None:
-        self._stream, self._queries = config.stream, config.queries
-        self._expressions: list[Expression] = []
-        self._keys: dict[str, _GroupKeys] = {}
-        for query in config.queries:
-            self._expressions += self._checked(query)
-        self._evaluator = Evaluator(self._expressions, self._stream.columns, user=self._stream.user)
-        self._looks_at_ids = self._stream.user in {*self._evaluator.columns, self._stream.time, self._stream.weight}
+        self._stream, self._queries, self._lookups = config.stream, config.queries, config.lookups
         self._made: list[NDArray[Any]] = []
-
-    def _checked(self, query: QueryConfig) -> list[Expression]:
-        """Return the expressions of one query, and keep its group keys; raise ConfigError with its name."""
-        columns, found = self._stream.columns, _expressions(query.parsed)
         refused: str | None = None
         try:
-            Evaluator(found, columns, user=self._stream.user).close()
-            if query.parsed.group_by:
-                self._keys[query.name] = _GroupKeys.of(
-                    {key: query.groups[key] for key in query.parsed.group_by}, columns
-                )
+            self._joins, self._evaluator, self._expressions, self._keys = self._compiled(config.queries)
         except (SqlRefused, InvalidParameter) as error:
-            refused = f"[[query]] {query.name}: {error}"
+            refused = self._culprit() or str(error)
         if refused is not None:
             raise ConfigError(refused)
-        return found
+        self._looks_at_ids = self._stream.user in {*self._evaluator.columns, self._stream.time, self._stream.weight}
+
+    def _compiled(
+        self, queries: Sequence[QueryConfig]
+    ) -> tuple[Joins, Evaluator, list[Expression], dict[str, _GroupKeys]]:
+        """Return what evaluates some queries; raise SqlRefused or InvalidParameter if one of them cannot be."""
+        stream = self._stream
+        columns = {name: kind for name, kind in stream.columns.items() if name != stream.user}
+        joins = Joins([each for query in queries for each in query.parsed.joined], self._lookups, columns)
+        expressions = [each for query in queries for each in _expressions(query.parsed)]
+        evaluator = Evaluator(expressions, {**stream.columns, **joins.types}, user=stream.user)
+        keys = {}
+        for query in queries:
+            names = query.parsed.group_by
+            kinds = {name: evaluator.kind_of(each) for name, each in zip(names, _keys(query.parsed), strict=True)}
+            if names:
+                keys[query.name] = _GroupKeys.of({name: query.groups[name] for name in names}, kinds)
+        return joins, evaluator, expressions, keys
+
+    def _culprit(self) -> str | None:
+        """Return which query cannot be evaluated, and why."""
+        for query in self._queries:
+            try:
+                joins, evaluator, _, _ = self._compiled([query])
+            except (SqlRefused, InvalidParameter) as error:
+                return f"[[query]] {query.statement or query.name}: {error}"
+            evaluator.close()
+            joins.close()
+        return None
 
     def __enter__(self) -> Self:
         return self
@@ -134,12 +144,14 @@ class Selector:
     def __exit__(self, *exc: object) -> None:
         self.wipe()
         self._evaluator.close()
+        self._joins.close()
 
     def __call__(self, rows: Rows) -> Rows:
         """Return the rows as the engine takes them."""
         if rows.ids is not None and self._looks_at_ids:
             rows = replace(rows, columns=_with_ids(rows, str(self._stream.user)), ids=None)
-        results = dict(zip(self._expressions, self._evaluator.evaluate(rows.columns), strict=True))
+        found = self._evaluator.evaluate(self._joins.beside(rows.columns))
+        results = dict(zip(self._expressions, found, strict=True))
         return replace(
             rows,
             queries={query.name: self._chosen(query, rows, results) for query in self._queries},
@@ -151,8 +163,10 @@ class Selector:
     def wipe(self) -> None:
         """Overwrite what was computed from the last micro-batch."""
         for array in self._made:
-            wipe(array)
+            wipe_array(array)
         self._made.clear()
+        self._evaluator.wipe()
+        self._joins.wipe()
 
     def _chosen(self, query: QueryConfig, rows: Rows, results: dict[Expression, Result]) -> QueryRows:
         parsed = query.parsed
@@ -160,7 +174,7 @@ class Selector:
         for sql in (parsed.where, parsed.user_where):
             if sql is not None:
                 mask = results[Expression(sql=sql)]
-                assert not isinstance(mask, Values)
+                assert isinstance(mask, np.ndarray)
                 chosen &= mask
         values = self._numbers(results, parsed.value, np.float64, unusable)
         weights = self._numbers(results, parsed.weight, np.int64, unusable)
@@ -171,7 +185,8 @@ class Selector:
             weights[unusable] = 0
         groups = None
         if query.name in self._keys:
-            groups = self._own(self._keys[query.name].numbers(rows.columns))
+            keys = [results[each] for each in _keys(parsed)]
+            groups = self._own(self._keys[query.name].numbers([each.column for each in keys if isinstance(each, Keys)]))
         return QueryRows(rows=chosen, values=values, weights=weights, groups=groups, unusable=unusable)
 
     def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any, unusable: Mask) -> Any:
@@ -219,4 +234,9 @@ def _with_ids(rows: Rows, user: str) -> Any:
 
 def _expressions(parsed: ParsedQuery) -> list[Expression]:
     conditions = [Expression(sql=sql) for sql in (parsed.where, parsed.user_where) if sql is not None]
-    return conditions + [Expression(sql=sql, kind="value") for sql in (parsed.value, parsed.weight) if sql is not None]
+    values = [Expression(sql=sql, kind="value") for sql in (parsed.value, parsed.weight) if sql is not None]
+    return conditions + values + _keys(parsed)
+
+
+def _keys(parsed: ParsedQuery) -> list[Expression]:
+    return [Expression(sql=sql, kind="key") for sql in parsed.keys]

@@ -1,277 +1,285 @@
-"""One SELECT, checked and taken apart: what is asked, of which rows, in which groups.
+"""One SELECT, checked and taken apart: what is asked, of which rows, in which groups, and what of it is shown.
 
-Accepted: one aggregate over one stream, with WHERE and GROUP BY on declared keys. Everything else (joins, subqueries,
-file functions, undeclared columns) is refused with its position and a hint: a query is a promise about privacy, so
-nothing is guessed.
+What looks at rows must be a function of one row (``scalars``); what looks at answers is computed from released numbers
+(``formulas``, ``views``). Everything else is refused with its place and the nearest thing that works: a query is a
+promise about privacy, so nothing is guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+from panstream.engine.aggregates import AggregateReader
+from panstream.engine.formulas import OWN, Formula
+from panstream.engine.scalars import Joined, Place, Scalars, conjuncts
+from panstream.engine.shown import Shown
+from panstream.engine.states import Aggregate, State, share_states, simplified
+from panstream.engine.views import View
 from panstream.errors import MissingExtra, SqlRefused, translated
 
-__all__ = ["Aggregate", "ParsedQuery", "parse"]
+if TYPE_CHECKING:
+    from panstream.engine.lookups import Lookup
+
+__all__ = ["Aggregate", "Output", "ParsedQuery", "Select", "check_derived", "parse"]
 
 
-class Aggregate(Enum):
-    """The questions, by their SQL name."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One answer of a query: its name, and how it is read off the state."""
 
-    COUNT_DISTINCT = "COUNT(DISTINCT user)"
-    COUNT = "COUNT(*)"
-    SUM = "SUM(value)"
-    AVG = "AVG(value)"
-    VAR_POP = "VAR_POP(value)"
-    STDDEV_POP = "STDDEV_POP(value)"
-    MIN = "MIN(value)"
-    MAX = "MAX(value)"
-    QUANTILE = "QUANTILE_CONT(value, q)"
-    DENSITY = "DENSITY(user)"
-    CROPPED_SUM = "CROPPED_SUM(user, weight, tau)"
-    HEAVY_HITTERS = "HEAVY_HITTERS(user, weight, threshold)"
-
-    @property
-    def of_presence(self) -> bool:
-        """Whether it asks which users are there, so that weights of the stream say who comes and goes."""
-        return self in (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
-
-    @property
-    def of_users(self) -> bool:
-        """Whether it is about users, and not about rows."""
-        return self.of_presence or self in (Aggregate.CROPPED_SUM, Aggregate.HEAVY_HITTERS)
+    name: str
+    aggregate: Aggregate
+    formula: Formula = OWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedQuery:
-    """A statement taken apart. Expressions are SQL text again, free of the user column unless said otherwise."""
+    """What one state is asked. Expressions are SQL of declared columns, free of the user column unless said
+    otherwise.
+    """
 
     aggregate: Aggregate
     stream: str
+    outputs: tuple[Output, ...]
+    alone: bool = True  # whether the statement has no other answer, so that the query's name says it all
     value: str | None = None  # scalar expression that is summed, averaged, ...
     weight: str | None = None  # signed weight of a turnstile question
     constants: tuple[float, ...] = ()  # q of a quantile, tau, threshold
+    bounds: tuple[float, float] | None = None  # of the value, where it says whether a condition holds
+    literal_bounds: tuple[float, float] | None = None  # of the value, where it is a CASE of literals
     where: str | None = None  # condition on other columns
     user_where: str | None = None  # condition on the user column alone
     group_by: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()  # what each of them is computed from
     columns: frozenset[str] = frozenset()  # every column that must be read, the user column included
+    joined: tuple[Joined, ...] = ()
+    meaning: Mapping[str, str] = field(default_factory=dict)  # derived columns and lookup tables, as they are now
 
 
-# What a condition or a value may be made of: no randomness, no clock, no files, no state.
-_SCALARS = frozenset(
-    word
-    for words in (
-        "Column Identifier Literal Boolean Null Paren Tuple Var Interval Timestamp Date",
-        "Not And Or Xor EQ NEQ GT GTE LT LTE Is In Between Like ILike RegexpLike StartsWith EndsWith",
-        "Neg Add Sub Mul Div IntDiv Mod Pow Abs Round Floor Ceil Sqrt Ln Exp Sign Greatest Least",
-        "Case If Coalesce Nullif Cast TryCast DataType DataTypeParam",
-        "Lower Upper Length Trim Substring Concat DPipe Extract Year Month Day Hour DayOfWeek",
-    )
-    for word in words.split()
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select:
+    """A statement taken apart: the states that answer it, and what is shown of their answers."""
 
-_USER_FUNCTIONS = {
-    "DENSITY": Aggregate.DENSITY,
-    "CROPPED_SUM": Aggregate.CROPPED_SUM,
-    "HEAVY_HITTERS": Aggregate.HEAVY_HITTERS,
+    parts: tuple[ParsedQuery, ...]
+    view: View
+
+
+_CLAUSES = {"expressions", "from", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
+_INSTEAD = {
+    "distinct": ("SELECT DISTINCT", "use COUNT(DISTINCT user), or GROUP BY"),
+    "with": ("WITH", "write the expression out, or name it in [stream.derived]"),
+    "with_": ("WITH", "write the expression out, or name it in [stream.derived]"),
+    "qualify": ("QUALIFY", "use HAVING"),
+    "windows": ("WINDOW", "use window = or every = for answers over time"),
+    "laterals": ("LATERAL", "every row may bring one row at most"),
+    "sample": ("TABLESAMPLE", "all rows are counted"),
 }
 
 
-def parse(statement: str, *, columns: Mapping[str, str], user: str | None, stream: str) -> ParsedQuery:
+def parse(
+    statement: str,
+    *,
+    columns: Mapping[str, str],
+    user: str | None,
+    stream: str,
+    derived: Mapping[str, str] | None = None,
+    lookups: Mapping[str, Lookup] | None = None,
+) -> Select:
     """Return the checked parts of ``statement``.
 
-    ``columns`` maps the declared columns of ``stream`` to their types; ``user`` is the column that holds ids.
+    ``columns`` maps the declared columns of ``stream`` to their types; ``user`` is the column that holds ids;
+    ``derived`` are expressions by name, and ``lookups`` public tables that may be joined.
     """
-    glot, expressions = _sqlglot()
+    trees = [tree for tree in _trees(statement) if tree is not None]
+    if len(trees) == 1 and type(trees[0]).__name__ in ("Union", "Intersect", "Except"):
+        raise Place(statement).refuse(trees[0], "UNION is not supported", "ask each SELECT as a query of its own")
+    if len(trees) != 1 or type(trees[0]).__name__ != "Select":
+        raise SqlRefused("one SELECT is expected", hint="write SELECT aggregate FROM stream [WHERE ...] [GROUP BY ...]")
+    place = Place(statement)
+    scalars = Scalars(place, columns, user, frozenset({stream}), dict(derived or {}))
+    return _Reader(trees[0], scalars, stream, dict(lookups or {})).read()
+
+
+def check_derived(
+    name: str, text: str, columns: Mapping[str, str], user: str | None, derived: Mapping[str, str]
+) -> None:
+    """Raise SqlRefused if a derived column is not a function of one row, or is about the user."""
+    trees = _trees(text)
+    if len(trees) != 1 or trees[0] is None:
+        raise SqlRefused("one expression is expected")
+    others = {other: each for other, each in derived.items() if other != name}
+    scalars = Scalars(Place(text), columns, user, derived=others)
+    scalars.value(scalars.resolved(trees[0]))
+
+
+class _Reader:
+    """Walks one SELECT and refuses what it does not know."""
+
+    def __init__(self, tree: Any, scalars: Scalars, stream: str, lookups: dict[str, Lookup]) -> None:
+        from sqlglot import expressions
+
+        self.tree, self.scalars, self.stream, self.lookups, self.e = tree, scalars, stream, lookups, expressions
+        self.refuse = scalars.place.refuse
+        self.aggregates = AggregateReader(scalars)
+        self.used = self.aggregates.used
+        self.conditions: list[str] = []
+        self.user_conditions: list[str] = []
+        self.meaning: dict[str, str] = {}
+
+    def read(self) -> Select:
+        self._check_shape()
+        self._from()
+        where = self.tree.args.get("where")
+        self._add_conditions([] if where is None else conjuncts(where.this))
+        shown = Shown(self.tree, self.scalars, self.aggregates.asked)
+        names, keys = shown.keys(self.aggregates.is_user)
+        outputs, view = shown.outputs(), shown.view()
+        self.used |= shown.used
+        states = share_states(shown.asked, self.conditions)
+        found: list[list[Output]] = [[] for _ in states]
+        for name, formula, node in outputs:
+            at = {next(n for n, s in enumerate(states) if asked in s.reads) for asked in shown.asked_of(formula)}
+            if len(at) > 1:
+                raise self.refuse(
+                    node,
+                    "this is computed from several states, so that it has no interval",
+                    "select each aggregate on its own, or use one value and FILTER (WHERE ...) against COUNT(*)",
+                )
+            state = states[at.pop()]
+            asked = shown.asked_of(formula)[0]
+            final = simplified(shown.put_in(formula, state.reads))
+            found[states.index(state)].append(Output(name=name, aggregate=asked.aggregate, formula=final))
+        self.meaning |= {f"derived {name}": self.scalars.derived[name] for name in sorted(self.scalars.used)}
+        parts = [self._part(state, each, names, keys) for state, each in zip(states, found, strict=True)]
+        alone = len(outputs) == 1
+        return Select(parts=tuple(replace(part, alone=alone) for part in parts), view=view)
+
+    def _part(self, state: State, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]) -> ParsedQuery:
+        where, user_where = list(self.conditions), list(self.user_conditions)
+        if state.filter is not None:
+            (user_where if state.about_user else where).append(state.filter)
+        value: str | None = state.value
+        if state.aggregate is Aggregate.COUNT and value is not None:
+            where.append(f"NOT {_bracketed(value)} IS NULL")
+            value = None
+        of_joined = {each.name: each for columns in self.scalars.tables.values() for each in columns.values()}
+        user = {self.scalars.user} if state.aggregate.of_users and self.scalars.user is not None else set()
+        joined = tuple(of_joined[name] for name in sorted(self.used) if name in of_joined)
+        return ParsedQuery(
+            aggregate=state.aggregate,
+            stream=self.stream,
+            outputs=tuple(outputs),
+            value=value,
+            weight=state.weight,
+            constants=state.constants,
+            bounds=state.bounds,
+            literal_bounds=self.aggregates.literal.get(value or ""),
+            where=_all_of(where),
+            user_where=_all_of(user_where),
+            group_by=names,
+            keys=keys,
+            columns=frozenset((self.used - set(of_joined)) | user),
+            joined=joined,
+            meaning=self.meaning,
+        )
+
+    def _check_shape(self) -> None:
+        for part, value in self.tree.args.items():
+            if value and part not in {*_CLAUSES, "kind", "hint"}:
+                name, hint = _INSTEAD.get(part, (part.rstrip("s_").upper(), "one SELECT over one stream"))
+                raise self._at_word(name.split()[-1], f"{name} is not supported", hint)
+        window = next(self.tree.find_all(self.e.Window), None)
+        if window is not None:
+            raise self.refuse(window, "OVER is not supported", "use window = or every = for answers over time")
+
+    def _at_word(self, word: str, message: str, hint: str) -> SqlRefused:
+        start = self.scalars.place.text.upper().find(word)
+        return self.scalars.place.at(start if start >= 0 else None, message, hint)
+
+    def _from(self) -> None:
+        source = self.tree.args.get("from_") or self.tree.args.get("from")
+        if source is None or not isinstance(source.this, self.e.Table):
+            raise self.refuse(source or self.tree, "FROM must name the stream", f"FROM {self.stream}")
+        table = source.this
+        extras = [part for part, value in table.args.items() if value and part not in ("this", "alias")]
+        if table.name != self.stream or extras:
+            raise self.refuse(
+                table, f"FROM must name the stream {self.stream!r}", "other tables and files are not read"
+            )
+        if table.alias:
+            self.scalars.streams = frozenset({table.alias})
+        for join in self.tree.args.get("joins") or []:
+            self._join(join)
+
+    def _join(self, join: Any) -> None:
+        table = join.this
+        name = table.name if isinstance(table, self.e.Table) else ""
+        if name not in self.lookups:
+            known = ", ".join(self.lookups) or "none is declared"
+            raise self.refuse(
+                join,
+                f"JOIN is not supported but with a public lookup table of [lookup.*] ({known})",
+                "a join with a stream or file could turn one row into many",
+            )
+        side, kind = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
+        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.args.get("method"):
+            raise self.refuse(join, f"{side or kind or 'this'} JOIN is not supported", "JOIN and LEFT JOIN are")
+        lookup, alias = self.lookups[name], table.alias or name
+        key = self._join_key(join, lookup, alias)
+        text = self.scalars.value(key)
+        self.used |= self.scalars.names(key)
+        self.meaning[f"lookup {name}"] = lookup.digest
+        self.scalars.tables[alias] = {
+            column: Joined(name=f"{name}[{text}].{column}", lookup=name, key=text, column=column, kind=kind_of)
+            for column, kind_of in lookup.columns.items()
+        }
+        if side != "LEFT":  # a row that finds nothing is not in the join
+            matched = self.scalars.tables[alias][lookup.key].name
+            self.used.add(matched)
+            self.conditions.append(f'NOT "{matched}" IS NULL')
+
+    def _join_key(self, join: Any, lookup: Lookup, alias: str) -> Any:
+        """Return the stream's side of the condition, which must be: something = the table's unique key."""
+        hint = f"write ON stream_column = {alias}.{lookup.key}"
+        using = join.args.get("using")
+        if using:
+            if [each.name for each in using] != [lookup.key]:
+                raise self.refuse(using, f"the key of {lookup.name!r} is {lookup.key!r}", hint)
+            return self.scalars.resolved(self.e.Column(this=using[0].copy()))
+        on = join.args.get("on")
+        if not isinstance(on, self.e.EQ):
+            raise self.refuse(on or join, "a lookup table is joined by its unique key", hint)
+        for mine, theirs in ((on.this, on.expression), (on.expression, on.this)):
+            column = isinstance(theirs, self.e.Column) and theirs.name == lookup.key
+            if column and (theirs.table == alias or (not theirs.table and theirs.name not in self.scalars.columns)):
+                return self.scalars.resolved(mine)
+        raise self.refuse(on, "a lookup table is joined by its unique key", hint)
+
+    def _add_conditions(self, conditions: list[Any]) -> None:
+        for condition in conditions:
+            text, about_user = self.aggregates.condition(condition)
+            (self.user_conditions if about_user else self.conditions).append(text)
+
+
+def _all_of(conditions: list[str]) -> str | None:
+    return " AND ".join(conditions) or None
+
+
+def _bracketed(text: str) -> str:
+    return text if text.isidentifier() else f"({text})"
+
+
+def _trees(statement: str) -> Any:
+    try:
+        import sqlglot
+    except ImportError:
+        raise MissingExtra("SQL queries", "engine") from None
 
     def told(error: Any) -> SqlRefused:
         details = (getattr(error, "errors", None) or [{}])[0]
         description = str(details.get("description") or "this is not SQL")
         return SqlRefused(description, line=details.get("line"), column=details.get("col"))
 
-    trees = translated(lambda: glot.parse(statement, read="duckdb"), glot.errors.SqlglotError, told)
-    statements = [tree for tree in trees if tree is not None]
-    if len(statements) != 1 or not isinstance(statements[0], expressions.Select):
-        raise SqlRefused("one SELECT is expected", hint="write SELECT aggregate FROM stream [WHERE ...] [GROUP BY ...]")
-    return _Reader(statements[0], dict(columns), user, stream, expressions).read()
-
-
-class _Reader:
-    """Walks one SELECT and refuses what it does not know."""
-
-    def __init__(self, tree: Any, columns: dict[str, str], user: str | None, stream: str, expressions: Any) -> None:
-        self.tree, self.columns, self.user, self.stream, self.e = tree, columns, user, stream, expressions
-
-    def read(self) -> ParsedQuery:
-        self._check_shape()
-        grouped = self._groups()
-        aggregate, value, weight, constants = self._aggregate(self._projection(grouped))
-        where, user_where = self._conditions()
-        used = {column.name for column in self.tree.find_all(self.e.Column)}
-        unknown = next((c for c in self.tree.find_all(self.e.Column) if c.name not in self.columns), None)
-        if unknown is not None:
-            raise self._refuse(
-                unknown, f"column {unknown.name!r} is not declared", f"declared: {', '.join(self.columns)}"
-            )
-        return ParsedQuery(
-            aggregate=aggregate,
-            stream=self.stream,
-            value=value,
-            weight=weight,
-            constants=constants,
-            where=where,
-            user_where=user_where,
-            group_by=grouped,
-            columns=frozenset(used),
-        )
-
-    def _check_shape(self) -> None:
-        allowed = {"expressions", "from", "from_", "where", "group", "kind", "hint", "distinct"}
-        for part, value in self.tree.args.items():
-            if value and part not in allowed:
-                name = part.rstrip("s_").upper()
-                raise self._refuse(value, f"{name} is not supported", "one aggregate over one stream")
-        if self.tree.args.get("distinct"):
-            raise self._refuse(self.tree, "SELECT DISTINCT is not supported", "use COUNT(DISTINCT user)")
-        source = self.tree.args.get("from_") or self.tree.args.get("from")
-        if source is None or not isinstance(source.this, self.e.Table):
-            raise self._refuse(source or self.tree, "FROM must name the stream", f"FROM {self.stream}")
-        table = source.this
-        extras = [part for part, value in table.args.items() if value and part != "this"]
-        if table.name != self.stream or extras:
-            raise self._refuse(
-                table, f"FROM must name the stream {self.stream!r}", "other tables and files are not read"
-            )
-        for kind in (self.e.Subquery, self.e.Select, self.e.Window, self.e.Join):
-            inner = next((node for node in self.tree.find_all(kind) if node is not self.tree), None)
-            if inner is not None:
-                raise self._refuse(inner, f"{kind.__name__.lower()} is not supported", "one aggregate over one stream")
-
-    def _groups(self) -> tuple[str, ...]:
-        group = self.tree.args.get("group")
-        names = []
-        for key in group.expressions if group is not None else []:
-            if not isinstance(key, self.e.Column):
-                raise self._refuse(key, "GROUP BY takes columns", "declare the keys of the group in the configuration")
-            if key.name == self.user:
-                raise self._refuse(key, "grouping by the user column would publish who is there", "count them instead")
-            names.append(key.name)
-        return tuple(names)
-
-    def _projection(self, grouped: tuple[str, ...]) -> Any:
-        aggregates = []
-        for item in self.tree.expressions:
-            plain = item.this if isinstance(item, self.e.Alias) else item
-            if isinstance(plain, self.e.Column) and plain.name in grouped:
-                continue
-            aggregates.append(plain)
-        if len(aggregates) != 1:
-            raise self._refuse(self.tree, f"exactly one aggregate is expected, got {len(aggregates)}", "one query each")
-        return aggregates[0]
-
-    def _aggregate(self, node: Any) -> tuple[Aggregate, str | None, str | None, tuple[float, ...]]:
-        e = self.e
-        if isinstance(node, e.Count):
-            return self._count(node)
-        simple = {
-            e.Sum: Aggregate.SUM,
-            e.Avg: Aggregate.AVG,
-            e.VariancePop: Aggregate.VAR_POP,
-            e.StddevPop: Aggregate.STDDEV_POP,
-            e.Min: Aggregate.MIN,
-            e.Max: Aggregate.MAX,
-        }
-        for kind, aggregate in simple.items():
-            if isinstance(node, kind) and not node.expressions:
-                return aggregate, self._scalar(node.this), None, ()
-        if isinstance(node, e.PercentileCont | e.Quantile):
-            level = self._number(node.args.get("quantile") or node.expression, "the quantile")
-            if not 0 <= level <= 1:
-                raise self._refuse(node, "the quantile must be in [0, 1]")
-            return Aggregate.QUANTILE, self._scalar(node.this), None, (level,)
-        if isinstance(node, e.Anonymous) and node.name.upper() in _USER_FUNCTIONS:
-            return self._user_function(_USER_FUNCTIONS[node.name.upper()], node)
-        known = ", ".join(kind.value for kind in Aggregate)
-        raise self._refuse(node, "this is not an aggregate that can be answered privately", f"known: {known}")
-
-    def _count(self, node: Any) -> tuple[Aggregate, str | None, str | None, tuple[float, ...]]:
-        inner = node.this
-        if isinstance(inner, self.e.Distinct):
-            if len(inner.expressions) != 1 or not self._is_user(inner.expressions[0]):
-                raise self._refuse(node, "COUNT(DISTINCT ...) takes the user column", f"COUNT(DISTINCT {self.user})")
-            return Aggregate.COUNT_DISTINCT, None, None, ()
-        if isinstance(inner, self.e.Star):
-            return Aggregate.COUNT, None, None, ()
-        raise self._refuse(node, "COUNT takes * or DISTINCT user", "rows without a value are skipped as bad rows")
-
-    def _user_function(self, kind: Aggregate, node: Any) -> tuple[Aggregate, None, str | None, tuple[float, ...]]:
-        given = node.expressions
-        wanted = {Aggregate.DENSITY: 1, Aggregate.CROPPED_SUM: 3, Aggregate.HEAVY_HITTERS: 3}[kind]
-        if len(given) != wanted or not self._is_user(given[0]):
-            raise self._refuse(node, f"{node.name.upper()} takes the arguments of {kind.value}")
-        if wanted == 1:
-            return kind, None, None, ()
-        return kind, None, self._scalar(given[1]), (self._number(given[2], "the last argument"),)
-
-    def _conditions(self) -> tuple[str | None, str | None]:
-        where = self.tree.args.get("where")
-        if where is None:
-            return None, None
-        others: list[str] = []
-        mine: list[str] = []
-        for condition in where.this.flatten(unnest=False) if isinstance(where.this, self.e.And) else [where.this]:
-            names = {column.name for column in condition.find_all(self.e.Column)}
-            if self.user in names and len(names) > 1:
-                raise self._refuse(condition, "a condition must not mix the user column with others", "use AND")
-            (mine if self.user in names else others).append(self._text(condition))
-        return " AND ".join(others) or None, " AND ".join(mine) or None
-
-    def _scalar(self, node: Any) -> str:
-        used = {column.name for column in node.find_all(self.e.Column)}
-        if self.user in used:
-            raise self._refuse(node, "the user column holds ids, not values")
-        if next(node.find_all(self.e.AggFunc), None) is not None:
-            raise self._refuse(node, "aggregates cannot be nested")
-        return self._text(node)
-
-    def _text(self, node: Any) -> str:
-        for part in node.walk():
-            if type(part).__name__ not in _SCALARS:
-                name = (
-                    part.name.upper()
-                    if isinstance(part, self.e.Anonymous)
-                    else part.sql(dialect="duckdb").split("(")[0]
-                )
-                raise self._refuse(
-                    part, f"{name} is not allowed here", "plain arithmetic, comparisons and text functions are"
-                )
-        return str(node.sql(dialect="duckdb"))
-
-    def _number(self, node: Any, what: str) -> float:
-        value: float | None = None
-        if isinstance(node, self.e.Literal) and not node.is_string:
-            value = float(node.this)
-        if value is None:
-            raise self._refuse(node, f"{what} must be a number")
-        return value
-
-    def _is_user(self, node: Any) -> bool:
-        return isinstance(node, self.e.Column) and node.name == self.user
-
-    def _refuse(self, node: Any, message: str, hint: str = "") -> SqlRefused:
-        for candidate in [node, *getattr(node, "find_all", lambda *_: [])(self.e.Expression)]:
-            meta = getattr(candidate, "meta", {})
-            if meta.get("line"):
-                return SqlRefused(message, line=meta["line"], column=meta["col"], hint=hint)
-        return SqlRefused(message, hint=hint)
-
-
-def _sqlglot() -> tuple[Any, Any]:
-    try:
-        import sqlglot
-        from sqlglot import expressions
-    except ImportError:
-        raise MissingExtra("SQL queries", "engine") from None
-    return sqlglot, expressions
+    return translated(lambda: sqlglot.parse(statement, read="duckdb"), sqlglot.errors.SqlglotError, told)

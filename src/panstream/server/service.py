@@ -71,7 +71,12 @@ class Service:
         def look(engine: Engine) -> list[dict[str, Any]]:
             names = None
             if query is not None:
-                names = [name for plan in engine.plans if plan.config.name == query for name in plan.series]
+                names = [
+                    name
+                    for plan in engine.plans
+                    if query in (plan.config.name, plan.config.statement)
+                    for name in plan.series
+                ]
                 if not names:
                     raise Refusal("not_found", "there is no query of this name")
             return [release_json(each) for each in engine.log.latest(names, since=since, limit=limit)]

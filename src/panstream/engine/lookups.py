@@ -1,0 +1,101 @@
+"""Public lookup tables: a CSV or Parquet file that a configuration names, joined by a unique key.
+
+A key is in the table once, so a row of the stream finds one row of it at most: a join is a function of one row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from panstream.errors import ConfigError, translated
+
+__all__ = ["Lookup", "listed_keys", "read_lookup"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """A table by its unique ``key``. Its types are read from the file: that is public."""
+
+    name: str
+    key: str
+    columns: Mapping[str, str]
+    digest: str
+    table: Any = field(repr=False, compare=False)
+
+
+def read_lookup(name: str, file: Path, key: str) -> Lookup:
+    """Read a table; raise ConfigError if a key is missing or there twice."""
+    place = f"[lookup.{name}]"
+    table, data = _table(file, place)
+    if key not in table.schema.names:
+        raise ConfigError(f"{place}: key names column {key!r}, which {file.name} does not have")
+    columns: dict[str, str] = {}
+    for at, column in enumerate(table.schema.names):
+        kind = _kind(table.schema.types[at])
+        if kind is None:
+            raise ConfigError(f"{place}: column {column!r} of {file.name} has a type that no column can have")
+        columns[column] = kind
+    keys = table.column(key)
+    if keys.null_count or len(keys.unique()) != len(keys):
+        raise ConfigError(f"{place}: {key} must be a unique key of {file.name}: every row has one, and no two the same")
+    return Lookup(name=name, key=key, columns=columns, digest=hashlib.sha256(data).hexdigest(), table=table)
+
+
+def listed_keys(file: Path, column: str, place: str) -> list[Any]:
+    """Return the keys of a group that a file lists: its column of that name, or its only one."""
+    table, _ = _table(file, place)
+    names = table.schema.names
+    if column not in names and len(names) != 1:
+        raise ConfigError(f"{place}: {file.name} must have a column {column!r}, or one column only")
+    found: list[Any] = table.column(column if column in names else names[0]).to_pylist()
+    return found
+
+
+def _table(file: Path, place: str) -> tuple[Any, bytes]:
+    from panstream.engine.arrow import pa
+
+    def told(error: Exception) -> ConfigError:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else "it cannot be read as a table"
+        return ConfigError(f"{place}: {file.name}: {why}")
+
+    def read() -> tuple[Any, bytes]:
+        data = file.read_bytes()
+        return _parsed(file, data).combine_chunks(), data
+
+    if file.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"{place}: the file must end in .csv or .parquet, got {file.name!r}")
+    return translated(read, (OSError, pa.ArrowException), told)
+
+
+def _parsed(file: Path, data: bytes) -> Any:
+    from panstream.engine.arrow import pa
+
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as parquet
+
+        return parquet.read_table(pa.BufferReader(data))
+    import pyarrow.csv as csv
+
+    options = csv.ConvertOptions(strings_can_be_null=True, null_values=[""], quoted_strings_can_be_null=False)
+    return csv.read_csv(pa.BufferReader(data), convert_options=options)
+
+
+def _kind(found: Any) -> str | None:
+    """Return the declared type that a column of a file has."""
+    from panstream.engine.arrow import pa
+
+    rules = (
+        (pa.types.is_integer, "int"),
+        (pa.types.is_floating, "double"),
+        (pa.types.is_string, "string"),
+        (pa.types.is_large_string, "string"),
+        (pa.types.is_boolean, "bool"),
+        (pa.types.is_date, "date"),
+        (pa.types.is_timestamp, "timestamp"),
+        (pa.types.is_null, "string"),
+    )
+    return next((kind for fits, kind in rules if fits(found)), None)
