@@ -103,7 +103,7 @@ class Client:
         self._pending_rows = 0
         self._under_way: set[Future[None]] = set()
         self._failure: PanstreamError | None = None  # of a batch that is kept, to be sent again
-        self._refusal: RequestRefused | None = None  # of a batch that is gone: raised, whatever comes after
+        self._refusals: list[RequestRefused] = []  # of batches that are gone: each is raised, whatever comes after
         self.sent = Sent()
         self._closed = threading.Event()
         if pace is not None:
@@ -162,7 +162,7 @@ class Client:
     def flush(self) -> Sent:
         """Send what waits, and return when everything is durable on the server. What was not answered is sent again.
 
-        Raises if a batch was refused since the last call that raised.
+        Raises what a batch was refused for, one refusal a call: call it again to hear of the others.
         """
         with self._freed:
             self._failure = None
@@ -196,7 +196,7 @@ class Client:
     def _wait_for(self, done: Callable[[], bool]) -> None:
         """Wait for something, or raise what failed meanwhile."""
         with self._freed:
-            self._freed.wait_for(lambda: done() or self._failure is not None or self._refusal is not None)
+            self._freed.wait_for(lambda: done() or self._failure is not None or self._refusals)
         self._check()
 
     def _dispatch(self) -> None:
@@ -277,7 +277,7 @@ class Client:
             if failure is None:
                 self.sent.note(answer)
             elif isinstance(failure, RequestRefused):
-                self._refusal = self._refusal or failure
+                self._refusals.append(failure)
                 self.sent.uncertain += isinstance(failure, BatchUncertain)
             else:
                 self._failure, lane.stuck = failure, True
@@ -287,9 +287,8 @@ class Client:
 
     def _check(self) -> None:
         with self._freed:
-            refusal, self._refusal = self._refusal, None
-            if refusal is not None:
-                raise refusal
+            if self._refusals:
+                raise self._refusals.pop(0)
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

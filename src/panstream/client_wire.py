@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +53,10 @@ class Wire:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
             raise InvalidParameter("url must be like https://host:port, with nothing behind it")
+        if ca_file is not None and not os.path.isfile(ca_file):
+            raise InvalidParameter(
+                f"ca_file must be a file of certificates, and there is no {os.path.basename(ca_file)!r}"
+            )
         self._url, self._token, self._ca_file, self._patience = url, token, ca_file, patience
         self._base = parts.path.rstrip("/")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -73,6 +78,12 @@ class Wire:
             wait: str | None = None
             try:
                 status, answer, wait = self._exchange(method, path, body, headers or {})
+            except ssl.SSLCertVerificationError as error:
+                self.close()
+                raise ServerUnreachable(
+                    f"the server's certificate is not trusted ({error.verify_message}): name the certificate that "
+                    "signed it, by ca_file or --ca-file"
+                ) from None
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 reason = type(error).__name__

@@ -1,6 +1,7 @@
 """The client against a server that runs, and against one that fails in every way."""
 
 import asyncio
+import gzip
 import json
 import socketserver
 import threading
@@ -14,12 +15,14 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 import panstream
 from panstream.cli.app import app
 from panstream.client_wire import Patience
 from panstream.errors import BatchUncertain, InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
+from panstream.federated.certificates import Authority
 from server.server_live import Live, csv, lines, served, write_config
 
 QUICK = Patience(tries=4, sleep=lambda seconds: None)
@@ -347,19 +350,56 @@ def test_the_command_sends_files_and_standard_input(live: Live, tmp_path: Path) 
     url, before = f"http://{live.host}:{live.port}", live.rows()
     (tmp_path / "rows.csv").write_bytes(csv(300) + b'"quoted\nname",north,1\n')
     arrow_stream(tmp_path / "rows.arrows")
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(csv(10)))
+    parquet.write_table(pa.table(COLUMNS), tmp_path / "rows.parquet")
     run = CliRunner().invoke
     for command, given in (
         (["send", url, "visits", "--format", "json"], lines(200)),
-        (["send", url, "visits", str(tmp_path / "rows.csv"), "--format", "csv", "--producer", "desk"], None),
-        (["send", url, "visits", str(tmp_path / "rows.arrows"), "--format", "arrow"], None),
+        (["send", url, "visits"], lines(50)),
+        (["send", url, "visits", str(tmp_path / "rows.csv"), "--producer", "desk"], None),
+        (["send", url, "visits", str(tmp_path / "rows.csv.gz")], None),
+        (["send", url, "visits", str(tmp_path / "rows.parquet")], None),
+        (["send", url, "visits", str(tmp_path / "rows.arrows")], None),
     ):
         result = run(app, command, input=given)
         assert result.exit_code == 0, result.output
-        assert "durable on the server" in result.stderr
-    assert live.rows() - before == 200 + 301 + 3
+        assert "saved to disk on the server" in result.stderr
+    assert live.rows() - before == 250 + 301 + 10 + 3 + 3
+    assert run(app, ["send", url, "visits", str(tmp_path / "rows.tsv")]).exit_code == 2
     assert run(app, ["send", url, "visits", "--format", "xml"]).exit_code == 2
     assert run(app, ["send", url, "visits", str(tmp_path / "none.csv")]).exit_code == 2
     assert run(app, ["send", url, "other", "--format", "json"], input=lines(1)).exit_code == 1
+
+
+def test_the_command_fails_if_no_row_can_be_used_and_tells_every_refusal(live: Live, tmp_path: Path) -> None:
+    run, url = CliRunner().invoke, f"http://{live.host}:{live.port}"
+    bad = run(app, ["send", url, "visits"], input=b'{"user": 1}\n' * 5)
+    assert bad.exit_code == 1
+    assert "no row could be used" in bad.stderr
+    other = pa.table({"nobody": [1, 2]})
+    parquet.write_table(other, tmp_path / "other.parquet")
+    refused = run(app, ["send", url, "visits", str(tmp_path / "other.parquet")])
+    assert refused.exit_code == 1
+    assert "1 batch refused: " in refused.stderr
+    with client(live, lanes=2) as sender:
+        for _ in range(2):
+            sender._start(sender._free_lane(), b"nonsense", {"Content-Type": "application/x-nonsense"})
+        for _ in range(2):
+            with pytest.raises(RequestRefused):
+                sender.flush()
+        assert sender.flush().batches == 0
+
+
+def test_an_untrusted_certificate_is_told_at_once(tmp_path: Path) -> None:
+    identity = Authority(tmp_path).issue("server")
+    settings = {"certificate": identity.certificate, "private_key": identity.key}
+    with served(write_config(tmp_path), **settings) as server:
+        url = f"https://127.0.0.1:{server.port}"
+        tried = CliRunner().invoke(app, ["send", url, "visits"], input=lines(1))
+        assert tried.exit_code == 1
+        assert "not trusted" in tried.stderr
+        assert "--ca-file" in tried.stderr
+    assert CliRunner().invoke(app, ["send", url, "visits", "--ca-file", "none.pem"], input=b"").exit_code == 2
 
 
 def test_a_token_is_made_once_and_shown_once(tmp_path: Path) -> None:

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from panstream.cli.outcome import outcome
-from panstream.errors import InvalidParameter, translated
+from panstream.errors import FeedError, InvalidParameter, RequestRefused, translated
 
 if TYPE_CHECKING:
-    from panstream.client import Client
+    from panstream.client import Client, Sent
 
 __all__ = ["send"]
 
+_T = TypeVar("_T")
+
 _BLOCK = 1 << 20
-_TYPES = {"csv": "text/csv", "json": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}
+_TYPES = {"csv": "text/csv", "json": "application/x-ndjson"}
+_SENT = (*_TYPES, "arrow", "parquet")
+_USELESS = (401, 403, 404)  # statuses that every further batch would get, too
 
 
 def send(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server: https://host:port.")],
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")],
     input: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Standard input by default.")] = None,
-    format: Annotated[str, typer.Option(help="csv (with a header line), json (lines) or arrow (IPC stream).")] = "json",
+    format: Annotated[
+        str | None,
+        typer.Option(help="csv (with a header line), json (lines), arrow or parquet; else by the name."),
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token; or set PANSTREAM_TOKEN.")] = None,
     producer: Annotated[
         str | None,
@@ -37,44 +46,105 @@ def send(
     lanes: Annotated[int, typer.Option(min=1, max=64, help="Batches under way at a time.")] = 16,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
 ) -> None:
-    """Send events to a server and wait until they are durable there."""
+    """Send events to a server and wait until they are saved there.
+
+    Ends with 1 if a batch was refused, or if no row at all could be used.
+    """
     with outcome():
         from panstream.client import Client
 
-        if format not in _TYPES:
-            raise InvalidParameter(f"format must be one of {', '.join(_TYPES)}, got {format!r}")
+        given = None if input is None or str(input) == "-" else input
+        kind = _format(given, format)
         certificates = None if ca_file is None else str(ca_file)
         settings: dict[str, Any] = {"producer": producer, "lanes": lanes, "ca_file": certificates}
         with Client(url, stream=stream, token=_token(token_file), **settings) as client:
-            source = sys.stdin.buffer if input is None or str(input) == "-" else _opened(input)
-            with source:
-                _pump(client, source, format)
-            sent = client.flush()
-        if not sys.stderr.isatty():
-            typer.echo("everything sent is durable on the server", err=True)
-            return
-        typer.echo(f"{sent.rows:,} rows in {sent.batches:,} batches are durable on the server", err=True)
-        if sent.repeated:
-            typer.echo(f"{sent.repeated:,} of the batches had arrived before, and were counted once", err=True)
-        if sent.skipped or sent.late:
-            typer.echo(f"{sent.skipped:,} of them were skipped as bad, {sent.late:,} were late", err=True)
+            refusals = _Refusals()
+            with sys.stdin.buffer if given is None else _opened(given) as source:
+                for one in _sendings(client, source, kind):
+                    refusals.hear(one)
+            sent = refusals.hear(client.flush)
+        _report(sent, refusals.heard)
 
 
-def _pump(client: Client, source: IO[bytes], format: str) -> None:
-    if format == "arrow":
-        import pyarrow as pa
+class _Refusals:
+    """What the server refused, and how often: sending goes on, and all of it is told at the end."""
 
-        def sent() -> None:
-            with pa.ipc.open_stream(source) as reader:
-                for batch in reader:
-                    client.send(batch)
+    def __init__(self) -> None:
+        self.heard: Counter[str] = Counter()
 
-        damaged = "the input is not an Arrow IPC stream, or is cut short"
-        translated(sent, pa.ArrowException, lambda _: InvalidParameter(damaged))
+    def hear(self, call: Callable[[], _T]) -> _T:
+        """Return what a call returns once it is not interrupted any more by refusals of earlier batches."""
+        while True:
+            try:
+                return call()
+            except RequestRefused as refusal:
+                if refusal.status in _USELESS:
+                    raise
+                self.heard[str(refusal)] += 1
+
+
+def _report(sent: Sent, refused: Counter[str]) -> None:
+    watched = sys.stderr.isatty()
+    batches = f"{sent.batches:,} batch{'' if sent.batches == 1 else 'es'}"
+    typer.echo(f"Sent {sent.rows:,} rows ({batches})" if watched else "Sent", err=True, nl=False)
+    typer.echo("; saved to disk on the server." if sent.batches or not watched else ".", err=True)
+    if watched and sent.repeated:
+        typer.echo(f"{sent.repeated:,} of the batches had arrived before, and were counted once.", err=True)
+    if watched and (sent.skipped or sent.late):
+        typer.echo(f"{sent.skipped:,} rows were skipped as bad, {sent.late:,} were late.", err=True)
+    for reason, times in refused.items():
+        typer.echo(f"error: {times:,} batch{'' if times == 1 else 'es'} refused: {reason}", err=True)
+    useless = sent.rows > 0 and sent.skipped >= sent.rows
+    if useless:
+        typer.echo(
+            "error: no row could be used; are names and types of its columns as declared? "
+            "panstream check CONFIG --rows FILE says what is wrong with each",
+            err=True,
+        )
+    if refused or useless:
+        raise typer.Exit(1)
+
+
+def _format(path: Path | None, format: str | None) -> str:
+    """Return the format that was given, or that the name or the first byte tells of."""
+    from panstream.engine.feeds.inputs import format_of
+
+    found = format or (None if path is None else format_of(path))
+    if path is None and found is None:
+        begin = sys.stdin.buffer.peek(1)[:1] if hasattr(sys.stdin.buffer, "peek") else b"{"
+        found = "json" if begin in (b"{", b"") else "arrow" if begin == b"\xff" else "csv"
+    if found not in _SENT or (found == "parquet" and path is None):
+        told = f"got {found!r}" if found is not None else "which the name does not tell"
+        raise InvalidParameter(f"format must be one of {', '.join(_SENT)} (parquet from a file), {told}")
+    return found
+
+
+def _sendings(client: Client, source: IO[bytes], format: str) -> Iterator[Callable[[], None]]:
+    """Yield calls that each send a part."""
+    if format in _TYPES:
+        for block in _csv_blocks(source) if format == "csv" else _line_blocks(source):
+            yield partial(client.send_body, block, _TYPES[format])
         return
-    blocks = _csv_blocks(source) if format == "csv" else _line_blocks(source)
-    for block in blocks:
-        client.send_body(block, _TYPES[format])
+    for batch in _batches(source, format):
+        yield partial(client.send, batch)
+
+
+def _batches(source: IO[bytes], format: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    what = "a Parquet file" if format == "parquet" else "an Arrow IPC stream"
+    damaged = InvalidParameter(f"the input is not {what}, or is cut short")
+
+    def opened() -> Iterator[Any]:
+        if format == "parquet":
+            from pyarrow import parquet
+
+            return iter(parquet.ParquetFile(source).iter_batches())
+        return iter(pa.ipc.open_stream(source))
+
+    found = translated(opened, pa.ArrowException, lambda _: damaged)
+    while (batch := translated(lambda: next(found, None), pa.ArrowException, lambda _: damaged)) is not None:
+        yield batch
 
 
 def _line_blocks(source: IO[bytes]) -> Iterator[bytes]:
@@ -118,12 +188,15 @@ def _some(source: IO[bytes]) -> bytes:
     return data
 
 
-def _opened(path: Path) -> IO[bytes]:
-    return translated(
-        lambda: path.open("rb"),
-        OSError,
-        lambda error: InvalidParameter(f"{path.name} cannot be read: {error.strerror}"),
-    )
+def _opened(path: Path) -> Any:
+    """Open a file, decompressed if need be."""
+    from panstream.engine.feeds.streams import open_file, unpacked
+
+    raw, codec = translated(lambda: open_file(path), FeedError, lambda error: InvalidParameter(str(error)))
+    if codec is not None:
+        return unpacked(raw, codec)
+    raw.close()
+    return path.open("rb")
 
 
 def _token(path: Path | None) -> str | None:
