@@ -249,8 +249,9 @@ def test_the_network_between_two_workers_is_cut(
     for number, (tag, here, _) in enumerate(two_namespaces):
         cluster.start(f"far-{number}", "worker", f"tls://{here}:{port}", str(tmp_path / f"far-{number}"), tag)
         cluster.wait_for(f"far-{number}")
-    certificate, key = (cluster.tls[f"DASK_DISTRIBUTED__COMM__TLS__CLIENT__{kind}"] for kind in ("CERT", "KEY"))
-    secure = Security(require_encryption=True, tls_ca_file=certificate, tls_client_cert=certificate, tls_client_key=key)
+    names = ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
+    authority, certificate, key = (cluster.tls[f"DASK_DISTRIBUTED__COMM__TLS__{name}"] for name in names)
+    secure = Security(require_encryption=True, tls_ca_file=authority, tls_client_cert=certificate, tls_client_key=key)
     link = linked(f"tls://127.0.0.1:{port}", secure)
     try:
         link.client.wait_for_workers(2, timeout=60)
