@@ -1,7 +1,8 @@
 """Statistics over streams that stay private even if someone copies the machine's memory.
 
-Here are the front doors; algorithms by their papers' names are in ``density``, ``distinct``, ``turnstile`` and
-``continual``. Names are loaded when first used, so that ``import panstream`` is quick and needs no compiler.
+Here are the front doors; algorithms by their papers' names are in ``density``, ``distinct``, ``turnstile``,
+``continual`` and ``frequent``. Names are loaded when first used, so that ``import panstream`` is quick and needs no
+compiler.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
     "Ledger": "panstream.privacy.ledger",
     "Monitor": "panstream.algorithm",
     "PanstreamError": "panstream.errors",
+    "TopItems": "panstream.statistics",
     "query": "panstream.engine.query",
     "register": "panstream.algorithm",
 }

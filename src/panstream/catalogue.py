@@ -35,6 +35,8 @@ ALGORITHMS: dict[str, str] = {
     "LeastSquaresTree": "panstream.continual.least_squares",
     "RangeHistogram": "panstream.continual.histogram",
     "WindowedSum": "panstream.continual.windowed",
+    # frequent: names that nobody listed
+    "FrequentItems": "panstream.frequent.items",
     # papers: their counters made sound, for comparison
     "BinaryMechanism": "panstream.papers.binary",
     "EventCounter": "panstream.papers.event_counter",

@@ -10,11 +10,13 @@ from panstream.algorithm import Monitor
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
+from panstream.estimate import figure
+from panstream.frequent.items import FrequentItems
 from panstream.hashing import MAX_LEVELS
 from panstream.privacy.bitmap import reference_users
 from panstream.privacy.claim import Claim
 
-__all__ = ["DistinctCount"]
+__all__ = ["DistinctCount", "TopItems"]
 
 _AMPLE = 1 << 23  # bytes, where no limit is given
 _SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
@@ -191,3 +193,120 @@ def _bytes(algorithm: Bitmap | OptBern) -> int:
     """Return the memory of the cells, eight to a byte, after every announced intrusion that was paid for."""
     cells = algorithm.table.cells if isinstance(algorithm, Bitmap) else algorithm.cells
     return (cells + 7) // 8 * (algorithm.announced + 1)
+
+
+_EVENTS = 1_000_000.0
+_NAMES_MEMORY = 48 << 20
+_CELLS_PER_NAME = 16  # of a level, for every name that can be listed
+_MOST_NAMES = 4_000
+_WIDTHS = (1 << 10, 1 << 15, 1 << 24)  # of a level: least, least where memory allows, most
+_ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)
+
+
+@dataclass(frozen=True, slots=True)
+class TopItems:
+    """Which names come most often, and how often? Nobody has to list them beforehand.
+
+    Sizes the tables of :class:`panstream.frequent.items.FrequentItems` for the expected number of events, and says from
+    how many events on a name is listed.
+
+    Privacy
+        Unit: one event, or a user of at most ``contributions`` events; one copy of the state at any time and all
+        releases lose ``epsilon`` and ``delta`` together.
+
+    Parameters
+        epsilon, delta: total loss. With ``delta=0`` names must be about ``longest``/8 times more frequent to be listed.
+        longest: bytes of a name that count, 64 by default: the shorter, the lighter the names that are found.
+        expected: about how many events come in a life. memory: bytes that the tables may take, 48 MiB by default.
+        releases, contributions, key: as for the algorithm.
+
+    Example
+        >>> question = TopItems(1.0, delta=1e-6, longest=24, expected=100_000)
+        >>> monitor = question.start()
+        >>> monitor.update(["/"] * 5_000 + ["/about"] * 2_000)
+        >>> [item.name for item in monitor.release().top(2)]
+        ['/', '/about']
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    delta: float = 0.0
+    longest: int = 64
+    expected: float = _EVENTS
+    memory: int = _NAMES_MEMORY
+    releases: int = 1
+    contributions: int | None = None
+    key: int = 0
+    algorithm: FrequentItems = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.expected < math.inf:
+            raise InvalidParameter(f"expected must be a positive number of events, got expected={self.expected}")
+        object.__setattr__(self, "algorithm", self._sized())
+
+    def _sized(self) -> FrequentItems:
+        smallest = FrequentItems(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            longest=self.longest,
+            step=4 if self.delta else 8,
+            width=_WIDTHS[0],
+            row_width=_ROW_WIDTHS[0],
+            releases=self.releases,
+            contributions=self.contributions,
+            key=self.key,
+        )
+        heavy = self.expected / smallest.listed_from
+        width = _power(_CELLS_PER_NAME * min(heavy, _MOST_NAMES), *_WIDTHS[1:])
+        row_width = _power(1.5 * _CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
+        while 4 * (smallest.levels * width + smallest.rows * row_width) > self.memory:
+            if width <= _WIDTHS[0] and row_width <= _ROW_WIDTHS[0]:
+                least = 4 * (smallest.levels * width + smallest.rows * row_width)
+                raise InvalidParameter(f"memory must be at least {least} bytes, got memory={self.memory}")
+            if row_width > _ROW_WIDTHS[0] and smallest.rows * row_width > smallest.levels * width // 2:
+                row_width //= 2
+            else:
+                width = max(width // 2, _WIDTHS[0])
+                row_width = row_width // 2 if width == _WIDTHS[0] else row_width
+        return replace(smallest, width=width, row_width=max(row_width, _ROW_WIDTHS[0]))
+
+    @property
+    def listed_from(self) -> float:
+        """Return how many events a name needs to be listed with 95%; more where memory is short of cells."""
+        heavy = min(self.expected / self.algorithm.listed_from, _MOST_NAMES)
+        return self.algorithm.listed_from * max(1.0, _CELLS_PER_NAME * heavy / self.algorithm.width)
+
+    def start(self) -> Monitor[Any]:
+        """Return a running monitor, whose releases are lists of names with counts."""
+        return Monitor[Any](self.algorithm)
+
+    def claim(self) -> Claim:
+        """Return what is promised."""
+        return self.algorithm.claim()
+
+    def why(self) -> str:
+        """Return from how many events on names are listed, how large the tables are, and what listed keys would
+        give.
+        """
+        algorithm = self.algorithm
+        noise = "discrete Gaussian" if self.delta else "discrete Laplace"
+        size = 4 * (algorithm.levels * algorithm.width + algorithm.rows * algorithm.row_width)
+        counted = math.sqrt(2 * algorithm.laws[1].variance / algorithm.rows)
+        lines = [
+            f"Names with at least {figure(self.listed_from)} events are listed with 95%; a listed count has a standard "
+            f"error of about {figure(counted)}.",
+            f"Tables of {algorithm.levels} x {algorithm.width:,} and {algorithm.rows} x {algorithm.row_width:,} cells "
+            f"({size:,} bytes), {noise} noise.",
+            f"Where the keys are known, listing them is better: counts of listed keys have a standard error of about "
+            f"{figure(2 * (self.contributions or 1) / self.epsilon)}, and none is missed.",
+        ]
+        if self.listed_from > algorithm.listed_from * 1.001:
+            lines.append(f"With more memory names would be listed from {figure(algorithm.listed_from)} events on.")
+        if self.longest > 16:
+            lines.append("A smaller longest= finds lighter names.")
+        return "\n".join(lines)
+
+
+def _power(least: float, low: int, high: int) -> int:
+    """Return the smallest power of two that is at least ``least``, between ``low`` and ``high``."""
+    return int(min(max(1 << max(math.ceil(least) - 1, 0).bit_length(), low), high))

@@ -66,6 +66,27 @@ def _distinct(
     typer.echo(aligned("standard error of the count", ("users", "relative"), rows, right={0, 1}))
 
 
+@app.command("names")
+def _names(
+    epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
+    delta: Annotated[float, typer.Option(help="Slack of the guarantee, such as 1e-6; 0 for pure privacy.")] = 0.0,
+    longest: Annotated[int, typer.Option(help="Bytes of a name that count.")] = 64,
+    expected: Annotated[float, typer.Option(help="About how many events a window has.")] = 1e6,
+    memory: Annotated[int, typer.Option(help="Bytes that the state may take.")] = 48 << 20,
+    as_json: AsJson = False,
+) -> None:
+    """From how many events on names that nobody listed are found, and how exact their counts are."""
+    from panstream.statistics import TopItems
+
+    with outcome(refused=2):
+        question = TopItems(epsilon, delta=delta, longest=longest, expected=expected, memory=memory)
+    if as_json:
+        figures = {"listed_from": question.listed_from, "why": question.why(), "claim": question.claim().to_json()}
+        typer.echo(json.dumps(figures, indent=2))
+        return
+    typer.echo(question.why())
+
+
 @app.command("turnstile")
 def _turnstile(
     question: Annotated[str, typer.Argument(help="distinct, cropped-sum or heavy-hitters.")],

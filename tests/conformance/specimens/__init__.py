@@ -3,6 +3,7 @@
 from conformance.specimens.continual import continual_specimens
 from conformance.specimens.density import density_specimens
 from conformance.specimens.distinct import distinct_specimens
+from conformance.specimens.frequent import frequent_specimens
 from conformance.specimens.turnstile import turnstile_specimens
 from panstream.testing.checks import Specimen
 
@@ -11,4 +12,5 @@ __all__ = ["specimens"]
 
 def specimens() -> list[Specimen]:
     """Return one specimen for every algorithm and every option that changes its claim."""
-    return [*density_specimens(), *distinct_specimens(), *turnstile_specimens(), *continual_specimens()]
+    rooms = density_specimens, distinct_specimens, turnstile_specimens, continual_specimens, frequent_specimens
+    return [specimen for room in rooms for specimen in room()]

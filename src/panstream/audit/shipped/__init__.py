@@ -10,6 +10,7 @@ from panstream.audit.shipped.attacks import attack_cases
 from panstream.audit.shipped.continual import continual_cases
 from panstream.audit.shipped.density import density_cases
 from panstream.audit.shipped.distinct import distinct_cases
+from panstream.audit.shipped.frequent import frequent_cases
 from panstream.audit.shipped.mistakes import mistake_cases
 from panstream.audit.shipped.networks import network_cases
 from panstream.audit.shipped.turnstile import turnstile_cases
@@ -21,6 +22,7 @@ ROOMS: tuple[Callable[[], Iterable[Case]], ...] = (
     distinct_cases,
     turnstile_cases,
     continual_cases,
+    frequent_cases,
     mistake_cases,
     network_cases,
     attack_cases,

@@ -1,0 +1,290 @@
+"""Names in prefix tables: counting equal ones in a batch, moving cells, looking counts up.
+
+A name is read in symbols of ``bits`` bits. Its prefix of j symbols has a hash, carried on from the one before, and one
+signed cell in table j; on the first levels, where all prefixes have room, the cell is the prefix itself. The whole name
+has one signed cell in every row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from panstream._kernels.words import load_word
+
+_A, _B, _C = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ONE = np.uint64(1)
+_PROBES = 16  # equal names are looked for in so many places; beyond, a row moves the cells by itself
+
+
+@njit(cache=True, nogil=True, inline="always")
+def longer(prefix: np.uint64, symbol: np.uint64) -> np.uint64:
+    """Return the hash of a prefix with one more symbol."""
+    mixed = (prefix ^ (symbol + _ONE)) * _A
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def in_row(name: np.uint64, row: np.uint64) -> np.uint64:
+    """Return a word of which the upper bits are a name's cell in a row, and the lowest its sign."""
+    mixed = (name + row * _C + _ONE) * _B
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * _C
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+@njit(cache=True, nogil=True)
+def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
+    """Return where a name of at most ``longest`` bytes ends: not within a character of UTF-8."""
+    if stop - start <= longest:
+        return stop
+    end = start + longest
+    for _ in range(3):
+        if end > start and data[end] & 0xC0 == 0x80:
+            end -= 1
+    return end
+
+
+@njit(cache=True, nogil=True)
+def _hashed(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
+    mixed = np.uint64(stop - start) * _C + _ONE
+    at = start
+    while at + 8 <= stop:
+        mixed = (mixed ^ load_word(data, at)) * _A
+        mixed ^= mixed >> np.uint64(31)
+        at += 8
+    rest = np.uint64(0)
+    while at < stop:
+        rest = (rest << np.uint64(8)) | np.uint64(data[at])
+        at += 1
+    mixed = (mixed ^ rest) * _B
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+@njit(cache=True, nogil=True)
+def _equal(data: NDArray[np.uint8], one: int, two: int, size: int) -> bool:
+    at = 0
+    while at + 8 <= size:
+        if load_word(data, one + at) != load_word(data, two + at):
+            return False
+        at += 8
+    while at < size:
+        if data[one + at] != data[two + at]:
+            return False
+        at += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def count_names(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    hashes: NDArray[np.uint64],
+    firsts: NDArray[np.int32],
+    counts: NDArray[np.int32],
+) -> int:
+    """Write the first row and the count of every name; return how many. ``slots`` are a power of two, all -1.
+
+    Bytes are compared, not hashes alone: were two names counted as one, a row would decide which one the others are.
+    """
+    found = 0
+    mask = np.uint64(slots.size - 1)
+    for i in range(offsets.size - 1):
+        start, stop = offsets[i], offsets[i + 1]
+        mixed = _hashed(data, start, stop)
+        at = np.int64(mixed & mask)
+        place = -1
+        for _ in range(_PROBES):
+            other = slots[at]
+            if other < 0:
+                slots[at] = found
+                break
+            if hashes[other] == mixed:
+                first = firsts[other]
+                size = offsets[first + 1] - offsets[first]
+                if size == stop - start and _equal(data, offsets[first], start, size):
+                    place = other
+                    break
+            at = np.int64((np.uint64(at) + _ONE) & mask)
+        if place >= 0:
+            counts[place] += 1
+        else:
+            firsts[found], counts[found], hashes[found] = i, 1, mixed
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def count_codes(codes: NDArray[Any], counts: NDArray[np.int32]) -> None:
+    """Add to ``counts`` how often every code comes."""
+    for i in range(codes.size):
+        counts[codes[i]] += 1
+
+
+@njit(cache=True, nogil=True)
+def spell_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+    """Write integers in decimal, one after the other; 20 bytes each are enough."""
+    at = 0
+    offsets[0] = 0
+    for i in range(values.size):
+        size = np.uint64(values[i])
+        if values[i] < 0:
+            data[at] = 45
+            at += 1
+            size = np.uint64(0) - size
+        digits, rest = 1, size
+        while rest >= np.uint64(10):
+            rest //= np.uint64(10)
+            digits += 1
+        for place in range(at + digits - 1, at - 1, -1):
+            data[place] = 48 + np.uint8(size % np.uint64(10))
+            size //= np.uint64(10)
+        at += digits
+        offsets[i + 1] = at
+
+
+@njit(cache=True, nogil=True)
+def move_cells(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    firsts: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    levels: NDArray[np.int32],
+    rows: NDArray[np.int32],
+    bits: int,
+    seed: np.uint64,
+    mixed: NDArray[np.uint64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> None:
+    """Move the cells of every name by its count, with the cells' signs; cells come round at 2**31.
+
+    As many names as ``mixed``, ``begins`` and ``ends`` have room for go through the levels together: a table then
+    stays in the cache, and their hashes do not wait for each other. Whoever owns those arrays wipes them.
+    """
+    longest = levels.shape[0] // (8 // bits)
+    row_shift = np.uint64(64 - _log2(rows.shape[1]))
+    for start in range(0, firsts.size, mixed.size):
+        size = min(mixed.size, firsts.size - start)
+        names, weights = firsts[start : start + size], counts[start : start + size]
+        most = 0
+        for i in range(size):
+            mixed[i], begins[i] = seed, offsets[names[i]]
+            ends[i] = cut_at(data, begins[i], offsets[names[i] + 1], longest)
+            most = max(most, ends[i] - begins[i])
+        for place in range(most):
+            _move_byte(data, weights, levels, bits, place, mixed[:size], begins, ends)
+        for i in range(size):
+            last = mixed[i]
+            if ends[i] < offsets[names[i] + 1]:
+                last = longer(last, np.uint64(256))
+            for row in range(rows.shape[0]):
+                word = in_row(last, np.uint64(row))
+                rows[row, word >> row_shift] += weights[i] if word & _ONE else -weights[i]
+
+
+@njit(cache=True, nogil=True)
+def _move_byte(
+    data: NDArray[np.uint8],
+    weights: NDArray[np.int32],
+    levels: NDArray[np.int32],
+    bits: int,
+    place: int,
+    mixed: NDArray[np.uint64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> None:
+    """Move the cells of the prefixes that end in the byte at ``place``."""
+    per = 8 // bits
+    power = _log2(levels.shape[1])
+    shift = np.uint64(64 - power)
+    mask = np.uint64((1 << bits) - 1)
+    direct = power // bits - place * per  # levels of this byte that have room for all prefixes
+    for i in range(mixed.size):
+        at = begins[i] + place
+        if at >= ends[i]:
+            continue
+        byte, now, weight = np.uint64(data[at]), mixed[i], weights[i]
+        for part in range(per):
+            down = np.uint64(8 - bits * (part + 1))
+            now = longer(now, (byte >> down) & mask)
+            if part < direct:
+                code = np.uint64(0)
+                for before in range(begins[i], at):
+                    code = (code << np.uint64(8)) | np.uint64(data[before])
+                levels[place * per + part, (code << np.uint64(bits * (part + 1))) | (byte >> down)] += weight
+            else:
+                word = now * _B
+                levels[place * per + part, word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
+        mixed[i] = now
+
+
+@njit(cache=True, nogil=True)
+def _log2(size: int) -> int:
+    power = 0
+    while 1 << power < size:
+        power += 1
+    return power
+
+
+@njit(cache=True, nogil=True)
+def hash_names(
+    offsets: NDArray[Any], data: NDArray[np.uint8], longest: int, bits: int, seed: np.uint64, out: NDArray[np.uint64]
+) -> None:
+    """Write the hash by which every name has its cells in the rows."""
+    mask = np.uint64((1 << bits) - 1)
+    for i in range(out.size):
+        stop = cut_at(data, offsets[i], offsets[i + 1], longest)
+        mixed = seed
+        for at in range(offsets[i], stop):
+            for part in range(8 // bits):
+                mixed = longer(mixed, (np.uint64(data[at]) >> np.uint64(8 - bits * (part + 1))) & mask)
+        out[i] = longer(mixed, np.uint64(256)) if stop < offsets[i + 1] else mixed
+
+
+@njit(cache=True, nogil=True)
+def longer_all(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the hashes of names that begin so and were cut."""
+    found = np.empty_like(hashes)
+    for i in range(hashes.size):
+        found[i] = longer(hashes[i], np.uint64(256))
+    return found
+
+
+@njit(cache=True, nogil=True)
+def look_up(
+    hashes: NDArray[np.uint64],
+    rows: NDArray[np.int32],
+    salt: int,
+    scale: float,
+    values: NDArray[np.float64],
+    agreeing: NDArray[np.int32],
+) -> None:
+    """Write for every name the mean of the rows within 4 scales of their median, and how many those are.
+
+    With a salt other than 0 the cells are those of no name: such values have the law of names that never came.
+    """
+    count = rows.shape[0]
+    shift = np.uint64(64 - _log2(rows.shape[1]))
+    found = np.empty(count, np.float64)
+    for i in range(hashes.size):
+        for row in range(count):
+            word = in_row(hashes[i], np.uint64(row + count * salt))
+            cell = float(rows[row, word >> shift])
+            value = cell if word & _ONE else -cell
+            place = row
+            while place > 0 and found[place - 1] > value:
+                found[place] = found[place - 1]
+                place -= 1
+            found[place] = value
+        middle = 0.5 * (found[(count - 1) // 2] + found[count // 2])
+        total, near = 0.0, 0
+        for row in range(count):
+            if abs(found[row] - middle) <= 4.0 * scale:
+                total += found[row]
+                near += 1
+        values[i] = total / max(near, 1)
+        agreeing[i] = near

@@ -1,0 +1,1 @@
+"""Names that nobody listed beforehand, and how often each of them came: prefix tables and their decoder."""

@@ -1,0 +1,328 @@
+"""FrequentItems: names that nobody listed, with their counts, from tables of noised prefixes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream import checks
+from panstream.algorithm import Algorithm, spend_release
+from panstream.batch import Dictionary, Integers, Items, Part, Strings, items
+from panstream.codec import FieldLayout, noised, public
+from panstream.errors import InvalidParameter, MergeRefused
+from panstream.frequent.decoding import Tables, decode
+from panstream.frequent.estimates import CountedName, ItemEstimates, PointCounts
+from panstream.frequent.rows import CountRows
+from panstream.hashing import check_key
+from panstream.hashing.keys import key_words
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.frequent import Law, names_laws
+from panstream.privacy.rounding import share, up
+from panstream.randomness import DiscreteGaussian, Source
+from panstream.scratch import Scratch, wipe
+
+__all__ = ["FrequentItems", "FrequentState"]
+
+_CHUNK = 1 << 18  # rows whose names are counted together
+_DIGITS = 20
+_SURE = 3.0  # standard deviations of a level's cell from which a name is listed with 95%
+_TESTED = 7.0  # standard errors of a count from which it passes the test with 95%
+_OUTSIDE = 0.05  # chance that some interval of a list does not hold
+_TOGETHER = 1 << 15  # names whose cells are moved together
+
+
+@dataclass(slots=True, eq=False)
+class FrequentState:
+    """Cells of one life: since the start, or since the last release."""
+
+    levels: NDArray[np.int32] = noised()
+    rows: NDArray[np.int32] = noised()
+    draws: int = public()  # of noise in every cell
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrequentItems(Algorithm[FrequentState]):
+    """The most frequent names, whatever they are, and the count of any name afterwards.
+
+    Every prefix of a name has one signed cell in the table of its length, and the whole name one in each of a few rows;
+    an event moves them by one. All cells start as noise and are released once, with fresh noise; then the state starts
+    again. Names are spelled from the released tables, prefix by prefix, and tested and counted in the released rows.
+
+    Privacy
+        Unit: one event added or removed (``contributions=K``: a user of at most K events). One look at the state at any
+        time and the releases lose ``epsilon`` (and ``delta``) together; so do any number of announced looks with a
+        refresh after each. Start and release noise each use the whole budget, since an event is hidden by one of them.
+        With ``delta=0`` noise is discrete Laplace, else discrete Gaussian, and delta is exact. The hash key is public.
+        Two unannounced looks between two releases: no bound.
+
+    Error
+        A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with 95%
+        (``listed_from``), as long as the tables are wide enough; .05 listed names at most are expected never to have
+        come. A listed count has a standard error of sqrt(2/rows)·sd of a row's cell.
+
+    Parameters
+        epsilon, delta: total loss; ``epsilon=math.inf`` switches all noise off, for tests. longest: bytes of a name
+        that count; longer ones are cut at a character and shown with "…". Shorter is better: noise grows with its root,
+            and with ``delta=0`` with itself.
+        step: bits of a symbol, 4 or 8; with ``delta=0`` whole bytes find lighter names, and decoding takes longer.
+        width, row_width: cells of a level and of a row, powers of two. rows: how many rows there are.
+        releases: how many lives are answered. contributions: events of one user that are protected together; nobody
+        checks that there are no more. key: public number that picks the hash functions.
+        Cells are 32-bit integers, which come round; a name with more than 2**31 events spoils answers, never privacy.
+
+    Merging
+        ``a.merge(b)`` adds the tables of two sites with the same parameters, and their noise.
+
+    Example
+        >>> monitor = FrequentItems(epsilon=2.0, delta=1e-6, longest=16, width=4096, row_width=8192).start()
+        >>> monitor.update(["/index.html"] * 3000 + ["/about.html"] * 1000)
+        >>> answer = monitor.release()
+        >>> [item.name for item in answer.top(2)]
+        ['/index.html', '/about.html']
+        >>> abs(answer.count("/about.html").value - 1000) < 100
+        True
+
+    Reference: docs/proofs/names.md.
+    """
+
+    state_type = FrequentState
+
+    epsilon: float
+    delta: float = 0.0
+    longest: int = 64
+    step: int = 4
+    width: int = 1 << 15
+    row_width: int = 1 << 17
+    rows: int = 5
+    releases: int = 1
+    contributions: int | None = None
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        if not 0 <= self.delta < 1:
+            raise InvalidParameter(f"delta must be in [0, 1), got delta={self.delta}")
+        checks.within(1, 1024, longest=self.longest)
+        checks.within(1, 16, rows=self.rows)
+        checks.at_least(1, releases=self.releases)
+        if self.contributions is not None:
+            checks.at_least(1, contributions=self.contributions)
+        if self.step not in (4, 8):
+            raise InvalidParameter(f"step must be 4 or 8, got step={self.step}")
+        least = {"width": 1 << self.step, "row_width": 1}
+        for name, value in (("width", self.width), ("row_width", self.row_width)):
+            if not least[name] <= value <= 1 << 24 or value & (value - 1):
+                raise InvalidParameter(f"{name} must be a power of two in {least[name]}..2**24, got {name}={value}")
+        check_key(self.key)
+        names_laws(*self._budget)
+
+    @property
+    def levels(self) -> int:
+        """Return how many tables of prefixes there are."""
+        return self.longest * 8 // self.step
+
+    @property
+    def _budget(self) -> tuple[float, float, int, int, int]:
+        return self.epsilon, self.delta, self.levels, self.rows, self.contributions or 1
+
+    @property
+    def laws(self) -> tuple[Law, Law]:
+        """Return the noise of a level's cell and of a row's."""
+        return names_laws(*self._budget)
+
+    @property
+    def listed_from(self) -> float:
+        """Return how many events a name needs to be listed with 95%, if the tables are wide enough."""
+        return self._listed_from(2)
+
+    def _listed_from(self, draws: int) -> float:
+        level, row = (math.sqrt(draws * law.variance) for law in self.laws)
+        return max(_SURE * level, _TESTED * row / math.sqrt(self.rows), 1.0)
+
+    def claim(self) -> Claim:
+        """Return the loss of one event in one life, with one look."""
+        rows = self.contributions
+        note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
+        return Claim(
+            epsilon=self.epsilon,
+            delta=0.0 if math.isinf(self.epsilon) else self.delta,
+            unit="event" if rows is None else "user",
+            intrusions=Intrusions(unannounced=1, announced=-1),
+            inputs="fixed" if self.delta else "adaptive",
+            releases=self.releases,
+            note="no noise: for tests only" if math.isinf(self.epsilon) else note,
+            event_epsilon=None if rows is None else up(share(self.epsilon, rows)),
+        )
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the two tables and how much noise is in them."""
+        return {
+            "levels": FieldLayout("i4", (self.levels, self.width)),
+            "rows": FieldLayout("i4", (self.rows, self.row_width)),
+            "draws": FieldLayout("int", at_least=1),
+            "released": FieldLayout("int", at_least=0),
+        }
+
+    def begin(self, source: Source) -> FrequentState:
+        """Return tables of noise."""
+        levels, rows = np.zeros((self.levels, self.width), np.int32), np.zeros((self.rows, self.row_width), np.int32)
+        self._add_noise(levels, rows, source)
+        return FrequentState(levels=levels, rows=rows, draws=1, released=0)
+
+    def _add_noise(self, levels: NDArray[np.int32], rows: NDArray[np.int32], source: Source) -> None:
+        for cells, law in zip((levels, rows), self.laws, strict=True):
+            flat = cells.reshape(-1)
+            if isinstance(law, DiscreteGaussian):
+                source.add_discrete_gaussian(flat, law)
+            else:
+                source.add_discrete_laplace(flat, law)
+
+    def batch(self, names: Any) -> Items:
+        """Check names, one per row: strings, bytes or integers, in a list, NumPy, Arrow, pandas or polars column."""
+        return items(names, name="names")
+
+    def update(self, state: FrequentState, batch: Items, source: Source) -> None:
+        """Count equal names, then move the cells of each by its count."""
+        for part in batch.parts:
+            self._move(state, part, source.scratch)
+
+    def _move(self, state: FrequentState, part: Part, scratch: Scratch) -> None:
+        from panstream._kernels.names import count_codes, count_names, move_cells
+
+        together: list[Any] = [scratch.array(_TOGETHER, kind) for kind in (np.uint64, np.int64, np.int64)]
+        given: Any = (state.levels, state.rows, self.step, self._seed, *together)
+        taken = scratch.taken
+        if isinstance(part, Dictionary):
+            values = _spelled(part.values, scratch)
+            counts = scratch.array(len(values), np.int32)
+            counts.fill(0)
+            count_codes(part.codes, counts)
+            entries = scratch.array(len(values), np.int32)
+            entries[:] = np.arange(len(values))
+            move_cells(values.offsets, values.data, entries, counts, *given)
+            scratch.reuse(taken)
+            return
+        for start in range(0, len(part), _CHUNK):
+            names = _spelled(_some(part, start, start + _CHUNK), scratch)
+            slots = scratch.array(2 << max(len(names) - 1, 1).bit_length(), np.int32)
+            slots.fill(-1)
+            hashes = scratch.array(len(names), np.uint64)
+            firsts, counts = scratch.array(len(names), np.int32), scratch.array(len(names), np.int32)
+            found = count_names(names.offsets, names.data, slots, hashes, firsts, counts)
+            move_cells(names.offsets, names.data, firsts[:found], counts[:found], *given)
+            scratch.reuse(taken)
+
+    @property
+    def _seed(self) -> np.uint64:
+        return key_words(self.key, "names")[0]
+
+    def release(self, state: FrequentState, source: Source) -> ItemEstimates:
+        """Publish the tables with fresh noise, start again, and spell what was published."""
+        state.released = spend_release(state.released, self.releases)
+        self._add_noise(state.levels, state.rows, source)
+        shown, draws = (state.levels, state.rows), state.draws + 1
+        fresh = self.begin(source)
+        state.levels, state.rows, state.draws = fresh.levels, fresh.rows, fresh.draws
+        return self.read(*shown, draws=draws)
+
+    def read(self, levels: NDArray[np.int32], rows: NDArray[np.int32], *, draws: int) -> ItemEstimates:
+        """Return the answer that published tables give; ``draws`` of noise are in every cell."""
+        level, row = (math.sqrt(draws * law.variance) for law in self.laws)
+        tables = Tables(
+            levels=levels,
+            rows=rows,
+            bits=self.step,
+            seed=self._seed,
+            laplace=not isinstance(self.laws[0], DiscreteGaussian),
+            level_sd=level,
+            row_sd=row,
+        )
+        decoded = decode(tables)
+        law = decoded.rest.error_law(len(decoded.names))
+        points = PointCounts(
+            rows=CountRows(rows, decoded.rest.scale),
+            law=law,
+            longest=self.longest,
+            step=self.step,
+            seed=int(self._seed),
+        )
+        total, cells = float(levels[0, : 1 << self.step].sum(dtype=np.int64)), draws << self.step
+        error = level * math.sqrt(1 << self.step)
+        half = law.quantile(_OUTSIDE / max(len(decoded.names), 1))
+        return ItemEstimates(
+            value=max(total, 0.0),
+            unbiased=total,
+            standard_error=error,
+            claim=self.claim(),
+            name="events with a name",
+            support=(0.0, math.inf),
+            rule=lambda at: (total - error * self._wide(1 - at, cells), total + error * self._wide(1 - at, cells)),
+            items=tuple(
+                CountedName(
+                    name=name.decode(errors="backslashreplace") + ("…" if cut else ""),
+                    count=float(value),
+                    standard_error=float(sd),
+                    interval=(max(float(value - half * sd), 0.0), float(value + half * sd)),
+                )
+                for (name, cut), value, sd in zip(decoded.names, decoded.values, decoded.errors, strict=True)
+            ),
+            listed_from=self._listed_from(draws),
+            points=points,
+        )
+
+    def _wide(self, tail: float, draws: int) -> float:
+        """Return the two-sided quantile of a sum of ``draws``; Laplace draws by their fourth cumulant."""
+        z = NormalDist().inv_cdf(1 - tail / 2)
+        return z if isinstance(self.laws[0], DiscreteGaussian) else z + max(z**3 - 3 * z, 0.0) * 3 / (24 * draws)
+
+    def refresh(self, state: FrequentState, source: Source) -> None:
+        """Add fresh noise to every cell after an announced intrusion; any number of them is covered."""
+        self._add_noise(state.levels, state.rows, source)
+        state.draws += 1
+
+    def merge(
+        self, mine: FrequentState, other: Any, theirs: FrequentState, source: Source
+    ) -> tuple[FrequentItems, FrequentState]:
+        """Return the sum of two sites' tables; both inputs are wiped."""
+        if other != self:
+            raise MergeRefused("sites must be built with the same parameters")
+        state = FrequentState(
+            levels=mine.levels + theirs.levels,
+            rows=mine.rows + theirs.rows,
+            draws=mine.draws + theirs.draws,
+            released=max(mine.released, theirs.released),
+        )
+        for cells in (mine.levels, mine.rows, theirs.levels, theirs.rows):
+            wipe(cells)
+        return self, state
+
+    def error(self, *, beta: float) -> float:
+        """Return what the total number of events is off by with probability at most ``beta``."""
+        checks.probability(beta=beta)
+        cells = 2 << self.step
+        return math.sqrt(cells * self.laws[0].variance) * self._wide(beta, cells)
+
+
+def _some(part: Integers | Strings, start: int, stop: int) -> Integers | Strings:
+    if isinstance(part, Integers):
+        return Integers(part.values[start:stop])
+    return Strings(part.offsets[start : stop + 1], part.data)
+
+
+def _spelled(values: Integers | Strings, scratch: Scratch) -> Strings:
+    """Return names as bytes; integers in decimal."""
+    if isinstance(values, Strings):
+        return values
+    from panstream._kernels.names import spell_integers
+
+    offsets = scratch.array(len(values) + 1, np.int64)
+    data = scratch.array(_DIGITS * len(values))
+    spell_integers(values.values, offsets, data)
+    return Strings(offsets, data)

@@ -1,0 +1,61 @@
+"""The noise of a prefix sketch loses what is said: delta by brute force, kappas by their sum."""
+
+import math
+
+import numpy as np
+import pytest
+
+from panstream.privacy.frequent import names_delta, names_laws
+from panstream.randomness import DiscreteGaussian, DiscreteLaplace
+
+
+def brute(epsilon: float, level: DiscreteGaussian, row: DiscreteGaussian, levels: int, rows: int) -> float:
+    """Return sum(max(P - e^epsilon·Q, 0)) over sums of the touched cells, convolved one by one."""
+
+    def law(sigma: float, count: int) -> np.ndarray:
+        reach = math.ceil(14 * sigma) + 2
+        one = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+        found = np.ones(1)
+        for _ in range(count):
+            found = np.convolve(found, one / one.sum())
+        return found
+
+    outer, inner = law(level.sigma, levels), law(row.sigma, rows)
+    j, k = (np.arange(each.size) - each.size // 2 for each in (outer, inner))
+    a, b = level.sigma**-2, row.sigma**-2
+    loss = 0.5 * (levels * a + rows * b) + a * j[:, None] + b * k[None, :]
+    return float(outer @ -np.expm1(-np.maximum(loss - epsilon, 0.0)) @ inner)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "levels", "rows"), [(1.0, 1e-3, 2, 1), (2.0, 1e-6, 6, 3), (8.0, 1e-6, 4, 2), (0.5, 1e-9, 2, 2)]
+)
+def test_delta_is_exact(epsilon: float, delta: float, levels: int, rows: int) -> None:
+    level, row = names_laws(epsilon, delta, levels, rows)
+    assert isinstance(level, DiscreteGaussian) and isinstance(row, DiscreteGaussian)
+    exact = brute(epsilon, level, row, levels, rows)
+    assert 0.99 * delta < exact <= delta
+    assert names_delta(epsilon, level, row, levels, rows) == pytest.approx(exact, rel=1e-7)
+    assert brute(epsilon, *(DiscreteGaussian.at_least(law.sigma / 2) for law in (level, row)), levels, rows) > delta
+
+
+def test_delta_of_the_default_shape_is_that_of_the_design() -> None:
+    level, row = names_laws(1.0, 1e-6, 128, 5)
+    assert level.variance**0.5 == pytest.approx(55.19, abs=0.01)
+    assert row.variance**0.5 == pytest.approx(18.89, abs=0.01)
+    assert names_delta(1.0, level, row, 128, 5) <= 1e-6
+
+
+def test_kappas_add_up_to_epsilon() -> None:
+    for contributions in (1, 3):
+        level, row = names_laws(1.5, 0.0, 32, 5, contributions)
+        assert isinstance(level, DiscreteLaplace) and isinstance(row, DiscreteLaplace)
+        total = contributions * (32 * level.kappa + 5 * row.kappa)
+        assert 1.5 - 1e-9 < total <= 1.5
+
+
+def test_users_are_protected_by_zcdp() -> None:
+    level, row = names_laws(1.0, 1e-6, 8, 2, 4)
+    single, _ = names_laws(1.0, 1e-6, 8, 2, 1)
+    assert 4 * 1.0 < level.variance**0.5 / single.variance**0.5 < 4 * 1.15
+    assert isinstance(row, DiscreteGaussian)
