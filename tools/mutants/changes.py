@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["Mutant", "mutants", "parsed"]
 
-WHOLE = ("privacy", "randomness", "packed.py", "refresh.py")  # rooms and files of which every line is changed
+WHOLE = ("privacy", "randomness", "packed.py", "noisy_bits.py")  # rooms and files of which every line is changed
 NOISE = (  # elsewhere: the lines with one of these words
     "bernoulli", "discrete_laplace", "uniform_below", "source.", "kappa", "epsilon", "noise", "law",
     "at_most", "sensitivity", "contributions", "refresh",
