@@ -51,18 +51,22 @@ install: $(STAMP)
 run: $(VENV)/.core
 	@$(BIN)/python examples/clinic.py
 
+# Tests start many interpreters, so the bytecode is kept whatever the shell says. Some tests wait for processes of their
+# own: a third worker uses the cores meanwhile.
+test check: export PYTHONDONTWRITEBYTECODE =
+
 test: $(STAMP) system
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/panstream
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) system
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict src/panstream
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 bench: $(STAMP) system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches python-dp

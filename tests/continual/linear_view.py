@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,13 +54,24 @@ def with_refreshes(world: Sequence[Step], every: int) -> list[Step]:
 
 def cheapest_move(view: LinearView, shift: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
     """Return min sum kappa·|z| subject to matrix·z = shift, and z; inf if nothing fits."""
-    matrix, draws = view.matrix, view.kappas.size
+    draws = view.kappas.size
     if not np.any(shift):
         return 0.0, np.zeros(draws)
     if draws == 0:
         return math.inf, np.zeros(0)
+    # A number that is shown again says nothing new, so looks at different moments often ask for the same move.
+    equations = {row.tobytes() for row in np.column_stack([view.matrix, shift])}
+    return _solved(b"".join(sorted(equations)), view.kappas.tobytes())
+
+
+@lru_cache(maxsize=4096)
+def _solved(equations: bytes, costs: bytes) -> tuple[float, NDArray[np.float64]]:
+    kappas = np.frombuffer(costs)
+    draws = kappas.size
+    rows = np.frombuffer(equations).reshape(-1, draws + 1)
+    matrix, shift = rows[:, :-1], rows[:, -1]
     found = linprog(
-        np.concatenate([view.kappas, view.kappas]),
+        np.concatenate([kappas, kappas]),
         A_eq=np.hstack([matrix, -matrix]),
         b_eq=shift,
         bounds=(0, None),

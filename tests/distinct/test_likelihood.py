@@ -107,7 +107,9 @@ def check_error_and_coverage(epsilon: float, users: int, runs: int) -> None:
     assert_rate(covered, runs, min(max(covered / runs, 0.94), 0.96), "coverage")
 
 
-CASES = [(0.5, 100), (4.0, 100), (1.0, 10_000), (4.0, 10_000), (0.5, 10**7), (2.0, 10**8)]
+CASES = [
+    (0.5, 100), (4.0, 100), (1.0, 1000), (1.0, 10_000), (4.0, 10_000), (1.0, 10**6), (0.5, 10**7), (2.0, 10**8),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("epsilon", "users"), CASES)
@@ -115,7 +117,7 @@ def test_error_is_that_of_the_fisher_information(epsilon: float, users: int) -> 
     check_error_and_coverage(epsilon, users, RUNS)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0] if os.environ.get("PANSTREAM_FULL") else [1.0])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0] if os.environ.get("PANSTREAM_FULL") else [])
 def test_error_is_that_of_the_fisher_information_at_length(epsilon: float) -> None:
     for users in (10**3, 10**4, 10**6):
         check_error_and_coverage(epsilon, users, 4 * RUNS)
