@@ -64,7 +64,8 @@ def lines(table: pd.DataFrame, data: str) -> Iterator[str]:
     """Yield the Markdown table of the documentation."""
     cells = table[table["data"] == data].set_index(KEYS[1:])
     shown = [name + form for name in THESIS for form in (PRINTED, SUMMED)] + list(OTHERS)
-    yield f"| {data}: M | ε | " + " | ".join(shown) + " |"
+    heads = [name.replace("noisy ", "").replace("panstream: ", "") for name in shown]
+    yield f"| {data.title()}: M | ε | " + " | ".join(heads) + " |"
     yield "| --- " * (2 + len(shown)) + "|"
     for holders in HOLDERS:
         for epsilon in BUDGETS:
