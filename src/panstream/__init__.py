@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 _STATISTICS = (
     "ContinualCount",
+    "ContinualDensity",
     "ContinualMean",
     "ContinualSum",
     "ContinualVariance",
@@ -31,6 +32,7 @@ _DOORS = {name: ALGORITHMS[name] for name in _STATISTICS} | {
     "AsyncClient": "panstream.client_async",
     "Claim": "panstream.privacy.claim",
     "Client": "panstream.client",
+    "ContinualDistinct": "panstream.continual_users.distinct",
     "DistinctCount": "panstream.statistics",
     "Estimate": "panstream.estimate",
     "Ledger": "panstream.privacy.ledger",

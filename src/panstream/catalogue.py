@@ -37,6 +37,9 @@ ALGORITHMS: dict[str, str] = {
     "WindowedSum": "panstream.continual.windowed",
     # frequent: names that nobody listed
     "FrequentItems": "panstream.frequent.items",
+    # continual_users: the same of users
+    "ContinualBitmap": "panstream.continual_users.bitmap",
+    "ContinualDensity": "panstream.continual_users.density",
     # papers: their counters made sound, for comparison
     "BinaryMechanism": "panstream.papers.binary",
     "EventCounter": "panstream.papers.event_counter",

@@ -36,6 +36,22 @@ def closings(
 
 
 @njit(cache=True, nogil=True)
+def closed_levels(weights: NDArray[np.int64], capacity: int, found: NDArray[np.int64]) -> None:
+    """Write for every slot of a tree without root how many levels close at its end."""
+    digits = np.zeros(weights.size, np.int64)
+    spent = 0
+    for slot in range(found.size):
+        level = 0
+        while level < weights.size - 1 and spent + weights[level] > capacity:
+            spent -= weights[level] * digits[level]
+            digits[level] = 0
+            level += 1
+        digits[level] += 1
+        spent += weights[level]
+        found[slot] = level + 1
+
+
+@njit(cache=True, nogil=True)
 def advance(
     accumulators: NDArray[np.int64],
     draws: NDArray[np.int64],

@@ -58,17 +58,18 @@ def _unit_quantile(tail: float, draws: int) -> float:
     return high / math.sqrt(2.0 * draws)
 
 
-def half_width(level: float, parts: NoiseParts) -> float:
-    """Return the half width of a two-sided interval at ``level`` for an answer with these draws.
+def half_width(level: float, parts: NoiseParts, normal: float = 0.0) -> float:
+    """Return the half width of a two-sided interval at ``level`` for an answer with these draws, and a normal error of
+    variance ``normal`` besides.
 
     Draws of different scales are replaced by fewer equal ones with the same variance and at least the same kurtosis,
     which makes the interval a little wider, never narrower than the normal one.
     """
-    variance = noise_variance(parts)
+    variance = noise_variance(parts) + normal
     if variance == 0.0:
         return 0.0
     fourth = math.fsum(draws * law.variance**2 for draws, law in parts)
-    equal = max(1, min(200, math.floor(variance**2 / fourth + 1e-9)))
+    equal = max(1, min(200, math.floor(variance**2 / fourth + 1e-9))) if fourth else 200
     # Noise on integers needs half a step more than its continuous twin.
     return _unit_quantile((1.0 - level) / 2.0, equal) * math.sqrt(variance) + 0.5
 

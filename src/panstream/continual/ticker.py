@@ -11,7 +11,7 @@ import numpy as np
 
 from panstream import checks
 from panstream.algorithm import Algorithm
-from panstream.continual.grid import Outside, Protects
+from panstream.continual.grid import Outside
 from panstream.continual.noise_sum import NoiseParts, half_width
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
@@ -52,7 +52,7 @@ class Ticker(Algorithm[StateT]):
     horizon: int | None = None
 
     @property
-    def unit(self) -> Protects:
+    def unit(self) -> Unit:
         """Return what is protected."""
         return "event"
 

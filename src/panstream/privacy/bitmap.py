@@ -108,9 +108,9 @@ class LevelMoments:
 
     cells: int
     rates: Floats
-    second_empty: float
-    second_occupied: float
-    noise: float
+    second_empty: float | Floats  # the same on every level, or one for each
+    second_occupied: float | Floats
+    noise: float | Floats
 
     @classmethod
     def of(

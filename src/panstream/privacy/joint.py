@@ -18,6 +18,8 @@ __all__ = [
     "kappa_for",
     "kappa_for_pair",
     "kappa_near",
+    "log_mixture",
+    "mixture_room",
     "pair_loss",
     "pair_state_loss",
     "present_probability",
@@ -38,10 +40,10 @@ def symmetric_loss(epsilon_state: float, kappa: float, releases: int = 1) -> flo
 
     epsilon = epsilon_state + ln(1 - p1 + p1·e**(n·kappa))                                  [joint-loss.md, Theorem 1]
     """
-    return epsilon_state + _log_mixture(epsilon_state, releases * kappa)
+    return epsilon_state + log_mixture(epsilon_state, releases * kappa)
 
 
-def _log_mixture(epsilon_state: float, exponent: float) -> float:
+def log_mixture(epsilon_state: float, exponent: float) -> float:
     """Return ln(1 - p1 + p1·e**exponent) without overflow or cancellation."""
     p1 = present_probability(epsilon_state)
     if exponent > 30.0:
@@ -74,10 +76,15 @@ def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced
     left = Fraction(epsilon) - (announced + 1) * Fraction(epsilon_state)
     if not left > 0:
         raise InvalidParameter(f"epsilon_state must be below epsilon={epsilon}, got {epsilon_state}")
+    return down(mixture_room(left, epsilon_state) / releases)
+
+
+def mixture_room(left: Fraction, epsilon_state: float) -> Fraction:
+    """Return the largest x with ln(1 - p1 + p1·e**x) at most ``left``, rounded down: the inverse of ``log_mixture``."""
     if left > _LARGE:
-        return down(left / releases)
+        return left
     odds = exp_fraction(-Fraction(epsilon_state)) * (1 - HAIR)
-    return down(log_down(1 + (exp_fraction(left) * (1 - HAIR) - 1) * (1 + odds)) / releases)
+    return log_down(1 + (exp_fraction(left) * (1 - HAIR) - 1) * (1 + odds))
 
 
 _LARGE = 100_000  # e**left would have too many digits; no kappa that large can be drawn

@@ -1,0 +1,223 @@
+"""What one look and all answers show of one user's bit, read off the shipped code, and exact losses computed from it.
+
+Given everybody else, a view is a list of numbers, each an integer combination of the bit at the ticks plus draws. The
+combinations and the draws are found by running the algorithm with scripted coins and scripted noise. What follows,
+sums over all histories of the bit, knows nothing of trees.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.randomness import Coin
+from panstream.testing.sources import ScriptedSource
+
+Floats = NDArray[np.float64]
+Pattern = tuple[int, ...]  # for every step of the bit: 0 nothing, 1 arrives, -1 leaves
+
+FAR = 9  # stands for an output beyond all others
+_OUTPUTS = ((-FAR, -1, 0, 1, FAR), (-FAR, 0, FAR), (-FAR, FAR))
+_MOST = 20_000
+
+
+class _Coins(ScriptedSource):
+    """Tosses what the script says, one entry per call."""
+
+    def __init__(self, coins: Iterable[int], script: Mapping[int, int]) -> None:
+        super().__init__(script)
+        self.coins = iter(coins)
+
+    def bernoulli(self, coin: Coin, size: int, out: Any = None) -> Any:
+        found = np.empty(size, np.uint8) if out is None else out[:size]
+        found[:] = next(self.coins)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """One look (after so many ticks) and all answers: each number's weights on the bit, its draws and their rate."""
+
+    look: int | None
+    weights: NDArray[np.int64]  # rows: numbers; columns: the bit at ticks 0..T
+    draws: NDArray[np.int64]
+    kappas: Floats
+
+    def factor(self, number: int, value: int, output: int) -> float:
+        """Return the chance of an output, up to a constant, where the data adds up to ``value``."""
+        kappa = float(self.kappas[number])
+        if abs(output) == FAR:
+            return math.exp(kappa * value * (1 if output > 0 else -1))
+        k = abs(output - value)
+        return math.exp(-kappa * k) * (1.0 if self.draws[number] == 1 else k + 1.0 / math.tanh(kappa))
+
+
+def views(algorithm: Any, ticks: int, *, zero: bool = True) -> list[View]:
+    """Return the view of every look, and of none; the user comes in every slot of the runs that it is read off."""
+
+    def run(bits: Iterable[int], script: Mapping[int, int]) -> tuple[list[float], list[list[float]], list[float]]:
+        source = _Coins(bits, script)
+        state = algorithm.begin(source)
+        shown = [float(state.start[0])] if algorithm.way.start else []
+        states = [state.open[:, 0].astype(float).tolist()]
+        for _ in range(ticks):
+            algorithm.update(state, algorithm.batch([0]), source)
+            shown += [float(number) for number in algorithm.tick(state, source).released]
+            states.append(state.open[:, 0].astype(float).tolist())
+        return shown, states, source.kappas
+
+    none = [0] * (ticks + 1)
+    base = run(none, {})
+    kappas = np.array(base[2])
+
+    def column(bits: list[int], script: Mapping[int, int], look: int | None) -> Floats:
+        found = run(bits, script)
+        return _seen(found, look) - _seen(base, look)
+
+    found = []
+    for look in [None, *range(ticks + 1)]:
+        units = [[int(t == at) for t in range(ticks + 1)] for at in range(ticks + 1)]
+        data = np.array([column(unit, {}, look) for unit in units]).T
+        noise = np.array([column(none, {draw: 1}, look) for draw in range(kappas.size)]).T
+        mixed = [at % 2 for at in range(ticks + 1)]
+        assert np.array_equal(column(mixed, {}, look), data @ mixed)  # linear in the bit
+        found.append(_separate(look, data, noise, kappas))
+    return found
+
+
+def _seen(run: tuple[list[float], list[list[float]], list[float]], look: int | None) -> Floats:
+    shown, states, _ = run
+    return np.array(shown if look is None else [*states[look], *shown])
+
+
+def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> View:
+    """Return numbers with draws of their own: what the look shows is taken off what is released later."""
+    data, noise = data.copy(), noise.copy()
+    for row in range(len(noise)):
+        for other in range(row + 1, len(noise)):
+            shared = (noise[row] != 0) & (noise[other] != 0)
+            if shared.any():
+                assert np.array_equal(noise[row] != 0, shared)
+                noise[other] -= noise[row]
+                data[other] -= data[row]
+    used = noise.any(axis=1)
+    assert not data[~used].any()  # nothing is shown in the clear
+    data, noise = data[used], noise[used]
+    assert (np.abs(noise).sum(axis=0) <= 1).all()
+    rates = np.array([kappas[row != 0].min() for row in noise])
+    return View(look, data.astype(np.int64), (noise != 0).sum(axis=1).astype(np.int64), rates)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histories:
+    """All histories of the bit: at the ticks, and at the look, which is a point of its own in its slot."""
+
+    ticks: int
+    look: int | None
+    p1: float
+
+    @property
+    def points(self) -> list[int]:
+        """Return the tick of every point, -1 for the look."""
+        found = list(range(self.ticks + 1))
+        return found if self.look is None else [*found[: self.look + 1], -1, *found[self.look + 1 :]]
+
+    def table(self) -> NDArray[np.int64]:
+        """Return every history, one row each."""
+        return np.array(list(itertools.product((0, 1), repeat=len(self.points))), np.int64)
+
+    def chances(self, pattern: Pattern) -> Floats:
+        """Return the chance of every history of a user who does so between the points."""
+        table, p0 = self.table(), 1.0 - self.p1
+        found = np.where(table[:, 0] == 1, p0, self.p1)
+        for at, step in enumerate(pattern, start=1):
+            if step == 0:
+                found = found * (table[:, at] == table[:, at - 1])
+            else:
+                found = found * np.where((table[:, at] == 1) == (step > 0), self.p1, p0)
+        return found
+
+
+class Losses:
+    """Exact losses of one view between patterns of one user."""
+
+    def __init__(self, view: View, ticks: int, p1: float, outputs: tuple[int, ...] | None = None) -> None:
+        if outputs is None:  # as many as can be tried in all combinations
+            outputs = next(some for some in _OUTPUTS if len(some) ** len(view.weights) <= _MOST)
+        self.view, self.outputs = view, outputs
+        self.histories = Histories(ticks, view.look, p1)
+        table, points = self.histories.table(), self.histories.points
+        at_ticks = table[:, [at for at, tick in enumerate(points) if tick >= 0]]
+        values = at_ticks @ view.weights.T
+        self.log_factors = np.log(
+            [
+                [[view.factor(number, int(value), output) for value in values[:, number]] for output in outputs]
+                for number in range(len(view.weights))
+            ]
+        )  # number, output, history
+        shown = None if view.look is None else table[:, points.index(-1)]
+        self.shown = [np.ones(len(table), bool)] if shown is None else [shown == 0, shown == 1]
+
+    def patterns(self, steps: tuple[int, ...] = (0, 1)) -> list[Pattern]:
+        """Return everything a user can do."""
+        return list(itertools.product(steps, repeat=len(self.histories.points) - 1))
+
+    def everything(self, pattern: Pattern) -> Floats:
+        """Return the weight of every view there is: what was shown, and every choice of outputs."""
+        chances = self.histories.chances(pattern)
+        rows = []
+        for shown in self.shown:
+            possible = (chances > 0) & shown
+            weights = chances[np.newaxis, possible]
+            for factors in np.exp(self.log_factors[:, :, possible]):
+                weights = (weights[:, np.newaxis] * factors[np.newaxis]).reshape(-1, weights.shape[1])
+            rows.append(weights.sum(axis=1))
+        return np.concatenate(rows)
+
+    def at(self, chances: Floats, shown: int, choice: NDArray[np.int64]) -> float:
+        """Return the log weight of one view."""
+        exponents = self.log_factors[np.arange(len(choice)), choice].sum(axis=0)
+        return float(np.log((chances * self.shown[shown] * np.exp(exponents)).sum()))
+
+    def climb(self, first: Floats, second: Floats, shown: int, choice: NDArray[np.int64]) -> float:
+        """Return the largest log-ratio that changing one output at a time reaches."""
+
+        def loss(tried: NDArray[np.int64]) -> float:
+            return self.at(first, shown, tried) - self.at(second, shown, tried)
+
+        best, better = loss(choice), True
+        while better:
+            better = False
+            for number in range(len(choice)):
+                for output in range(len(self.outputs)):
+                    tried = choice.copy()
+                    tried[number] = output
+                    if (found := loss(tried)) > best + 1e-12:
+                        best, choice, better = found, tried, True
+        return best
+
+
+def event_loss(losses: Losses, steps: tuple[int, ...] = (0, 1)) -> float:
+    """Return the largest loss between patterns that differ by one event, over every view."""
+    laws = {pattern: losses.everything(pattern) for pattern in losses.patterns(steps)}
+    worst = 0.0
+    for pattern, law in laws.items():
+        for at, step in enumerate(pattern):
+            if step:
+                other = laws[(*pattern[:at], 0, *pattern[at + 1 :])]
+                possible = (law > 0) | (other > 0)
+                with np.errstate(divide="ignore"):
+                    worst = max(worst, float(np.abs(np.log(law[possible]) - np.log(other[possible])).max()))
+    return worst
+
+
+def user_loss(losses: Losses) -> float:
+    """Return the largest loss between any two patterns, over every view."""
+    laws = np.log([losses.everything(pattern) for pattern in losses.patterns()])
+    return float((laws.max(axis=0) - laws.min(axis=0)).max())
