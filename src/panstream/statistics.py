@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from panstream.algorithm import Monitor
+from panstream.continual_users.density import ContinualDensity
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
@@ -30,9 +31,11 @@ _LEAST_MEMORY = 256
 class DistinctCount:
     """How many different users came? Picks a bitmap or one bit per user, sizes it, and says why.
 
-    One bit per user has the same absolute error however many come; a bitmap's grows with their number. So bits win
-    when a large part of a known population comes, above about 13% at epsilon 1 and 11% at epsilon 2 if memory is ample,
-    and the bitmap wins below, and wherever the population is not known. The two error formulas decide, not this rule.
+    One bit per user has nearly the same absolute error however many come; a bitmap's grows with their number. So bits
+    win when a large part of a known population comes, and the bitmap wins below, and wherever the population is not
+    known. Where ``expected`` is given and there is one answer, the number of ones before the first row is released
+    too: an untouched bit's noise then cancels, and bits win from a few percent on. The error formulas decide, not
+    these rules.
 
     Privacy
         Unit: user; exactly ``epsilon`` for the joint view of one copy of the state at any time and of all releases.
@@ -73,7 +76,7 @@ class DistinctCount:
         object.__setattr__(self, "choice", _choose(self))
 
     @property
-    def algorithm(self) -> Bitmap | OptBern:
+    def algorithm(self) -> Bitmap | OptBern | ContinualDensity:
         """Return the algorithm of choice, with its parameters."""
         return self.choice.algorithm
 
@@ -106,7 +109,7 @@ class DistinctCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    algorithm: Bitmap | OptBern
+    algorithm: Bitmap | OptBern | ContinualDensity
     users: float
     error: float
     rejected: _Choice | None = None
@@ -126,7 +129,12 @@ def _choose(question: DistinctCount) -> _Choice:
     hashed = _Choice(algorithm=bitmap, users=users, error=users * bitmap.relative_error(users))
     if bits is None:
         return hashed
-    known = _Choice(algorithm=bits, users=users, error=bits.standard_error(users))
+    started = _started(question, bits)
+    known = (
+        _Choice(algorithm=bits, users=users, error=bits.standard_error(users))
+        if started is None
+        else _Choice(algorithm=started, users=users, error=started.foreseen(1, users).standard_error)
+    )
     best, other = (known, hashed) if known.error <= hashed.error else (hashed, known)
     return replace(best, rejected=other)
 
@@ -148,6 +156,22 @@ def _sized_bits(question: DistinctCount) -> OptBern:
     )
     cells = _cells(question)
     return everyone if everyone.population.size <= cells else replace(everyone, sample=cells)
+
+
+def _started(question: DistinctCount, bits: OptBern) -> ContinualDensity | None:
+    """Return the same bits with the start released once, for a single answer whose size is about known."""
+    if question.expected is None or question.releases > 1 or question.announced or math.isinf(question.epsilon):
+        return None
+    return ContinualDensity(
+        universe=bits.universe,
+        epsilon=question.epsilon,
+        horizon=1,
+        unit="user",
+        expected=question.expected,
+        sample=bits.sample,
+        key=question.key,
+        count=True,
+    )
 
 
 def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bitmap:
@@ -180,16 +204,18 @@ def _levels(buckets: int, most: int) -> int:
     return min(max(math.ceil(math.log2(most / buckets)) + 4, 4), MAX_LEVELS)
 
 
-def _described(algorithm: Bitmap | OptBern) -> str:
+def _described(algorithm: Bitmap | OptBern | ContinualDensity) -> str:
     room = f"({_bytes(algorithm):,} bytes)"
     if isinstance(algorithm, Bitmap):
         return f"a bitmap of {algorithm.buckets:,} buckets x {algorithm.levels} levels {room}"
+    also = ", and the start released once" if isinstance(algorithm, ContinualDensity) and algorithm.way.start else ""
     if algorithm.sample is None:
-        return f"one bit for each of {algorithm.population.size:,} users {room}"
-    return f"one bit for each of {algorithm.sample:,} sampled users out of {algorithm.population.size:,} {room}"
+        return f"one bit for each of {algorithm.population.size:,} users {room}{also}"
+    sampled = f"{algorithm.sample:,} sampled users out of {algorithm.population.size:,}"
+    return f"one bit for each of {sampled} {room}{also}"
 
 
-def _bytes(algorithm: Bitmap | OptBern) -> int:
+def _bytes(algorithm: Bitmap | OptBern | ContinualDensity) -> int:
     """Return the memory of the cells, eight to a byte, after every announced intrusion that was paid for."""
     cells = algorithm.table.cells if isinstance(algorithm, Bitmap) else algorithm.cells
     return (cells + 7) // 8 * (algorithm.announced + 1)
@@ -310,3 +336,5 @@ class TopItems:
 def _power(least: float, low: int, high: int) -> int:
     """Return the smallest power of two that is at least ``least``, between ``low`` and ``high``."""
     return int(min(max(1 << max(math.ceil(least) - 1, 0).bit_length(), low), high))
+    announced = 0 if isinstance(algorithm, ContinualDensity) else algorithm.announced
+    return (algorithm.table.cells if not isinstance(algorithm, OptBern) else algorithm.cells) // -8 * -(announced + 1)

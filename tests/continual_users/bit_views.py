@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class View:
         return math.exp(-kappa * k) * (1.0 if self.draws[number] == 1 else k + 1.0 / math.tanh(kappa))
 
 
-def views(algorithm: Any, ticks: int, *, zero: bool = True) -> list[View]:
+def views(algorithm: Any, ticks: int) -> list[View]:
     """Return the view of every look, and of none; the user comes in every slot of the runs that it is read off."""
 
     def run(bits: Iterable[int], script: Mapping[int, int]) -> tuple[list[float], list[list[float]], list[float]]:
@@ -130,7 +131,7 @@ class Histories:
 
     def table(self) -> NDArray[np.int64]:
         """Return every history, one row each."""
-        return np.array(list(itertools.product((0, 1), repeat=len(self.points))), np.int64)
+        return _histories(len(self.points))
 
     def chances(self, pattern: Pattern) -> Floats:
         """Return the chance of every history of a user who does so between the points."""
@@ -142,6 +143,11 @@ class Histories:
             else:
                 found = found * np.where((table[:, at] == 1) == (step > 0), self.p1, p0)
         return found
+
+
+@lru_cache
+def _histories(points: int) -> NDArray[np.int64]:
+    return np.array(list(itertools.product((0, 1), repeat=points)), np.int64)
 
 
 class Losses:
@@ -180,27 +186,49 @@ class Losses:
             rows.append(weights.sum(axis=1))
         return np.concatenate(rows)
 
-    def at(self, chances: Floats, shown: int, choice: NDArray[np.int64]) -> float:
-        """Return the log weight of one view."""
-        exponents = self.log_factors[np.arange(len(choice)), choice].sum(axis=0)
-        return float(np.log((chances * self.shown[shown] * np.exp(exponents)).sum()))
-
     def climb(self, first: Floats, second: Floats, shown: int, choice: NDArray[np.int64]) -> float:
-        """Return the largest log-ratio that changing one output at a time reaches."""
-
-        def loss(tried: NDArray[np.int64]) -> float:
-            return self.at(first, shown, tried) - self.at(second, shown, tried)
-
-        best, better = loss(choice), True
-        while better:
-            better = False
+        """Return the largest log-ratio that changing one output at a time reaches; ``choice`` is moved there."""
+        both = np.stack([first, second], axis=1)[self.shown[shown]]
+        factors = self.log_factors[:, :, self.shown[shown]]
+        total, best = factors[np.arange(len(choice)), choice].sum(axis=0), -math.inf
+        while True:
+            before = best
             for number in range(len(choice)):
-                for output in range(len(self.outputs)):
-                    tried = choice.copy()
-                    tried[number] = output
-                    if (found := loss(tried)) > best + 1e-12:
-                        best, choice, better = found, tried, True
-        return best
+                weights = np.log(np.exp(total - factors[number, choice[number]] + factors[number]) @ both)
+                ratios = weights[:, 0] - weights[:, 1]
+                chosen = int(np.argmax(ratios))
+                total = total + factors[number, chosen] - factors[number, choice[number]]
+                choice[number], best = chosen, float(ratios[chosen])
+            if best <= before + 1e-12:
+                return best
+
+
+def search(losses: Losses, rng: np.random.Generator, tries: int) -> float:
+    """Return the largest loss found between any two patterns of one user in so many tries.
+
+    Each climb starts anywhere, then flips one step of one of the two patterns at a time and keeps what is no worse.
+    """
+    steps, worst, tried = len(losses.histories.points) - 1, 0.0, 0
+    while tried < tries:
+        pair = rng.integers(0, 2, (2, steps))
+        shown = int(rng.integers(len(losses.shown)))
+        choice = rng.integers(0, len(losses.outputs), len(losses.view.weights))
+        best, stuck = -math.inf, 0
+        while stuck < 2 * steps and tried < tries:
+            flipped = pair.copy()
+            if best > -math.inf:
+                flipped[rng.integers(2), rng.integers(steps)] ^= 1
+            moved = choice.copy()
+            laws = [losses.histories.chances(tuple(each)) for each in flipped]
+            found = losses.climb(laws[0], laws[1], shown, moved)
+            tried += 1
+            if found >= best:
+                stuck = 0 if found > best + 1e-9 else stuck + 1
+                best, pair, choice = found, flipped, moved
+            else:
+                stuck += 1
+        worst = max(worst, best)
+    return worst
 
 
 def event_loss(losses: Losses, steps: tuple[int, ...] = (0, 1)) -> float:

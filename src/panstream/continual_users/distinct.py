@@ -88,7 +88,7 @@ class ContinualDistinct:
         if self.deletions or self.expected is None:
             return bits
         bitmap = self._bitmap(common, cells)
-        return min(bits, bitmap, key=self._error)
+        return bits if self._error(bits) <= self._error(bitmap) else bitmap
 
     def _bitmap(self, common: dict[str, Any], cells: int) -> ContinualBitmap:
         """Return the smallest bitmap within memory that is almost the best."""

@@ -1,6 +1,7 @@
 """A specimen of every shipped algorithm, for the conformance suite and the audit."""
 
 from conformance.specimens.continual import continual_specimens
+from conformance.specimens.continual_users import continual_users_specimens
 from conformance.specimens.density import density_specimens
 from conformance.specimens.distinct import distinct_specimens
 from conformance.specimens.frequent import frequent_specimens
@@ -14,3 +15,10 @@ def specimens() -> list[Specimen]:
     """Return one specimen for every algorithm and every option that changes its claim."""
     rooms = density_specimens, distinct_specimens, turnstile_specimens, continual_specimens, frequent_specimens
     return [specimen for room in rooms for specimen in room()]
+    return [
+        *density_specimens(),
+        *distinct_specimens(),
+        *turnstile_specimens(),
+        *continual_specimens(),
+        *continual_users_specimens(),
+    ]

@@ -1,0 +1,142 @@
+"""Theorems B and C: what a whole user loses, enumerated and searched for in the shipped code; and what one draw would
+cost.
+"""
+
+import math
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from continual_users.bit_views import Losses, View, search, user_loss, views
+from panstream.continual_users import ContinualDensity
+from panstream.privacy.changes import flicker_loss, single_loss, single_room
+from panstream.testing.enumerate import Enumerator, tick, update, worlds
+
+LN3 = math.log(3.0)
+TRIES = 10_000 if os.environ.get("PANSTREAM_FULL") else 100
+
+
+def density(kappa: float, closings: tuple[int, ...], ticks: int, state: float = LN3, **options: Any) -> Any:
+    levels = len(closings)
+    epsilon = flicker_loss(state, kappa, levels, closings, windowed="window" in options)
+    given: dict[str, Any] = {"unit": "user", "method": "user", "levels": levels, "epsilon_state": state}
+    return ContinualDensity(
+        universe=1, epsilon=epsilon * (1 + 1e-8), horizon=ticks, start_rate=0.0, **{**given, **options}
+    )
+
+
+@pytest.mark.parametrize(
+    ("kappa", "ticks", "closings", "exact", "bound"),
+    [(0.05, 4, (4,), 1.236805, 1.245876), (math.log(1.25), 3, (1, 2), None, None)],
+)
+def test_every_pair_of_patterns_stays_below_the_bound(
+    kappa: float, ticks: int, closings: tuple[int, ...], exact: float | None, bound: float | None
+) -> None:
+    algorithm = density(kappa, closings, ticks)
+    claimed = algorithm.claim().epsilon
+    assert algorithm.way.rate / len(closings) == pytest.approx(kappa, rel=1e-6)
+    found = max(user_loss(Losses(view, ticks, algorithm.table.law.p1)) for view in views(algorithm, ticks))
+    assert found <= claimed
+    if exact is not None:
+        assert found == pytest.approx(exact, abs=1e-5)
+        assert claimed == pytest.approx(bound, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_no_pattern_of_eight_ticks_is_found_above_the_bound(levels: int) -> None:
+    """A hill-climbing search over patterns, looks and outputs; PANSTREAM_FULL tries 10,000 patterns of each."""
+    rng, ticks, kappas = np.random.default_rng(21 + levels), 8, (0.02, 0.06, 0.15)
+    for kappa in kappas:
+        algorithm = density(kappa, _closings(ticks, levels), ticks)
+        shown = views(algorithm, ticks)
+        for view in [shown[0], shown[1], shown[4], shown[-1]]:
+            losses = Losses(view, ticks, algorithm.table.law.p1, (-9, -2, -1, 0, 1, 2, 9))
+            assert search(losses, rng, max(5, TRIES // 12)) <= algorithm.claim().epsilon
+
+
+def _closings(ticks: int, levels: int) -> tuple[int, ...]:
+    probe = ContinualDensity(universe=1, epsilon=1.0, horizon=ticks, unit="user")
+    return probe.question.closings(levels)
+
+
+def test_rows_within_a_window_and_few_rows_stay_below_their_bounds() -> None:
+    ticks, kappa = 4, 0.1
+    for options in ({"unit": "user-window", "window": 2}, {"contributions": 1}, {"contributions": 2}):
+        probe = ContinualDensity(universe=1, epsilon=1.0, horizon=ticks, **{"unit": "user", **options})
+        algorithm = density(kappa, probe.question.closings(1), ticks, **options)
+        claimed, whole = algorithm.claim().epsilon, density(kappa, (ticks,), ticks).claim().epsilon
+        worst = 0.0
+        for view in views(algorithm, ticks):
+            losses = Losses(view, ticks, algorithm.table.law.p1, (-9, 0, 9))
+            laws = {pattern: np.log(losses.everything(pattern)) for pattern in losses.patterns()}
+            slots = np.array([point for point in losses.histories.points[1:]])
+            slots[slots < 0] = (view.look or 0) + 1  # the look lies in the next slot
+            for first, law in laws.items():
+                for second, other in laws.items():
+                    differs = slots[np.array(first) != np.array(second)]
+                    if "window" in options:
+                        allowed = differs.size == 0 or np.ptp(differs) < 2
+                    else:
+                        allowed = max(sum(first), sum(second)) <= options["contributions"]
+                    worst = max(worst, float((law - other).max())) if allowed else worst
+        assert worst <= claimed
+        if "contributions" in options:
+            assert claimed < whole
+
+
+def test_one_draw_in_a_node_would_cost_far_more() -> None:
+    """The control: a single draw bends at 0, so every flicker costs first order."""
+    ticks, state, kappa = 8, 0.7, 0.05
+    algorithm = density(kappa, (ticks,), ticks, state)
+    view = views(algorithm, ticks)[0]
+    single = View(view.look, view.weights, np.ones_like(view.draws), view.kappas)
+    always, never = (1,) * ticks, (0,) * ticks
+    found = []
+    for each in (view, single):
+        losses = Losses(each, ticks, algorithm.table.law.p1, (-9, 0, 9))
+        laws = [losses.histories.chances(pattern) for pattern in (never, always)]
+        found.append(losses.climb(*laws, 0, np.ones(ticks, np.int64)))
+    two, one = found
+    assert two < algorithm.claim().epsilon
+    assert one > 3 * two
+
+
+def test_the_single_answer_loses_exactly_its_claim() -> None:
+    """The start, one answer and one look, every order, every coin: the enumerator drives the shipped code."""
+    state, start, epsilon = LN3, 0.2, 1.35
+    algorithm = ContinualDensity(
+        universe=1,
+        epsilon=epsilon,
+        horizon=1,
+        unit="user",
+        expected=1,
+        method="paid",
+        levels=0,
+        epsilon_state=state,
+        start_rate=start,
+    )
+    streams = worlds([None, None, tick()], [update([]), update([0])])
+    loss = Enumerator(algorithm, window=(-1, 2)).joint_loss(streams)
+    assert loss.epsilon == pytest.approx(single_loss(state, algorithm.law.kappa, start), abs=1e-9)
+    assert epsilon * (1 - 1e-8) <= loss.epsilon <= epsilon
+
+
+@pytest.mark.parametrize(("state", "start"), [(0.3, 0.05), (0.9, 0.1), (1.5, 0.6)])
+def test_the_room_of_a_single_answer_is_its_inverse(state: float, start: float) -> None:
+    epsilon = state + 1.2 * start + 0.1
+    kappa = single_room(epsilon, state, start)
+    assert single_loss(state, kappa, start) == pytest.approx(epsilon, rel=1e-7)
+    assert single_loss(state, kappa, start) <= epsilon
+
+
+def test_a_claim_with_less_noise_is_refused_by_the_numbers() -> None:
+    """Stored parameters fix the split, never the noise: that follows from epsilon."""
+    algorithm = density(0.05, (4,), 4)
+    again = ContinualDensity(**algorithm.parameters())
+    assert again.way == replace(algorithm.way)
+    halved = ContinualDensity(**{**algorithm.parameters(), "epsilon": algorithm.epsilon - 0.05})
+    assert halved.way.rate < algorithm.way.rate
