@@ -129,12 +129,8 @@ def _choose(question: DistinctCount) -> _Choice:
     hashed = _Choice(algorithm=bitmap, users=users, error=users * bitmap.relative_error(users))
     if bits is None:
         return hashed
-    started = _started(question, bits)
-    known = (
-        _Choice(algorithm=bits, users=users, error=bits.standard_error(users))
-        if started is None
-        else _Choice(algorithm=started, users=users, error=started.foreseen(1, users).standard_error)
-    )
+    cells = _started(question, bits) or bits
+    known = _Choice(algorithm=cells, users=users, error=cells.standard_error(users))
     best, other = (known, hashed) if known.error <= hashed.error else (hashed, known)
     return replace(best, rejected=other)
 

@@ -51,7 +51,7 @@ SAME = {
     "universe", "epsilon", "key", "count", "level", "crop", "threshold", "slack", "vertices", "levels", "expected",
     "owned", "sites", "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed",
     "horizon", "lower", "upper", "outside", "window", "decay", "rate", "capacity", "resolution", "population",
-    "quantile", "branching", "depth", "radices", "mixed",
+    "quantile", "branching", "depth", "radices", "mixed", "method", "start_rate", "rows_of_cells",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.
 SHARED = {
@@ -139,7 +139,9 @@ def test_every_refresh_and_merge_is_covered(name: str) -> None:
 def test_every_front_door_leads_to_audited_code() -> None:
     """Exports are algorithms, front doors that choose one, or neither; a new name must be put somewhere."""
     doors = set(panstream.__all__) - set(ALGORITHMS) - NOT_AUDITED
-    assert doors == {"DistinctCount"}
+    assert doors == {"ContinualDistinct", "DistinctCount"}
+    for options in ({}, {"universe": 1000}):  # type: ignore[assignment]
+        assert of(type(panstream.ContinualDistinct(1.0, horizon=3, **options).algorithm).__name__)
     asked: list[dict[str, int]] = [{}, {"universe": 1000}, {"expected": 10, "universe": 10**6}]
     for question in asked:
         for options in ({}, {"releases": 2}, {"announced": 1}):

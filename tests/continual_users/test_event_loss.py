@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from continual_users.bit_views import Losses, event_loss, views
 from panstream.continual_users import ContinualDensity
 from panstream.privacy.changes import change_loss
+from panstream.testing.bit_views import Losses, event_loss, views
 
 LN3, KAPPA = math.log(3.0), math.log(1.25)
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from continual_users.bit_views import Losses, View, search, user_loss, views
 from panstream.continual_users import ContinualDensity
 from panstream.privacy.changes import flicker_loss, single_loss, single_room
+from panstream.testing.bit_views import Losses, View, search, user_loss, views
 from panstream.testing.enumerate import Enumerator, tick, update, worlds
 
 LN3 = math.log(3.0)

@@ -15,7 +15,7 @@ from panstream.density.presence import Presence
 from panstream.density.universe import Members, Universe
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, falling_root
-from panstream.noisy_bits import BitLaw, bit_law
+from panstream.noisy_bits import BitLaw
 from panstream.randomness import DiscreteLaplace
 
 __all__ = ["ContinualDensity"]
@@ -32,7 +32,7 @@ class _Bits(Presence):
     @property
     def law(self) -> BitLaw:
         """Return the symmetric pair."""
-        return bit_law(self.epsilon_state, math.inf)
+        return BitLaw.symmetric(self.epsilon_state, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +198,11 @@ class ContinualDensity(OnesTicker):
         start = np.array([round(cells * law.p0)], np.int64)
         noise, draw = self.noise_at(ticks)
         return self.decode(Seen(np.array([ones]), noise, draw, start))
+
+    def standard_error(self, users: float) -> float:
+        """Return the standard error of the last answer, in users, when ``users`` came."""
+        last = self.foreseen(self.horizon or self.last_slot, users).standard_error
+        return last * (1 if self.count else self.population.size)
 
     def error(self, *, beta: float, ticks: int | None = None) -> float:
         """Return the error after ``ticks`` ticks, the horizon by default, that is exceeded with probability at most

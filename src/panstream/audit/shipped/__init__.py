@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from panstream.audit.case import Case
 from panstream.audit.shipped.attacks import attack_cases
 from panstream.audit.shipped.continual import continual_cases
+from panstream.audit.shipped.continual_users import continual_users_cases
 from panstream.audit.shipped.density import density_cases
 from panstream.audit.shipped.distinct import distinct_cases
 from panstream.audit.shipped.frequent import frequent_cases
@@ -23,6 +24,7 @@ ROOMS: tuple[Callable[[], Iterable[Case]], ...] = (
     turnstile_cases,
     continual_cases,
     frequent_cases,
+    continual_users_cases,
     mistake_cases,
     network_cases,
     attack_cases,

@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from panstream.randomness import Coin
 from panstream.testing.sources import ScriptedSource
 
+__all__ = ["FAR", "TOGGLE", "Losses", "View", "event_loss", "search", "user_loss", "views"]
+
 Floats = NDArray[np.float64]
-Pattern = tuple[int, ...]  # for every step of the bit: 0 nothing, 1 arrives, -1 leaves
+Pattern = tuple[int, ...]  # for every step of the bit: 0 nothing, 1 arrives, -1 leaves, TOGGLE
+TOGGLE = 2  # an arrival that turns the bit over instead of drawing it afresh, which nothing shipped here does
 
 FAR = 9  # stands for an output beyond all others
 _OUTPUTS = ((-FAR, -1, 0, 1, FAR), (-FAR, 0, FAR), (-FAR, FAR))
@@ -31,11 +34,14 @@ _MOST = 20_000
 class _Coins(ScriptedSource):
     """Tosses what the script says, one entry per call."""
 
+    __slots__ = ("coins",)
+
     def __init__(self, coins: Iterable[int], script: Mapping[int, int]) -> None:
         super().__init__(script)
         self.coins = iter(coins)
 
-    def bernoulli(self, coin: Coin, size: int, out: Any = None) -> Any:
+    def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Toss the next coin of the script, for all cells alike."""
         found = np.empty(size, np.uint8) if out is None else out[:size]
         found[:] = next(self.coins)
         return found
@@ -138,8 +144,8 @@ class Histories:
         table, p0 = self.table(), 1.0 - self.p1
         found = np.where(table[:, 0] == 1, p0, self.p1)
         for at, step in enumerate(pattern, start=1):
-            if step == 0:
-                found = found * (table[:, at] == table[:, at - 1])
+            if step in (0, TOGGLE):
+                found = found * ((table[:, at] == table[:, at - 1]) == (step == 0))
             else:
                 found = found * np.where((table[:, at] == 1) == (step > 0), self.p1, p0)
         return found
@@ -245,7 +251,7 @@ def event_loss(losses: Losses, steps: tuple[int, ...] = (0, 1)) -> float:
     return worst
 
 
-def user_loss(losses: Losses) -> float:
+def user_loss(losses: Losses, steps: tuple[int, ...] = (0, 1)) -> float:
     """Return the largest loss between any two patterns, over every view."""
-    laws = np.log([losses.everything(pattern) for pattern in losses.patterns()])
+    laws = np.log([losses.everything(pattern) for pattern in losses.patterns(steps)])
     return float((laws.max(axis=0) - laws.min(axis=0)).max())
