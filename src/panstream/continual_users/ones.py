@@ -294,7 +294,7 @@ class OnesTicker(Ticker[OnesState]):
     def refresh(self, state: OnesState, source: Source) -> None:
         """Refuse: what a second look would show has no finite price."""
         raise NotSupported(
-            f"{type(self).__name__} covers one look: after a second, the later changes of a known bit have no finite price"
+            f"{type(self).__name__} covers one look: after a second, the changes of a known bit have no finite price"
         )
 
     def _ones(self, state: OnesState, scratch: Scratch) -> NDArray[np.int64]:
