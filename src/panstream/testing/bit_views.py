@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from panstream.randomness import Coin
 from panstream.testing.sources import ScriptedSource
 
-__all__ = ["FAR", "TOGGLE", "Losses", "View", "event_loss", "search", "user_loss", "views"]
+__all__ = ["FAR", "TOGGLE", "Losses", "View", "event_loss", "user_loss", "views"]
 
 Floats = NDArray[np.float64]
 Pattern = tuple[int, ...]  # for every step of the bit: 0 nothing, 1 arrives, -1 leaves, TOGGLE
@@ -207,34 +207,6 @@ class Losses:
                 choice[number], best = chosen, float(ratios[chosen])
             if best <= before + 1e-12:
                 return best
-
-
-def search(losses: Losses, rng: np.random.Generator, tries: int) -> float:
-    """Return the largest loss found between any two patterns of one user in so many tries.
-
-    Each climb starts anywhere, then flips one step of one of the two patterns at a time and keeps what is no worse.
-    """
-    steps, worst, tried = len(losses.histories.points) - 1, 0.0, 0
-    while tried < tries:
-        pair = rng.integers(0, 2, (2, steps))
-        shown = int(rng.integers(len(losses.shown)))
-        choice = rng.integers(0, len(losses.outputs), len(losses.view.weights))
-        best, stuck = -math.inf, 0
-        while stuck < 2 * steps and tried < tries:
-            flipped = pair.copy()
-            if best > -math.inf:
-                flipped[rng.integers(2), rng.integers(steps)] ^= 1
-            moved = choice.copy()
-            laws = [losses.histories.chances(tuple(each)) for each in flipped]
-            found = losses.climb(laws[0], laws[1], shown, moved)
-            tried += 1
-            if found >= best:
-                stuck = 0 if found > best + 1e-9 else stuck + 1
-                best, pair, choice = found, flipped, moved
-            else:
-                stuck += 1
-        worst = max(worst, best)
-    return worst
 
 
 def event_loss(losses: Losses, steps: tuple[int, ...] = (0, 1)) -> float:
