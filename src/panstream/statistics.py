@@ -213,8 +213,9 @@ def _described(algorithm: Bitmap | OptBern | ContinualDensity) -> str:
 
 def _bytes(algorithm: Bitmap | OptBern | ContinualDensity) -> int:
     """Return the memory of the cells, eight to a byte, after every announced intrusion that was paid for."""
-    cells = algorithm.table.cells if isinstance(algorithm, Bitmap) else algorithm.cells
-    return (cells + 7) // 8 * (algorithm.announced + 1)
+    cells = algorithm.cells if isinstance(algorithm, OptBern) else algorithm.table.cells
+    announced = 0 if isinstance(algorithm, ContinualDensity) else algorithm.announced
+    return (cells + 7) // 8 * (announced + 1)
 
 
 _EVENTS = 1_000_000.0
@@ -332,5 +333,3 @@ class TopItems:
 def _power(least: float, low: int, high: int) -> int:
     """Return the smallest power of two that is at least ``least``, between ``low`` and ``high``."""
     return int(min(max(1 << max(math.ceil(least) - 1, 0).bit_length(), low), high))
-    announced = 0 if isinstance(algorithm, ContinualDensity) else algorithm.announced
-    return (algorithm.table.cells if not isinstance(algorithm, OptBern) else algorithm.cells) // -8 * -(announced + 1)

@@ -139,9 +139,9 @@ def test_every_refresh_and_merge_is_covered(name: str) -> None:
 def test_every_front_door_leads_to_audited_code() -> None:
     """Exports are algorithms, front doors that choose one, or neither; a new name must be put somewhere."""
     doors = set(panstream.__all__) - set(ALGORITHMS) - NOT_AUDITED
-    assert doors == {"ContinualDistinct", "DistinctCount"}
-    for options in ({}, {"universe": 1000}):  # type: ignore[assignment]
-        assert of(type(panstream.ContinualDistinct(1.0, horizon=3, **options).algorithm).__name__)
+    assert doors == {"ContinualDistinct", "DistinctCount", "TopItems"}
+    for universe in (None, 1000):
+        assert of(type(panstream.ContinualDistinct(1.0, horizon=3, universe=universe).algorithm).__name__)
     asked: list[dict[str, int]] = [{}, {"universe": 1000}, {"expected": 10, "universe": 10**6}]
     for question in asked:
         for options in ({}, {"releases": 2}, {"announced": 1}):

@@ -13,12 +13,12 @@ __all__ = ["specimens"]
 
 def specimens() -> list[Specimen]:
     """Return one specimen for every algorithm and every option that changes its claim."""
-    rooms = density_specimens, distinct_specimens, turnstile_specimens, continual_specimens, frequent_specimens
+    rooms = (
+        density_specimens,
+        distinct_specimens,
+        turnstile_specimens,
+        continual_specimens,
+        continual_users_specimens,
+        frequent_specimens,
+    )
     return [specimen for room in rooms for specimen in room()]
-    return [
-        *density_specimens(),
-        *distinct_specimens(),
-        *turnstile_specimens(),
-        *continual_specimens(),
-        *continual_users_specimens(),
-    ]
