@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "panstream"
 INSIDE = {"Refusal", "Damaged", "CutOff"}  # what the server and the reader of pages turn into answers and errors
 
 
+@pytest.mark.slow
 def test_every_exception_lives_in_errors() -> None:
     classes = {
         (path.relative_to(SOURCE).as_posix(), node.name): {ast.unparse(base).split(".")[-1] for base in node.bases}

@@ -20,7 +20,7 @@ def test_import_needs_neither_compiler_nor_arrow() -> None:
         "import sys, panstream; assert not {'numba', 'pyarrow', 'numpy'} & set(sys.modules), sorted(sys.modules); "
         "panstream.Monitor; assert not {'numba', 'pyarrow', 'pandas'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", panstream.__all__)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 NEEDY = "tests/packaging/test_packaging.py::test_unit_is_understood_and_tight"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("forbidden", "status", "word"), [("", 0, "NOT RUN"), ("1", 1, "FAILED")])
 def test_what_was_skipped_is_said_last(tmp_path: Path, forbidden: str, status: int, word: str) -> None:
     done = subprocess.run(

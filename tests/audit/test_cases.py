@@ -20,8 +20,6 @@ from panstream.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
 from panstream.randomness import SeededSource
 
-pytestmark = pytest.mark.slow
-
 ALL = cases()
 PRODUCTION = [case for case in ALL if case.kind == "production"]
 ATTACKS = [case for case in PRODUCTION if case.exact is None]
@@ -122,6 +120,7 @@ def steps_of(case: Case) -> set[str]:
     return {step.verb for stream in streams for step in stream}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_refresh_and_merge_is_covered(name: str) -> None:
     """Whatever can be refreshed after an announced look is audited with one; whatever can be merged, with a merge."""
@@ -163,6 +162,7 @@ LOOSE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in PRODUCTION if case.exact], ids=lambda case: case.name)
 def test_every_claim_holds_and_is_tight(case: Case) -> None:
     assert case.exact is not None
@@ -174,6 +174,7 @@ def test_every_claim_holds_and_is_tight(case: Case) -> None:
         assert measured.loss == pytest.approx(case.claimed, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CONTROLS, ids=lambda case: case.name)
 def test_every_control_is_caught(case: Case) -> None:
     finding = examine(case, failure=FAILURE / len(ALL))
@@ -214,6 +215,7 @@ def test_no_known_mistake_is_forgotten() -> None:
     assert len({case.stands_for for case in CONTROLS}) >= 18
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ATTACKS, ids=lambda case: case.name)
 def test_attacks_on_sound_code_stay_within_the_claim(case: Case) -> None:
     """False alarm with probability at most FAILURE/10 each."""
@@ -234,6 +236,7 @@ def test_published_losses_to_three_decimals() -> None:
             assert case.claimed == 2 * epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["OptBern", "Bitmap", "LegendreCounter", "KaryTree"])
 def test_lower_bounds_of_sound_code_stay_below_the_claim(name: str) -> None:
     """False alarm with probability at most FAILURE/10 each."""
@@ -244,6 +247,7 @@ def test_lower_bounds_of_sound_code_stay_below_the_claim(name: str) -> None:
     assert 0.0 <= finding.lower_bound <= case.claimed
 
 
+@pytest.mark.slow
 def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Claimed .2, and at least 3.1 is shown (3.3 with 220,000 runs; 3.4234 is exact); a seeded source makes the run
     repeatable.
@@ -256,6 +260,7 @@ def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) ->
     assert 3.1 < bound.loss < 3.4234
 
 
+@pytest.mark.slow
 def test_an_audit_keeps_the_order_and_shares_the_failure_probability(monkeypatch: pytest.MonkeyPatch) -> None:
     from panstream.audit import runner
 
@@ -273,6 +278,7 @@ def test_an_audit_keeps_the_order_and_shares_the_failure_probability(monkeypatch
     assert math.fsum(shares) == pytest.approx(FAILURE)
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_same() -> None:
     chosen = [case for case in ALL if case.name.startswith(("DworkPair", "OptBern as published"))]
     assert [f.exact for f in audit(chosen, jobs=2)] == [f.exact for f in audit(chosen)]

@@ -13,8 +13,6 @@ import pytest
 
 from panstream.batch import Integers, Items, Strings, items
 
-pytestmark = pytest.mark.slow
-
 
 def test_wiping_clears_our_copies_and_nothing_of_the_callers(rows) -> None:
     wide = np.array([5, 6, 7])
@@ -136,6 +134,7 @@ SCAN = """
 """
 
 
+@pytest.mark.slow
 def test_no_copy_of_any_item_is_left_in_memory_after_wiping() -> None:
     """Counts the items in all writable memory of a process, which must be more only while the batch is held.
 

@@ -13,8 +13,6 @@ from panstream.cli.audit import audit
 from panstream.density import OptBern
 from panstream.distinct import Bitmap
 
-pytestmark = pytest.mark.slow
-
 APP = typer.Typer()
 APP.command()(audit)
 RUNNER = CliRunner()
@@ -24,6 +22,7 @@ def run(*arguments: Any, **options: Any) -> Any:
     return RUNNER.invoke(APP, [str(argument) for argument in arguments], **options)
 
 
+@pytest.mark.slow
 def test_table_json_and_page(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     shown = run("DworkPair", "Mir's Algorithm 1", "--quick", "--jobs", 1, "--html", page)

@@ -14,11 +14,10 @@ from panstream.federated.config import HolderConfig, RunConfig
 from panstream.networks import Domain, Records
 from panstream.networks.files import load, read_about
 
-pytestmark = pytest.mark.slow
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.toml"
 
 
+@pytest.mark.slow
 def test_three_hospitals_in_one_command(tmp_path: Path) -> None:
     out, ledgers = tmp_path / "network.json", tmp_path / "ledgers"
     config = tmp_path / "run.toml"
@@ -42,6 +41,7 @@ def test_three_hospitals_in_one_command(tmp_path: Path) -> None:
     assert "at least 2 are needed" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_hospital_that_cannot_start_says_why(tmp_path: Path) -> None:
     text = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
     (tmp_path / "bad.csv").write_text("race,gender\nmartian,Female\n")
@@ -53,6 +53,7 @@ def test_a_hospital_that_cannot_start_says_why(tmp_path: Path) -> None:
     assert "martian" not in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

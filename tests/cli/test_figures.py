@@ -16,8 +16,6 @@ from panstream.cli.figures import figures
 from panstream.cli.figures_run import _read_data, _Results, make_figures
 from panstream.papers.figures import FigureOptions, figure
 
-pytestmark = pytest.mark.slow
-
 app = typer.Typer()
 app.command()(figures)
 
@@ -27,6 +25,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_a_figure_is_data_manifest_and_pictures(tmp_path: Path) -> None:
     code, output = invoke("--out", str(tmp_path), "--quick", "--only", "000-3", "--seed", "7")
     assert code == 0, output
@@ -82,6 +81,7 @@ def test_damaged_manifests_are_not_believed(tmp_path: Path) -> None:
     assert _read_data(tmp_path / "nowhere.csv") == {}
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
     for jobs in (1, 2):
         make_figures(
@@ -91,6 +91,7 @@ def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_pictures_do_not_change_with_the_date(tmp_path: Path) -> None:
     for name in ("a", "b"):
         make_figures(tmp_path / name, FigureOptions(), only=["000-3"], jobs=1, created=name)

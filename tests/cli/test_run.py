@@ -20,8 +20,6 @@ from panstream.cli.hardening import ENVIRONMENT, MARK
 from panstream.errors import InvalidParameter
 from panstream.store.snapshot import SnapshotStore
 
-pytestmark = pytest.mark.slow
-
 RUNNER = CliRunner()
 UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to be told which"
 CONFIG = """
@@ -133,6 +131,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swallowed", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -299,6 +298,7 @@ def test_leave_open_then_finish(here: Path) -> None:
     assert found["visits"]["value"] == pytest.approx(6000, abs=300)
 
 
+@pytest.mark.slow
 def test_standard_input_and_the_hardened_environment(here: Path) -> None:
     command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "--json"]
     with open("visits.csv") as file:
@@ -309,6 +309,7 @@ def test_standard_input_and_the_hardened_environment(here: Path) -> None:
     assert public["producers"] == 0  # the next pipe is another stream
 
 
+@pytest.mark.slow
 def test_run_starts_again_with_a_wiping_allocator(here: Path) -> None:
     for options, expected in (([], True), (["--no-hardening"], False)):
         command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", *options]
@@ -346,6 +347,7 @@ def wait_for(path: Path) -> None:
     raise AssertionError(f"{path.name} did not appear")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_state(here: Path) -> None:
     command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "visits.csv", "--follow"]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
@@ -504,6 +506,7 @@ def test_init_with_a_user_counts_users(here: Path) -> None:
     assert "Bitmap" in run("explain", "odd.toml").stdout
 
 
+@pytest.mark.slow
 def test_init_finds_the_separator_and_the_time_and_proposes_questions(here: Path) -> None:
     rows = "".join(f"c{i % 9};2024-01-0{1 + i % 4};{i}.5;DE\n" for i in range(40))
     Path("orders.csv").write_text("customer;day;amount;country\n" + rows)

@@ -116,6 +116,7 @@ def interrupted(link: LocalLink, after: int) -> None:
     link.send = send  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [150, 1200])
 @pytest.mark.parametrize("after", [1, 5, 9, 12])
 def test_a_coordinator_that_died_goes_on_whatever_the_borders_of_batches(size: int, after: int, tmp_path: Path) -> None:
@@ -165,6 +166,7 @@ def regrouped(found: list[Rows], size: int, start: int) -> list[Rows]:
     return again
 
 
+@pytest.mark.slow
 def test_the_same_sequence_is_the_same_rows_where_positions_are_not_row_numbers(tmp_path: Path) -> None:
     names = ["cropped", "hourly", "running", "count"]
     numbered = [replace(rows, sequence=number, first_row=None) for number, rows in enumerate(batches(names))]

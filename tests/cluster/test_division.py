@@ -78,6 +78,7 @@ def test_every_algorithm_is_divided_or_stays_whole_in_one_place() -> None:
     assert not divided & whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     [

@@ -146,6 +146,7 @@ def run(directory: Path, hits: dict[Hit, tuple[int, int]], *, crash: int = -1) -
     return everything(directory, link)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", [-1, 4, 9])
 def test_metadata_and_sizes_do_not_depend_on_rows(crash: int, tmp_path: Path) -> None:
     found = {name: run(tmp_path / name, hits, crash=crash) for name, hits in NEIGHBOURS.items()}

@@ -21,8 +21,6 @@ from panstream.randomness import SeededSource
 from panstream.testing.enumerate import snapshot
 from statistical import assert_mean, assert_rate
 
-pytestmark = pytest.mark.slow
-
 
 def running(x):
     return np.cumsum(x)
@@ -63,6 +61,7 @@ def build(name, **more):
     return kind(**{"epsilon": 1.0, **parameters, **more})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @settings(max_examples=12, deadline=None)
@@ -87,6 +86,7 @@ def test_without_noise_every_path_gives_the_exact_answers(name, data):
     assert monitor.release().value == answers[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_step_ticks", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_an_array_of_slots_draws_the_same_law_as_slot_by_slot(name, one_step_ticks):
@@ -114,6 +114,7 @@ def test_an_array_of_slots_draws_the_same_law_as_slot_by_slot(name, one_step_tic
     assert_mean((single[: runs // 4] - truth[-1]) ** 2, errors[-1] ** 2, f"{name} slot by slot", 2.3 * errors[-1] ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_promised_error_and_the_interval_hold(name):
     algorithm = build(name, epsilon=1.0, horizon=24)

@@ -17,8 +17,6 @@ from panstream.randomness import Source
 from panstream.testing.enumerate import refresh, tick, update
 from panstream.testing.linear import ticks
 
-pytestmark = pytest.mark.slow
-
 
 class RawTicks(KaryTree):
     """Shows the noisy sums of every node that a one-step tick releases, as ``tick`` does."""
@@ -44,6 +42,7 @@ def test_joint_loss_is_the_claim(levels: int, slots: int, epsilon: float, one_st
     assert worst.whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_step_ticks", [True, False])
 def test_joint_loss_of_the_answers_alone(one_step_ticks: bool) -> None:
     tree = KaryTree(epsilon=1.0, horizon=9, levels=2, one_step_ticks=one_step_ticks)
@@ -53,6 +52,7 @@ def test_joint_loss_of_the_answers_alone(one_step_ticks: bool) -> None:
     assert worst.loss == pytest.approx(1.0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_joint_loss_with_several_updates_in_a_slot() -> None:
     tree = KaryTree(epsilon=1.0, horizon=5, levels=2, lower=-1, upper=1)
     world = several_steps(5, updates=2)
@@ -71,6 +71,7 @@ def test_joint_loss_when_arrays_and_single_slots_are_mixed() -> None:
     assert joint_loss(tree, world, streams, **show).loss == pytest.approx(1.0, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_step_ticks", [True, False])
 def test_joint_loss_across_epochs(one_step_ticks: bool) -> None:
     """The first epoch has 6 or 8 slots: look and items in it and after it."""
@@ -104,6 +105,7 @@ def test_scheduled_refreshes_allow_a_look_in_every_phase() -> None:
     assert joint_loss(tree, world, neighbours(world), looks=[1, 2]).loss == math.inf
 
 
+@pytest.mark.slow
 def test_joint_loss_of_larger_events_slots_and_users() -> None:
     world = several_steps(5)
     bounded = KaryTree(epsilon=1.0, horizon=5, levels=2, lower=-2, upper=5)
@@ -118,6 +120,7 @@ def test_joint_loss_of_larger_events_slots_and_users() -> None:
     assert joint_loss(slot, one_step(5), neighbours(one_step(5), 4)).loss == pytest.approx(1.0, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "loss"),
     [

@@ -24,6 +24,7 @@ def law_of(counter: OptBern, present: int) -> ReleaseLaw:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [None, 90])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("present", [0, 1, 40, 45, 75, 149, 150])
@@ -37,6 +38,7 @@ def test_standard_errors_are_exact_and_intervals_cover(present: int, epsilon: fl
         assert all(0.013 < missed < 0.0285 for missed in law.misses(0.95))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [None, 90])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_the_error_bound_holds_everywhere_and_is_tight_somewhere(epsilon: float, sample: int | None) -> None:

@@ -17,8 +17,6 @@ from panstream.privacy.bitmap import Decoder, LevelMoments
 from panstream.randomness import SeededSource
 from statistical import ALPHA, assert_rate
 
-pytestmark = pytest.mark.slow
-
 RUNS = 200
 
 
@@ -66,6 +64,7 @@ def test_likelihood_is_the_normal_law_and_its_maximum_is_found(users: int) -> No
             assert likelihood.deviance(0.0) <= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("users", [200, 1500])
 def test_moments_are_those_of_a_brute_force_simulation(users: int) -> None:
     """Mean and covariance of the decoded levels for a fixed number of users, cells that toggle included."""
@@ -117,6 +116,7 @@ if os.environ.get("PANSTREAM_FULL"):
     CASES += [(epsilon, users, 4 * RUNS) for epsilon in (0.5, 1.0, 2.0, 4.0) for users in (10**3, 10**4, 10**6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "users", "runs"), CASES)
 def test_error_is_that_of_the_fisher_information(epsilon: float, users: int, runs: int) -> None:
     check_error_and_coverage(epsilon, users, runs)
@@ -161,6 +161,7 @@ def test_critical_value_gives_the_level_everywhere(level: float) -> None:
         assert covered == pytest.approx(level, abs=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("users", [0, 20, 150])
 def test_coverage_at_the_boundary(users: int) -> None:
     """Fewer users than one standard error: the interval is never empty and keeps its level."""

@@ -25,8 +25,6 @@ from panstream.randomness import DiscreteLaplace, SeededSource, Source
 from panstream.testing.sources import outcomes
 from statistical import assert_mean
 
-pytestmark = pytest.mark.slow
-
 WINDOW = (-1, 2)
 STATE, KAPPA = math.log(3), math.log(1.25)
 SITE = Bitmap(epsilon=symmetric_loss(STATE, KAPPA), epsilon_state=STATE, buckets=1, levels=1)
@@ -167,6 +165,7 @@ def test_losses_of_two_sites_are_those_of_the_design(pair: Sites) -> None:
     assert symmetric_loss(pair.merged.law.epsilon_state, KAPPA) == pytest.approx(0.737, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("states", [(STATE, STATE), (0.3, 2.0), (1.0, 0.5, 1.5)])
 @pytest.mark.parametrize("kappa", [KAPPA, 1.5])
 def test_claim_and_every_partial_loss_are_enumerated(states: tuple[float, ...], kappa: float) -> None:
@@ -183,6 +182,7 @@ def test_claim_and_every_partial_loss_are_enumerated(states: tuple[float, ...], 
     assert sites.merged.claim().epsilon >= sum(states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sites", [4, 8])
 def test_losses_of_longer_chains(sites: int) -> None:
     """All sites seen: all bits shown for 4 sites; for 8 the extreme ones and a few more. Touched: none, each, all."""
@@ -248,6 +248,7 @@ def test_sabotage_is_caught(sabotage: str, monkeypatch: pytest.MonkeyPatch) -> N
 RUNS = 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sites", [2, 4, 8])
 def test_merged_counts_are_unbiased(sites: int) -> None:
     """Sites whose users overlap; merged one after the other and in pairs. Bias under 4 standard errors at N = RUNS."""

@@ -16,6 +16,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_path(tmp_path: Path) -> None:
     """Every command after the installation, as it stands on the page, on a file of 3,000 customers."""
     assert COMMANDS[0] == "make run"

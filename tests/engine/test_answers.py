@@ -98,6 +98,7 @@ CONDITIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_conditions(table: pa.Table, tmp_path: Path, ending: str, condition: str) -> None:

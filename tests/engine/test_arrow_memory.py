@@ -84,6 +84,7 @@ epsilon = 1.0
 """
 
 
+@pytest.mark.slow
 def test_an_engine_runs_without_pandas(tmp_path: Path) -> None:
     """Nulls, bad rows and strings in a dictionary included; pandas is installed, or this would show nothing."""
     import pandas

@@ -98,6 +98,7 @@ def test_quoted_cells(
     assert [(c or "", a or "") for c, a in found] == [(row[2], row[0]) for row in expected if row]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(

@@ -230,6 +230,7 @@ def converted(kind: str, array: pa.Array, *, user: bool = False) -> tuple[list[o
 NOON = datetime.datetime(2024, 3, 1, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "array", "expected", "bad"),
     [
@@ -319,6 +320,7 @@ def from_text(cells: list[bytes | None], schema: RowSchema) -> Rows:
     return from_spans(data, schema, np.zeros(len(cells), np.uint16), (starts, stops), present, copy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [

@@ -54,6 +54,7 @@ def read(path: Path, rows: int) -> pa.Array:
     return pa.chunked_array(found, pa.string()).combine_chunks()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("dictionary", [False, True])
 @pytest.mark.parametrize("codec", CODECS)

@@ -48,6 +48,7 @@ def test_declared_sizes_are_added_up_first(tmp_path: Path, file: bool, codec: st
             read(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [False, True])
 def test_a_bomb_takes_no_memory(tmp_path: Path, file: bool) -> None:
     """1.2 GB of zeros in some kilobytes, read where 1.5 GB can be had."""

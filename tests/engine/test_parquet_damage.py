@@ -90,6 +90,7 @@ def readable(text: bytes | None) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True], ids=["decoded", "left in pages"])
 def test_damage_never_gives_other_values_than_pyarrow_reads(tmp_path: Path, stored: bool) -> None:
     draw, path = random.Random(17), tmp_path / "f.parquet"

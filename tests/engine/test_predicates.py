@@ -16,8 +16,6 @@ from panstream.engine.rows import arrow_type
 from panstream.engine.select import _GroupKeys
 from panstream.errors import EvaluationFailed, InvalidParameter, MissingExtra, SqlRefused
 
-pytestmark = pytest.mark.slow
-
 COLUMNS = {
     "ip": "string",
     "visitor": "int",
@@ -152,6 +150,7 @@ def tables(draw: st.DrawFn) -> pa.RecordBatch:
 ORACLE = duckdb.connect(config={"threads": 1})
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.lists(CONDITIONS, min_size=1, max_size=4), tables())
 def test_pyarrow_and_duckdb_agree(conditions: list[str], table: pa.RecordBatch) -> None:

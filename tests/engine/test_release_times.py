@@ -168,6 +168,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, ...]
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "number"), CASES)
 def test_an_odd_row_changes_no_release(
     form: str, number: int, tmp_path: Path, clean: dict[str, tuple[Any, ...]]

@@ -76,6 +76,7 @@ def whole(batches: Sequence[Rows | None]) -> tuple[list[Any], list[Any]]:
     return rows, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("dictionary", [False, True])
 @pytest.mark.parametrize("codec", CODECS)
@@ -136,6 +137,7 @@ def test_ids_are_split_joined_and_kept_in_any_order(data: st.DataObject) -> None
     assert sum(found.values()) == len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", [SCHEMA, ALONE], ids=["two columns", "ids alone"])
 @pytest.mark.parametrize("nulls", [0.0, 0.0005, 0.1])
 def test_batches_are_the_same_as_those_with_decoded_ids(tmp_path: Path, nulls: float, schema: RowSchema) -> None:

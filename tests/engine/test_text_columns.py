@@ -47,6 +47,7 @@ def mutated(seed: str, chance: random.Random) -> bytes:
     return bytes(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SEEDS)
 @pytest.mark.parametrize("form", [pa.binary(), pa.large_binary(), pa.binary_view()], ids=str)
 def test_the_language_is_pyarrows(kind: str, form: pa.DataType) -> None:

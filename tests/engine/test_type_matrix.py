@@ -198,6 +198,7 @@ def prepared() -> Iterator[tuple[Config, Selector]]:
 CASES = [(way, variant) for way in WAYS for variant in (("nulls", "chunked") if way.endswith(CODECS) else VARIANTS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "variant"), CASES)
 def test_answers_are_duckdbs(
     way: str, variant: str, tmp_path: Path, prepared: tuple[Config, Selector], wanted: dict[str, dict[str, float]]

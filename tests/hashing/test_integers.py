@@ -91,6 +91,7 @@ STRUCTURED = {
 KEYS = [0, 1, 2**127]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_avalanche(name: str, key: int) -> None:

@@ -17,8 +17,6 @@ from panstream.hashing import derive, expand, permute
 from panstream.hashing.permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, _round_keys, _shape
 from statistical import ALPHA, assert_fits, assert_mean
 
-pytestmark = pytest.mark.slow
-
 MASK = (1 << 64) - 1
 TABLE, SMALL, LARGE, HUGE = 1000, 10**5, 10**7, 3 * 2**59 + 12345
 
@@ -75,6 +73,7 @@ def reference_table(universe: int, key: int) -> list[int]:
     return table
 
 
+@pytest.mark.slow
 @given(st.integers(TABLE_UNIVERSE + 1, 1 << 62), st.integers(0, (1 << 128) - 1), st.data())
 @settings(max_examples=150, deadline=None)
 def test_images_agree_with_the_reference(universe: int, key: int, data: st.DataObject) -> None:
@@ -128,6 +127,7 @@ def parts(universe: int, bins: int) -> NDArray[np.float64]:
     return np.array([(upper - lower) / universe for lower, upper in pairwise(edges)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("universe", [2, 3, 10, 97, 256])
 def test_positions_in_a_tiny_universe_are_uniform(universe: int) -> None:
     count = 12_000
@@ -138,6 +138,7 @@ def test_positions_in_a_tiny_universe_are_uniform(universe: int) -> None:
         assert_fits(seen, np.full(universe, count / universe), f"id {identity} of {universe}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("universe", [TABLE, TABLE_UNIVERSE + 1, SMALL, LARGE, 2**40, HUGE, 2**62])
 def test_positions_are_uniform(universe: int) -> None:
     count, bins = 12_000, 50
@@ -167,6 +168,7 @@ def pairs_of(universe: int) -> dict[str, tuple[int, int]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("universe", [TABLE, TABLE_UNIVERSE + 1, SMALL, LARGE, HUGE])
 def test_images_of_two_ids_are_independent_up_to_being_different(universe: int) -> None:
     count, bins = 12_000, 8
@@ -190,6 +192,7 @@ def test_images_of_two_ids_are_independent_up_to_being_different(universe: int) 
             assert_fits(low, np.full(bins**2, count / bins**2), f"low bits of {name}, {universe}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("universe", [3, 5, 7])
 def test_images_of_two_ids_in_a_tiny_universe(universe: int) -> None:
     count = 12_000
@@ -201,6 +204,7 @@ def test_images_of_two_ids_in_a_tiny_universe(universe: int) -> None:
     assert_fits(seen[off], np.full(off.sum(), count / off.sum()), f"pairs of {universe}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("universe", [TABLE, SMALL, LARGE, HUGE])
 @pytest.mark.parametrize("stride", [1, 2, 64])
 def test_images_of_three_ids_in_a_row_are_independent(universe: int, stride: int) -> None:
@@ -251,6 +255,7 @@ def test_truly_random_rounds_are_as_close_to_uniform_as_documented(rows: int, bi
             assert distance <= min(rows, columns) ** -(double_rounds - 1), (start, double_rounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [(0, 8), (0, 1), (3, 12)])
 def test_two_ids_move_as_with_truly_random_round_functions(pair: tuple[int, int]) -> None:
     """With only four rounds on 5 x 8 the law is far from uniform, and known exactly."""
@@ -276,6 +281,7 @@ SUBSETS: dict[str, Callable[[int, int], NDArray[np.int64]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBSETS)
 @pytest.mark.parametrize(("universe", "n", "m"), [(TABLE, 200, 300), (SMALL, 400, 20_000), (LARGE, 500, 10**6)])
 def test_samples_are_hypergeometric(name: str, universe: int, n: int, m: int) -> None:

@@ -43,6 +43,7 @@ def read(name: str) -> Any:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_pgmpy_reads_the_same_distribution(name: str) -> None:
     network = NETWORKS[name]()

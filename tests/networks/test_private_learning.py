@@ -115,6 +115,7 @@ def test_with_few_records_enumeration_finds_all_spent_on_marginals(n: int) -> No
     assert worst_loss(PrivBayes(epsilon=1.5), n, (1,)) == pytest.approx(1.5, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_the_claim_of_greedy_parents_holds_by_enumeration(n: int) -> None:
     """The score R decides between no parent and one; its sensitivity is an upper bound, so less than all is lost."""

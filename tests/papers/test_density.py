@@ -43,8 +43,6 @@ from panstream.randomness import SeededSource
 from panstream.testing.enumerate import Enumerator, release, update, worlds
 from statistical import ALPHA, assert_mean, assert_same_law
 
-pytestmark = pytest.mark.slow
-
 NOTHING, APPEAR, TWICE, LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
 LITERAL: list[type[LiteralDensity]] = [
     PublishedDwork,
@@ -120,6 +118,7 @@ def brute_loss(
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])
 @pytest.mark.parametrize("kind", [PublishedTruncatedLaplace, PublishedTruncatedGaussian])
 def test_truncated_losses_by_quadrature(kind: type[LiteralDensity], epsilon: float) -> None:
@@ -173,6 +172,7 @@ def test_laplace_loses_more_than_any_bound() -> None:
     assert losses == pytest.approx([math.log((1 + y) / 2) for y in (10.0, 1e3, 1e5)], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LITERAL)
 def test_literal_forms_are_unbiased_with_the_printed_error(kind: type[LiteralDensity]) -> None:
     """N = 1,500 runs of the class itself, 40 users sampled of 60, 21 present."""
@@ -206,6 +206,7 @@ def drive(algorithm: Any, present: Any, runs: int, seed: int = 5) -> Any:
     return np.array(estimates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LITERAL)
 def test_simulated_law_is_the_law_of_the_class(kind: type[LiteralDensity]) -> None:
     runs = 1500
@@ -215,12 +216,14 @@ def test_simulated_law_is_the_law_of_the_class(kind: type[LiteralDensity]) -> No
     assert p > ALPHA, f"{kind.__name__}: p = {p:.2e}"
 
 
+@pytest.mark.slow
 def test_simulated_law_of_levels_is_the_law_of_the_class() -> None:
     runs, algorithm = 1500, PublishedQuantisedLaplace(universe=30, epsilon=0.4, sample=12, levels=4)
     simulated = literal_estimates(algorithm, np.full(runs, 11), np.random.default_rng(3))
     assert stats.ks_2samp(drive(algorithm, np.arange(11), runs), simulated).pvalue > ALPHA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [None, 15])
 def test_simulated_law_of_what_we_ship(sample: int | None) -> None:
     runs, source = 1500, SeededSource(9)
@@ -316,6 +319,7 @@ def test_ppds_by_arrays_is_ppds_by_events(data: st.DataObject, bits: int, capaci
     assert _settle(heights[ids], coins, previous_events(stream, universe), capacity) == (level, len(members))
 
 
+@pytest.mark.slow
 def test_ppds_simulation_has_the_law_of_the_class() -> None:
     runs, algorithm = 2000, PublishedPPDS(universe=50, epsilon=1.0, sample=10)
     stream = np.concatenate([np.arange(20), np.arange(5)])

@@ -22,8 +22,6 @@ from panstream.privacy.split import density_split, laplace_variance
 from panstream.randomness import SeededSource
 from statistical import ALPHA, assert_mean
 
-pytestmark = pytest.mark.slow
-
 SIX = ("gender", "A1Cresult", "insulin", "change", "diabetesMed", "readmitted")
 SMALL = FigureOptions(universe=400, length=300, repetitions=60, quick=True)
 
@@ -45,6 +43,7 @@ def six_attributes(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", list(FIGURES))
 def test_every_figure_can_be_computed(key: str, six_attributes: str) -> None:
     """First and last point: every panel and series that a point promises, with the paper's estimators and ours."""
@@ -64,6 +63,7 @@ def test_every_figure_can_be_computed(key: str, six_attributes: str) -> None:
         assert any(name.startswith("panstream") for name in series)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["002-3.4", "002-3.8"])
 def test_both_forms_of_the_thesis_and_the_references_are_drawn(key: str, six_attributes: str) -> None:
     options = replace(SMALL, length=40_000, repetitions=2, diabetes=six_attributes)

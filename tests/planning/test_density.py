@@ -17,8 +17,6 @@ from panstream.planning.density import accuracy, epsilon_needed, failure_probabi
 from panstream.privacy.joint import present_probability
 from panstream.privacy.split import density_split
 
-pytestmark = pytest.mark.slow
-
 ALPHA = 1e-6
 N = 200_000
 
@@ -41,6 +39,7 @@ def brute_failure(epsilon: float, alpha: float, m: int, universe: int, present: 
     return float(law[np.abs(estimates - present / universe) > alpha].sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize(("m", "universe"), [(1, 1), (7, 7), (5, 12), (30, 80), (60, 60)])
 @pytest.mark.parametrize("alpha", [0.051, 0.2003, 0.6007])
@@ -51,6 +50,7 @@ def test_failure_at_a_density_equals_brute_force(epsilon: float, m: int, univers
         assert planned == pytest.approx(exact, rel=1e-9, abs=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "alpha", "m", "universe"),
     [
@@ -67,6 +67,7 @@ def test_worst_case_is_the_largest_over_all_densities(epsilon: float, alpha: flo
     assert failure_probability(epsilon, alpha, m, universe) == pytest.approx(exact, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "beta", "m", "universe", "slack"),
     [
@@ -145,6 +146,7 @@ def assert_inverse_pairs(epsilon: float, beta: float, m: int, universe: int) -> 
     return users, needed
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     epsilon=st.floats(0.2, 6.0),
@@ -158,6 +160,7 @@ def test_inverse_pairs(epsilon: float, beta: float, universe: int, share: float)
     assert_inverse_pairs(epsilon, beta, m, universe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "beta", "m", "universe"),
     [
@@ -173,6 +176,7 @@ def test_inverse_pairs_return_to_where_they_started(epsilon: float, beta: float,
     assert 0.97 * epsilon <= needed <= epsilon * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "alpha", "beta", "universe"),
     [
@@ -187,6 +191,7 @@ def test_no_smaller_sample_suffices(epsilon: float, alpha: float, beta: float, u
     assert [m for m in range(1, users) if failure_probability(epsilon, alpha, m, universe) <= beta] == []
 
 
+@pytest.mark.slow
 def test_more_of_anything_helps() -> None:
     sizes = [accuracy(1.0, 0.05, m, 1_000_000) for m in (100, 1_000, 10_000, 100_000, 1_000_000)]
     budgets = [accuracy(epsilon, 0.05, 10_000, 20_000) for epsilon in (0.1, 0.3, 1.0, 3.0, 10.0)]
@@ -197,6 +202,7 @@ def test_more_of_anything_helps() -> None:
     assert users == sorted(users)
 
 
+@pytest.mark.slow
 def test_failure_falls_as_alpha_grows() -> None:
     values = [failure_probability(1.0, alpha, 500, 2_000) for alpha in np.linspace(0.001, 0.4, 60)]
     assert all(later <= earlier * (1 + 1e-9) for earlier, later in zip(values, values[1:], strict=False))

@@ -35,8 +35,6 @@ from panstream.planning.density_published import (
     roth_sample_size,
 )
 
-pytestmark = pytest.mark.slow
-
 EPSILONS = (0.05, 0.1, 0.2, 0.5)
 
 
@@ -47,6 +45,7 @@ def bound_at(epsilon: float, alpha: float, m: float, contrast: float, delta1: fl
     return p1 + p2 + math.exp(-epsilon * alpha * m * delta1 * delta2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", STATIC_ESTIMATORS, ids=lambda estimator: estimator.name)
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.2])
 @pytest.mark.parametrize("target", [0.5, 0.05, 1e-9])
@@ -63,6 +62,7 @@ def test_tight_beta_is_the_minimum_over_both_shares(
     assert estimator.failure_bound(epsilon, 0.1, m) == pytest.approx(math.exp(best), rel=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     epsilon=st.floats(0.01, 1.9),
@@ -117,6 +117,7 @@ def test_sample_size_is_the_inverse_of_the_bound(estimator: PublishedEstimator) 
         assert estimator.failure_bound(epsilon, alpha, m) <= beta < estimator.failure_bound(epsilon, alpha, m - 1)
 
 
+@pytest.mark.slow
 def test_more_of_anything_lowers_the_published_sizes() -> None:
     for estimator in STATIC_ESTIMATORS:
         by_epsilon = [estimator.sample_size(epsilon, 0.1, 0.05) for epsilon in EPSILONS]
@@ -246,6 +247,7 @@ def brute_joint_loss(law: StoredValues, epsilon: float) -> float:
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])
 def test_joint_loss_of_stored_numbers(epsilon: float) -> None:
     for law in (

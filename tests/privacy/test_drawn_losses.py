@@ -137,6 +137,7 @@ FAMILIES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_drawn_loses_at_most_what_is_claimed(family: str) -> None:
     with localcontext(Context(prec=90)):

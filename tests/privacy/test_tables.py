@@ -25,6 +25,7 @@ def test_noise_is_the_inverse_of_loss_and_never_too_small(loss: float) -> None:
     assert tables.choice_rho(tables.choice_epsilon(loss)) == pytest.approx(loss)
 
 
+@pytest.mark.slow
 @given(st.floats(0.01, 8.0), st.floats(1e-12, 0.01))
 def test_rho_for_epsilon_and_delta_is_the_largest(epsilon: float, delta: float) -> None:
     rho = zcdp_rho(epsilon, delta)

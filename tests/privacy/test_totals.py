@@ -71,6 +71,7 @@ def ledger_of(*algorithms: object) -> Ledger:
     return ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithms", [(DENSITY, VISITS), (LEGENDRE, VISITS), (DENSITY, BITMAP, VISITS)])
 def test_one_event_loses_at_most_the_total_and_more_than_any_claim_alone(algorithms: tuple[object, ...]) -> None:
     lost = joint(parts_of(*algorithms))

@@ -27,6 +27,7 @@ def permute_and_flip_law(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return law / math.factorial(weights.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("utilities", [(0, 1, 2, 3), (5, 5, 5), (-7, 100, 98, 90, 100), (3,)], ids=str)
 @pytest.mark.parametrize("rate", [0.0, 0.4, 3.0])
 def test_choices_fit_their_law(utilities: tuple[int, ...], rate: float) -> None:

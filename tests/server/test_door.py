@@ -173,6 +173,7 @@ def ask(server: Live, tls: ssl.SSLContext | None, token: str, body: bytes) -> in
         return connection.getresponse().status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
 def test_with_a_flood_held_open_another_token_is_served(tmp_path: Path, secured: bool) -> None:
     """Half requests, idle and half-open connections and bad rows of one token; nothing is refused to the other."""

@@ -115,6 +115,7 @@ def test_bodies_that_unpack_beyond_the_gate_are_refused_alone(tmp_path: Path) ->
         until(lambda: not server.running.worker._open)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dictionary", "dictionary of views", "views"])
 def test_words_that_stand_once_and_are_used_often_are_not_written_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
@@ -207,6 +208,7 @@ def in_parse(patch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
     patch.setattr(jobs, "parse", parse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, pa.ArrowInvalid], ids=lambda error: error.__name__)
 @pytest.mark.parametrize("plant", [in_join, in_select, in_apply, in_parse], ids=lambda plant: plant.__name__)
 def test_a_body_that_fails_is_refused_alone(
@@ -250,6 +252,7 @@ def test_bodies_beyond_what_is_kept_are_sent_again(tmp_path: Path, monkeypatch: 
         assert server.rows() == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError], ids=lambda error: error.__name__)
 def test_a_commit_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     with served(write_config(tmp_path)) as server:
@@ -312,6 +315,7 @@ PLANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_thread_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str) -> None:
     """Whoever waits is told, /healthz fails, and the server ends with an error: exit code 1 of the command."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 ROOT = Path(__file__).parents[2]
 BODIES = 3000 * int(os.environ.get("PANSTREAM_FUZZ", "1"))
@@ -101,6 +102,7 @@ def test_what_points_elsewhere_is_refused() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_bodies_that_are_nearly_right() -> None:
     """Thousands of bent streams of every type, by the tool that runs a hundred thousand: no crash, no hang, no
     wrong row.

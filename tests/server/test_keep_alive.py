@@ -141,6 +141,7 @@ def loop() -> Iterator[Clockwork]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one packet"])
 @pytest.mark.parametrize("kinds", list(product(REQUESTS, repeat=3)), ids="-".join)
 def test_busy_connections_are_kept_and_idle_ones_closed(loop: Clockwork, kinds: Sequence[str], together: bool) -> None:

@@ -60,6 +60,7 @@ def test_new_names_evict_nobody(tmp_path: Path) -> None:
         assert server.rows() == 5
 
 
+@pytest.mark.slow
 def test_what_was_closed_is_refused_not_counted_again(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     with served(config) as server:

@@ -281,6 +281,7 @@ def test_tokens_scopes_and_rates(tmp_path: Path) -> None:
         assert server.get("/healthz").status in (200, 429)
 
 
+@pytest.mark.slow
 def test_rates_are_kept_by_token(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     one, other = (create_token(file, name, ["read"]) for name in ("one", "other"))

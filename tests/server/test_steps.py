@@ -145,6 +145,7 @@ def seen_after(
         return asyncio.run(work())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["batch", "interval", "none"])
 @pytest.mark.parametrize("neighbour", NEIGHBOURS)
 def test_nobody_sees_how_many_came(

@@ -80,6 +80,7 @@ CASES: dict[str, tuple[Any, list[Step | None], list[Step]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_no_strategy_beats_the_claim_or_the_worst_fixed_streams(case: str) -> None:
     algorithm, slots, actions = CASES[case]

@@ -55,6 +55,7 @@ def test_laplace_sums_have_their_exact_weight() -> None:
         assert weight == pytest.approx(math.tanh(0.25) * math.exp(-0.5 * abs(y - 2)), rel=1e-14)
 
 
+@pytest.mark.slow
 def test_view_law_agrees_with_running_the_code() -> None:
     """Every path of the enumerator, with its probability, against 20,000 real runs."""
     algorithm = OptBern(universe=2, epsilon=3.0)

@@ -22,8 +22,6 @@ from panstream.testing.memory.launcher import Scan
 from panstream.testing.memory.process import Target
 from panstream.testing.memory.scanner import _answer
 
-pytestmark = pytest.mark.slow
-
 # Reads the number of bytes, then the bytes themselves into one buffer, without any further copy.
 HOLDER = """
 import mmap, os, sys, ctypes
@@ -141,6 +139,7 @@ def encoded(needle: str, integer: int) -> list[tuple[int, str, bytes]]:
     return [(0, *text) for text in texts] + [(1, *number) for number in numbers]
 
 
+@pytest.mark.slow
 def test_every_encoding_is_found_at_odd_alignment(start: Start) -> None:
     # The characters make all encodings differ: quote, blank, letters of hex digits, base64's last two digits.
     needle = make_needles(1)[0] + '" ?>~' + "é" + chr(0x3B1)
@@ -181,6 +180,7 @@ answer(); line()
     assert {(0, "raw"), (1, "utf-16-le"), (2, "utf-32-le"), (3, "python-int"), (4, "latin-1")} <= found
 
 
+@pytest.mark.slow
 def test_wiped_memory_is_clean(start: Start) -> None:
     needles = make_needles(2000)
     program = "answer(); line(); held[:] = bytes(len(held)); answer(); line()"
@@ -199,6 +199,7 @@ def test_wiped_memory_is_clean(start: Start) -> None:
     assert "clean" in str(after)
 
 
+@pytest.mark.slow
 def test_found_once_at_every_border(start: Start, here: None) -> None:
     needles = make_needles(2000, "bytes", 24)
     held = b"".join(needle + bytes(i % 7) for i, needle in enumerate(needles))
@@ -376,6 +377,7 @@ def test_a_process_that_has_ended_is_named(start: Start, here: None) -> None:
         child.process.wait()
 
 
+@pytest.mark.slow
 def test_a_forbidden_process_is_named(start: Start) -> None:
     """A process that forbids core dumps may be read only with a capability, which is taken from this scanner."""
     child = start(b"", "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); answer(); line()")

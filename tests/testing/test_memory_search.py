@@ -18,8 +18,6 @@ from panstream.testing.memory.launcher import Scan
 from panstream.testing.memory.needles import make_needles
 from panstream.testing.memory.scanner import Searcher
 
-pytestmark = pytest.mark.slow
-
 Match = tuple[int, int]
 
 
@@ -62,6 +60,7 @@ def haystacks(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
     return b"".join(pieces), patterns
 
 
+@pytest.mark.slow
 @given(haystacks(), st.integers(1, 300))
 @example((bytes(100), [bytes(6)]), 7)
 @example((b"", [b"abcdef"]), 16)
@@ -136,6 +135,7 @@ def test_text_forms(needle: str) -> None:
     assert not patterns["decimal"] | patterns["int64-le"] | patterns["int64-be"] | patterns["float64"]
 
 
+@pytest.mark.slow
 @given(needle_ints)
 @settings(deadline=None)
 def test_integer_forms(needle: int) -> None:

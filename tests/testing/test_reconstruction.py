@@ -17,8 +17,6 @@ from panstream.testing.reconstruction import (
 )
 from panstream.turnstile.legendre import LegendreCounter
 
-pytestmark = pytest.mark.slow
-
 USERS, QUERIES = 64, 320
 
 
@@ -101,6 +99,7 @@ def test_a_stolen_state_answers_queries_without_bias(rng: np.random.Generator) -
     assert np.abs(total / runs - queries @ members.astype(int)).max() < 5 * spread
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_our_own_state_gives_away_no_more_than_epsilon_allows(epsilon: float, rng: np.random.Generator) -> None:
     users = 1500

@@ -23,6 +23,7 @@ def legendre(counter: LegendreCounter, distinct: int) -> ReleaseLaw:
     return ReleaseLaw.of(ones, law.noise.kappa, lambda r: counter._decode((r,)), distinct)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [None, 70])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_distinct_counts(epsilon: float, sample: int | None) -> None:
@@ -37,6 +38,7 @@ def test_distinct_counts(epsilon: float, sample: int | None) -> None:
         assert beta * 0.6 < max(chances) < beta * 1.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_cropped_sums(epsilon: float) -> None:
     """All users have the same load, so that the bits have the variance that the formula takes for the worst."""

@@ -84,6 +84,7 @@ LOADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [4, 16, 40])
 @pytest.mark.parametrize("load", LOADS)
 def test_intervals_cover_the_number_of_users_at_the_threshold(load: str, threshold: int) -> None:

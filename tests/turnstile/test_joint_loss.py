@@ -50,6 +50,7 @@ def exact_ratio(algorithm: ModularCounter) -> Fraction:
     return law.start.ratio / law.noise.decay() ** (algorithm.releases * algorithm.sensitivity)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SMALL, ids=label)
 def test_joint_loss_is_exactly_the_closed_form_and_the_claim(algorithm: ModularCounter) -> None:
     far = algorithm.width * 2 + 1
@@ -65,6 +66,7 @@ def test_joint_loss_is_exactly_the_closed_form_and_the_claim(algorithm: ModularC
     assert loss.epsilon <= claimed + 1e-13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SMALL, ids=label)
 def test_state_alone_loses_exactly_the_ratio_of_the_classes(algorithm: ModularCounter) -> None:
     every = [update(ids=[0], weight=[value]) for value in range(algorithm.modulus)]
@@ -163,6 +165,7 @@ class HalfNoise(HeavyHitterCount):
         return replace(law, noise=DiscreteLaplace(2 * law.noise.numerator))
 
 
+@pytest.mark.slow
 def test_the_enumeration_catches_a_bracket_with_half_the_noise() -> None:
     options: dict[str, Any] = {"epsilon": 1.5, "threshold": 4, "steps": 2, "least": 0, "largest": 18}
     streams = worlds([None, None, release()], weights(0, 1, -5))

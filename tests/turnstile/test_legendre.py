@@ -77,6 +77,7 @@ def test_net_weights_that_are_multiples_of_the_prime_count_as_zero() -> None:
     assert monitor.release().value == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("independence", [None, 4, 5])
 @pytest.mark.parametrize(("levels", "users"), [(1, 0), (1, 700), (6, 300), (6, 12_000)])
 def test_open_universe(levels: int, users: int, independence: int | None) -> None:

@@ -21,8 +21,6 @@ from panstream.turnstile.profile import ProfileSketch
 from panstream.turnstile.residues import MERSENNE
 from statistical import assert_fits, assert_mean
 
-pytestmark = pytest.mark.slow
-
 
 def placement(**given: Any) -> Placement:
     nothing: dict[str, Any] = dict.fromkeys(("universe", "sample", "buckets", "independence"))
@@ -99,6 +97,7 @@ def test_multipliers_are_in_range_and_spread() -> None:
     assert len(set(wide)) == 1000 and max(wide) < MERSENNE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("levels", "users"), [(1, 0), (1, 300), (8, 30), (8, 3_000), (8, 60_000)])
 def test_maximum_likelihood_and_intervals(levels: int, users: int) -> None:
     """Counts drawn from the exact law of independent cells: bias, spread and coverage of the estimate."""
@@ -128,6 +127,7 @@ def test_a_count_without_noise_is_as_uncertain_as_a_rounded_number() -> None:
     assert empty.variance(0.0) == pytest.approx([1 / 12] * 3, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize(
     "make", [LegendreCounter, partial(BlockCounter, crop=2, largest=4)], ids=["distinct", "cropped"]
