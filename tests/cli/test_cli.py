@@ -74,6 +74,14 @@ def test_plan_distinct_says_which_and_why() -> None:
     assert "epsilon" in bad.output
 
 
+def test_plan_names_says_from_how_many_events_on() -> None:
+    ask = ["plan", "names", "--epsilon", "1", "--delta", "1e-6"]
+    assert "at least 234.2 events" in RUNNER.invoke(app_module.app, ask).output
+    plan = json.loads(RUNNER.invoke(app_module.app, [*ask, "--longest", "8", "--json"]).output)
+    assert 80 < plan["listed_from"] < 90 and plan["claim"]["delta"] == 1e-6
+    assert RUNNER.invoke(app_module.app, [*ask, "--memory", "1"]).exit_code == 2
+
+
 def test_plan_turnstile_compares_counters() -> None:
     ask = ["plan", "turnstile", "cropped-sum", "--epsilon", "1", "--users", "20000", "--universe", "20000"]
     plan = RUNNER.invoke(app_module.app, [*ask, "--crop", "16", "--largest", "160"])
