@@ -44,6 +44,21 @@ def test_runs_on_files_show_nothing_of_one_row(road: Road) -> None:
 
 
 @pytest.mark.slow
+def test_expressions_and_views_show_nothing_of_one_row() -> None:
+    some = (
+        "event removed",
+        "note: unknown",
+        "note: a number",
+        "country: unknown",
+        "path: empty",
+        "seconds: far outside",
+    )
+    report = audit_system(CONFIGURATIONS["sections"], roads=ROADS[:1], choose=lambda each: each.name in some)
+    assert report.ok, said(report)
+    assert report.neighbours == len(some)
+
+
+@pytest.mark.slow
 def test_a_server_shows_nothing_of_one_row() -> None:
     some = ("event removed", "event of a newcomer added", "power: NaN", "power: no number", "time: from the future")
     report = audit_system(CONFIGURATIONS["continual"], roads=ROADS[3:4], choose=lambda each: each.name in some)

@@ -17,7 +17,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.feeds import Feed
 from panstream.engine.feeds.guessing import Guess, guess, guess_table
 from panstream.engine.feeds.inputs import LEDGER, expand
-from panstream.engine.results import history
+from panstream.engine.results import shown
 from panstream.engine.rows import Rows
 from panstream.engine.run import drain, feed_of, is_paths
 from panstream.engine.select import Selector
@@ -130,12 +130,8 @@ class Asked:
                 raise KeyboardInterrupt
             engine.step()  # an input without rows is answered like any other
             engine.finish()
-            several = len({plan.config.name for plan in engine.plans}) > 1
-            rows = [
-                answer_row(release, name if several else None)
-                for name, releases in history(engine).items()
-                for release in releases
-            ]
+            several = len(self.config.statements[0].view.shown) > 1
+            rows = [answer_row(release, name if several else None) for name, release in shown(engine)]
         return Answer(
             sql=self.sql,
             rows=tuple(rows),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,13 @@ import numpy as np
 from panstream.engine.certainty import help_for, too_uncertain
 from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
-from panstream.engine.views import View
 from panstream.errors import InvalidParameter, MissingExtra
-from panstream.store.releases import Release, ReleaseLog
+from panstream.store.releases import Release
 
 if TYPE_CHECKING:
     from panstream.engine.engine import Engine
 
-__all__ = ["EXTRA", "answers", "history", "iso", "plot", "record", "stamp_of", "write"]
+__all__ = ["EXTRA", "answers", "history", "iso", "plot", "record", "shown", "stamp_of", "write"]
 
 EXTRA = ("group", "window", "until", "beyond", "statement", "too_uncertain", "help")
 """Fields of a record that only some answers have."""
@@ -79,24 +78,27 @@ def answers(engine: Engine) -> Iterator[dict[str, Any]]:
 
     HAVING, ORDER BY and LIMIT of a statement say which of its groups, and in which order; the log has all of them.
     """
+    for _, release in shown(engine, latest=True):
+        yield _as_answer(release)
+
+
+def shown(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str, Release]]:
+    """Yield what statements show of all their releases, or of the latest: the name of every answer, and the release."""
     plans = {plan.config.name: plan for plan in engine.plans}
     for statement in engine.config.statements:
-        yield from map(_as_answer, _shown(statement.view, [plans[name] for name in statement.queries], engine.log))
-
-
-def _shown(view: View, plans: Sequence[QueryPlan], log: ReleaseLog) -> Iterator[Release]:
-    """Yield the latest releases that a statement shows, group by group."""
-    groups = plans[0].groups
-    latest: list[dict[str, Release]] = [{} for _ in groups]
-    for plan in plans:
-        places = ((group, output.name) for group in range(len(groups)) for output in plan.outputs)
-        for (group, name), series in zip(places, plan.series, strict=True):
-            release = log.last(series)
-            if release is not None:
-                latest[group][name] = release
-    values = [{name: release.record["value"] for name, release in each.items()} for each in latest]
-    for place in view.rows(groups, values):
-        yield from (latest[place][name] for name in view.shown if name in latest[place])
+        view, parts = statement.view, [plans[name] for name in statement.queries]
+        draws: dict[int, list[dict[str, Release]]] = {}
+        for plan in parts:
+            places = ((group, output.name) for group in range(len(plan.groups)) for output in plan.outputs)
+            for (group, name), series in zip(places, plan.series, strict=True):
+                last = engine.log.last(series)
+                for release in engine.log.history(series) if not latest else [last] if last is not None else []:
+                    number = 0 if latest else release.number
+                    draws.setdefault(number, [{} for _ in plan.groups])[group][name] = release
+        for _, found in sorted(draws.items()):
+            values = [{name: release.record["value"] for name, release in each.items()} for each in found]
+            for place in view.rows(parts[0].groups, values):
+                yield from ((name, found[place][name]) for name in view.shown if name in found[place])
 
 
 def _as_answer(release: Release) -> dict[str, Any]:

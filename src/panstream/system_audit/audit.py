@@ -99,6 +99,8 @@ def audit_system(
     now = float(int(time.time()))
     config = load_config(path)
     text = tomllib.loads(path.read_text())
+    for lookup in text.get("lookup", {}).values():
+        lookup["file"] = str((path.parent / lookup["file"]).resolve())
     made = generated(config, now) if rows is None else read_rows(config, str(rows))
     columns = config.stream.columns
     original = Neighbour(name="the original", rows=made)

@@ -147,7 +147,9 @@ class Product:
         for number, each in enumerate(self.config["query"], 1):
             sql = re.sub(rf"\bFROM {stream['name']}\b", f"FROM '{file}'", each["sql"])
             settings = [f"--{key}={each[key]}" for key in _ASKED if key in each]
-            settings += [f"--groups={column}={','.join(keys)}" for column, keys in each.get("groups", {}).items()]
+            settings += [
+                f"--groups={column}={','.join(map(str, keys))}" for column, keys in each.get("groups", {}).items()
+            ]
             argv = ["query", sql, *roles, *types, *settings, "--json", "--no-hardening"]
             pid = self._start(place, road, argv)
             found[f"query {number}: exit code"] = str(self._ask({"wait": pid})["code"])
