@@ -20,7 +20,24 @@ VALUE = {"lower": 0, "upper": 10}
     [
         ("COUNT(DISTINCT user)", {"universe": 1000}, "OptBern", "user"),
         ("COUNT(DISTINCT user)", {}, "Bitmap", "user"),
-        ("COUNT(DISTINCT user)", {"universe": 10**6, "expected": 100}, "Bitmap", "user"),
+        ("COUNT(DISTINCT user)", {"universe": 10**6, "expected": 100}, "ContinualDensity", "user"),
+        ("COUNT(DISTINCT user)", {"universe": 10**6, "expected": 100, "releases": 2}, "Bitmap", "user"),
+        ("COUNT(DISTINCT user)", {"universe": 1000, "every": "1 hour", "horizon": 3}, "OptBern", "user"),
+        ("COUNT(DISTINCT user)", {"universe": 1000, "every": "1 hour", "horizon": 300}, "ContinualDensity", "user"),
+        ("COUNT(DISTINCT user)", {"every": "1 hour", "horizon": 300, "unit": "event"}, "ContinualBitmap", "event"),
+        (
+            "DENSITY(user)",
+            {"universe": 1000, "every": "1 hour", "horizon": 9, "unit": "event"},
+            "ContinualDensity",
+            "event",
+        ),
+        (
+            "DENSITY(user)",
+            {"universe": 1000, "every": "1 hour", "horizon": 99, "unit": "user-window", "user_window": "3 hours"},
+            "ContinualDensity",
+            "user-window",
+        ),
+        ("DENSITY(user)", {"universe": 1000, "expected": 50}, "ContinualDensity", "user"),
         ("DENSITY(user)", {"universe": 1000}, "OptBern", "user"),
         ("COUNT(*)", {}, "ContinualCount", "event"),
         ("COUNT(*)", {"contributions": 5}, "ContinualCount", "user"),
@@ -44,6 +61,38 @@ def test_every_question_has_its_algorithm(sql: str, settings: dict[str, Any], al
     assert plan.state_bytes > 0
     assert expected_errors(plan)[0][1] > 0
     assert all(error >= 0 for _, error in expected_errors(plan))
+
+
+@pytest.mark.parametrize(
+    ("sql", "settings", "refused"),
+    [
+        ("COUNT(*)", {"unit": "event"}, "unit can be chosen"),
+        ("COUNT(DISTINCT user)", {"unit": "user-window"}, "needs user_window"),
+        ("COUNT(DISTINCT user)", {"user_window": "1 hour"}, "user_window needs unit"),
+        ("COUNT(DISTINCT user)", {"unit": "event", "announced": 1}, "covers one look"),
+        ("COUNT(DISTINCT user)", {"unit": "event", "weight": "w"}, "counter modulo a prime for ever"),
+    ],
+)
+def test_units_that_cannot_be_had_are_refused(sql: str, settings: dict[str, Any], refused: str) -> None:
+    stream = {"weight": settings.pop("weight")} if "weight" in settings else {}
+    with pytest.raises(ConfigError, match=refused):
+        plan_all(config(question("q", f"SELECT {sql} FROM s", **settings), **stream))
+
+
+def test_explain_compares_the_ways_at_three_ticks() -> None:
+    asked = question(
+        "q",
+        "SELECT COUNT(DISTINCT user) FROM s",
+        universe=20_000,
+        every="1 hour",
+        horizon=100,
+        unit="event",
+        expected=10_000,
+    )
+    (plan,) = plan_all(config(asked))
+    assert "Chosen: a tree of 2 level(s) over the changes, priced at event level; 95% error 33" in plan.why
+    assert "Turned down: 100 release(s), each paid for; 1,677 at tick 1" in plan.why
+    assert [at.split(",")[0] for at, _ in expected_errors(plan)] == ["at release 1", "at release 50", "at release 100"]
 
 
 def test_heavy_hitters_below_zero_must_be_declared() -> None:

@@ -17,7 +17,7 @@ __all__ = ["ContinualDistinct"]
 
 _AMPLE = 1 << 23  # bytes, where no limit is given
 _LEVELS = 24
-_BUCKETS = [1 << power for power in range(8, 18)]
+_BUCKETS = [1 << power for power in range(6, 18)]
 _ALMOST = 1.05  # times the least error: half the cells for a twentieth at most
 
 

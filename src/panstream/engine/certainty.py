@@ -12,6 +12,9 @@ from typing import Any
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.tree_base import Tree
+from panstream.continual_users.bitmap import ContinualBitmap
+from panstream.continual_users.density import ContinualDensity
+from panstream.continual_users.ones import OnesTicker
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.engine.formulas import Arithmetic
@@ -46,6 +49,13 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
         sizes = _ROWS if query.expected is None else _around(query.expected)
         what = "values beyond the next edge, " if output.aggregate in (Aggregate.MIN, Aggregate.MAX) else ""
         return [(f"{what}with {n:,} rows over the range", _reach(_at_size(plan, n, output))) for n in sizes]
+    if isinstance(algorithm, OnesTicker) and plan.releases > 1:
+        size = query.expected or algorithm.planned
+        ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
+        return [
+            (f"at release {tick:,}, if {size:,.0f} users come", _reach(algorithm.foreseen(tick, size)))
+            for tick in ticks
+        ]
     if isinstance(algorithm, Tree):
         ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
         return [(f"at release {tick:,}", _reach(_foreseen(plan, output, tick, 0.0))) for tick in ticks]
@@ -80,8 +90,16 @@ def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
     algorithm = plan.algorithm
     if isinstance(algorithm, Tree):
         return _foreseen(plan, output, plan.releases, size)
-    own: Estimate = algorithm.foreseen(size * algorithm.crop if isinstance(algorithm, BlockCounter) else size)
+    if isinstance(algorithm, OnesTicker):
+        own: Estimate = algorithm.foreseen(plan.releases, size)
+    else:
+        own = algorithm.foreseen(size * algorithm.crop if isinstance(algorithm, BlockCounter) else size)
     return plan.answer(output, own, lambda what: own)
+
+
+def _of_rows(plan: QueryPlan) -> bool:
+    """Return whether a question is about rows, not users."""
+    return plan.continual and not isinstance(plan.algorithm, OnesTicker)
 
 
 def _universe(plan: QueryPlan) -> int | None:
@@ -92,7 +110,7 @@ def _universe(plan: QueryPlan) -> int | None:
 
 def _sizes(plan: QueryPlan) -> list[int]:
     universe = _universe(plan)
-    known = universe is not None and not isinstance(plan.algorithm, Bitmap)
+    known = universe is not None and not isinstance(plan.algorithm, Bitmap | ContinualBitmap)
     if known and universe is not None:
         return list(dict.fromkeys(max(1, round(universe * share)) for share in _SHARES))
     return _around(plan.config.expected or _USERS, (1, 10, 100, 1000))
@@ -103,7 +121,7 @@ def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[i
 
 
 def _said(plan: QueryPlan, users: int) -> str:
-    if isinstance(plan.algorithm, OptBern) and not plan.algorithm.count:
+    if isinstance(plan.algorithm, OptBern | ContinualDensity) and not plan.algorithm.count:
         return f"of the density, if {users:,} users come"
     if isinstance(plan.algorithm, BlockCounter):
         return f"of the sum, if {users:,} users are at the crop"
@@ -153,7 +171,7 @@ def doubt(plan: QueryPlan) -> str | None:
         empty = math.isnan(estimate.value) and not estimate.only_interval
         if not empty and not too_uncertain(plan, estimate, output):
             continue
-        about = f"with {size:,.0f} {'rows' if plan.continual else 'users'}"
+        about = f"with {size:,.0f} {'rows' if _of_rows(plan) else 'users'}"
         error = f"the 95% error is {figure(off)}" if math.isfinite(off := _reach(estimate)) else "no upper end is known"
         error = "there is too little to see anything" if empty else error
         return f"{about} {error}: answers will be too uncertain to use. What would help: {help_for(plan)}"
@@ -203,7 +221,7 @@ def _each(plan: QueryPlan, kind: Aggregate) -> float:
 def _most(plan: QueryPlan, kind: Aggregate) -> float:
     """Return the largest count or sum that is possible in a known population."""
     universe = _universe(plan)
-    return math.inf if universe is None or plan.continual else _each(plan, kind) * universe
+    return math.inf if universe is None or _of_rows(plan) else _each(plan, kind) * universe
 
 
 def _enough(plan: QueryPlan, kind: Aggregate) -> float:

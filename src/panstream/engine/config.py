@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from panstream.configuration import Section, read_file
+from panstream.continual_users.ways import Protected
 from panstream.engine.lookups import Lookup, listed_keys, read_lookup
 from panstream.engine.sql import ParsedQuery, check_derived, parse
 from panstream.engine.views import View
@@ -75,6 +76,8 @@ class QueryConfig:
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     groups_per_user: int | None = None  # how many groups one user can touch; all of them if unknown
     contributions: int | None = None  # rows of one user that are protected together
+    unit: Protected | None = None  # what is protected, of questions about users; a user unless given
+    user_window: float | None = None  # seconds within which a user's rows are protected
     announced: int = 0  # intrusions that will be told of and are paid for in advance
     key: int = 0
 
@@ -207,6 +210,8 @@ _QUERY: dict[str, _Reader] = {
     "window": Section.duration,
     "groups_per_user": _whole(1, 1 << 20),
     "contributions": _whole(1, 1 << 40),
+    "unit": _one_of(*get_args(Protected)),
+    "user_window": Section.duration,
     "announced": _whole(0, MAX_PHASES),
     "key": _whole(0, (1 << 128) - 1),
 }

@@ -19,6 +19,7 @@ from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.formulas import answer
 from panstream.engine.intake import public_facts
 from panstream.engine.sql import Aggregate, Output
+from panstream.engine.ticked_users import ticked_users
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, translated
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place
@@ -246,7 +247,7 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
         releases=base.releases,
         event_epsilon=event_epsilon,
         unit=unit,
-        window=query.window if unit == "user-window" else None,
+        window=(query.window or query.user_window) if unit == "user-window" else None,
         places=places,
         public=(*base.public, *public),
         note="; ".join(notes),
@@ -260,6 +261,8 @@ def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     if kind.of_users:
         _need(query, "a user column", stream.user)
         return _about_users(query, stream)
+    if query.unit is not None:
+        raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
     if stream.weight is not None and kind is not Aggregate.SUM:
         raise InvalidParameter(f"{kind.value} cannot be asked of rows that take away; SUM({stream.weight}) can")
     if query.contributions is not None:
@@ -303,6 +306,8 @@ _TREE_WHY = {
 def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     releases = _releases_of(query)
     kind, universe = query.parsed.aggregate, query.universe
+    if (ticked := ticked_users(query, stream, releases)) is not None:
+        return ticked
     if kind is Aggregate.DENSITY:
         _need(query, "universe, the known population", universe)
         assert universe is not None
