@@ -12,9 +12,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import re
 import select
-import signal
 import socket
 import ssl
 import statistics
@@ -26,32 +24,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 from verdicts import verdict
 
 from panstream.federated.certificates import Authority
 from panstream.server.access import create_token
-from server import witness
+from server import CONFIG, served, witness
 
-CONFIG = """
-[stream]
-name = "visits"
-user = "user"
-[stream.columns]
-user = "string"
-region = "string"
-amount = "double"
+COLUMNS = """amount = "double"
 day = "timestamp"
-[[query]]
-name = "north"
-sql = "SELECT COUNT(DISTINCT user) FROM visits WHERE region = 'north' AND amount < 10 AND day > TIMESTAMP '2020-01-01'"
-epsilon = 1.0
-expected = 1000000
-[store]
-directory = "state"
-step = "10 ms"
 """
+WHERE = "region = 'north' AND amount < 10 AND day > TIMESTAMP '2020-01-01'"
 EVENTS = "/v1/streams/visits/events"
 LINES, CSV = "application/x-ndjson", "text/csv"
 POSTERS, HALVES, IDLE, HALF_OPEN = 8, 20, 520, 1_100
@@ -65,19 +50,12 @@ QUICK = "--quick" in sys.argv
 @contextmanager
 def server(directory: Path) -> Iterator[int]:
     """Run a server with two tokens; yield its port."""
-    (directory / "panstream.toml").write_text(CONFIG)
     identity = Authority(directory).issue("localhost")
-    command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0", "--tokens", "tokens"]
-    command += ["--certificate", str(identity.certificate), "--private-key", str(identity.key)]
-    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        match = re.search(r"https://127.0.0.1:(\d+)", process.stdout.readline())
-        assert match
-        yield int(match[1])
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+    options = ["--tokens", "tokens", "--certificate", str(identity.certificate), "--private-key", str(identity.key)]
+    with served(directory, CONFIG.format(columns=COLUMNS, where=WHERE), *options) as (address, _):
+        port = urlsplit(address).port
+        assert port
+        yield port
 
 
 def unverified() -> ssl.SSLContext:

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -40,9 +40,10 @@ user = "user"
 [stream.columns]
 user = "string"
 region = "string"
+{columns}
 [[query]]
 name = "north"
-sql = "SELECT COUNT(DISTINCT user) FROM visits WHERE region = 'north'"
+sql = "SELECT COUNT(DISTINCT user) FROM visits WHERE {where}"
 epsilon = 1.0
 expected = 1000000
 [store]
@@ -59,18 +60,23 @@ QUICK = "--quick" in sys.argv
 
 
 @contextmanager
-def server(directory: Path) -> Iterator[tuple[str, int]]:
-    (directory / "panstream.toml").write_text(CONFIG)
-    command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0", "--rate", "1e6"]
+def served(directory: Path, config: str, *options: str) -> Iterator[tuple[str, int]]:
+    """Run a server; yield its address and its process."""
+    (directory / "panstream.toml").write_text(config)
+    command = [sys.executable, "-m", "panstream.cli", "serve", "panstream.toml", "--port", "0", *options]
     process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
-        match = re.search(r"http://\S+", process.stdout.readline())
+        match = re.search(r"https?://\S+", process.stdout.readline())
         assert match
         yield match[0], process.pid
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
+
+
+def server(directory: Path) -> AbstractContextManager[tuple[str, int]]:
+    return served(directory, CONFIG.format(columns="", where="region = 'north'"), "--rate", "1e6")
 
 
 def bodies(kind: str, rows: int) -> list[bytes]:
