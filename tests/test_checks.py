@@ -39,5 +39,5 @@ def test_what_does_not_is_refused_by_name(call: Callable[[], None], words: str) 
 
 
 def test_what_is_missing_is_not_let_pass() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(InvalidParameter, match="must be a number"):
         checks.positive(epsilon=None)  # type: ignore[arg-type]

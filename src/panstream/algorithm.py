@@ -191,6 +191,12 @@ class Monitor(Generic[StateT]):
         self._state: StateT | None = state
         self._id, self._published = copies.new_id(), 0
 
+    def __repr__(self) -> str:
+        """Say what it counts and promises; nothing of the state."""
+        claim, name = self.claim(), type(self.algorithm).__name__
+        loss = f"epsilon {claim.epsilon:g} for one {claim.protects}" if claim.is_private else "no privacy"
+        return f"<Monitor of {name}: {loss}{', consumed by a merge' if self._state is None else ''}>"
+
     @property
     def state(self) -> StateT:
         """Return the live state. Looking at it is what an intruder does: it counts as an intrusion."""

@@ -6,7 +6,10 @@ A rule names the parameter, itself and the value, which is public.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from numbers import Real
+from typing import Any
 
 from panstream.errors import InvalidParameter
 
@@ -20,21 +23,21 @@ def positive(**values: float | Fraction) -> None:
     Traceback (most recent call last):
     panstream.errors.InvalidParameter: epsilon must be positive, got epsilon=-1.0
     """
-    for name, value in values.items():
+    for name, value in _numbers(values):
         if not value > 0:
             raise InvalidParameter(f"{name} must be positive, got {name}={value}")
 
 
 def finite(**values: float | Fraction) -> None:
     """Refuse what is not above 0, and infinity too: noise must be drawn."""
-    for name, value in values.items():
+    for name, value in _numbers(values):
         if not 0 < value < math.inf:
             raise InvalidParameter(f"{name} must be positive and finite, got {name}={value}")
 
 
 def at_least(least: float, **values: float | Fraction) -> None:
     """Refuse what is below ``least``."""
-    for name, value in values.items():
+    for name, value in _numbers(values):
         if not value >= least:
             raise InvalidParameter(f"{name} must be at least {least}, got {name}={value}")
 
@@ -46,7 +49,7 @@ def within(low: int, high: int, **values: int) -> None:
     Traceback (most recent call last):
     panstream.errors.InvalidParameter: horizon must be in 1..2**62, got horizon=0
     """
-    for name, value in values.items():
+    for name, value in _numbers(values):
         if not low <= value <= high:
             raise InvalidParameter(f"{name} must be in {low}..{_said(high)}, got {name}={value}")
 
@@ -60,16 +63,29 @@ def integer(low: int, high: int, **values: object) -> None:
 
 def probability(**values: float) -> None:
     """Refuse what is not strictly between 0 and 1."""
-    for name, value in values.items():
+    for name, value in _numbers(values):
         if not 0 < value < 1:
             raise InvalidParameter(f"{name} must be in (0, 1), got {name}={value}")
 
 
 def fraction(**values: float) -> None:
     """Refuse what is not from 0 to 1, both included."""
-    for name, value in values.items():
+    for name, value in _numbers(values):
         if not 0 <= value <= 1:
             raise InvalidParameter(f"{name} must be in [0, 1], got {name}={value}")
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield parameters, refusing what is no number.
+
+    >>> positive(epsilon="1")
+    Traceback (most recent call last):
+    panstream.errors.InvalidParameter: epsilon must be a number, got epsilon='1'
+    """
+    for name, value in values.items():
+        if not isinstance(value, Real):
+            raise InvalidParameter(f"{name} must be a number, got {name}={value!r}")
+        yield name, value
 
 
 def _said(number: int) -> str:

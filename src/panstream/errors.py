@@ -8,7 +8,8 @@
     ├── SqlRefused            a statement is no question that can be answered privately (also a ValueError)
     ├── InvalidBatch          a batch was refused whole; state unchanged  (also a ValueError)
     ├── BudgetExhausted       the call would cost more than was declared
-    │   └── NotBounded        ... because nothing bounds what it would cost
+    │   ├── NotBounded        ... because nothing bounds what it would cost
+    │   └── OverBudget        ... by the queries of a configuration (also a ConfigError)
     ├── NotSupported          the algorithm cannot do this, whatever the data
     ├── InvalidBytes          serialised bytes are foreign, damaged or too new (also a ValueError)
     ├── MergeRefused          the two states must not be merged
@@ -39,6 +40,8 @@ its frames. Where that may be rows, keys or states, :func:`translated` raises af
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -62,6 +65,7 @@ __all__ = [
     "NewestDamaged",
     "NotBounded",
     "NotSupported",
+    "OverBudget",
     "PanstreamError",
     "ProducerRefused",
     "RedisRefused",
@@ -122,6 +126,10 @@ class NotBounded(BudgetExhausted):
     def __init__(self, message: str, *, unit: str) -> None:
         super().__init__(message)
         self.unit = unit
+
+
+class OverBudget(ConfigError, BudgetExhausted):
+    """The queries of a configuration cost more than the budget that it declares."""
 
 
 class NotSupported(PanstreamError):
@@ -221,11 +229,27 @@ class FederationStopped(PanstreamError):
 
 
 class MissingExtra(PanstreamError, ImportError):
-    """An optional dependency is absent; the message holds the exact pip command."""
+    """An optional dependency is absent; the message holds the exact command that adds it to this environment."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an optional dependency: pip install 'panstream[{extra}]'")
-        self.extra = extra
+        super().__init__(f"{feature} needs an optional dependency: {sys.executable} -m pip install {_packages(extra)}")
+        self.feature, self.extra = feature, extra
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+        return type(self), (self.feature, self.extra)  # so that a process of a pool can send it
+
+
+def _packages(extra: str) -> str:
+    """Return what an extra consists of, as pip takes it: that can be had, wherever panstream itself came from."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        declared = requires("panstream") or []
+    except PackageNotFoundError:
+        declared = []
+    ending = re.compile(rf";\s*extra\s*==\s*['\"]{extra}['\"]\s*$")
+    found = [ending.sub("", each).strip() for each in declared if ending.search(each)]
+    return " ".join(f"'{package}'" for package in found) or f"'panstream[{extra}]'"
 
 
 def translated(

@@ -80,6 +80,10 @@ class DistinctCount:
         """Return the algorithm of choice, with its parameters."""
         return self.choice.algorithm
 
+    def __getattr__(self, name: str) -> Any:
+        hint = f"; a monitor has: monitor = {type(self).__name__}(...).start()" if hasattr(Monitor, name) else ""
+        raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}")
+
     def start(self) -> Monitor[Any]:
         """Return a running monitor of the chosen algorithm, whose releases are counts."""
         return Monitor[Any](self.algorithm)

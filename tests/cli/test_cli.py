@@ -1,14 +1,18 @@
 """The command line: help, versions, plans as table and JSON, clear errors, a missing extra."""
 
 import json
+import os
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from panstream import __version__
 from panstream.cli import app as app_module
+from panstream.errors import MissingExtra
 
 RUNNER = CliRunner()
 PLAN = ["plan", "density", "--epsilon", "1", "--alpha", ".05", "--beta", ".05", "--universe", "100000"]
@@ -20,6 +24,30 @@ def test_version_and_help() -> None:
         result = RUNNER.invoke(app_module.app, [*command, "--help"])
         assert result.exit_code == 0
         assert "Usage" in result.output
+
+
+def test_no_line_of_help_is_cut() -> None:
+    assert "..." not in RUNNER.invoke(app_module.app, ["--help"], env={"COLUMNS": "80"}).output.replace("[ARGS]...", "")
+
+
+def test_completion_answers() -> None:
+    asked = {"COMP_WORDS": "panstream qu", "COMP_CWORD": "1", "_PANSTREAM_COMPLETE": "complete_bash"}
+    script = "from panstream.cli.app import app; app(prog_name='panstream')"
+    words = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, **asked})
+    assert words.stdout.split() == ["query"]
+
+
+def test_a_missing_extra_comes_through_a_pool() -> None:
+    error = pickle.loads(pickle.dumps(MissingExtra("drawing", "plots")))
+    assert error.extra == "plots"
+    assert f"{sys.executable} -m pip install 'matplotlib" in str(error)
+
+
+def test_a_query_over_the_declared_budget_ends_with_3(tmp_path: Path) -> None:
+    config = tmp_path / "over.toml"
+    stream = '[stream]\nname = "s"\ncolumns = { n = "int" }\nbudget = { event = 1.0 }\n'
+    config.write_text(stream + '[[query]]\nname = "q"\nsql = "SELECT COUNT(*) FROM s"\nepsilon = 2.0\n')
+    assert RUNNER.invoke(app_module.app, ["check", str(config)]).exit_code == 3
 
 
 def test_help_needs_no_compiler() -> None:

@@ -110,7 +110,7 @@ def test_without_matplotlib_it_says_how_to_get_it(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, output = invoke("--out", str(tmp_path), "--only", "000-3")
     assert code == 2
-    assert "pip install 'panstream[plots]'" in output
+    assert "-m pip install 'matplotlib" in output
     code, output = invoke("--out", str(tmp_path), "--only", "000-3", "--data-only")
     assert code == 0, output
 

@@ -410,5 +410,5 @@ def test_tables_are_left_alone() -> None:
 def test_missing_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "panstream.engine.arrow")
-    with pytest.raises(MissingExtra, match=r"pip install 'panstream\[engine\]'"):
+    with pytest.raises(MissingExtra, match="-m pip install 'duckdb"):
         __import__("panstream.engine.arrow")

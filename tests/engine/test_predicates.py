@@ -402,7 +402,7 @@ def test_a_failing_evaluation_quotes_nothing() -> None:
 def test_missing_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert masks(batch_of(age=[1]), "age = 1") == [[True]]
-    with pytest.raises(MissingExtra, match=r"pip install 'panstream\[engine\]'"):
+    with pytest.raises(MissingExtra, match="-m pip install 'duckdb"):
         Evaluator([Expression(sql="age + 1 = 2")], COLUMNS)
 
 

@@ -99,5 +99,5 @@ def test_the_place_is_told() -> None:
 
 def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlglot", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'panstream\[engine\]'"):
+    with pytest.raises(MissingExtra, match="-m pip install 'duckdb"):
         read("SELECT COUNT(*) FROM clinic")

@@ -20,4 +20,4 @@ draw(Path("x.png"), [])
 def test_a_missing_plotting_library_is_named() -> None:
     result = subprocess.run([sys.executable, "-c", SCRIPT], cwd=EXAMPLES, capture_output=True, text=True, check=False)
     assert result.returncode != 0
-    assert "pip install 'panstream[plots]'" in result.stderr
+    assert "-m pip install 'matplotlib" in result.stderr

@@ -100,7 +100,7 @@ def test_shapes_are_checked() -> None:
 @pytest.mark.parametrize("kind", ["polars", "arrow"])
 def test_without_pyarrow_the_command_is_told(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'panstream\[arrow\]'"):
+    with pytest.raises(MissingExtra, match="-m pip install 'pyarrow"):
         Records.read(TABLES[kind], DOMAIN)
 
 

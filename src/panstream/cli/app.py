@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -28,12 +29,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (query, init, check, explain, run, inspect, recover, serve, token, send, worker, holder, federate):
-    app.command()(_command)
+_COMMANDS: dict[Callable[..., None], str] = {  # in the order of --help, each in a line that is not cut
+    query: "Answer one SELECT about a file, without a configuration.",
+    init: "Write a configuration from a sample file.",
+    check: "Check a configuration, and rows if given.",
+    explain: "Say what a configuration promises and how exact it is.",
+    run: "Feed files or pipes to the queries and print answers.",
+    serve: "Serve the queries over HTTP, with a dashboard.",
+    token: "Make a token for a server.",
+    send: "Send a file or a pipe to a server.",
+    inspect: "Print what is public about a store or a state.",
+    recover: "Go back to the state before a damaged one.",
+    worker: "Run a worker of a cluster.",
+    holder: "Keep a table and answer an analyst over HTTPS.",
+    federate: "Learn one network from several holders.",
+    audit: "Measure what claims, systems and memory really lose.",
+    figures: "Compute and draw the papers' figures.",
+}
+for _command, _short in _COMMANDS.items():
+    app.command(short_help=_short)(_command)
 for _name, _group in (("intrusion", intrusion), ("plan", plan.app), ("synth", synth.app)):
     app.add_typer(_group, name=_name)
-app.command()(audit)
-app.command()(figures)
 
 
 def _version(asked: bool) -> None:

@@ -66,6 +66,7 @@ def query(
     if not no_hardening:
         harden()
     with outcome(), INTERRUPTS.caught():
+        from panstream.engine.explain import loose
         from panstream.engine.query import Asked, source_of
 
         if sum((as_csv, as_json, as_markdown, str(parquet) == "-")) > 1:
@@ -93,6 +94,8 @@ def query(
             settings=settings,
         )
         typer.echo(f"{name}: {asked.guess} (guessed; rows that do not fit are left out)", err=True)
+        if warning := loose(epsilon):
+            typer.echo(f"warning: {warning}", err=True)
         where = False if no_ledger else ledger or True
         with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
             task = bar.add_task("reading", total=1.0)

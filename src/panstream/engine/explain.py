@@ -13,7 +13,9 @@ from panstream.engine.intake import INTAKES, Intake, step_length, with_facts
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
 from panstream.engine.sql import Aggregate
 
-__all__ = ["explain"]
+__all__ = ["explain", "loose"]
+
+_LOOSE = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ class _Explained:
 
     def uncertain(self) -> list[str]:
         """Return which queries will say too little at the sizes that are expected, and what would help."""
-        found = [(plan.config.name, doubt(plan)) for plan in self.plans]
+        found = [(plan.config.name, text) for plan in self.plans for text in (doubt(plan), loose(plan.config.epsilon))]
         return [f"[[query]] {name}: {text}" for name, text in found if text is not None]
 
     def to_json(self) -> dict[str, Any]:
@@ -123,7 +125,7 @@ class _Explained:
                 ("answers", _when(plan) + _counted(plan, self.config.stream)),
                 ("state", f"{plan.state_bytes:,} bytes" + _groups(plan)),
                 *[("error, 95%", f"{_figure(error)} {at}") for at, error in expected_errors(plan)],
-                *[("warning", text) for text in [doubt(plan)] if text],
+                *[("warning", text) for text in (doubt(plan), loose(plan.config.epsilon)) if text],
                 *[("announced", text) for text in [self._announced(plan)] if text],
                 *plan.claim.rows(),
             ]
@@ -138,6 +140,13 @@ class _Explained:
         lines.append(f"  live rows are stored {_say_step(self.step)}")
         lines += [line for warning in self.warnings() for line in ("", f"warning: {warning}")]
         return "\n".join(lines)
+
+
+def loose(epsilon: float) -> str | None:
+    """Return a warning about an epsilon that hides next to nothing."""
+    if not _LOOSE < epsilon < math.inf:
+        return None
+    return f"epsilon = {epsilon:g} hides next to nothing: an answer may change the odds by a factor of e^{epsilon:g}"
 
 
 def explain(config: Config) -> _Explained:

@@ -20,7 +20,7 @@ from panstream.engine.formulas import answer
 from panstream.engine.intake import public_facts
 from panstream.engine.sql import Aggregate, Output
 from panstream.engine.ticked_users import ticked_users
-from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, translated
+from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, OverBudget, translated
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place
 from panstream.privacy.composition import repeated
@@ -108,7 +108,7 @@ class QueryPlan:
 
 
 def plan_all(config: Config, *, zero_noise: bool = False) -> tuple[QueryPlan, ...]:
-    """Return the plan of every query; raise ConfigError if together they exceed the declared budget.
+    """Return the plan of every query; raise OverBudget if together they exceed the declared budget.
 
     ``zero_noise`` switches all noise off, for tests: every claim then reads epsilon = inf.
     """
@@ -156,7 +156,7 @@ def needed_columns(config: Config) -> frozenset[str]:
 
 
 def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
-    """Return what all queries cost together, per unit; raise ConfigError where a limit would be exceeded or cannot
+    """Return what all queries cost together, per unit; raise OverBudget where a limit would be exceeded or cannot
     be kept.
     """
     ledger = Ledger({(unit, "add-remove"): limit for unit, limit in config.stream.budget.items()})  # type: ignore[misc]
@@ -169,7 +169,7 @@ def planned_ledger(config: Config, plans: tuple[QueryPlan, ...]) -> Ledger:
             refused = f"[[query]] {plan.config.name}: {error}; lower an epsilon or raise [stream.budget]"
         else:
             continue
-        raise ConfigError(refused)
+        raise OverBudget(refused)
     return ledger
 
 

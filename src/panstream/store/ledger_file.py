@@ -39,7 +39,8 @@ def charge(paths: Iterable[Path], claims: Mapping[str, Claim], *, budget: float 
         charged = []
         for file in opened:
             limit = file.budget if budget is None else budget
-            kinds = {(each.unit, each.adjacency) for each in (*file.ledger, *claims.values())}
+            known = [claim for _, claim in file.ledger]
+            kinds = {(claim.unit, claim.adjacency) for claim in (*known, *claims.values())}
             limits = {} if limit is None else dict.fromkeys([*kinds, _EVENT], limit)
             charged.append(Ledger(limits, file.ledger))
             for name, claim in claims.items():
