@@ -34,6 +34,7 @@ CHANGES = {
     "adjacency",
     "unit",
     "contributions",
+    "delta",
     "one_step_ticks",
     "sample",
     "shards",
@@ -50,6 +51,7 @@ SAME = {
     "owned", "sites", "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed",
     "horizon", "lower", "upper", "outside", "window", "decay", "rate", "capacity", "resolution", "population",
     "quantile", "branching", "depth", "radices", "mixed", "method", "start_rate", "rows_of_cells",
+    "longest", "step", "width", "row_width", "rows",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.
 SHARED = {
@@ -61,6 +63,7 @@ SHARED = {
     ("LogarithmicMechanism", "most_events"), ("HybridMechanism", "most_events"), ("WindowedSum", "most_events"),
     ("DecayedSum", "most_events"),
     ("ContinualSum", "one_step_ticks"),
+    ("FrequentItems", "delta"),  # summed exactly by tests/frequent/test_laws.py
 }  # fmt: skip
 
 
@@ -98,6 +101,7 @@ def test_the_list_of_shared_options_is_not_longer_than_needed() -> None:
 
 # What can be merged, and the cases that follow a user through it.
 MERGES = {
+    "FrequentItems": {"FrequentItems, two sites merged"},
     "Bitmap": {"Bitmap, a shard", "MergedBitmap"},
     "MergedBitmap": {"MergedBitmap", "MergedBitmap, two releases"},
 }

@@ -27,6 +27,13 @@ class _Shown(FrequentItems):
         cells = (*levels.ravel().tolist(), *rows.ravel().tolist())
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=cells)
 
+    def joined(self, state: FrequentState, source: Source) -> Estimate:
+        """Merge with a site at which nothing happened; shows nothing."""
+        mine = replace(state)
+        _, both = self.merge(mine, self, FrequentItems.begin(self, source), source)
+        state.levels, state.rows, state.draws = both.levels, both.rows, both.draws
+        return Estimate(value=0.0, standard_error=0.0, claim=self.claim())
+
 
 class _NoStart(_Shown):
     """Starts with zeros."""
@@ -82,14 +89,17 @@ def frequent_cases() -> Iterator[Case]:
 
     def case(name: str, algorithm: FrequentItems, world: list[Step], **options: Any) -> Case:
         neighbours = _with_event(world, "a")
-        return linear_case(algorithm, world, neighbours, name=name, sampled=False, runs=200, **options)
+        found = linear_case(algorithm, world, neighbours, name=name, sampled=False, runs=200, **options)
+        return found if found.kind == "control" else replace(found, algorithm=FrequentItems(**algorithm.parameters()))
 
     yield case("FrequentItems", tiny, one)
     yield case("FrequentItems, two lives", replace(tiny, releases=2), two)
     yield case("FrequentItems, announced intrusions", tiny, seen, looks=(None, 4, 5, 6))
+    yield case("FrequentItems, two sites merged", tiny, [event, Step("joined"), event, release()])
     users = replace(tiny, contributions=2)
     pair = [[update(["b", "a", "a"]), *one[1:]], [update(["b", "a"]), update(["b", "a"]), *one[2:]]]
-    yield linear_case(users, one, pair, name="FrequentItems, a user of two events", sampled=False, runs=200)
+    both = linear_case(users, one, pair, name="FrequentItems, a user of two events", sampled=False, runs=200)
+    yield replace(both, algorithm=FrequentItems(**users.parameters()))
 
     def control(name: str, kind: type[FrequentItems], world: list[Step], stands_for: str, **options: Any) -> Case:
         broken = kind(epsilon=1.0, longest=1, width=16, rows=2, row_width=4, releases=4)
