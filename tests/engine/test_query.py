@@ -180,6 +180,12 @@ def test_a_ledger_survives_a_crash_and_refuses_damage(tmp_path: Path) -> None:
         query(TABLE, "SELECT COUNT(*) FROM x", epsilon=1.0, budget=1.0)
 
 
+def test_several_aggregates_cost_what_they_cost_together() -> None:
+    answer = query(TABLE, "SELECT COUNT(*), AVG(price) FROM x", epsilon=1.0, lower=0, upper=10)
+    assert answer.cost == "epsilon 1 for one event"
+    assert len(answer) == 2
+
+
 def test_an_answer_goes_wherever_people_want_it() -> None:
     sql = "SELECT ok, COUNT(*) FROM x GROUP BY ok"
     answer = query(TABLE, sql, epsilon=1.0, groups={"ok": [True, False]})

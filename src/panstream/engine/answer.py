@@ -54,15 +54,14 @@ class Answer:
     @property
     def cost(self) -> str:
         """Return what this answer costs, in words."""
-        return "; ".join(dict.fromkeys(f"{_loss(claim.epsilon)} for one {claim.protects}" for claim in self.claims))
+        return _totals(Ledger(entries=[(str(number), claim) for number, claim in enumerate(self.claims)]))
 
     @property
     def spent(self) -> str:
         """Return in words what all answers that the ledger knows have cost, this one included."""
         if self.ledger is None:
             return "not counted: repeated answers add up unseen"
-        totals = [f"{_loss(each.epsilon)} for one {each.protects}" for each in self.ledger.totals()]
-        return "; ".join(totals)
+        return _totals(self.ledger)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -181,6 +180,10 @@ def answer_row(release: Release, name: str | None) -> dict[str, Any]:
 def _label(row: dict[str, Any]) -> str:
     hidden = (*_FIGURES, "statement", "too_uncertain", "help", "until")
     return ", ".join(str(value) for name, value in row.items() if name not in hidden)
+
+
+def _totals(ledger: Ledger) -> str:
+    return "; ".join(f"{_loss(each.epsilon)} for one {each.protects}" for each in ledger.totals())
 
 
 def _loss(epsilon: float) -> str:
