@@ -100,6 +100,8 @@ class OnesTicker(Ticker[OnesState]):
     epsilon_state: float | None = None
     start_rate: float | None = None
     way: Way = field(init=False, repr=False, compare=False)
+    engine: TreeEngine = field(init=False, repr=False, compare=False)  # not used where releases are paid for
+    promise: Claim = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon)
@@ -138,8 +140,10 @@ class OnesTicker(Ticker[OnesState]):
             ("epsilon_state", way.epsilon_state),
             ("start_rate", way.start),
             ("way", way),
+            ("engine", TreeEngine(way.rate, 1, 1, self.width, False, way.shape(self.horizon))),
         ):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "promise", self._promised())
 
     @property
     @abstractmethod
@@ -161,11 +165,6 @@ class OnesTicker(Ticker[OnesState]):
         """Return the answer from public numbers."""
 
     @property
-    def engine(self) -> TreeEngine:
-        """Return the tree that does the work, where there is one."""
-        return _engine(self.way.rate, self.width, self.way, self.horizon)
-
-    @property
     def paid(self) -> bool:
         """Return whether every answer is a release of its own."""
         return self.way.method == "paid"
@@ -177,6 +176,9 @@ class OnesTicker(Ticker[OnesState]):
 
     def claim(self) -> Claim:
         """Return the joint loss of one look at any time and all answers: exact, or bounded from above by Theorem B."""
+        return self.promise
+
+    def _promised(self) -> Claim:
         notes = {"user-window": f"rows of one user within {self.window} ticks in a row"}
         note = notes.get(self.unit, "")
         if self.contributions is not None:
@@ -361,8 +363,3 @@ class OnesTicker(Ticker[OnesState]):
 def law_at(rate: float) -> DiscreteLaplace:
     """Return the law of a rate."""
     return DiscreteLaplace.at_most(rate)
-
-
-@lru_cache(maxsize=256)
-def _engine(rate: float, width: int, way: Way, horizon: int | None) -> TreeEngine:
-    return TreeEngine(rate, 1, 1, width, False, way.shape(horizon))
