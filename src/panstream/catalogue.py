@@ -23,8 +23,10 @@ ALGORITHMS: dict[str, str] = {
     # turnstile: integer updates of any sign
     "BlockCounter": "panstream.turnstile.block",
     "HeavyHitterCount": "panstream.turnstile.heavy",
+    "InnerProduct": "panstream.turnstile.inner_product",
     "LegendreCounter": "panstream.turnstile.legendre",
     "ProfileSketch": "panstream.turnstile.profile",
+    "SecondMoment": "panstream.turnstile.second_moment",
     # continual: an answer at every tick
     "ContinualCount": "panstream.continual.sums",
     "ContinualMean": "panstream.continual.moments",

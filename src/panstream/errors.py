@@ -4,6 +4,7 @@
 
     PanstreamError
     ├── InvalidParameter      a public parameter breaks its rule          (also a ValueError)
+    │   └── Drowned           ... because the planned answer would drown in noise
     ├── ConfigError           a configuration breaks a rule               (also a ValueError)
     ├── SqlRefused            a statement is no question that can be answered privately (also a ValueError)
     ├── InvalidBatch          a batch was refused whole; state unchanged  (also a ValueError)
@@ -53,6 +54,7 @@ __all__ = [
     "ClusterError",
     "ConfigError",
     "ConnectionLost",
+    "Drowned",
     "EvaluationFailed",
     "FederationStopped",
     "FeedError",
@@ -89,6 +91,10 @@ class PanstreamError(Exception):
 
 class InvalidParameter(PanstreamError, ValueError):
     """A public parameter breaks its rule."""
+
+
+class Drowned(InvalidParameter):
+    """At the planned size the answer would drown in noise."""
 
 
 class InvalidBatch(PanstreamError, ValueError):

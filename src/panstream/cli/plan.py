@@ -116,3 +116,20 @@ def _turnstile(
             beta=beta,
         )
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())
+
+
+@app.command("moments")
+def _moments(
+    epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
+    expected: Annotated[float, typer.Option(help="About how large the L2 norm will be.")],
+    max_weight: Annotated[int, typer.Option(help="Largest weight of a row, either sign.")] = 1,
+    releases: Annotated[int, typer.Option(help="How many answers will be published.")] = 1,
+    beta: Annotated[float, typer.Option(help="Probability that the error is larger.")] = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Error of second moments and join sizes, by what is protected, and where they drown."""
+    from panstream.planning.moments import moments_plan
+
+    with outcome(refused=2):
+        plan = moments_plan(epsilon=epsilon, expected=expected, max_weight=max_weight, releases=releases, beta=beta)
+    typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,23 @@ class CounterBatch:
     ids: Items | NDArray[np.int64]
     weights: NDArray[np.int64]
     owned: tuple[NDArray[Any], ...]
+
+    @classmethod
+    def read(cls, placement: Placement, ids: Any, weight: Any, lower: int, upper: int) -> Self:
+        """Check ids and their weights, integers from ``lower`` to ``upper``; one integer is for all rows."""
+        single = isinstance(weight, int | np.integer) and not isinstance(weight, bool)
+        weights, copied = integers([weight] if single else weight, name="weight", lower=lower, upper=upper)
+        owned: tuple[NDArray[Any], ...] = (weights,) if copied else ()
+        try:
+            read, copies = placement.read(ids)
+            owned += copies
+            if not single and weights.size != len(read):
+                raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {len(read)}")
+        except BaseException:
+            for array in owned:
+                array.fill(0)
+            raise
+        return cls(read, weights, owned)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -247,21 +264,7 @@ class ModularCounter(Divisible[_CounterState]):
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids and their weights, integers from min_weight to max_weight; one integer is for all rows."""
-        single = isinstance(weight, int | np.integer) and not isinstance(weight, bool)
-        weights, copied = integers(
-            [weight] if single else weight, name="weight", lower=self.min_weight, upper=self.max_weight
-        )
-        owned: tuple[NDArray[Any], ...] = (weights,) if copied else ()
-        try:
-            read, copies = self.placement.read(ids)
-            owned += copies
-            if not single and weights.size != len(read):
-                raise InvalidBatch(f"weight must have one value per id, got {weights.size} for {len(read)}")
-        except BaseException:
-            for array in owned:
-                array.fill(0)
-            raise
-        return CounterBatch(read, weights, owned)
+        return CounterBatch.read(self.placement, ids, weight, self.min_weight, self.max_weight)
 
     def touches(self, batch: CounterBatch, scratch: Scratch) -> Iterator[Touches]:
         """Yield the counter, the weight and, in an open universe, the public factor of every row."""

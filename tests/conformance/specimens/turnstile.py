@@ -10,8 +10,10 @@ from conformance.specimens.common import BAD_IDS, CANARY
 from panstream.testing.checks import Specimen
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
+from panstream.turnstile.inner_product import InnerProduct
 from panstream.turnstile.legendre import LegendreCounter
 from panstream.turnstile.profile import ProfileSketch
+from panstream.turnstile.second_moment import SecondMoment
 
 __all__ = ["turnstile_specimens"]
 
@@ -42,7 +44,7 @@ def turnstile_specimens() -> list[Specimen]:
         "ProfileSketch": (profile, 200.0),
     }
     bad = (*BAD_IDS, {"ids": [3], "weight": [101]}, {"ids": [3, 4], "weight": [1]}, {"ids": [3], "weight": [None]})
-    return [
+    modular = [
         Specimen(
             name=name,
             algorithm=algorithm,
@@ -53,4 +55,27 @@ def turnstile_specimens() -> list[Specimen]:
             canary=CANARY,
         )
         for name, (algorithm, truth) in variants.items()
+    ]
+    return [*modular, *_moments()]
+
+
+def _moments() -> list[Specimen]:
+    second = SecondMoment(epsilon=8.0, expected=50.0, max_weight=5)
+    product = InnerProduct(epsilon=8.0, expected=50.0, max_weight=5)
+    sided = tuple({**batch, "stream": side} for side in ("left", "right") for batch in _BATCHES)
+    bad: tuple[dict[str, Any], ...] = (
+        {"ids": [2, None]},
+        {"ids": [f"x{CANARY}", None]},
+        {"ids": [1.5]},
+        {"ids": [3], "weight": [6]},
+        {"ids": [3, 4], "weight": [1]},
+        {"ids": [3], "weight": [None]},
+    )
+    return [
+        Specimen(name=name, algorithm=algorithm, batches=batches, bad=refused, truth=1800.0, canary=CANARY)
+        for name, algorithm, batches, refused in (
+            ("SecondMoment", second, _BATCHES, bad),
+            ("SecondMoment, three releases", replace(second, releases=3), _BATCHES, bad),
+            ("InnerProduct", product, sided, tuple({**batch, "stream": "left"} for batch in bad)),
+        )
     ]

@@ -5,19 +5,25 @@ The controls are the published algorithms: a finite set of noise, and noise in f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from panstream.algorithm import Monitor
 from panstream.audit.case import Case, Measured, Trial
-from panstream.audit.exact import Scenario, case_of
+from panstream.audit.exact import Scenario, case_of, linear_case
+from panstream.estimate import Estimate
 from panstream.papers.mir import PublishedCroppedSum, PublishedDistinct
-from panstream.testing.enumerate import Step, release, update, worlds
+from panstream.randomness import Source
+from panstream.testing.enumerate import Step, refresh, release, update, worlds
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
+from panstream.turnstile.inner_product import InnerProduct
 from panstream.turnstile.legendre import LegendreCounter
 from panstream.turnstile.profile import ProfileSketch
+from panstream.turnstile.second_moment import SecondMoment
+from panstream.turnstile.signed import SketchState
 
 __all__ = ["turnstile_cases"]
 
@@ -98,6 +104,82 @@ def _rounded(algorithm: PublishedCroppedSum, first: bool) -> bool:
     return counter < 1 and int(counter * _GRID) % 8 != 0
 
 
+class _NotRestarted(SecondMoment):
+    """Goes on after a release with the counters that were released. Never use it, nor the other one."""
+
+    def release(self, state: SketchState, source: Source) -> Estimate:
+        """Publish, and put back what was there before."""
+        before = state.counters.copy()
+        estimate = SecondMoment.release(self, state, source)
+        state.counters[:] = before
+        return estimate
+
+
+class _StartsClear(SecondMoment):
+    """Adds noise only when it publishes."""
+
+    def begin(self, source: Source) -> SketchState:
+        """Start as the sketch does, then clear the counters."""
+        state = SecondMoment.begin(self, source)
+        state.counters.fill(0)
+        return state
+
+
+def _rows(*weights: int | None, **more: str) -> list[Step]:
+    """Return an update of user 0 for each weight, and a release for each None."""
+    return [release() if w is None else update(ids=[0], weight=[w], **more) for w in weights]
+
+
+def _moments() -> Iterator[Case]:
+    """Yield the signed sketches: a row of either sign in any step, releases between rows, and announced looks."""
+    second = SecondMoment(epsilon=1.0, expected=1000.0, buckets=16, max_weight=2, releases=2)
+    world = _rows(0, 0, None, 0, None, 0)
+    rows = [at for at, step in enumerate(world) if step.verb == "update"]
+
+    def differing(steps: Sequence[Step], places: Iterable[Iterable[int]], row: Any) -> list[list[Step]]:
+        return [[row if at in chosen else step for at, step in enumerate(steps)] for chosen in map(set, places)]
+
+    two, minus = _rows(2, -2)
+    singles = [[at] for at in rows]
+    events = differing(world, singles, two) + differing(world, singles, minus)
+    once = linear_case(replace(second, releases=1), world[:4], differing(world[:4], [[0], [1], [3]], two))
+    yield replace(once, sampled=False)
+    yield linear_case(second, world, events, name="SecondMoment, two releases", sampled=False)
+    both = differing(world, ([a, b] for a in rows for b in rows if a < b), two)
+    user = replace(second, contributions=2)
+    yield linear_case(user, world, both, name="SecondMoment, two contributions", sampled=False)
+    seen = [*_rows(0, 0), refresh(), *_rows(0, None, 0), refresh(), *_rows(0, None)]
+    changed = differing(seen, ([at] for at, step in enumerate(seen) if step.verb == "update"), two)
+    looks = (None, *range(7, len(seen) + 1))
+    yield linear_case(second, seen, changed, looks=looks, name="SecondMoment, announced intrusions", sampled=False)
+    sides = [*_rows(0, stream="left"), *_rows(0, stream="right"), release()]
+    product = InnerProduct(epsilon=1.0, expected=1000.0, buckets=16)
+    joined = [[*_rows(1, stream="left"), *sides[1:]], [sides[0], *_rows(1, stream="right"), release()]]
+    yield linear_case(product, sides, joined, sampled=False)
+    again = [*sides, *_rows(0, stream="left"), release()]
+    user_rows = [
+        [*_rows(1, stream="left"), *_rows(1, stream="right"), *again[2:]],
+        [*again[:3], *_rows(1, stream="left"), release()],
+    ]
+    paid = replace(product, releases=2, contributions=2)
+    yield linear_case(paid, again, user_rows, name="InnerProduct, two releases and contributions", sampled=False)
+    announced = [sides[0], refresh(), *sides[1:]]
+    late = [[*_rows(1, stream="left"), *announced[1:]], [*announced[:2], *_rows(1, stream="right"), release()]]
+    yield linear_case(
+        product, announced, late, looks=(None, 2, 3, 4), name="InnerProduct, announced intrusions", sampled=False
+    )
+    for kind, name, why in (
+        (
+            _NotRestarted,
+            "Second moment that goes on after a release",
+            "a row between a release and a look moves two draws",
+        ),
+        (_StartsClear, "Second moment of a clear sketch", "noise at the release only: the state shows every row"),
+    ):
+        broken = kind(epsilon=1.0, expected=1000.0, buckets=16, max_weight=2, releases=2)
+        yield linear_case(broken, world, events, name=name, kind="control", claimed=1.0, stands_for=why, sampled=False)
+
+
 def turnstile_cases() -> Iterator[Case]:
     """Yield the cases of the turnstile room."""
     yield from _legendre()
@@ -108,6 +190,7 @@ def turnstile_cases() -> Iterator[Case]:
     yield _case("graded", heavy(threshold=4, steps=2, largest=6, graded=True))
     yield _case("", ProfileSketch(universe=1, epsilon=1.0, largest=1))
     yield from _released_twice_and_replaced()
+    yield from _moments()
     yield Case(
         name="Mir's Algorithm 1 as printed",
         kind="control",

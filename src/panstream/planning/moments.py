@@ -1,0 +1,94 @@
+"""What a second moment or an inner product costs: its error by what is protected, and where it drowns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from panstream.errors import Drowned
+from panstream.planning.text import Plan
+from panstream.turnstile.inner_product import InnerProduct
+from panstream.turnstile.second_moment import SecondMoment
+
+__all__ = ["moments_plan"]
+
+_USERS = (2, 5, 10, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One question at one unit; without figures where it is refused."""
+
+    name: str
+    protects: str
+    error: float | None
+    buckets: int | None
+    state_bytes: int | None
+    note: str
+
+
+_COLUMNS: dict[str, Callable[[_Row], str]] = {
+    "question": lambda row: row.name,
+    "protects": lambda row: row.protects,
+    "error": lambda row: "-" if row.error is None else f"{row.error:.2%}",
+    "buckets": lambda row: "-" if row.buckets is None else f"{row.buckets:,}",
+    "state bytes": lambda row: "-" if row.state_bytes is None else f"{row.state_bytes:,}",
+    "note": lambda row: row.note,
+}
+
+
+def moments_plan(
+    *,
+    epsilon: float,
+    expected: float,
+    max_weight: int = 1,
+    contributions: Sequence[int] = _USERS,
+    releases: int = 1,
+    beta: float = 0.05,
+) -> Plan:
+    """Compare what one event, and users of at most so many rows, cost at an L2 norm of ``expected``.
+
+    The error is that of the last release, in parts of the squared norm; of the norm itself it is half as large.
+
+    >>> plan = moments_plan(epsilon=1.0, expected=490.0)
+    >>> plan.rows[0].protects, round(plan.rows[0].error, 3), plan.rows[4].note
+    ('one event', 0.025, 'refused: drowns in noise')
+    """
+    rows = [
+        _row(kind, epsilon, expected, max_weight, most, releases, beta)
+        for kind in (SecondMoment, InnerProduct)
+        for most in (None, *contributions)
+    ]
+    return Plan(
+        title=f"moments at an L2 norm of {expected:,g}, epsilon {epsilon:g} in total; error in parts of the squared "
+        f"norm, exceeded with probability at most {beta:g}",
+        asked={"epsilon": epsilon, "beta": beta, "expected": expected, "releases": releases},
+        rows=tuple(rows),
+        columns=_COLUMNS,
+        right=(2, 3, 4),
+    )
+
+
+def _row(
+    kind: type[SecondMoment] | type[InnerProduct],
+    epsilon: float,
+    expected: float,
+    max_weight: int,
+    most: int | None,
+    releases: int,
+    beta: float,
+) -> _Row:
+    protects = "one event" if most is None else f"a user of at most {most} rows"
+    try:
+        sketch = kind(epsilon=epsilon, expected=expected, max_weight=max_weight, contributions=most, releases=releases)
+    except Drowned:
+        name, note = kind.__name__, "refused: drowns in noise"
+        return _Row(name=name, protects=protects, error=None, buckets=None, state_bytes=None, note=note)
+    return _Row(
+        name=kind.__name__,
+        protects=protects,
+        error=sketch.error(beta=beta) / expected**2,
+        buckets=sketch.buckets,
+        state_bytes=16 * sketch.streams * sketch.width,
+        note="",
+    )

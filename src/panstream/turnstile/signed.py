@@ -1,0 +1,215 @@
+"""Noised CountSketches: counters to which an id's rows are added with a public sign, released as a whole.
+
+An id has one counter and one sign, from one 4-wise independent hash. Every counter starts as noise; a release publishes
+all of them with fresh noise, adds what it published to the public sums, and starts them again as noise. So an event
+meets one draw, whatever was released before: more releases cost no privacy, only variance.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream import checks
+from panstream.algorithm import Algorithm, spend_release
+from panstream.batch import Items
+from panstream.codec import FieldLayout, noised, public, published
+from panstream.errors import Drowned, InvalidParameter
+from panstream.estimate import Estimate, figure
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.continual import tree_kappa
+from panstream.privacy.rounding import share, up
+from panstream.randomness import DiscreteLaplace, Source
+from panstream.turnstile.counter import CounterBatch
+from panstream.turnstile.placement import Placement
+
+__all__ = ["Noise", "SignedSketch", "SketchState"]
+
+_FEWEST, _MOST = 64, 1 << 20  # counters of a stream, where none are asked for; a normal law needs the fewest
+_MOST_BUCKETS = 1 << 30
+_DROWNED = 0.5  # of the planned answer
+
+
+@dataclass(slots=True)
+class SketchState:
+    """Counters since the last release, the sum of all that was released before, and how many draws both hold."""
+
+    counters: NDArray[np.int64] = noised()
+    sums: NDArray[np.int64] = published()
+    draws: int = public()
+    released: int = public()
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Moments of the noise on one released counter, a sum of so many equal draws."""
+
+    law: DiscreteLaplace
+    draws: int
+
+    @property
+    def variance(self) -> float:
+        """Return the variance."""
+        return self.draws * self.law.variance
+
+    @property
+    def of_square(self) -> float:
+        """Return the variance of the noise's square: n·m4 + 3n(n-1)·v² - n²·v², m4 = 2q(1+10q+q²)/(1-q)⁴."""
+        if math.isinf(self.law.kappa):
+            return 0.0
+        n, v, q = self.draws, self.law.variance, math.exp(-self.law.kappa)
+        m4 = 2 * q * (1 + 10 * q + q * q) / math.expm1(-self.law.kappa) ** 4
+        return n * m4 + 3 * n * (n - 1) * v * v - self.variance**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedSketch(Algorithm[SketchState]):
+    """Base of the moments. Subclasses say how many streams there are and what is made of their counters.
+
+    Parameters
+        epsilon: total loss; ``math.inf`` switches all noise off, for tests.
+        expected: about how large the L2 norm of a stream, the root of its sum of squared net weights, will be. What
+            would drown in noise at this size is refused.
+        buckets: counters of a stream; by default as many as are best at ``expected``.
+        max_weight: the largest weight of a row, of either sign. The noise grows with it.
+        contributions: protect a user of at most so many rows instead of one event. The caller leaves further rows out.
+        releases: how many answers there will be. They cost no privacy; the n-th has n times the noise variance.
+        key: chooses the public hash function.
+    """
+
+    state_type: ClassVar[type[Any]] = SketchState
+    streams: ClassVar[int] = 1
+
+    epsilon: float
+    expected: float
+    buckets: int | None = None
+    max_weight: int = 1
+    contributions: int | None = None
+    releases: int = 1
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon, expected=self.expected)
+        checks.within(1, (1 << 31) - 1, max_weight=self.max_weight)
+        checks.at_least(1, releases=self.releases)
+        if self.contributions is not None:
+            checks.at_least(1, contributions=self.contributions)
+        if not math.isfinite(self.expected):
+            raise InvalidParameter("expected must be finite, got expected=inf")
+        if self.buckets is None:
+            best = min(max(self._best(self.planned), _FEWEST), _MOST)
+            object.__setattr__(self, "buckets", 1 << round(math.log2(best)))
+        checks.integer(1, _MOST_BUCKETS, buckets=self.buckets)
+        self._placement.check()
+        relative = math.sqrt(self._planned_variance()) / self.expected**2
+        if relative > _DROWNED and math.isfinite(self.epsilon):
+            raise Drowned(
+                f"expected must be larger, got expected={self.expected:g}: the answer would drown in noise, with a "
+                f"standard error of {figure(100 * relative)}% of the squared norm; {self._protected} may move it by "
+                f"{self.max_weight * (self.contributions or 1):,}"
+            )
+
+    @property
+    def _protected(self) -> str:
+        return "one event" if self.contributions is None else "one user"
+
+    @property
+    def law(self) -> DiscreteLaplace:
+        """Return the law of every draw."""
+        return DiscreteLaplace.at_most(tree_kappa(self.epsilon, 1, self.max_weight, self.contributions or 1))
+
+    @property
+    def planned(self) -> Noise:
+        """Return the noise of the last release, where nothing was refreshed."""
+        return Noise(self.law, 2 * self.releases)
+
+    @property
+    def width(self) -> int:
+        """Return the number of counters of one stream."""
+        assert self.buckets is not None
+        return self.buckets
+
+    @property
+    def _placement(self) -> Placement:
+        # Two places for a counter, one for each sign: a value of one 4-wise family fixes counter and sign together.
+        return Placement(
+            universe=None, sample=None, buckets=2 * self.width, levels=1, independence=4, mixed=True, key=self.key
+        )
+
+    @abstractmethod
+    def _best(self, noise: Noise) -> float:
+        """Return the number of counters with the smallest variance at the expected norm."""
+
+    @abstractmethod
+    def _planned_variance(self) -> float:
+        """Return the variance of the last release at the expected norm."""
+
+    @abstractmethod
+    def _decode(self, sums: NDArray[np.float64], noise: Noise, released: tuple[int, ...]) -> Estimate:
+        """Turn released counters, one row for each stream, into an estimate."""
+
+    def claim(self) -> Claim:
+        """Return the exact joint loss of one look in the last phase, all announced looks and all releases."""
+        rows = self.contributions
+        note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
+        return Claim(
+            epsilon=self.epsilon,
+            unit="event" if rows is None else "user",
+            intrusions=Intrusions(unannounced=1, announced=-1),
+            inputs="adaptive",
+            releases=self.releases,
+            public=("the buckets, hash key and signs",),
+            note="no noise: for tests only" if math.isinf(self.epsilon) else note,
+            event_epsilon=None if rows is None else up(share(self.epsilon, rows)),
+        )
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the counters of all streams, what was released of them, and the public counts."""
+        cells = (self.streams * self.width,)
+        return {
+            "counters": FieldLayout("i8", cells),
+            "sums": FieldLayout("i8", cells),
+            "draws": FieldLayout("int", at_least=1, below=1 << 62),
+            "released": FieldLayout("int", at_least=0, below=self.releases + 1),
+        }
+
+    def begin(self, source: Source) -> SketchState:
+        """Return counters that are noise."""
+        cells = self.streams * self.width
+        state = SketchState(counters=np.zeros(cells, np.int64), sums=np.zeros(cells, np.int64), draws=0, released=0)
+        self._draw(state, source)
+        return state
+
+    def _add(self, counters: NDArray[np.int64], batch: CounterBatch, source: Source) -> None:
+        """Add every row to its counter with its sign."""
+        from panstream._kernels.signed import add_signed
+
+        assert isinstance(batch.ids, Items)
+        for rows, places, _ in self._placement.pieces(batch.ids, source.scratch):
+            add_signed(counters, places, batch.weights if batch.weights.size == 1 else batch.weights[rows])
+
+    def release(self, state: SketchState, source: Source) -> Estimate:
+        """Publish all counters with fresh noise, and start them again as noise."""
+        state.released = spend_release(state.released, self.releases)
+        self._draw(state, source)
+        state.sums += state.counters
+        released = tuple(state.counters.tolist())
+        noise = Noise(self.law, state.draws)
+        state.counters.fill(0)
+        self._draw(state, source)
+        return self._decode(state.sums.astype(np.float64).reshape(self.streams, -1), noise, released)
+
+    def refresh(self, state: SketchState, source: Source) -> None:
+        """Add fresh noise to every counter after an announced intrusion; any number of them is covered."""
+        self._draw(state, source)
+
+    def _draw(self, state: SketchState, source: Source) -> None:
+        """Add one draw of noise to every counter."""
+        source.add_discrete_laplace(state.counters, self.law)
+        state.draws += 1
