@@ -8,6 +8,7 @@ import pkgutil
 import signal
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -542,3 +543,12 @@ def test_init_reads_other_headers(here: Path, ending: str) -> None:
     Path("new.toml").write_text(text)
     assert 'who = "string"\nn = "int"\nx = "double"\nok = "bool"' in text
     run("check", "new.toml")
+
+
+def test_statement_is_written_for_people_who_are_not_engineers(here: Path) -> None:
+    assert "Wrote page.html" in run("statement", "panstream.toml", "--html", "page.html").stdout
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert sha256(Path("panstream.toml").read_bytes()).hexdigest() in page
+    assert run("statement", "panstream.toml", "--html", "-").stdout == page
+    assert "another file" in run("statement", "panstream.toml", "--html", "panstream.toml", code=2).stderr
+    assert "cannot be written" in run("statement", "panstream.toml", "--html", "none/page.html", code=2).stderr

@@ -18,6 +18,7 @@ from panstream.cli.query import query
 from panstream.cli.run import run
 from panstream.cli.send import send
 from panstream.cli.serve import serve, token, worker
+from panstream.cli.statement import statement
 from panstream.cli.store import inspect, intrusion, recover
 
 __all__ = ["app"]
@@ -34,6 +35,7 @@ _COMMANDS: dict[Callable[..., None], str] = {  # in the order of --help, each in
     init: "Write a configuration from a sample file.",
     check: "Check a configuration, and rows if given.",
     explain: "Say what a configuration promises and how exact it is.",
+    statement: "Write what it promises as a page in plain words.",
     run: "Feed files or pipes to the queries and print answers.",
     serve: "Serve the queries over HTTP, with a dashboard.",
     token: "Make a token for a server.",

@@ -1,0 +1,365 @@
+"""What a configuration promises, as one page for people who are not engineers: ``panstream statement``.
+
+Every figure is one of ``explain`` or of a claim; this module adds words only. The page fetches nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import Any
+
+from panstream import __version__
+from panstream.durations import say_duration
+from panstream.engine.config import Config
+from panstream.engine.explain import explain
+from panstream.engine.plan import QueryPlan, needed_columns, planned_ledger
+from panstream.engine.statement_page import PAGE
+from panstream.privacy.claim import Claim, Unit
+
+__all__ = ["statement"]
+
+_PROOFS = {  # by the room of the algorithm
+    "density": "joint-loss.md",
+    "distinct": "bitmap.md",
+    "turnstile": "turnstile.md",
+    "continual": "continual-tree.md",
+    "frequent": "names.md",
+    "continual_users": "continual-users.md",
+}
+_GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # what an intruder believes before, and its odds
+_GLUE = "\N{NO-BREAK SPACE}"
+_LARGEST = 20.0  # epsilon from which a factor is written as a power
+
+
+class _Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def statement(config: Config, *, source: str, digest: str, today: date) -> str:
+    """Return the page. ``source`` is the name of the configuration's file and ``digest`` its SHA-256."""
+    found = explain(config)
+    told = found.to_json()
+    plans = found.plans
+    sections = [
+        ("In short", _in_short(config, plans)),
+        ("What is collected", _collected(config)),
+        ("What is kept", _kept(config, told)),
+        ("What a thief would see", _thief(config, plans, found.step)),
+        ("What is published, and how often", _published(plans, told)),
+        ("The numbers", _numbers(config, plans)),
+        ("What is not protected", _not_protected(config, plans, told)),
+        ("What this rests on", _rests_on(plans)),
+    ]
+    body = "".join(f"<section><h2>{title}</h2>{''.join(parts)}</section>" for title, parts in sections)
+    made = (
+        f"Made on {today.day} {today:%B %Y} by panstream {__version__} from {source} (SHA-256 {digest}). It says what "
+        "the program promises with this configuration, not how the machine is run, and is not legal advice."
+    )
+    return PAGE.format(stream=html.escape(config.stream.name), made=html.escape(made), body=body)
+
+
+def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
+    worst = max(plan.claim.epsilon for plan in plans)
+    yield _list(
+        [
+            "Rows are counted and then forgotten. What remains is a set of numbers that carry random noise from the "
+            "start.",
+            f"Every published answer carries noise, too. {_many(len(config.statements), 'question')} "
+            f"{'is' if len(config.statements) == 1 else 'are'} answered; what else is public is listed below.",
+            f"Someone who copies {_places(config, plans)} once and reads every answer can improve her odds of a right "
+            f"guess about one protected person or row by a factor of at most {_factor(worst)} per question. “The "
+            "numbers” says what each question protects, and what all of them add up to.",
+            "That limit is proven, and holds whatever she already knows. What it does not cover is listed under “What "
+            "is not protected”.",
+        ]
+    )
+
+
+def _collected(config: Config) -> Iterable[str]:
+    stream = config.stream
+    read = needed_columns(config)
+    rows = []
+    for name, kind in stream.columns.items():
+        roles = [
+            role
+            for column, role in (
+                (stream.user, "identifies whom the row is about"),
+                (stream.time, "when it happened"),
+                (stream.weight, "how much is added or taken away"),
+            )
+            if column == name and name in read
+        ]
+        asked = [query.name for query in config.queries if name in query.parsed.columns]
+        if asked:
+            roles.append("used by " + _names(dict.fromkeys(asked)))
+        rows.append([_code(name), kind, "; ".join(roles) if name in read else "not read: no question needs it"])
+    yield _text(f"Each row of the stream “{stream.name}” may have these columns:")
+    yield _table(["column", "type", "what for"], rows)
+    for name in config.lookups:
+        yield _text(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
+
+
+def _kept(config: Config, told: dict[str, Any]) -> Iterable[str]:
+    total = sum(query["state_bytes"] for query in told["queries"])
+    kept = [
+        f"A noisy state for each question, {total:,} bytes in all (questions with windows have one for each open "
+        "window). It holds neither rows nor identifiers, and is random from the start, so that neither presence nor "
+        "absence can be read off it with certainty.",
+        "The published answers, the budget spent, this configuration, and how far the input was read.",
+    ]
+    yield _list(kept)
+    if config.directory is None:
+        where = "The state is in memory only: this configuration names no directory to store it in."
+    elif config.durability == "batch":
+        where = (
+            "The same state is also on disk, replaced in place and without a history. It is encrypted; the key lies "
+            "next to it unless the operator keeps it elsewhere."
+        )
+    else:
+        where = "The state on disk, if there is one, is older than the one in memory. The limits cover memory only."
+    yield _text(where + " No log of rows, addresses or requests is written.")
+
+
+def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[str]:
+    flight = f"for up to {say_duration(step)} and the time it takes to store them" if step else "until they are stored"
+    yield _list(
+        [
+            f"Someone who copies {_places(config, plans)} at a moment of her choice gets the noisy states, this "
+            "configuration and the published answers. What she learns about one protected person or row is "
+            "limited by the numbers below, whatever else she knows.",
+            f"Rows that have just arrived are readable while they are being counted (live rows {flight}); then they "
+            "are overwritten. Those rows are not protected from a copy made at that very moment.",
+            "A second copy that nobody noticed is not covered, by this or by any program that remembers anything.",
+        ]
+    )
+
+
+def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
+    rows = []
+    for plan, query in zip(plans, told["queries"], strict=True):
+        groups = f", for each of {len(plan.groups):,} groups" if plan.config.parsed.group_by else ""
+        error = query["error_95"][-1]
+        reach = "no bound on" if error["error"] is None else f"± {_round(error['error'])}"
+        rows.append([plan.config.name, _code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
+    yield _table(["question", "what is asked", "when", "expected error (95%)"], rows)
+    facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))
+    yield _text("Treated as public, and not protected: " + "; ".join(facts) + ".")
+    ways = "; ".join(f"{intake}: {', '.join(facts)}" for intake, facts in told["intakes"].items() if facts)
+    yield _text(f"Depending on how rows arrive, also: {ways}.")
+
+
+def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
+    yield _text(
+        "Epsilon (ε) limits what anyone can learn from the covered break-ins and all answers together: the odds change "
+        "by a factor of at most e to the power ε. Suppose an intruder is 50% (or 1%) sure that a certain person or row "
+        "is in the data. Whatever she sees, she ends up between these bounds:"
+    )
+    rows = [
+        [plan.config.name, _unit(plan.claim, config), *_bounds(plan.claim.epsilon), _break_ins(plan.claim)]
+        for plan in plans
+    ]
+    totals = planned_ledger(config, tuple(plans)).totals()
+    rows += [
+        ["all questions together", _protected(total.unit, total.window, config), *_bounds(total.epsilon), ""]
+        for total in totals
+        if not total.reason
+    ]
+    guesses = [f"{guess} sure becomes" for guess, _ in _GUESSES]
+    yield _table(["question", "protects", "ε", *guesses, "break-ins covered"], rows)
+    for plan in plans:
+        claim = plan.claim
+        if claim.event_epsilon is not None:
+            yield _text(f"“{plan.config.name}”: a single row loses at most ε = {_up(claim.event_epsilon)}.")
+        if claim.delta:
+            yield _text(f"“{plan.config.name}”: any probability may also change by delta = {claim.delta:.3g}.")
+        if claim.note:
+            yield _text(f"“{plan.config.name}”: {claim.note}.")
+    for total in totals:
+        if total.limit is not None:
+            protected = _protected(total.unit, total.window, config)
+            yield _text(f"The declared budget of all questions for {protected} is ε = {total.limit:g}.")
+
+
+def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
+    queries = [plan.config for plan in plans]
+    rowwise = [plan.config.name for plan in plans if plan.claim.unit == "event"]
+    windowed = [plan.config.name for plan in plans if plan.claim.unit == "user-window"]
+    found = [
+        "What is true of many people: that is what the answers are for, and anyone may draw conclusions from it.",
+        "Rows elsewhere: at their sender, on their way here, in the files that they are read from, in other copies.",
+        "Repeated looks at the memory, including by the operator; swap, hibernation images, backups and snapshots of "
+        "the stored state; anyone who controls the operating system while rows arrive.",
+        "Past rows, if the program was started with --no-hardening or does not run on Linux: parts of them may stay in "
+        "freed memory for a while.",
+        "Sizes and times of network messages, and the messages themselves if they are sent without TLS.",
+    ]
+    found += [
+        f"Any copy of the state of “{plan.config.name}”: no break-in is covered there."
+        for plan in plans
+        if _break_ins(plan.claim) == "none"
+    ]
+    if rowwise:
+        found.append(
+            f"Someone with several rows, in {_names(rowwise)}: the limit is for a single row, so k rows can lose "
+            "k times as much."
+        )
+    if windowed:
+        found.append(f"Someone who returns, in {_names(windowed)}: the limit is for a single window, and adds up.")
+    if config.stream.user is not None:
+        found.append(
+            f"Someone with several values of {config.stream.user}: each counts as another person, and losses add up."
+        )
+    found += [
+        f"Someone with more than {query.contributions:,} rows, in “{query.name}”: that number was declared, and is not "
+        "enforced from one batch to the next."
+        for query in queries
+        if query.contributions is not None
+    ]
+    found += [
+        f"Someone in more than {_many(query.groups_per_user, 'group')}, in “{query.name}”: that number was declared."
+        for query in queries
+        if query.groups_per_user is not None
+    ]
+    found += [
+        f"All questions together, for {_protected(total.unit, total.window, config)}: no limit, because nothing bounds "
+        f"how often that counts in {_names(name for name, loss in total.parts if math.isinf(loss))}."
+        for total in planned_ledger(config, tuple(plans)).totals()
+        if total.reason
+    ]
+    yield _list(found)
+    if told["warnings"]:
+        yield _text("Warnings about this configuration:")
+        yield _list(told["warnings"])
+
+
+def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
+    rows: dict[str, list[str]] = {}
+    for plan in plans:
+        kind = type(plan.algorithm)
+        page = "docs/proofs/" + _PROOFS[kind.__module__.split(".")[1]]
+        rows.setdefault(f"{kind.__name__}: {page}", []).append(plan.config.name)
+    yield _list(
+        [
+            "Proofs, in the documentation of this version: "
+            + "; ".join(f"{proof} (for {_names(names)})" for proof, names in rows.items())
+            + "; totals: docs/proofs/totals.md; questions in SQL: docs/proofs/sql.md"
+            + (
+                "; rows that depend on answers: docs/proofs/adaptive.md."
+                if any(plan.claim.inputs == "adaptive" for plan in plans)
+                else "."
+            ),
+            *(
+                f"“{plan.config.name}”: the proof holds for rows that do not depend on earlier answers."
+                for plan in plans
+                if plan.claim.inputs == "fixed"
+            ),
+            "Audits that anyone can repeat: “panstream audit” measures the algorithms against their limits; “panstream "
+            "audit system” runs the program on inputs that differ in one person; “panstream audit memory” searches the "
+            "memory and files of a running server for what was sent to it. This page does not say that they were run "
+            "on this machine.",
+            "“panstream explain” prints the same promises in technical terms; docs/explanation/threat-model.md goes "
+            "through the attacks one by one.",
+        ]
+    )
+
+
+def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
+    if "disk" in plans[0].claim.places:
+        return "the machine's memory, its disk, or both at the same time,"
+    return "the machine's memory" if config.directory is None else "the machine's memory (not its disk)"
+
+
+def _break_ins(claim: Claim) -> str:
+    often, where = claim.intrusions, " and ".join(claim.places)
+    if not often.unannounced and not often.announced:
+        return "none"
+    if not often.announced:
+        return f"{often.unannounced}, even if unnoticed ({where})"
+    reported = "any number, if reported" if often.announced < 0 else f"{often.announced}, if reported"
+    if not often.unannounced:
+        return f"{reported} ({where})"
+    when = "between any two reports" if often.per_phase else "after the last report"
+    return f"{reported}, and {often.unannounced} unnoticed {when} ({where})"
+
+
+def _unit(claim: Claim, config: Config) -> str:
+    joined = {"add-remove": "", "replace": ", exchanged for another"}
+    return _protected(claim.unit, claim.window, config) + joined[claim.adjacency]
+
+
+def _protected(unit: Unit, window: float | None, config: Config) -> str:
+    person = f"one person (all rows of one {config.stream.user})"
+    if unit == "user-window" and window is not None:
+        return f"one person (one {config.stream.user}) within {say_duration(window)}"
+    return {"user": person, "user-window": f"{person} within a window", "event": "one row"}.get(unit, f"one {unit}")
+
+
+def _bounds(epsilon: float) -> list[str]:
+    """Return epsilon and, for each guess, the chances between which it stays; rounded outwards."""
+    if not math.isfinite(epsilon):
+        return ["no limit", *("anything" for _ in _GUESSES)]
+    shown = []
+    for _, odds in _GUESSES:
+        low, high = (1 / (1 + math.exp(min(700.0, change)) / odds) for change in (epsilon, -epsilon))
+        shown.append(f"{math.floor(1000 * low) / 10:g}%{_GLUE}to{_GLUE}{math.ceil(1000 * high) / 10:g}%")
+    return [_up(epsilon), *shown]
+
+
+def _factor(epsilon: float) -> str:
+    if not math.isfinite(epsilon):
+        return "any size (no limit)"
+    return _up(math.exp(epsilon)) if epsilon <= _LARGEST else f"e^{_up(epsilon)}"
+
+
+def _up(number: float) -> str:
+    """Return three significant digits, rounded up (a limit must not be understated)."""
+    if number <= 0:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(number)) - 2)
+    near = round(number / unit)
+    return f"{(near if math.isclose(near, number / unit, rel_tol=1e-9) else math.ceil(number / unit)) * unit:,.6g}"
+
+
+def _round(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"“{name}”" for name in names)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _escaped(text: str) -> str:
+    return text if isinstance(text, _Markup) else html.escape(text)
+
+
+def _code(text: str) -> _Markup:
+    return _Markup(f"<code>{html.escape(text)}</code>")
+
+
+def _text(text: str) -> str:
+    return f"<p>{_escaped(text)}</p>"
+
+
+def _list(items: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in items) + "</ul>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose cells carry their column's name, for narrow screens."""
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td data-of="{html.escape(of)}">{_escaped(cell)}</td>' for of, cell in zip(head, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    top = "".join(f"<th>{html.escape(of)}</th>" for of in head)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
