@@ -26,7 +26,7 @@ from pyarrow import parquet
 
 from panstream.cluster.division import Division
 from panstream.cluster.messages import CellMessage
-from panstream.cluster.reading import ReadPlan, partitions_of, reader_of
+from panstream.cluster.reading import ReadPlan, partitions_of
 from panstream.cluster.shard import Shard, label
 from panstream.distinct.bitmap import Bitmap
 from panstream.engine.config import read_config
@@ -70,7 +70,7 @@ def measure(rows: int) -> dict[str, float]:
         parquet.write_table(pa.table({"user": ids}), Path(folder) / "ids.parquet")
         parts = partitions_of([folder])
         for shards in SHARDS:
-            reader = reader_of(ReadPlan(config=config, shards=shards))
+            reader = ReadPlan(config=config, shards=shards).reader()
             algorithm = reader.queries["n"].plan.algorithm
             reader.cut(parts)
             read = best(lambda reader=reader: reader.cut(parts)) / rows

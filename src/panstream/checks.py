@@ -5,15 +5,18 @@ A rule names the parameter, itself and the value, which is public.
 
 from __future__ import annotations
 
+import ipaddress
 import math
+import socket
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import cache
 from numbers import Real
 from typing import Any
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["at_least", "finite", "fraction", "integer", "positive", "probability", "within"]
+__all__ = ["at_least", "finite", "fraction", "integer", "is_loopback", "positive", "probability", "within"]
 
 
 def positive(**values: float | Fraction) -> None:
@@ -94,3 +97,25 @@ def _said(number: int) -> str:
     if number >= 1 << 20 and number == 1 << (power - 1):
         return f"2**{power - 1}"
     return f"2**{power} - 1" if number >= 1 << 20 and number == (1 << power) - 1 else str(number)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, and cannot be reached from any other.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0", "10.0.0.1", "")]
+    [True, True, False, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" and _localhost_is_here()
+
+
+@cache
+def _localhost_is_here() -> bool:
+    """Return whether this machine knows localhost, and only by loopback addresses: anybody may edit its table."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo("localhost", None)}
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(each).is_loopback for each in found)

@@ -7,12 +7,11 @@ and have a wiping allocator.
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from panstream.checks import is_loopback
 from panstream.errors import InvalidParameter, MissingExtra
 from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
 
@@ -34,7 +33,7 @@ def security_of(address: str, role: Role) -> Any:
     Raise InvalidParameter for anything else, and where a certificate is missing.
     """
     scheme = urlsplit(address).scheme
-    if scheme == "tcp" and _is_loopback(_host_of(address)):
+    if scheme == "tcp" and is_loopback(_host_of(address)):
         return None
     if scheme != "tls":
         raise InvalidParameter(
@@ -58,7 +57,7 @@ def check_client(client: Any) -> None:
     """Raise InvalidParameter unless a Dask client talks to its cluster by TLS, on loopback, or within this process."""
     for address in (client.scheduler.address, *client.ncores()):
         parts = urlsplit(address)
-        if parts.scheme not in ("tls", "inproc") and not (parts.scheme == "tcp" and _is_loopback(_host_of(address))):
+        if parts.scheme not in ("tls", "inproc") and not (parts.scheme == "tcp" and is_loopback(_host_of(address))):
             raise InvalidParameter(
                 "client must be of a cluster on this machine or one with TLS (Client(..., security=Security(...))): "
                 "cells in flight are exact, and whoever can connect to a plain Dask port can run code there"
@@ -68,23 +67,6 @@ def check_client(client: Any) -> None:
 def _host_of(address: str) -> str:
     """Return the host of an address."""
     return urlsplit(address).hostname or ""
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, and cannot be reached from any other.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0", "10.0.0.1", "")]
-    [True, True, False, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        pass
-    try:
-        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)} if host == "localhost" else set()
-    except OSError:
-        return False
-    return bool(found) and all(ipaddress.ip_address(each).is_loopback for each in found)
 
 
 def _settings(role: Role) -> str:
@@ -137,7 +119,7 @@ async def serve_worker(scheduler: str, *, name: str | None, scratch: Path | None
     security = security_of(scheduler, "worker")
     own = _host_of(scheduler)
     host = listen or (own if security is None else get_ip(own))  # type: ignore[no-untyped-call]
-    if security is None and not _is_loopback(host):
+    if security is None and not is_loopback(host):
         raise InvalidParameter(
             f"listen must be a loopback address without TLS, got {host!r}: whoever can connect to a plain Dask port "
             "can run code there"

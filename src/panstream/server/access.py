@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 import os
 import re
 import threading
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from panstream.checks import is_loopback
 from panstream.errors import InvalidParameter
 from panstream.randomness.entropy import system_entropy
 from panstream.server.refusals import Refusal
@@ -109,7 +109,7 @@ class Access:
     def load(cls, path: Path | None, host: str) -> Access:
         """Read a file of tokens, which a server needs unless its host is a loopback address."""
         if path is None:
-            if not _is_loopback(host):
+            if not is_loopback(host):
                 raise InvalidParameter("tokens are needed unless host is a loopback address, got no file of tokens")
             return cls(None)
         found = _read(path)
@@ -141,25 +141,11 @@ class Access:
     def _check_site(self, headers: Mapping[str, str]) -> None:
         """Keep web pages of other sites out: they can make a browser send requests to servers it can reach."""
         host = headers.get("host", "")
-        if self.hashes is None and not _is_loopback(_name(host)):
+        if self.hashes is None and not is_loopback(_name(host)):
             raise Refusal("misdirected")
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Refusal("forbidden", "requests from pages of another site are refused")
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether a name or address can only be this machine.
-
-    >>> _is_loopback("127.0.0.1"), _is_loopback("localhost"), _is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host in ("localhost", "127.0.0.1", "::1"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _name(host: str) -> str:
