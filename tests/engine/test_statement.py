@@ -89,7 +89,8 @@ def test_it_fetches_nothing_and_takes_no_markup_from_the_configuration() -> None
         ({}, {}, "the limit is for a single row, so k rows can lose k times as much"),
         ({}, {}, "not read: no question needs it"),
         ({"contributions": 5}, {"user": "who"}, "Someone with more than 5 rows"),
-        ({"sql": "SELECT COUNT(DISTINCT who) FROM s"}, {"user": "who"}, "one person (all rows of one who)"),
+        ({"contributions": 5}, {"user": "who"}, "one person (one who), with 5 rows at most"),
+        ({"sql": "SELECT COUNT(DISTINCT who) FROM s"}, {"user": "who"}, "one person (one who)"),
         (
             {"sql": "SELECT COUNT(DISTINCT who) FROM s", "window": "1 day"},
             {"user": "who", "time": "at"},

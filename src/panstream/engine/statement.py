@@ -30,6 +30,7 @@ _PROOFS = {  # by the room of the algorithm
     "continual_users": "continual-users.md",
 }
 _GUESSES = (("50%", 1.0), ("1%", 1 / 99))  # what an intruder believes before, and its odds
+_ADJACENT = {"add-remove": "", "replace": ", exchanged for another"}
 _GLUE = "\N{NO-BREAK SPACE}"
 _LARGEST = 20.0  # epsilon from which a factor is written as a power
 
@@ -160,8 +161,7 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
         "is in the data. Whatever she sees, she ends up between these bounds:"
     )
     rows = [
-        [plan.config.name, _unit(plan.claim, config), *_bounds(plan.claim.epsilon), _break_ins(plan.claim)]
-        for plan in plans
+        [plan.config.name, _unit(plan, config), *_bounds(plan.claim.epsilon), _break_ins(plan.claim)] for plan in plans
     ]
     totals = planned_ledger(config, tuple(plans)).totals()
     rows += [
@@ -287,16 +287,17 @@ def _break_ins(claim: Claim) -> str:
     return f"{reported}, and {often.unannounced} unnoticed {when} ({where})"
 
 
-def _unit(claim: Claim, config: Config) -> str:
-    joined = {"add-remove": "", "replace": ", exchanged for another"}
-    return _protected(claim.unit, claim.window, config) + joined[claim.adjacency]
+def _unit(plan: QueryPlan, config: Config) -> str:
+    claim, most = plan.claim, plan.config.contributions
+    rows = "" if most is None else f", with {_many(most, 'row')} at most"
+    return _protected(claim.unit, claim.window, config) + rows + _ADJACENT[claim.adjacency]
 
 
 def _protected(unit: Unit, window: float | None, config: Config) -> str:
-    person = f"one person (all rows of one {config.stream.user})"
-    if unit == "user-window" and window is not None:
-        return f"one person (one {config.stream.user}) within {say_duration(window)}"
-    return {"user": person, "user-window": f"{person} within a window", "event": "one row"}.get(unit, f"one {unit}")
+    person = f"one person (one {config.stream.user})"
+    if unit in ("user", "user-window"):
+        return person if window is None else f"{person} within {say_duration(window)}"
+    return "one row" if unit == "event" else f"one {unit}"
 
 
 def _bounds(epsilon: float) -> list[str]:
