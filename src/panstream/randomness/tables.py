@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from panstream.randomness.laws import RATE_BITS, DiscreteGaussian, DiscreteLaplace
 
-__all__ = ["DrawTable", "draw_table", "resolve"]
+__all__ = ["draw_table", "resolve"]
 
 _FIRST = 63
 _GUARD = 64
@@ -34,7 +34,7 @@ _SMALLEST_GUIDE, _LARGEST_GUIDE = 10, 16  # bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DrawTable:
+class _DrawTable:
     """b(m) for all m up to the first that is 2^63 - 1, and for every start of u the first m that it may mean."""
 
     bounds: NDArray[np.uint64]
@@ -46,7 +46,7 @@ Law = DiscreteLaplace | DiscreteGaussian
 
 
 @lru_cache(maxsize=32)
-def draw_table(law: Law) -> DrawTable | None:
+def draw_table(law: Law) -> _DrawTable | None:
     """Return the table of a law, or None where it would be too long."""
     numerator = law.numerator or 0
     reach = 46.0 / law.kappa if isinstance(law, DiscreteLaplace) else 9.6 * law.sigma
@@ -61,7 +61,7 @@ def draw_table(law: Law) -> DrawTable | None:
     guide = np.searchsorted(bounds, starts, side="left").astype(np.int32)
     for array in (bounds, guide):
         array.flags.writeable = False
-    return DrawTable(bounds, guide, np.uint64(_FIRST - width))
+    return _DrawTable(bounds, guide, np.uint64(_FIRST - width))
 
 
 def _floors(law: Law, bits: int) -> list[int] | None:

@@ -122,7 +122,7 @@ def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Histories:
+class _Histories:
     """All histories of the bit: at the ticks, and at the look, which is a point of its own in its slot."""
 
     ticks: int
@@ -163,7 +163,7 @@ class Losses:
         if outputs is None:  # as many as can be tried in all combinations
             outputs = next(some for some in _OUTPUTS if len(some) ** len(view.weights) <= _MOST)
         self.view, self.outputs = view, outputs
-        self.histories = Histories(ticks, view.look, p1)
+        self.histories = _Histories(ticks, view.look, p1)
         table, points = self.histories.table(), self.histories.points
         at_ticks = table[:, [at for at, tick in enumerate(points) if tick >= 0]]
         values = at_ticks @ view.weights.T
