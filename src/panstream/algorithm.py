@@ -27,6 +27,7 @@ from panstream.errors import (
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
+from panstream.randomness.entropy import random_id
 from panstream.scratch import leaves_nothing
 
 __all__ = ["Algorithm", "Continual", "Monitor", "built", "find", "register", "spend_release"]
@@ -189,7 +190,7 @@ class Monitor(Generic[StateT]):
             with self._step() as step:
                 state = algorithm.begin(step)
         self._state: StateT | None = state
-        self._id, self._published = copies.new_id(), 0
+        self._id, self._published = random_id(copies.ID_BYTES), 0
 
     def __repr__(self) -> str:
         """Say what it counts and promises; nothing of the state."""

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote
 
-import numpy as np
-
 from panstream import checks
 from panstream.client_wire import COMPRESSIONS, Lane, Patience, Wire, as_batches, encode
 from panstream.errors import BatchUncertain, InvalidParameter, PanstreamError, RequestRefused
-from panstream.randomness.entropy import system_entropy
+from panstream.randomness.entropy import random_id
 
 __all__ = ["Client", "Sent"]
 
@@ -94,7 +92,7 @@ class Client:
         self._rows, self._compression, self._pace = batch_rows, compression, pace
         self._control = Wire(url, token, ca_file, patience or Patience())
         self._passing = producer is None  # whether its producers end with it
-        name = producer or f"client-{_random_name()}"
+        name = producer or f"client-{random_id(8).hex()}"
         self._lanes = [Lane(f"{name}.{n}", stream, self._control.another()) for n in range(lanes)]
         self._free: deque[Lane] = deque(self._lanes)
         self._freed = threading.Condition()
@@ -341,9 +339,3 @@ class Client:
             return dict(wire.ask("POST", path, body, {"Content-Type": "application/json"}))
         finally:
             wire.close()
-
-
-def _random_name() -> str:
-    raw = np.empty(8, np.uint8)
-    system_entropy(raw)
-    return raw.tobytes().hex()

@@ -13,12 +13,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-import numpy as np
-
 from panstream.errors import BudgetExhausted
-from panstream.randomness.entropy import system_entropy
 
-__all__ = ["ID_BYTES", "MOST_REMEMBERED", "check", "give_back", "new_id", "retire", "spend"]
+__all__ = ["ID_BYTES", "MOST_REMEMBERED", "check", "give_back", "retire", "spend"]
 
 ID_BYTES = 16
 MOST_REMEMBERED = 1 << 16  # states, the least recently released are forgotten first: a public bound of a few megabytes
@@ -26,13 +23,6 @@ MOST_REMEMBERED = 1 << 16  # states, the least recently released are forgotten f
 _published: OrderedDict[bytes, int] = OrderedDict()
 _lock = threading.Lock()
 _GONE = 1 << 62  # more than any state publishes
-
-
-def new_id() -> bytes:
-    """Return the id of a new state."""
-    drawn = np.empty(ID_BYTES, np.uint8)
-    system_entropy(drawn)
-    return drawn.tobytes()
 
 
 def spend(state: bytes, published: int) -> None:

@@ -126,7 +126,7 @@ class Call:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view of ``array`` that cannot be written through."""
+    """Return a read-only view, so that kernels are compiled for one kind of input and not for both."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -13,10 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import numpy as np
-
 from panstream.errors import InvalidParameter, ProducerRefused
-from panstream.randomness.entropy import system_entropy
+from panstream.randomness.entropy import random_id
 
 __all__ = ["ID_PATTERN", "NAME_PATTERN", "ROUND", "WINDOW", "Producers", "Sender"]
 
@@ -64,7 +62,7 @@ class Producers:
                 f"{most:,} producers are open under this token: close some, or wait until unused ones are retired",
                 code="too_many_producers",
             )
-        made = f"{name}@{_fresh()}"
+        made = f"{name}@{random_id(8).hex()}"
         if found is None:
             found = self._tokens.setdefault(token, {})[name] = _Producer(name, made, f"{token}/{made}")
         found.id, found.active = made, True
@@ -139,9 +137,3 @@ class Producers:
             token: {name: _Producer(name, *each) for name, each in own.items()} for token, own in data["tokens"].items()
         }
         return cls(data["round"], tokens)
-
-
-def _fresh() -> str:
-    raw = np.empty(8, np.uint8)
-    system_entropy(raw)
-    return raw.tobytes().hex()

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.batch.calls import read_only
 from panstream.errors import InvalidBatch, InvalidParameter
 
-__all__ = ["check_array", "check_limit", "check_out", "checked_strings", "read_only", "words_of"]
+__all__ = ["check_array", "check_limit", "check_out", "checked_strings", "words_of"]
 
 
 def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
@@ -41,13 +42,6 @@ def check_limit(values: NDArray[np.uint64], limit: int, name: str) -> None:
     row = first_at_least(values, np.uint64(limit))
     if row >= 0:
         raise InvalidBatch(f"{name} must be in 0..{limit - 1}", row=int(row))
-
-
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view, so that kernels are compiled for one kind of input and not for both."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def words_of(array: Any, name: str) -> NDArray[np.uint64]:

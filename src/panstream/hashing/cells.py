@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
+from panstream.batch.calls import read_only
 from panstream.errors import InvalidParameter
-from panstream.hashing._arrays import check_array, check_out, checked_strings, read_only, words_of
+from panstream.hashing._arrays import check_array, check_out, checked_strings, words_of
 from panstream.hashing.keys import HashKey, key_words
 from panstream.scratch import Scratch
 

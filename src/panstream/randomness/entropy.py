@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["system_entropy"]
+__all__ = ["random_id", "system_entropy"]
 
 
 def _getrandom() -> Callable[[int, int, int], int] | None:
@@ -44,6 +44,13 @@ def system_entropy(buffer: NDArray[np.uint8]) -> None:
         if got < 0 and ctypes.get_errno() not in (0, 4):  # 4 is EINTR: a signal arrived, ask again
             raise OSError(ctypes.get_errno(), "the operating system gave no entropy")
         filled += max(got, 0)
+
+
+def random_id(size: int) -> bytes:
+    """Return a name of ``size`` bytes that nobody else has. Not for keys: bytes cannot be wiped."""
+    drawn = np.empty(size, np.uint8)
+    system_entropy(drawn)
+    return drawn.tobytes()
 
 
 def _read_device(target: memoryview) -> int:
