@@ -239,7 +239,7 @@ def test_stopping_at_a_bad_row_has_no_claim(here: Path) -> None:
     with pytest.raises(InvalidParameter, match='on_bad_row must be "skip" to be served'):
         make_server(load_config("panstream.toml"), Settings(port=0))
     write_config(here, stream='on_bad_row = "stop"\nbudget = { event = 9.0 }')
-    assert "budget" in run("check", "panstream.toml", code=2).stderr
+    assert "budget" in run("check", "panstream.toml", code=3).stderr
 
 
 def test_check_rows_tells_what_is_bad_and_makes_nothing(here: Path) -> None:
@@ -275,7 +275,7 @@ def test_exit_codes(here: Path) -> None:
     assert "does not exist" in run("run", "panstream.toml", "absent.csv", code=1).stderr
     run("run", "panstream.toml", "visits.csv")
     write_config(here, stream="budget = { event = 3.0 }\n", more=MORE)
-    assert "would make" in run("run", "panstream.toml", "visits.csv", code=2).stderr
+    assert "would make" in run("run", "panstream.toml", "visits.csv", code=3).stderr
     text = (here / "panstream.toml").read_text().replace('name = "visits"\nsql', 'name = "other"\nsql')
     (here / "panstream.toml").write_text(text.replace(MORE, ""))
     assert "would make 4 of 3" in run("run", "panstream.toml", "visits.csv", code=3).stderr

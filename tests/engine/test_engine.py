@@ -330,7 +330,7 @@ def test_a_stored_state_goes_on(tmp_path: Path) -> None:
         assert answers(engine, "distinct") == pytest.approx([8])
         assert answers(engine, "w") == [3, 3, 1]
         assert answers(engine, "e") == [3, 7, 8]
-        assert [entry.name for entry in engine.ledger] == names
+        assert [name for name, _ in engine.ledger] == names
     with exact(*queries, directory=tmp_path, time="at") as engine:
         engine.finish()  # no input since the last end: nothing is drawn
         assert len(answers(engine)) == 7
@@ -342,7 +342,7 @@ def test_charged_once_per_state(tmp_path: Path, durability: str) -> None:
         with exact(COUNT, directory=tmp_path, durability=durability) as engine:
             engine.apply(rows(["count"], count=5))
             engine.finish()
-            entries = [entry.name for entry in engine.ledger]
+            entries = [name for name, _ in engine.ledger]
         assert entries == (["count"] if durability != "none" else ["count", "count (start 2)"][:start])
     assert [r.number for r in engine_log(tmp_path)] == ([1] if durability != "none" else [1, 2])
 
@@ -434,9 +434,9 @@ def test_a_changed_query_is_refused(tmp_path: Path, change: dict[str, Any], key:
     with pytest.raises(ConfigError, match=f"count: {key} was changed"):
         Engine(config({**COUNT, **change}, directory=tmp_path))
     with Engine(config({**COUNT, **change, "name": "new"}, directory=tmp_path)) as engine:
-        assert [entry.name for entry in engine.ledger] == ["count", "new"]
+        assert [name for name, _ in engine.ledger] == ["count", "new"]
     with Engine(config(COUNT, {**COUNT, **change, "name": "new"}, directory=tmp_path)) as engine:
-        assert [entry.name for entry in engine.ledger] == ["count", "new"]
+        assert [name for name, _ in engine.ledger] == ["count", "new"]
 
 
 def test_a_query_that_was_left_out_comes_back_with_its_state(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ def test_the_budget_holds_over_restarts(tmp_path: Path) -> None:
     with pytest.raises(BudgetExhausted):
         Engine(config({**DISTINCT, "name": "c"}, directory=tmp_path, budget={"user": 2.5}))
     with Engine(config({**DISTINCT, "name": "b"}, directory=tmp_path, budget={"user": 2.5})) as engine:
-        assert [entry.name for entry in engine.ledger] == ["a", "b"]
+        assert [name for name, _ in engine.ledger] == ["a", "b"]
 
 
 def test_a_log_without_its_state_is_refused(tmp_path: Path) -> None:

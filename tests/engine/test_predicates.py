@@ -415,15 +415,19 @@ def test_results_show_no_values() -> None:
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
+def keys_of(batch: pa.RecordBatch, *columns: str) -> list[pa.Array]:
+    return [batch.column(name) for name in columns]
+
+
 def test_group_numbers() -> None:
     groups = _GroupKeys.of({"region": ("north", "south"), "age": (1, 2, 3)}, COLUMNS)
     batch = batch_of(region=["south", "north", "west", None, "south"], age=[1, 3, 1, 2, None])
-    assert groups.numbers(batch).tolist() == [3, 2, -1, -1, -1]
+    assert groups.numbers(keys_of(batch, "region", "age")).tolist() == [3, 2, -1, -1, -1]
     assert len(groups) == 6
     assert [groups.key(number) for number in range(6)] == [(r, a) for r in ("north", "south") for a in (1, 2, 3)]
     coded = batch.set_column(COLUMNS_INDEX["region"], "region", batch.column("region").dictionary_encode())
-    assert groups.numbers(coded).tolist() == [3, 2, -1, -1, -1]
-    assert groups.numbers(batch.slice(1, 1)).tolist() == [2]
+    assert groups.numbers(keys_of(coded, "region", "age")).tolist() == [3, 2, -1, -1, -1]
+    assert groups.numbers(keys_of(batch.slice(1, 1), "region", "age")).tolist() == [2]
 
 
 COLUMNS_INDEX = {name: number for number, name in enumerate(COLUMNS)}
@@ -437,7 +441,8 @@ def test_group_keys_of_every_type() -> None:
         "moment": (NOON,),
     }.items():
         groups = _GroupKeys.of({column: keys}, COLUMNS)
-        assert groups.numbers(batch_of(**{column: [*reversed(keys), None]})).tolist() == [
+        batch = batch_of(**{column: [*reversed(keys), None]})
+        assert groups.numbers(keys_of(batch, column)).tolist() == [
             *reversed(range(len(keys))),
             -1,
         ]

@@ -56,7 +56,8 @@ def test_a_state_takes_more_than_nothing_and_less_than_everything(specimen: Spec
     for share in (0.0, -0.5, epsilon, 2.0 * epsilon, math.nan):
         with pytest.raises(InvalidParameter, match="epsilon_state must be"):
             replace(specimen.algorithm, epsilon_state=share)
-    top = epsilon / (1 + getattr(specimen.algorithm, "announced", 0))
+    start = getattr(specimen.algorithm, "start_rate", 0.0)  # of the budget, where the start is released too
+    top = (epsilon - start) / (1 + getattr(specimen.algorithm, "announced", 0))
     assert replace(specimen.algorithm, epsilon_state=0.9 * top).claim().epsilon == pytest.approx(epsilon)
 
 

@@ -33,7 +33,7 @@ class _Bound:
 def _clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, float]:
     """Return an interval that misses the true probability with probability at most ``failure``, half on each side.
 
-    >>> [round(end, 4) for end in clopper_pearson(8, 10, 0.05)]
+    >>> [round(end, 4) for end in _clopper_pearson(8, 10, 0.05)]
     [0.4439, 0.9748]
     """
     if not 0 <= happened <= runs or runs < 1:

@@ -120,6 +120,8 @@ def settled(question: Question, method: Method, epsilon_state: float, levels: in
     """Return a way from its public numbers, with as much for the answers as its claim leaves."""
     if math.isinf(question.epsilon):
         return Way(method=method, epsilon_state=math.inf, levels=levels, rate=math.inf, start=0.0)
+    if not 0.0 < epsilon_state < question.epsilon:
+        raise InvalidParameter(f"epsilon_state must be in (0, {question.epsilon}), got epsilon_state={epsilon_state}")
     if method == "paid":
         rate = _paid_rate(question, epsilon_state, start, kappa_for)
     elif method == "event":

@@ -63,9 +63,9 @@ def query(
     the ledger keeps, the question is refused.
 
     >>> import pyarrow
-    >>> visits = pyarrow.table({"host": ["a", "b", "a", "c"], "bytes": [10, 20, 30, 40]})
+    >>> visits = pyarrow.table({"host": ["a", "b", "a", "c"] * 1000, "bytes": [10, 20, 30, 40] * 1000})
     >>> answer = query(visits, "SELECT AVG(bytes) FROM visits", epsilon=1.0, lower=0, upper=100)
-    >>> 0 <= float(answer) <= 100
+    >>> 20 <= float(answer) <= 30
     True
     """
     given = [str(source)] if isinstance(source, str | Path) else source
