@@ -52,7 +52,7 @@ def moments_plan(
 
     >>> plan = moments_plan(epsilon=1.0, expected=490.0)
     >>> plan.rows[0].protects, round(plan.rows[0].error, 3), plan.rows[4].note
-    ('one event', 0.025, 'refused: drowns in noise')
+    ('one event', 0.024, 'refused: drowns in noise')
     """
     rows = [
         _row(kind, epsilon, expected, max_weight, most, releases, beta)
