@@ -81,8 +81,7 @@ def two_workers(folder: Path, rows: int, client: Any) -> float:
     from panstream.cluster.session import Session
     from panstream.engine.config import read_config
 
-    link = DaskLink(lambda: client, 2)
-    link.borrowed = True
+    link = DaskLink(lambda: client, 2, borrowed=True)
     with ClusterEngine(read_config(settings()), link, positions=True) as engine:
         Session(engine, link).feed([str(folder)])
         return answer(engine, rows)

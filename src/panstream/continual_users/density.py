@@ -135,22 +135,22 @@ class ContinualDensity(OnesTicker):
 
     def decode(self, seen: Seen) -> Estimate:
         """Return the density, the start subtracted as far as that helps, with its interval."""
-        law, cells = self.table.law, self.population.sampled
-        base = float(seen.start[0]) - cells * law.p0 if self.way.start else 0.0
-        top = float(seen.sums[0]) + (-cells * law.p0 if self.paid else base)
-        density = (top - base) / (cells * self._gap) if self.way.start else top / (cells * self._gap)
-        share = 0.0
-        for _ in range(_ROUNDS):
+        cells, absent = self.population.sampled, self.table.law.p0
+        steps = cells * self._gap
+        base = float(seen.start[0]) - cells * absent if self.way.start else 0.0
+        top = float(seen.sums[0]) + (-cells * absent if self.paid else base)
+        density = (top - base) / steps
+        share = best_share(self.way, cells, self._touched(density))
+        for _ in range(_ROUNDS if self.way.start else 0):
             share = best_share(self.way, cells, self._touched(density))
-            density = (top - share * base) / (cells * self._gap)
-        return self._described(density, share, seen)
+            density = (top - share * base) / steps
+        return self._described(density, share, steps, seen)
 
     def _touched(self, density: float) -> float:
         """Return the part of the cells that rows drew again: after deletions it may be all of them."""
         return 1.0 if self.deletions else min(max(density, 0.0), 1.0)
 
-    def _described(self, density: float, share: float, seen: Seen) -> Estimate:
-        steps = self.population.sampled * self._gap
+    def _described(self, density: float, share: float, steps: float, seen: Seen) -> Estimate:
         parts = self._parts(share, seen.noise, seen.law)
 
         def reach(level: float, truth: float) -> float:
