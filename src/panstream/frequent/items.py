@@ -75,7 +75,7 @@ class FrequentItems(Algorithm[FrequentState]):
         width, row_width: cells of a level and of a row, powers of two. rows: how many rows there are.
         releases: how many lives are answered. contributions: events of one user that are protected together; nobody
         checks that there are no more. key: public number that picks the hash functions.
-        Cells are 32-bit integers, which come round; a name with more than 2**31 events spoils answers, never privacy.
+        Cells are 32-bit integers, which wrap around; a name with more than 2**31 events spoils answers, never privacy.
 
     Merging
         ``a.merge(b)`` adds the tables of two sites with the same parameters, and their noise.
