@@ -6,24 +6,27 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs release mutants soak install clean
+.PHONY: help run test check bench docs release mutants soak two-machines install clean
 
 help:
 	@echo "make run      install into .venv and show the main job on the bundled sample"
 	@echo "make test     install everything the tests need and run all of them"
-	@echo "make check    lint, types, import contracts, quick tests (under two minutes)"
+	@echo "make check    lint, types, import contracts, quick tests (about three minutes)"
 	@echo "make bench    measure speed and accuracy against peers"
 	@echo "make docs     build the documentation into build/site"
 	@echo "make release  build wheel and sdist, install and use them in empty environments"
 	@echo "make mutants  change the lines that privacy depends on and see whether anybody notices"
 	@echo "make soak     long forms of the tests, then 30 minutes of load on a server that is killed every 20 seconds"
+	@echo "make fuzz     coverage-guided fuzzing of every parser, five minutes each"
+	@echo "make two-machines  two machines, a front end and a thief, as processes on this one"
 	@echo "make spark    count distinct users of a Spark DataFrame and compare with one process"
 	@echo "make flower   run three hospitals as Flower nodes, with TLS and node keys"
 	@echo "make clean    remove what make created"
 
+# Bytecode is made for what is used, when it is used: that keeps 60 MB and half a minute away.
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engine,cli,server]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[engine,cli,server,plots]'
 	@touch $@
 
 $(STAMP): $(VENV)/.core
@@ -32,11 +35,11 @@ $(STAMP): $(VENV)/.core
 
 # Debian packages that the tests talk to, each with its program. They are installed where they are missing and that is allowed; otherwise
 # the tests that need them are skipped, and the last lines of the run say so.
-PACKAGES := redis-server=redis-server systemd-analyze=systemd chromium=chromium
+PACKAGES := redis-server=redis-server mosquitto=mosquitto systemd-analyze=systemd chromium=chromium pg_createcluster=postgresql promtool=prometheus
 .PHONY: system
 system:
 	@missing=""; \
-	for pair in $(PACKAGES); do command -v "$${pair%=*}" >/dev/null || missing="$$missing $${pair#*=}"; done; \
+	for pair in $(PACKAGES); do PATH="$$PATH:/usr/sbin" command -v "$${pair%=*}" >/dev/null || missing="$$missing $${pair#*=}"; done; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then run=""; elif sudo -n true 2>/dev/null; then run="sudo -n"; else run="no"; fi; \
 	if [ "$$run" = no ] || ! command -v apt-get >/dev/null; then \
@@ -55,21 +58,25 @@ run: $(VENV)/.core
 # own: a third worker uses the cores meanwhile.
 test check: export PYTHONDONTWRITEBYTECODE =
 
+# Types and lint have one core to themselves for half a minute; the tests need not wait for them.
 test: $(STAMP) system
+	@$(MAKE) --no-print-directory -j2 static tests
+
+check: $(STAMP) system
+	@$(MAKE) --no-print-directory -j2 static tests TESTS='-m "not slow"'
+
+.PHONY: static tests
+static:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src/panstream
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
-check: $(STAMP) system
-	$(BIN)/ruff check .
-	$(BIN)/mypy --strict src/panstream
-	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+tests:
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 bench: $(STAMP) system
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches python-dp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches python-dp datafusion chdb
 	$(BIN)/python benchmarks/bench.py $(PARTS)
 
 docs: $(STAMP)
@@ -87,15 +94,29 @@ spark:
 	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
 	$(VENV)-spark/bin/python experiments/cluster_spark.py
 
+two-machines: $(VENV)/.core
+	@$(BIN)/python examples/two_machines/demo.py
+
 mutants: $(STAMP)
 	$(BIN)/python tools/mutants
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -q tests/store/soak_large_state.py
-	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/test_parquet_damage.py tests/randomness/test_wiping.py tests/distinct/test_likelihood.py
+	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/test_parquet_damage.py tests/randomness/test_wiping.py tests/distinct/test_likelihood.py tests/cluster/test_memory.py tests/machines tests/sharing
+	$(MAKE) fuzz
 	$(BIN)/python benchmarks/fuzz_bodies.py
 	$(BIN)/panstream audit system --full
 	$(BIN)/python benchmarks/soak.py
+
+# Coverage-guided fuzzing of every parser of bytes from outside, FUZZ seconds each; what it finds becomes a test.
+.PHONY: fuzz
+FUZZ ?= 300
+fuzz: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
+	mkdir -p build/fuzz
+	for file in fuzz/fuzz_*.py; do name=$$(basename $$file .py); name=$${name#fuzz_}; mkdir -p build/fuzz/$$name; \
+		$(BIN)/python $$file build/fuzz/$$name fuzz/corpus/$$name -max_total_time=$(FUZZ) -timeout=30 -rss_limit_mb=4000 \
+			-artifact_prefix=build/fuzz/$$name- -verbosity=0 || exit 1; done
 
 # Flower caps the versions of packages that we use too, so it has an environment of its own; about a minute to install.
 .venv-flower/.installed: pyproject.toml constraints-flower.txt

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import platform
 import re
 import subprocess
@@ -19,6 +18,8 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from peers.anchors import described, machine
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -31,6 +32,8 @@ LIBRARIES = (
     "numba",
     "duckdb",
     "polars",
+    "datafusion",
+    "chdb",
     "datasketches",
     "opendp",
     "python-dp",
@@ -40,14 +43,14 @@ LIBRARIES = (
 )
 
 TITLES = {
-    "speed": "Speed beside peers",
-    "accuracy": "Accuracy beside peers",
+    "speed": "Speed compared with peers",
+    "accuracy": "Accuracy compared with peers",
     "intruder": "What an intruder reads",
 }
 INTRODUCTIONS = {
-    "speed": "Events per second of wall time, one thread each, on the same array in the same run, in alternating "
-    "rounds: the median, and the lowest and highest ratio of a round. Ours includes drawing every coin and wiping what "
-    "was used. A ratio above 1 means that we are faster.",
+    "speed": "Events per second, one thread each, on the same array in the same run, in alternating rounds: the "
+    "median, and the lowest and highest ratio of a round. Distinct counts beside databases are CPU time, the rest wall "
+    "time. Ours includes drawing every coin and wiping what was used. A ratio above 1 means that we are faster.",
     "accuracy": "Root mean squared errors (relative ones for distinct counts). The ratio is that of the mean squared "
     "errors with its 95% interval; above 1 means that ours is smaller. Peers marked as unprotected or not pan-private "
     "show the price of surviving a break-in.",
@@ -135,7 +138,9 @@ def page(results: dict[str, Any]) -> str:
         f"Written by `make bench`: {sum(targets)} of {len(targets)} targets met. Machines differ, and the one that "
         "measured this was shared: compare ratios, not speeds.",
         "",
-        f"Measured on {results['cores']} cores with "
+        "Measured on "
+        + described(results["machine"])
+        + " at the last part, with "
         + ", ".join(f"{name} {found}" for name, found in results["versions"].items())
         + ".",
         "",
@@ -177,7 +182,7 @@ def main(wanted: list[str]) -> int:
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"parts": {}}
     for part in wanted or known:
         results["parts"][part] = measure(part)
-        results |= {"versions": versions(), "cores": os.cpu_count()}
+        results |= {"versions": versions(), "machine": machine()}
         results["parts"] = {name: found for name, found in results["parts"].items() if name in known}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     from peers.pictures import draw

@@ -19,7 +19,7 @@ from verdicts import verdict
 from panstream.algorithm import Monitor
 from panstream.continual.least_squares import LeastSquaresTree
 from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.shapes import epoch_noise, epoch_of, epoch_shape
+from panstream.continual.shapes import TreeShape, epoch_of
 from panstream.continual.sums import ContinualCount, KaryTree
 from panstream.continual.tree_engine import TreeEngine
 from panstream.papers.event_counter import EventCounter
@@ -63,9 +63,9 @@ def exact() -> Iterator[Row]:
 
 def without_horizon(one_step: bool) -> float:
     epoch, _ = epoch_of(1 << 20, one_step)
-    shapes = [epoch_shape(e, one_step) for e in range(epoch + 1)]
-    before = sum(2 * s.rows**2 * epoch_noise(e, s.slots, one_step).last for e, s in enumerate(shapes[:-1]))
-    return before + 2 * shapes[-1].rows ** 2 * epoch_noise(epoch, shapes[-1].slots, one_step).mean
+    shapes = [TreeShape.of_epoch(e, one_step) for e in range(epoch + 1)]
+    before = sum(2 * shape.rows**2 * shape.noise().last for shape in shapes[:-1])
+    return before + 2 * shapes[-1].rows ** 2 * shapes[-1].noise().mean
 
 
 def measured() -> Iterator[Row]:

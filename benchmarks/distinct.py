@@ -1,22 +1,16 @@
-"""Accuracy of the bitmap against the Fisher information and its speed against DuckDB and Apache DataSketches.
+"""Accuracy of the bitmap against the Fisher information.
 
-``python benchmarks/distinct.py`` prints everything; ``accuracy`` or ``speed`` as an argument prints one half, and a
-number sets how many runs an accuracy figure rests on (targets allow for the sampling error of as many runs). Speeds are
-CPU time, medians of alternating runs.
+``python benchmarks/distinct.py`` prints everything; a number sets how many runs an accuracy figure rests on (targets
+allow for the sampling error of as many runs). For speed see ``distinct_speed.py``.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
-import duckdb
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from panstream import Monitor
@@ -26,8 +20,6 @@ from panstream.privacy.bitmap import level_rates
 from panstream.randomness import SeededSource
 
 RUNS = 1000
-ROUNDS = 7
-IDS, STRINGS, VALUES, SKETCHED = 20_000_000, 10_000_000, 100_000, 500_000
 PLATEAUS = {0.5: 0.053, 1.0: 0.0274, 2.0: 0.0157, 4.0: 0.0112}
 BRUTE_FORCE_BELOW = 10_000
 failed = 0
@@ -125,70 +117,10 @@ def merges(runs: int) -> None:
         line(f"{sites} noisy merges, {runs} runs (claim {claim:.2f})", figure, "under 4 se", abs(z) < 4)
 
 
-def seconds(call: Callable[[], object]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
-
-
-def alternate(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
-    """Return the median CPU seconds of each, run in turns; the first round compiles and does not count."""
-    times = [(seconds(ours), seconds(peer)) for _ in range(ROUNDS + 1)][1:]
-    return statistics.median(pair[0] for pair in times), statistics.median(pair[1] for pair in times)
-
-
-def speed() -> None:
-    rng = np.random.default_rng(2)
-    database = duckdb.connect()
-    database.execute("SET threads=1")
-
-    def peer(column: Any) -> Callable[[], object]:
-        database.register(f"data{id(column)}", pa.table({"x": column}))
-        return lambda: database.execute(f"SELECT approx_count_distinct(x) FROM data{id(column)}").fetchall()
-
-    def compare(name: str, column: Any, rows: int, target: float) -> None:
-        monitor = Bitmap(epsilon=1.0).start()
-        mine, theirs = alternate(lambda: monitor.update(column), peer(column))
-        figure = f"{rows / mine / 1e6:.0f} M/s = {theirs / mine:.2f} DuckDB"
-        line(name, figure, f"≥ {target:g} DuckDB", theirs / mine >= target)
-
-    print(f"{'speed, one core, coins and wiping included':<46}{'figure':>39}{'target':>24}")
-    ids = rng.integers(-(2**63), 2**63 - 1, IDS)
-    compare(f"{IDS // 10**6} million 64-bit ids", ids, IDS, 1.0)
-    sketches(ids)
-    del ids
-    text = np.frombuffer(b"0123456789abcdef", np.uint8)[rng.integers(0, 16, (STRINGS, 16), dtype=np.uint8)]
-    offsets = np.arange(STRINGS + 1, dtype=np.int32) * 16
-    strings = pa.Array.from_buffers(pa.string(), STRINGS, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
-    compare(f"{STRINGS // 10**6} million 16-byte strings", strings, STRINGS, 1.0)
-    codes = pa.array(rng.integers(0, VALUES, STRINGS, dtype=np.int32))
-    coded = pa.DictionaryArray.from_arrays(codes, strings.slice(0, VALUES))
-    compare("the same, dictionary-encoded, 100,000 values", coded, STRINGS, 1.3)
-
-
-def sketches(ids: NDArray[np.int64]) -> None:
-    import datasketches
-
-    some = ids[:SKETCHED].tolist()
-    sketch, monitor = datasketches.hll_sketch(12), Bitmap(epsilon=1.0).start()
-
-    def fill() -> None:
-        for item in some:
-            sketch.update(item)
-
-    mine, theirs = alternate(lambda: monitor.update(ids), fill)
-    ratio = (theirs / SKETCHED) / (mine / IDS)
-    figure = f"{IDS / mine / 1e6:.0f} M/s = {ratio:.0f} DataSketches"
-    line("64-bit ids against HLL, looped over in Python", figure, "≥ 20 DataSketches", ratio >= 20)
-
-
 def main(arguments: list[str]) -> int:
     runs = next((int(argument) for argument in arguments if argument.isdigit()), RUNS)
-    if "accuracy" not in arguments:
-        speed()
-    if "speed" not in arguments:
-        accuracy(runs)
-        merges(max(runs // 5, 20))
+    accuracy(runs)
+    merges(max(runs // 5, 20))
     return int(failed > 0)
 
 

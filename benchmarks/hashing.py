@@ -13,6 +13,7 @@ from verdicts import verdict
 
 from panstream.hashing import (
     KWise,
+    StringHash,
     cells_of,
     cells_of_integers,
     cells_of_strings,
@@ -36,11 +37,9 @@ def cases() -> list[Case]:
     mixed = np.concatenate([[0], np.cumsum(rng.integers(4, 25, N))]).astype(np.int32)
     ids = {universe: rng.integers(0, universe, N) for universe in (50_000, 10**7, 10**12)}
     return [
-        ("16-byte strings", lambda: hash_strings(offsets[16], text, 0, hashes), 50),
-        ("36-byte strings", lambda: hash_strings(offsets[36], text, 0, hashes), None),
-        ("strings of 4 to 24 bytes", lambda: hash_strings(mixed, text, 0, hashes), None),
+        *strings("fold", 150, offsets, mixed, text),
+        *strings("siphash", 50, offsets, mixed, text),
         ("integers", lambda: hash_integers(integers, 0, hashes), 200),
-        ("16-byte strings to cells", lambda: cells_of_strings(offsets[16], text, 0, 4096, 24, cells), 60),
         ("integers to cells", lambda: cells_of_integers(integers, 0, 4096, 24, cells), 230),
         ("hashes to cells", lambda: cells_of(hashes, 4096, 24, cells), None),
         ("permutation, U = 50,000", lambda: permute(ids[50_000], 50_000, 0, wide), None),
@@ -48,6 +47,24 @@ def cases() -> list[Case]:
         ("permutation, U = 10**12", lambda: permute(ids[10**12], 10**12, 0, wide), None),
         ("4-wise polynomial", lambda: family.values(ids[10**12], hashes), None),
         *peers(integers, text[: 16 * N]),
+    ]
+
+
+def strings(hash: StringHash, target: float, offsets: dict[int, Any], mixed: Any, text: Any) -> list[Case]:
+    hashes, cells = np.empty(N, np.uint64), np.empty(N, np.int32)
+
+    def hashed(starts: Any) -> Callable[[], Any]:
+        return lambda: hash_strings(starts, text, 0, hashes, hash=hash)
+
+    return [
+        (f"16-byte strings, {hash}", hashed(offsets[16]), target),
+        (f"36-byte strings, {hash}", hashed(offsets[36]), None),
+        (f"strings of 4 to 24 bytes, {hash}", hashed(mixed), None),
+        (
+            f"16-byte strings to cells, {hash}",
+            lambda: cells_of_strings(offsets[16], text, 0, 4096, 24, cells, hash=hash),
+            target,
+        ),
     ]
 
 

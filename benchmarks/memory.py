@@ -13,7 +13,7 @@ import time
 from verdicts import verdict
 
 from panstream.testing.memory import ENCODINGS, make_needles
-from panstream.testing.memory.process import Target
+from panstream.testing.memory._process import Target
 from panstream.testing.memory.scanner import Searcher
 
 NEEDLES, MEGABYTES, RUNS = 100_000, 64, 7

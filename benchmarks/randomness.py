@@ -11,10 +11,10 @@ import numpy as np
 from verdicts import verdict
 
 from panstream.density import OptBern
-from panstream.randomness import Coin, DiscreteLaplace, Source
+from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Source
 
 RUNS = 15
-COINS, DRAWS = 1 << 22, 200_000
+COINS, DRAWS, FEW = 1 << 22, 1_000_000, 1000
 P = Coin.at_most(0.7310585786)
 
 
@@ -25,12 +25,22 @@ def toss() -> None:
             source.bernoulli(P, 1 << 16, out)
 
 
-def laplace(kappa: float) -> Callable[[], None]:
-    law, values = DiscreteLaplace.at_most(kappa), np.zeros(DRAWS, np.int64)
+def laplace(kappa: float, draws: int = DRAWS) -> Callable[[], None]:
+    law, values = DiscreteLaplace.at_most(kappa), np.zeros(draws, np.int64)
 
     def draw() -> None:
         with Source() as source:
             source.add_discrete_laplace(values, law)
+
+    return draw
+
+
+def gaussian(sigma: float, draws: int = DRAWS) -> Callable[[], None]:
+    law, values = DiscreteGaussian.at_least(sigma), np.zeros(draws, np.int64)
+
+    def draw() -> None:
+        with Source() as source:
+            source.add_discrete_gaussian(values, law)
 
     return draw
 
@@ -60,8 +70,14 @@ def seconds(run: Callable[[], object], repeat: int) -> float:
 def main() -> int:
     rates = [  # name, run, items in one run, repeats, target in millions a second
         ("coins at p = .7310585786", toss, COINS, 1, 150.0),
-        ("discrete Laplace, kappa = 1", laplace(1.0), DRAWS, 1, 3.0),
-        ("discrete Laplace, kappa = .05", laplace(0.05), DRAWS, 1, 3.0),
+        ("discrete Laplace, kappa = 1", laplace(1.0), DRAWS, 1, 15.0),
+        ("discrete Laplace, kappa = .05", laplace(0.05), DRAWS, 1, 15.0),
+        ("discrete Laplace, kappa = .001", laplace(0.001), DRAWS, 1, 15.0),
+        ("discrete Laplace, kappa = .05, 1,000 at a time", laplace(0.05, FEW), FEW, 1, None),
+        ("discrete Gaussian, sigma = 2", gaussian(2.0), DRAWS, 1, 15.0),
+        ("discrete Gaussian, sigma = 100", gaussian(100.0), DRAWS, 1, 15.0),
+        ("discrete Gaussian, sigma = 5,000", gaussian(5000.0), DRAWS, 1, 15.0),
+        ("discrete Gaussian, sigma = 100, 1,000 at a time", gaussian(100.0, FEW), FEW, 1, None),
         ("uniform below 1000", uniform, DRAWS, 1, None),
     ]
     steps = [  # name, run, target in microseconds

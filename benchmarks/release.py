@@ -125,6 +125,14 @@ def whole(python: str, folder: Path, wheel: Path) -> None:
     )
 
 
+def again(folder: Path) -> Path:
+    """Build the wheel from a copy of the sources in another place, whose files are of another time."""
+    ignored = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "build", "dist")
+    shutil.copytree(ROOT, folder / "sources", ignore=ignored, copy_function=shutil.copyfile)
+    call(sys.executable, "-m", "build", "--wheel", "--outdir", folder / "dist", folder / "sources")
+    return next((folder / "dist").glob("*.whl"))
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -134,6 +142,10 @@ def main() -> int:
         line("wheel", f"{size:.2f} MB", f"< {WHEEL_LIMIT:g} MB", size < WHEEL_LIMIT)
         listing = call(sys.executable, "-m", "zipfile", "-l", wheel).stdout
         line("wheel: says that it is typed", "py.typed", "", "panstream/py.typed" in listing)
+        sbom = f"{wheel.name.partition('-py3')[0]}.dist-info/sboms/panstream.cdx.json"
+        line("wheel: says what is bundled (PEP 770)", "panstream.cdx.json", "", sbom in listing)
+        same = wheel.read_bytes() == again(folder / "again").read_bytes()
+        line("wheel: built again from a copy of the sources", "the same bytes" if same else "differs", "", same)
         pythons = [sys.executable, *(sys.argv[1:] or newest())]
         for number, python in enumerate(pythons):
             core(python, folder / f"core{number}", wheel)

@@ -303,8 +303,8 @@ def check(load: Load) -> None:
     load.note(said["releases"] if status == 200 else [])
 
 
-def soak(folder: Path, minutes: float, life: float, pace: float, steady: float) -> int:
-    """Run the whole thing; return the number of problems."""
+def soak(folder: Path, minutes: float, kills: int, life: float, pace: float, steady: float) -> int:
+    """Run the whole thing, for so long and at least so many kills; return the number of problems."""
     from panstream.server.access import create_token
 
     (folder / "panstream.toml").write_text(CONFIG)
@@ -319,7 +319,7 @@ def soak(folder: Path, minutes: float, life: float, pace: float, steady: float) 
         thread.start()
     lives: list[float] = []
     draw = random.Random(1)
-    while time.monotonic() - begun < minutes * 60 - steady:
+    while len(lives) < kills or time.monotonic() - begun < minutes * 60 - steady:
         threading.Event().wait(max(life - server.start_seconds, 5) - 2 + 4 * draw.random())  # from kill to kill
         lives.append(server.memory())
         server.kill()
@@ -382,6 +382,7 @@ def report(load: Load, lives: list[float], samples: list[float], seconds: float)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--kills", type=int, default=2, help="at least so many, however long they take")
     parser.add_argument("--life", type=float, default=20, help="seconds from kill to kill")
     parser.add_argument("--pace", type=float, default=0.04, help="seconds between a producer's batches")
     parser.add_argument("--steady", type=float, default=120, help="seconds without kills at the end")
@@ -391,7 +392,7 @@ def main() -> int:
         serve(given.serve)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        return 1 if soak(Path(folder), given.minutes, given.life, given.pace, given.steady) else 0
+        return 1 if soak(Path(folder), given.minutes, given.kills, given.life, given.pace, given.steady) else 0
 
 
 if __name__ == "__main__":

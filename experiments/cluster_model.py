@@ -26,7 +26,7 @@ from pyarrow import parquet
 
 from panstream.cluster.division import Division
 from panstream.cluster.messages import CellMessage
-from panstream.cluster.reading import ReadPlan, partitions_of
+from panstream.cluster.reading import Partition, ReadPlan
 from panstream.cluster.shard import Shard, label
 from panstream.distinct.bitmap import Bitmap
 from panstream.engine.config import read_config
@@ -68,7 +68,7 @@ def measure(rows: int) -> dict[str, float]:
     table = []
     with tempfile.TemporaryDirectory() as folder:
         parquet.write_table(pa.table({"user": ids}), Path(folder) / "ids.parquet")
-        parts = partitions_of([folder])
+        parts = Partition.of([folder])
         for shards in SHARDS:
             reader = ReadPlan(config=config, shards=shards).reader()
             algorithm = reader.queries["n"].plan.algorithm

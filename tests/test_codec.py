@@ -29,6 +29,7 @@ class State:
     ticks: int = public()
 
 
+@pytest.mark.slow
 @given(
     bits=nps.arrays(np.uint8, st.integers(0, 70), elements=st.integers(0, 1)),
     counts=nps.arrays(np.int64, nps.array_shapes(max_dims=2, min_side=0, max_side=4)),
@@ -152,7 +153,7 @@ def test_your_own_algorithm_can_be_registered() -> None:
 
     assert register(register(Mine)) is find("Mine")
     assert type(Monitor.from_bytes(Mine(universe=5, epsilon=1.0).start().to_bytes()).algorithm) is Mine
-    with pytest.raises(InvalidParameter, match="registered already"):
+    with pytest.raises(InvalidParameter, match="already registered"):
         register(type("OptBern", (OptBern,), {}))
 
 

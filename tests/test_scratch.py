@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from panstream.scratch import Scratch, wipe
+from panstream.scratch import _POOL, Scratch, wipe
 
 
 def test_zeroed_after_the_block() -> None:
@@ -32,6 +32,7 @@ def test_arrays_of_one_block_do_not_overlap() -> None:
 
 def test_small_buffers_are_reused() -> None:
     """Steady work allocates nothing new: the same memory comes back, zeroed."""
+    _POOL.__dict__["free"] = []  # other tests may have filled it
     seen = []
     for _ in range(50):
         with Scratch() as scratch:

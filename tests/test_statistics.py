@@ -33,7 +33,7 @@ def test_known_population_is_decided_by_density(epsilon: float, even: float) -> 
     assert isinstance(few.algorithm, Bitmap)
     assert isinstance(many.algorithm, OptBern)
     for question in (few, many):
-        assert "Turned down" in question.why()
+        assert "Rejected" in question.why()
         assert "Bits win above about" in question.why()
 
 

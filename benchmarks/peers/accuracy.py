@@ -55,7 +55,7 @@ def densities() -> Iterator[Row]:
     users = density.USERS
     ours = density.squared_errors(OptBern(universe=users, epsilon=1.0), 2000, 1)
     equal = density.squared_errors(density.EqualSplit(universe=users, epsilon=1.0), 2000, 2)
-    yield row("density, equal epsilon", "equal split (papers, made sound)", ours, equal, 3.5)
+    yield row("density, equal epsilon", "equal split (papers, corrected)", ours, equal, 3.5)
     for memory in (users // 8, users // 80):
         bits = min(8 * memory, users)
         mine = density.squared_errors(OptBern(universe=users, epsilon=1.0, sample=bits), 2000, 3)

@@ -1,7 +1,7 @@
 """What a copy of the state tells about 10,000 members, for an intruder who knows everybody else.
 
 She holds two hypotheses about one member, in or out, at even odds, and looks at a copy of the state. A state that is a
-function of the set betrays a member whenever the state without him would be another one. Ours is a random function, and
+function of the set exposes a member whenever the state without him would be another one. Ours is a random function, and
 the odds it gives are computed from its bytes by the audit's own membership test.
 """
 
@@ -23,30 +23,30 @@ MEMBERS, BLOCK = 10_000, 100
 
 
 def rows() -> list[Row]:
-    """Return for every peer how many members its state betrays, against ours."""
+    """Return for every peer how many members its state exposes, against ours."""
     print(f"what an intruder reads: members of {MEMBERS:,} of whom a copy of the state makes her at least 99% sure")
     members = [f"user-{number:05d}" for number in range(MEMBERS)]
-    ours = {"Bitmap": betrayed_by_ours(Bitmap(epsilon=1.0), members),
-            "OptBern": betrayed_by_ours(OptBern(universe=members, epsilon=1.0), members)}  # fmt: skip
+    ours = {"Bitmap": exposed_by_ours(Bitmap(epsilon=1.0), members),
+            "OptBern": exposed_by_ours(OptBern(universe=members, epsilon=1.0), members)}  # fmt: skip
     worst = max(ours.values())
     peers = {
         "Python set": lambda: MEMBERS,
-        "HLL (DataSketches, 12 KiB)": lambda: hll_betrays(members),
-        "Theta (DataSketches, 4,096 hashes)": lambda: theta_betrays(members),
-        "Redis HyperLogLog": lambda: redis_betrays(members),
-        "PyDP Count, serialised": pydp_betrays,
+        "HLL (DataSketches, 12 KiB)": lambda: hll_exposes(members),
+        "Theta (DataSketches, 4,096 hashes)": lambda: theta_exposes(members),
+        "Redis HyperLogLog": lambda: redis_exposes(members),
+        "PyDP Count, serialised": pydp_exposes,
     }
     found = []
     for peer, count in peers.items():
         theirs = count()
         ratio = (theirs + 1) / (worst + 1)
-        found.append(Row(group=GROUP, name="members betrayed by one copy of the state", peer=peer, ours=f"{worst:,}",
+        found.append(Row(group=GROUP, name="members exposed by one copy of the state", peer=peer, ours=f"{worst:,}",
                          theirs=f"{theirs:,}", ratio=ratio, low=ratio, high=ratio, target=1.0))  # fmt: skip
         print(found[-1], flush=True)
     return found
 
 
-def betrayed_by_ours(algorithm: Any, members: list[str]) -> int:
+def exposed_by_ours(algorithm: Any, members: list[str]) -> int:
     """Return how many members the stolen bytes make her 99% sure of; the odds never pass e^epsilon."""
     monitor = algorithm.start()
     monitor.update(members)
@@ -54,7 +54,7 @@ def betrayed_by_ours(algorithm: Any, members: list[str]) -> int:
     return sum(member_odds(stolen, member).posterior >= 0.99 for member in members)
 
 
-def hll_betrays(members: list[str]) -> int:
+def hll_exposes(members: list[str]) -> int:
     """Return for how many members the registers of all others are different ones.
 
     Everybody outside a block is added once, so that only the other members of the block are added one by one.
@@ -81,13 +81,13 @@ def registers(sketch: Any) -> bytes:
     return bytes(sketch.serialize_updatable()[40:])
 
 
-def theta_betrays(members: list[str]) -> int:
+def theta_exposes(members: list[str]) -> int:
     """Return how many members' hashes lie in the sketch: she computes them and looks them up."""
     stolen = set(fill(datasketches.update_theta_sketch(12), members))
     return sum(next(iter(fill(datasketches.update_theta_sketch(12), [member]))) in stolen for member in members)
 
 
-def redis_betrays(members: list[str]) -> int:
+def redis_exposes(members: list[str]) -> int:
     """Return the same for Redis; merging makes every key dense, so that bytes compare."""
     with redis_server() as client:
 
@@ -110,7 +110,7 @@ def redis_betrays(members: list[str]) -> int:
         return count
 
 
-def pydp_betrays() -> int:
+def pydp_exposes() -> int:
     """Return the same for a counter that adds noise to its answers only: its bytes hold the exact count."""
     from pydp.algorithms.laplacian import Count
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,10 +21,10 @@ import datasketches
 import duckdb
 import numpy as np
 import opendp.prelude as dp
-import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
-from peers.rows import Row, elapsed, speed_row
+from peers.anchors import anchors, in_turns, ratio
+from peers.rows import Row, elapsed, per_second, speed_row
 
 from panstream import ContinualCount
 from panstream.density import OptBern
@@ -54,19 +55,27 @@ def hexadecimal(rng: np.random.Generator, count: int) -> Any:
 
 
 def distinct(column: Any, kind: str) -> list[Row]:
-    """Compare the bitmap with the databases' own sketches."""
-    database = duckdb.connect(config={"threads": 1})
-    database.register("data", pa.table({"x": column}))
-    series = pl.Series("x", column)
-    bitmap = Bitmap(epsilon=1.0).start()
-    ours = (lambda: bitmap.update(column), len(column))
-    query = "SELECT approx_count_distinct(x) FROM data"
-    return [
-        speed_row(GROUP, f"distinct count, {kind}", "DuckDB approx_count_distinct", ours,
-                  (lambda: database.execute(query).fetchall(), len(column)), 1.0),
-        speed_row(GROUP, f"distinct count, {kind}", "Polars approx_n_unique", ours,
-                  (series.approx_n_unique, len(column))),
-    ]  # fmt: skip
+    """Compare the bitmap with the databases' own sketches, all in turns, by CPU time."""
+    databases, bitmap = anchors(column), Bitmap(epsilon=1.0).start()
+    times = in_turns({"ours": lambda: bitmap.update(column), **databases})
+    speeds = {name: len(column) / statistics.median(seconds) for name, seconds in times.items()}
+    found = []
+    for name in databases:
+        middle, low, high = ratio(times["ours"], times[name])
+        row = Row(
+            group=GROUP,
+            name=f"distinct count, {kind}",
+            peer=name,
+            ours=per_second(speeds["ours"]),
+            theirs=per_second(speeds[name]),
+            ratio=middle,
+            low=low,
+            high=high,
+            target=1.0,
+        )
+        print(row, flush=True)
+        found.append(row)
+    return found
 
 
 def looped(ids: NDArray[np.int64], strings: Any) -> list[Row]:

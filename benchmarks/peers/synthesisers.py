@@ -6,7 +6,17 @@ L2.
 MST of dpmm and SmartNoise scales its noise for one record *added or removed*: rho/3 each for two rounds of Gaussian
 tables that move by 1 in L2 and for choices whose scores move by 1. If a record is replaced, tables move by sqrt 2 and
 scores by 2, and rho grows with the square: 2·rho/3 + 2·rho/3 + 4·rho/3 = 8/3 rho. So with 3/8 of its rho it makes our
-promise. PrivBayes of dpmm: epsilon/2 for choices, epsilon/2 for Gaussian tables that move by 1. Its choices are scaled
+promise.
+
+AIM of dpmm, for one record added or removed as well: d of its 16·d rounds go to one-way tables, which cost .9 of a
+round; each further round spends .9 on a Gaussian table that moves by 1 and .1 on a choice by scores that move by 1, and
+keeps that proportion when it anneals. If a record is replaced, tables cost 2 and choices 4 times as much:
+2·(.9/16 + .9·(1 - .9/16)) + 4·.1·(1 - .9/16) = 2.18875 rho. With its default of 1,000 steps of descent
+in each round a run did not end in the time we had (17 of some 44 tables after 75 s of a processor, each taking longer
+than the last); with 100, from where the last round ended, and 1,000 in the last fit, it takes two minutes. If its
+processor time runs out before its budget, rows are drawn from the model it has by then.
+
+PrivBayes of dpmm: epsilon/2 for choices, epsilon/2 for Gaussian tables that move by 1. Its choices are scaled
 for mutual information in nats when a record is replaced; its score is that in bits over a mean of entropies, which one
 record can move from 0 to 1. So no epsilon gives our promise; a smaller one gives it to the tables, if the choices are
 taken at their word. DataSynthesizer: epsilon/2 for choices, for a record replaced; epsilon/2 for Laplace tables that
@@ -33,8 +43,10 @@ PEERS = {
     "dpart": "dpart",
     "dpmm PrivBayes": "dpmm",
     "dpmm MST": "dpmm",
+    "dpmm AIM": "dpmm",
     "SmartNoise MST": "smartnoise",
 }
+AIM_STEPS = 100  # of descent in each round
 PURE = ("DataSynthesizer", "dpart")  # promise epsilon without a delta, and stand beside ours that do
 RECIPES = {  # arguments of pip, one list after the other
     "datasynth": [["DataSynthesizer==0.1.13"]],
@@ -51,7 +63,13 @@ RECIPES = {  # arguments of pip, one list after the other
 }
 SAME = "same promise"
 TABLES = "tables at the same promise"  # where choices or categories have no promise that we could establish
-SMALLER = {"dpmm MST": SAME, "SmartNoise MST": SAME, "dpmm PrivBayes": TABLES, "DataSynthesizer": TABLES}
+SMALLER = {
+    "dpmm MST": SAME,
+    "dpmm AIM": SAME,
+    "SmartNoise MST": SAME,
+    "dpmm PrivBayes": TABLES,
+    "DataSynthesizer": TABLES,
+}
 
 
 def smaller_epsilon(name, epsilon):
@@ -62,6 +80,8 @@ def smaller_epsilon(name, epsilon):
         return epsilon * 2 / 3
     if name.endswith("MST"):
         return zcdp_epsilon(zcdp_rho(epsilon, DELTA) * 3 / 8, DELTA)
+    if name.endswith("AIM"):
+        return zcdp_epsilon(zcdp_rho(epsilon, DELTA) / 2.18875, DELTA)
     low, high = 0.0, epsilon
     for _ in range(50):
         half = (low + high) / 4
@@ -70,7 +90,7 @@ def smaller_epsilon(name, epsilon):
     return low
 
 
-def peer_main(name: str, train: str, out: str, epsilon: float) -> None:
+def peer_main(name: str, train: str, out: str, epsilon: float, limit: float) -> None:
     """Run one peer on a table of integer codes; called in the peer's own environment, which has no panstream."""
     import json
 
@@ -109,6 +129,9 @@ def peer_main(name: str, train: str, out: str, epsilon: float) -> None:
         model.fit(frame, categorical_columns=list(frame.columns), preprocessor_eps=0.0)
         model.sample(len(frame)).to_csv(out, index=False)
         return
+    if name == "dpmm AIM":
+        run_aim(frame, sizes, out, epsilon, limit)
+        return
     from dpmm.models.mst import MSTGM
     from dpmm.models.priv_bayes import PrivBayesGM
 
@@ -116,6 +139,40 @@ def peer_main(name: str, train: str, out: str, epsilon: float) -> None:
     model = chosen(epsilon=epsilon, delta=DELTA, domain=sizes)
     model.fit(frame)
     model.generate(len(frame)).to_csv(out, index=False)
+
+
+def run_aim(frame, sizes, out, epsilon, limit):
+    """Run AIM until its budget is spent, or until nine tenths of its processor time are: then with what it has."""
+    import time
+
+    from dpmm.models.aim import AIMGM
+    from dpmm.models.base.mbi import FactoredInference
+
+    class Stopped(Exception):
+        pass
+
+    model = AIMGM(epsilon=epsilon, delta=DELTA, domain=sizes, n_iters=AIM_STEPS, n_jobs=1)
+    estimate, latest = FactoredInference.estimate, []
+
+    def watched(engine, measurements, *args, **options):
+        engine.iters = AIM_STEPS if engine.warm_start else 1000  # the last fit starts anew
+        found = estimate(engine, measurements, *args, **options)
+        spent = sum(0.5 / sigma**2 for _, _, sigma, _ in measurements) / model.generator.rho
+        latest[:] = [found]
+        told = f"{'a round' if engine.warm_start else 'the last fit'}: "
+        told += f"{len(measurements)} tables, {spent:.2f} of rho on them, {time.process_time():.0f} s"
+        Path(out + ".progress").write_text(told)
+        if time.process_time() > 0.9 * limit and spent < 0.8:
+            raise Stopped
+        return found
+
+    FactoredInference.estimate = watched
+    try:
+        model.fit(frame)
+        rows = model.generate(len(frame))
+    except Stopped:
+        rows = model.generator.compressor.reverse(latest[0].synthetic_data(rows=len(frame))).df
+    rows.to_csv(out, index=False)
 
 
 def install(folder, name):
@@ -189,7 +246,7 @@ def peer(name, epsilon, train, folder, limit):
             writer.writerows(train.codes.T.tolist())
         sizes = dict(zip(train.domain.names, train.domain.sizes, strict=True))
         table.with_suffix(".json").write_text(json.dumps(sizes))
-        command = [str(python), __file__, "--peer", name, str(table), str(out), str(epsilon)]
+        command = [str(python), __file__, "--peer", name, str(table), str(out), str(epsilon), str(limit)]
         with (Path(folder) / "told").open("w+") as told:
             code = run_limited(command, folder, told, limit)
             told.seek(0)
@@ -206,4 +263,4 @@ def peer(name, epsilon, train, folder, limit):
 
 
 if __name__ == "__main__":
-    peer_main(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]))
+    peer_main(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]), float(sys.argv[6]))

@@ -58,7 +58,7 @@ def page() -> str:
          for ticks in (24, 365, 10_000, 1_000_000)},
     )  # fmt: skip
     lines += table(
-        "Users with a balance, rows add and take away (absolute)",
+        "Users with a balance, with deletions (absolute)",
         {f"{users:,} users": [f"± {LegendreCounter(universe=users, epsilon=e).error(beta=0.05):,.0f}" for e in EPSILONS]
          for users in (1_000, 100_000)},
     )  # fmt: skip

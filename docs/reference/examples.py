@@ -17,9 +17,12 @@ LEFT_OUT = {"picture.py"}  # draws the picture of the README
 INTRODUCTION = """\
 # Examples
 
-Each is one short file in `examples/`, runs on what is bundled (`python examples/NAME`), and is run by the tests. Below
-is what each printed when this page was made by `python docs/reference/examples.py`; the noise is fresh every
-time, so your numbers will differ.
+Each is one short file in `examples/`, runs on bundled data (`python examples/NAME`), and is run by the tests.
+`examples/notebooks/` has three Jupyter notebooks: a first answer (`first_answer.ipynb`), estimators compared
+(`compare_estimators.ipynb`), and a synthetic table (`synthetic_table.ipynb`).
+
+Below is what each example printed when this page was written by `python docs/reference/examples.py`; the noise is fresh
+every time, so your numbers will differ.
 """
 
 

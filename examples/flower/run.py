@@ -1,6 +1,7 @@
 """Three hospitals as Flower nodes on this machine, with TLS and a key for every node.
 
     python examples/flower/run.py
+    python examples/flower/run.py --secure     # all pairs by secure sums, with the noise of one hospital
 
 Starts a SuperLink and three SuperNodes, registers the nodes' public keys, runs the app in this folder, prints what
 every hospital spent, and stops everything again. Needs ``pip install 'panstream[flower]'`` (best in an environment of
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from panstream.federated.certificates import Authority
+from panstream.federated.secure_sums import write_signing_key
 from panstream.networks.files import load, read_about
 
 HERE = Path(__file__).parent
@@ -30,9 +32,10 @@ DATA = HERE.parent / "data" / "hospitals"
 PROGRAMS = Path(sys.executable).parent
 PATIENCE = float(os.environ.get("PANSTREAM_FLOWER_SECONDS", "400"))
 HOSPITALS = ("north", "south", "west")
+BUDGET = "epsilon = 2.0\ndelta = 1e-6\n"
 
 
-def main() -> None:
+def main(secure: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="panstream-flower-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
         server = Authority(folder / "certificates").issue("superlink")
@@ -81,6 +84,7 @@ def main() -> None:
             *("--host", "127.0.0.1", "--port", str(ports[0])),
         )
         wait_for(ports[0])
+        rosters = exchange_keys(folder) if secure else {}
         for name, port in zip(HOSPITALS, ports[1:], strict=True):
             private, public = node_key(folder, name)
             said = flower("supernode", "register", str(public), "here", "--name", name)
@@ -91,11 +95,12 @@ def main() -> None:
                 "flower-supernode",
                 *("--superlink", link, "--root-certificates", str(server.authority)),
                 *("--auth-supernode-private-key", str(private), "--host", "127.0.0.1", "--port", str(port), *tls),
-                *("--node-config", f'holder="{holder_file(folder, name)}"'),
+                *("--node-config", f'holder="{holder_file(folder, name, rosters.get(name, ""))}"'),
             )
         out = folder / "network.json"
         begun = time.monotonic()
-        print(flower("run", str(HERE), "here", "--run-config", f'federation="{run_file(folder)}" out="{out}"').strip())
+        given = f'federation="{run_file(folder, secure)}" out="{out}"'
+        print(flower("run", str(HERE), "here", "--run-config", given).strip())
         while not out.exists():
             if time.monotonic() > begun + PATIENCE:
                 for log in sorted(folder.glob("*.log")):
@@ -104,11 +109,11 @@ def main() -> None:
             time.sleep(0.5)
         time.sleep(0.5)
         about = read_about(out.read_text("utf-8"))
-        print(f"{about['method']} with {len(load(out).edges)} edges after {time.monotonic() - begun:.0f} s")
+        print(f"{about['method']}: {load(out)} after {time.monotonic() - begun:.0f} s")
         print("spent by each hospital's own ledger:", json.dumps(about["spent"]))
         print(
             f"claim: epsilon {about['claim']['epsilon']:g}, delta {about['claim']['delta']:g} for one record, "
-            "replace-one"
+            f"replace-one; {about['claim'].get('note', '')}"
         )
 
 
@@ -133,23 +138,28 @@ def node_key(folder: Path, name: str) -> tuple[Path, Path]:
     return private, public
 
 
-def holder_file(folder: Path, name: str) -> Path:
+def exchange_keys(folder: Path) -> dict[str, str]:
+    """Give every hospital a signing key, and all of them everybody's public key: in earnest they do so themselves."""
+    keys = {name: write_signing_key(folder / f"{name}.signing").hex() for name in HOSPITALS}
+    members = "[holder.members]\n" + "".join(f'{name} = "{key}"\n' for name, key in keys.items())
+    return {name: f'signing_key = "{folder}/{name}.signing"\n{members}' for name in HOSPITALS}
+
+
+def holder_file(folder: Path, name: str, roster: str) -> Path:
     path = folder / f"{name}.toml"
     path.write_text(
-        f'[holder]\nname = "{name}"\ndata = "{DATA}/{name}.csv.gz"\ndomain = "{DATA}/domain.json"\n'
-        f'epsilon = 2.0\ndelta = 1e-6\nledger = "{folder}/{name}.sqlite"\n'
+        f'[holder]\nname = "{name}"\ndata = "{DATA}/{name}.csv.gz"\ndomain = "{DATA}/domain.json"\n{BUDGET}'
+        f'ledger = "{folder}/{name}.sqlite"\n{roster}'
     )
     return path
 
 
-def run_file(folder: Path) -> Path:
-    holders = "".join(
-        f'[[holder]]\nname = "{name}"\ndata = "{DATA}/{name}.csv.gz"\nepsilon = 2.0\ndelta = 1e-6\n'
-        for name in HOSPITALS
-    )
+def run_file(folder: Path, secure: bool) -> Path:
+    holders = "".join(f'[[holder]]\nname = "{name}"\ndata = "{DATA}/{name}.csv.gz"\n{BUDGET}' for name in HOSPITALS)
     path = folder / "federation.toml"
+    method = 'method = "pairs"\nsecure = true\n' if secure else 'method = "tree"\n'
     path.write_text(
-        f'[federation]\nmethod = "tree"\nepsilon = 1.0\ndelta = 1e-6\ndomain = "{DATA}/domain.json"\nminimum = 3\n'
+        f'[federation]\n{method}epsilon = 1.0\ndelta = 1e-6\ndomain = "{DATA}/domain.json"\nminimum = 3\n'
         f"timeout = {PATIENCE / 2}\n{holders}"
     )
     return path
@@ -186,4 +196,4 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(secure="--secure" in sys.argv[1:])

@@ -7,8 +7,10 @@ for one step.
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, runtime_checkable
@@ -25,16 +27,38 @@ from panstream.errors import (
     PanstreamError,
 )
 from panstream.estimate import Estimate, Estimates
-from panstream.privacy.claim import Claim
+from panstream.privacy.claim import Claim, loose
 from panstream.randomness import Source
 from panstream.randomness.entropy import random_id
 from panstream.scratch import leaves_nothing
-
-__all__ = ["Algorithm", "Continual", "Monitor", "built", "find", "register", "spend_release"]
+from panstream.secret_memory import settle
 
 StateT = TypeVar("StateT")
 OtherT = TypeVar("OtherT")
 SeenT = TypeVar("SeenT", contravariant=True)
+
+
+_GIVEN = {"update": 3, "release": 2, "refresh": 2}  # what these are given besides the algorithm
+
+
+def _of_a_state(method: Callable[..., Any], given: int) -> Callable[..., Any]:
+    """Return a method that says, called like a monitor's, that a monitor is what was meant."""
+
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) + len(kwargs) < given:
+            raise not_started(self, method.__name__)
+        return method(self, *args, **kwargs)
+
+    checked.__dict__["checked"] = True
+    return checked
+
+
+def not_started(owner: object, name: str) -> AttributeError:
+    """Return the error of who calls on an algorithm what only its monitor can do."""
+    kind = type(owner).__name__
+    hint = f"; a monitor has: monitor = {kind}(...).start()" if hasattr(Monitor, name) else ""
+    return AttributeError(f"{kind} holds no data and has no {name!r}{hint}")
 
 
 class Algorithm(Protocol[StateT]):
@@ -45,6 +69,13 @@ class Algorithm(Protocol[StateT]):
     """
 
     state_type: ClassVar[type[Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, given in _GIVEN.items():
+            method = cls.__dict__.get(name)
+            if method is not None and not hasattr(method, "checked"):  # a dataclass with slots is made twice
+                setattr(cls, name, _of_a_state(method, given))
 
     def claim(self) -> Claim:
         """Return exactly what is promised."""
@@ -125,8 +156,7 @@ def spend_release(released: int, allowed: int) -> int:
     """Return the new count of releases, or raise: behaviour depends on calls, never on data."""
     if 0 <= allowed <= released:
         raise BudgetExhausted(
-            f"all {allowed} release(s) that were paid for have been made; build the algorithm with a larger "
-            "releases=, or read last_release"
+            f"no paid release is left (releases={allowed}); build the algorithm with more, or read last_release"
         )
     return released + 1
 
@@ -138,7 +168,7 @@ def register(algorithm: type[OtherT]) -> type[OtherT]:
     """Make your own algorithm known by its class name, for ``Monitor.from_bytes`` and the conformance suite."""
     name = algorithm.__name__
     if name in ALGORITHMS or name in FORMER or _REGISTERED.get(name, algorithm) is not algorithm:
-        raise InvalidParameter(f"an algorithm named {name} is registered already")
+        raise InvalidParameter(f"an algorithm named {name} is already registered")
     _REGISTERED[name] = algorithm
     return algorithm
 
@@ -187,8 +217,11 @@ class Monitor(Generic[StateT]):
         self.last_release: Estimate | None = None
         self._given = source
         if state is None:
+            if text := loose(getattr(algorithm, "epsilon", 0.0)):
+                warnings.warn(text, stacklevel=4)
             with self._step() as step:
                 state = algorithm.begin(step)
+        settle(state)
         self._state: StateT | None = state
         self._id, self._published = random_id(copies.ID_BYTES), 0
 
@@ -223,6 +256,7 @@ class Monitor(Generic[StateT]):
         try:
             with self._step() as source:
                 self.algorithm.update(self.state, batch, source)
+            settle(self.state)
         finally:
             batch.wipe()
 
@@ -247,6 +281,7 @@ class Monitor(Generic[StateT]):
         algorithm = self._continual()
         with self._publishing(), self._step() as source:
             estimates: Estimates = algorithm.ticks(self.state, values, source)
+            settle(self.state)
             if not source.is_secure:
                 estimates = replace(estimates, claim=self.claim())
             return estimates
@@ -256,6 +291,7 @@ class Monitor(Generic[StateT]):
         """Make the state safe again after an intrusion that you know of."""
         with self._step() as source:
             self.algorithm.refresh(self.state, source)
+        settle(self.state)
 
     @leaves_nothing
     def merge(self, other: Monitor[StateT]) -> Monitor[StateT]:
@@ -333,4 +369,5 @@ class Monitor(Generic[StateT]):
         if self._given is not None and not self._given.is_secure:
             estimate = replace(estimate, claim=estimate.claim.without_privacy("drawn from a test source"))
         self.last_release = estimate
+        settle(self.state)
         return estimate

@@ -16,6 +16,7 @@ ALGORITHMS: dict[str, str] = {
     "HeavyFraction": "panstream.density.heavy_fraction",
     "OptBern": "panstream.density.optbern",
     "QuantisedLaplace": "panstream.density.quantised_laplace",
+    "RefreshableCroppedMean": "panstream.density.refreshable_cropped_mean",
     # distinct: an open universe
     "Bitmap": "panstream.distinct.bitmap",
     "MergedBitmap": "panstream.distinct.merged",
@@ -42,6 +43,8 @@ ALGORITHMS: dict[str, str] = {
     # continual_users: the same of users
     "ContinualBitmap": "panstream.continual_users.bitmap",
     "ContinualDensity": "panstream.continual_users.density",
+    # networks: tables of a stream, to learn from
+    "StreamingTables": "panstream.networks.streaming",
     # papers: their counters made sound, for comparison
     "BinaryMechanism": "panstream.papers.binary",
     "EventCounter": "panstream.papers.event_counter",

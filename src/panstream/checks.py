@@ -16,8 +16,6 @@ from typing import Any
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["at_least", "finite", "fraction", "integer", "is_loopback", "positive", "probability", "within"]
-
 
 def positive(**values: float | Fraction) -> None:
     """Refuse what is not above 0; infinity is, and stands for no noise at all.
@@ -105,6 +103,8 @@ def is_loopback(host: str) -> bool:
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "0.0.0.0", "10.0.0.1", "")]
     [True, True, False, False, False]
     """
+    if host in ("127.0.0.1", "::1"):  # asked for every request of a server without tokens
+        return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

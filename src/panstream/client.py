@@ -21,8 +21,6 @@ from panstream.client_wire import COMPRESSIONS, Lane, Patience, Wire, as_batches
 from panstream.errors import BatchUncertain, InvalidParameter, PanstreamError, RequestRefused
 from panstream.randomness.entropy import random_id
 
-__all__ = ["Client", "Sent"]
-
 _ARROW = "application/vnd.apache.arrow.stream"
 _LINES = "application/x-ndjson"
 _AHEAD = 8  # batches that may wait for their turn when they go by the clock
@@ -51,22 +49,28 @@ class Sent:
 
 
 class Client:
-    """Sends events and reads answers.
+    """Sends events to a server and reads its answers.
 
-    ``producer`` names this sender, never a person: the server stores it, and how many batches came of it. Without one,
-    a random name is used for this client alone, and given up when it is closed. A client with the name of an earlier
-    one takes over from it: it goes on counting where that one stopped, and whatever that one still has under way is
-    refused. ``lanes`` is how many batches may be under way at a time.
-
-    ``pace`` sends one batch every so many seconds, empty if no rows came, so that the number of batches says nothing
-    about rows. Rows wait for their turn, ``batch_rows`` of them go at a time, and so does whoever calls ``flush``.
+    A client with the name of an earlier one takes over from it: it continues counting where that one stopped, and
+    whatever that one still has in flight is refused.
 
     ::
 
         with panstream.Client("https://counts.example:8080", stream="visits", token=token, producer="gate-7") as client:
-            client.send({"user": ids, "region": regions})      # columns, rows as dicts, or an Arrow, pandas or polars
-            table client.flush()                                     # now everything is durable on the server
+            client.send({"user": ids, "region": regions})  # columns, rows as dicts, or an Arrow, pandas or polars table
+            client.flush()                                 # now everything is durable on the server
             print(client.releases()[-1]["value"])
+
+    Parameters
+        url: the server, such as https://host:port. stream: the name of the stream.
+        token: what ``panstream token`` printed; needed unless the server listens on loopback only.
+        producer: a name for this sender, never for a person: the server stores it, and how many batches it sent.
+            Without one, a random name is used and given up when the client is closed.
+        batch_rows: rows per batch. lanes: how many batches may be in flight at a time.
+        pace: send one batch every ``pace`` seconds, empty if there are no rows, so that the number of batches says
+            nothing about rows. At most ``batch_rows`` rows go at a time; the others, and ``flush``, wait their turn.
+        compression: None, "gzip" or "zstd". ca_file: certificates to trust, PEM.
+        patience: how often and for how long to try again.
     """
 
     def __init__(

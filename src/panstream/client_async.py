@@ -8,8 +8,6 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from panstream.client import Client, Sent
 
-__all__ = ["AsyncClient"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -23,8 +23,6 @@ from panstream.errors import (
     ServerUnreachable,
 )
 
-__all__ = ["COMPRESSIONS", "Lane", "Patience", "Wire", "as_batches", "encode"]
-
 COMPRESSIONS = (None, "gzip", "zstd")
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _OPENINGS = 3  # of a lane for one batch
@@ -52,7 +50,7 @@ class Wire:
     def __init__(self, url: str, token: str | None, ca_file: str | None, patience: Patience) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise InvalidParameter("url must be like https://host:port, with nothing behind it")
+            raise InvalidParameter("url must look like https://host:port, with nothing after the port")
         if ca_file is not None and not os.path.isfile(ca_file):
             raise InvalidParameter(
                 f"ca_file must be a file of certificates, and there is no {os.path.basename(ca_file)!r}"

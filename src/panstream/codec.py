@@ -21,21 +21,6 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes
 
-__all__ = [
-    "FORMAT",
-    "FieldLayout",
-    "Identity",
-    "Role",
-    "decode",
-    "encode",
-    "noise",
-    "noised",
-    "public",
-    "published",
-    "read_identity",
-    "role_of",
-]
-
 FORMAT = 2
 _READ = (1, 2)
 _MAGIC = b"PANSTRM1"
@@ -147,7 +132,7 @@ def read_header(data: bytes, *, checked: bool = True) -> tuple[dict[str, Any], i
     if not data.startswith(_MAGIC):
         raise InvalidBytes("these bytes have a container version that this release does not know")
     if checked and hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
-        raise InvalidBytes("the checksum does not fit: the bytes are damaged or cut short")
+        raise InvalidBytes("the checksum does not match: the bytes are damaged or cut short")
     (length,) = struct.unpack_from("<I", data, len(_MAGIC))
     start = len(_MAGIC) + 4 + length
     if start > len(data) - _DIGEST:

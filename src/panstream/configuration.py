@@ -18,8 +18,6 @@ from typing import Any
 from panstream.durations import parse_duration
 from panstream.errors import ConfigError, InvalidParameter, translated
 
-__all__ = ["Section", "read_file"]
-
 _KINDS = {str: "string", int: "whole number", float: "finite number", dict: "table", list: "list"}
 _KINDS |= {bool: "truth value, true or false"}
 

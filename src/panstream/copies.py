@@ -15,8 +15,6 @@ from collections import OrderedDict
 
 from panstream.errors import BudgetExhausted
 
-__all__ = ["ID_BYTES", "MOST_REMEMBERED", "check", "give_back", "retire", "spend"]
-
 ID_BYTES = 16
 MOST_REMEMBERED = 1 << 16  # states, the least recently released are forgotten first: a public bound of a few megabytes
 

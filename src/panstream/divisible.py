@@ -14,8 +14,6 @@ from panstream.errors import NotSupported
 from panstream.randomness import Source
 from panstream.scratch import Scratch
 
-__all__ = ["Divisible", "Touches"]
-
 StateT = TypeVar("StateT")
 
 Touches = tuple[NDArray[Any], ...]

@@ -6,8 +6,6 @@ import re
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["parse_duration", "say_duration"]
-
 _SECONDS = {
     "ms": 0.001,
     "s": 1.0,

@@ -20,12 +20,14 @@
     │   └── StoreDamaged      the files are corrupted, foreign, rolled back or too new
     │       ├── NewestDamaged ... and the state before the newest is whole
     │       └── StoreTorn     ... as a crash leaves them
+    ├── SinkError             answers could not be written to a database; they are in the store
     ├── FeedError             the input cannot be read as declared
     │   ├── BadRowError       ... because of one row, and bad rows stop the run
-    │   ├── ConnectionLost    ... because the connection to Redis broke
+    │   ├── ConnectionLost    ... because the connection to Redis or an MQTT broker broke
     │   └── RedisRefused      ... because Redis answered with an error
     ├── EvaluationFailed      an expression could not be evaluated for a batch
     ├── ClusterError          the cluster cannot be reached, or cannot go on
+    ├── MachineError          one of two machines cannot be reached, or does not fit the other
     ├── RequestRefused        a server refused a request; ``code`` says why
     │   └── BatchUncertain    a batch may or may not have been counted, and was not sent again
     ├── ProducerRefused       a batch comes from a producer that is not open, or not in order
@@ -62,6 +64,7 @@ __all__ = [
     "InvalidBatch",
     "InvalidBytes",
     "InvalidParameter",
+    "MachineError",
     "MergeRefused",
     "MissingExtra",
     "NewestDamaged",
@@ -73,6 +76,7 @@ __all__ = [
     "RedisRefused",
     "RequestRefused",
     "ServerUnreachable",
+    "SinkError",
     "SqlRefused",
     "StoreDamaged",
     "StoreError",
@@ -198,6 +202,10 @@ class StoreTorn(StoreDamaged):
     """A key or a state was not written to its end, as a crash leaves it; or it is foreign."""
 
 
+class SinkError(PanstreamError):
+    """Answers could not be written to a database; the store has them, and they will be copied when it can be."""
+
+
 class FeedError(PanstreamError):
     """The input cannot be read as it was declared."""
 
@@ -211,7 +219,7 @@ class BadRowError(FeedError):
 
 
 class ConnectionLost(FeedError):
-    """The connection to Redis broke or could not be made."""
+    """The connection to Redis or an MQTT broker broke, or could not be made."""
 
 
 class RedisRefused(FeedError):
@@ -224,6 +232,10 @@ class EvaluationFailed(PanstreamError):
 
 class ClusterError(PanstreamError):
     """The cluster cannot be reached, or cannot go on."""
+
+
+class MachineError(PanstreamError):
+    """One of the two machines that hold shares cannot be reached, refused a step, or does not fit the other."""
 
 
 class HolderUnreachable(PanstreamError):

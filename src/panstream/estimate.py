@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.privacy.claim import Claim
 
-__all__ = ["Estimate", "Estimates", "falling_root", "figure", "normal_laplace_quantile"]
-
 IntervalRule = Callable[[float], tuple[float, float]]
 
 

@@ -8,8 +8,6 @@ import ctypes
 import sys
 from typing import Any
 
-__all__ = ["ENVIRONMENT", "MARK", "dask_setup", "forbid_dumps", "permit_reading"]
-
 # Small freed chunks are overwritten only without the cache of each thread. Large ones are overwritten too, so they may
 # as well stay: given back to the system at every commit, they cost more than the commit's own work.
 _TUNABLES = {"tcache_count": 0, "mmap_threshold": 1 << 25, "trim_threshold": 1 << 26}
@@ -52,8 +50,11 @@ def permit_reading() -> None:
 
 
 def dask_setup(worker: Any) -> None:
-    """Forbid dumps in a Dask worker that loads this module before anything else."""
+    """Forbid dumps in a Dask worker that loads this module before anything else, and keep its states secret."""
+    from panstream.secret_memory import keep_states_secret
+
     forbid_dumps()
+    keep_states_secret()
 
 
 def _set_dumpable(dumpable: bool) -> None:

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["INTERRUPTS", "block"]
-
 _BOTH = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -25,14 +25,6 @@ from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
 
-__all__ = [
-    "MAX_PHASES",
-    "BitLaw",
-    "BitState",
-    "CoinCells",
-    "bit_claim",
-]
-
 MAX_PHASES = 7
 
 

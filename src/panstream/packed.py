@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from panstream.randomness import Coin, Source
 
-__all__ = ["bit_at", "number_of_ones", "packed", "toss", "unpacked"]
-
 _CHUNK = 1 << 17  # a multiple of eight
 
 

@@ -23,8 +23,6 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Scratch", "clear_registers", "leaves_nothing", "wipe", "wipe_at"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -34,6 +32,7 @@ _TINY = 512  # bytes that NumPy overwrites without giving other threads a turn
 _SMALL = 1 << 17  # bytes that are overwritten sooner than another thread would give way again
 _WORD = (1 << 64) - 1
 _MARGIN = 1 << 14  # bytes at the end of a stack that are left alone
+_HEADER = bytes.__basicsize__ - 1  # of a bytes object, before its contents
 _set_at_once = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)(
     ctypes.cast(ctypes.memset, ctypes.c_void_p).value or 0
 )
@@ -51,6 +50,12 @@ def wipe(array: NDArray[Any]) -> None:
 def wipe_at(address: int, size: int) -> None:
     """Overwrite ``size`` bytes of memory with zeros; other threads get no turn while it is little."""
     (_set_at_once if size <= _SMALL else ctypes.memset)(address, 0, size)
+
+
+def wipe_bytes(data: bytes) -> None:
+    """Overwrite a bytes object in place. Only for one that nobody else refers to, and that is no constant."""
+    if len(data) > 1:  # shorter ones are shared by everybody
+        wipe_at(id(data) + _HEADER, len(data))
 
 
 def clear_registers() -> None:

@@ -6,18 +6,16 @@ import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from panstream.algorithm import Monitor
+from panstream.algorithm import Monitor, not_started
 from panstream.continual_users.density import ContinualDensity
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
 from panstream.estimate import figure
 from panstream.frequent.items import FrequentItems
-from panstream.hashing import MAX_LEVELS
+from panstream.hashing import MAX_LEVELS, StringHash
 from panstream.privacy.bitmap import reference_users
 from panstream.privacy.claim import Claim
-
-__all__ = ["DistinctCount", "TopItems"]
 
 _AMPLE = 1 << 23  # bytes, where no limit is given
 _SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
@@ -45,7 +43,7 @@ class DistinctCount:
         is known. expected: about how many will come. If only the universe is given, all of it is expected. memory:
         bytes that the cells may take, eight cells each, in memory and when stored, 8 MiB by default. Each announced
             intrusion keeps another copy of them, which is counted too.
-        releases, announced, key: as for the algorithms.
+        releases, announced, key, hash: as for the algorithms.
 
     Example
         >>> question = DistinctCount(1.0, expected=20_000)
@@ -63,6 +61,7 @@ class DistinctCount:
     releases: int = 1
     announced: int = 0
     key: int = 0
+    hash: StringHash = "fold"
     choice: _Choice = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -81,8 +80,7 @@ class DistinctCount:
         return self.choice.algorithm
 
     def __getattr__(self, name: str) -> Any:
-        hint = f"; a monitor has: monitor = {type(self).__name__}(...).start()" if hasattr(Monitor, name) else ""
-        raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}")
+        raise not_started(self, name)
 
     def start(self) -> Monitor[Any]:
         """Return a running monitor of the chosen algorithm, whose releases are counts."""
@@ -93,11 +91,11 @@ class DistinctCount:
         return self.algorithm.claim()
 
     def why(self) -> str:
-        """Return which algorithm was chosen, what error to expect of it, and what was turned down."""
+        """Return which algorithm was chosen, what error to expect of it, and what was rejected."""
         choice = self.choice
         lines = [f"Chosen: {_described(choice.algorithm)}, {choice.reach()}."]
         if choice.rejected is not None:
-            lines.append(f"Turned down: {_described(choice.rejected.algorithm)}, {choice.rejected.reach()}.")
+            lines.append(f"Rejected: {_described(choice.rejected.algorithm)}, {choice.rejected.reach()}.")
             bits, bitmap = sorted((choice, choice.rejected), key=lambda each: isinstance(each.algorithm, Bitmap))
             if isinstance(bits.algorithm, OptBern) and bits.algorithm.sample is None:
                 # Bits have a constant error, and the best bitmap's grows like the root of the count.
@@ -189,6 +187,7 @@ def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bi
             releases=question.releases,
             announced=question.announced,
             key=question.key,
+            hash=question.hash,
         )
         for buckets, levels in sizes
         if buckets * levels <= cells
@@ -242,9 +241,9 @@ class TopItems:
         releases lose ``epsilon`` and ``delta`` together.
 
     Parameters
-        epsilon, delta: total loss. With ``delta=0`` names must be about ``longest``/8 times more frequent to be listed.
-        longest: bytes of a name that count, 64 by default: the shorter, the lighter the names that are found.
-        expected: about how many events come in a life. memory: bytes that the tables may take, 48 MiB by default.
+        epsilon, delta: total loss. With ``delta=0`` names must be about ``longest``/8 times as frequent to be listed.
+        longest: longest name in bytes, 64 by default; a shorter limit finds less frequent names.
+        expected: about how many events there are per answer. memory: bytes that the tables may take, 48 MiB by default.
         releases, contributions, key: as for the algorithm.
 
     Example
@@ -302,6 +301,9 @@ class TopItems:
         """Return how many events a name needs to be listed with 95%; more where memory is short of cells."""
         heavy = min(self.expected / self.algorithm.listed_from, _MOST_NAMES)
         return self.algorithm.listed_from * max(1.0, _CELLS_PER_NAME * heavy / self.algorithm.width)
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_started(self, name)
 
     def start(self) -> Monitor[Any]:
         """Return a running monitor, whose releases are lists of names with counts."""

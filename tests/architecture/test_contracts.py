@@ -30,11 +30,13 @@ def copied(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_contracts_hold(copied: Path) -> None:
     result = lint(copied)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "line"),
     [
@@ -64,6 +66,7 @@ def random_draws(tree: ast.AST) -> list[int]:
     return lines
 
 
+@pytest.mark.slow
 def test_only_randomness_draws() -> None:
     guilty = [
         f"{path.relative_to(SOURCE)}:{line}"
@@ -74,9 +77,10 @@ def test_only_randomness_draws() -> None:
     assert not guilty
 
 
+@pytest.mark.slow
 def test_no_clock_is_read_in_the_core() -> None:
     """``datetime`` may be recognised as a type of input, but nobody asks it for the time."""
-    outside = {"cli", "cluster", "drill", "engine", "server", "store", "system_audit", "testing"}
+    outside = {"cli", "cluster", "drill", "engine", "machines", "server", "store", "system_audit", "testing"}
     transports = {"federated/certificates.py", "federated/flower.py"}  # validity of certificates; waiting for replies
     transports |= {"client.py"}  # batches by the clock
     core = [

@@ -12,7 +12,7 @@ import panstream
 from panstream.algorithm import Algorithm
 from panstream.catalogue import ALGORITHMS
 
-ROOMS = ("density", "distinct", "turnstile", "continual", "continual_users", "frequent", "papers")
+ROOMS = ("density", "distinct", "turnstile", "continual", "continual_users", "frequent", "networks", "papers")
 
 
 def test_import_needs_neither_compiler_nor_arrow() -> None:

@@ -34,6 +34,7 @@ def test_a_landing_leaves_nothing_out() -> None:
     assert "export PANSTREAM_NO_SKIPS=1" in (ROOT / ".ci" / "run").read_text()
 
 
+@pytest.mark.slow
 def test_a_test_file_that_cannot_be_imported_is_an_error(tmp_path: Path) -> None:
     """Not one skipped doctest, as pytest has it with ``--doctest-ignore-import-errors``."""
     (tmp_path / "test_broken.py").write_text("import nothing_of_that_name\n")

@@ -51,7 +51,7 @@ SAME = {
     "owned", "sites", "kappa", "independence", "max_weight", "prime", "largest", "steps", "total_weight", "signed",
     "horizon", "lower", "upper", "outside", "window", "decay", "rate", "capacity", "resolution", "population",
     "quantile", "branching", "depth", "radices", "mixed", "method", "start_rate", "rows_of_cells",
-    "longest", "step", "width", "row_width", "rows",
+    "longest", "step", "width", "row_width", "rows", "domain", "hash",
 }  # fmt: skip
 # Where an option cannot be combined with the smallest instances, or is audited elsewhere for the shared code.
 SHARED = {
@@ -64,6 +64,8 @@ SHARED = {
     ("DecayedSum", "most_events"),
     ("ContinualSum", "one_step_ticks"),
     ("FrequentItems", "delta"),  # summed exactly by tests/frequent/test_laws.py
+    ("StreamingTables", "delta"),  # by least squares on the view matrix in tests/networks/test_streaming.py
+    ("StreamingTables", "one_step_ticks"),  # refused
 }  # fmt: skip
 
 
@@ -102,6 +104,7 @@ def test_the_list_of_shared_options_is_not_longer_than_needed() -> None:
 # What can be merged, and the cases that follow a user through it.
 MERGES = {
     "FrequentItems": {"FrequentItems, two sites merged"},
+    "StreamingTables": {"StreamingTables, two sites merged"},
     "Bitmap": {"Bitmap, a shard", "MergedBitmap"},
     "MergedBitmap": {"MergedBitmap", "MergedBitmap, two releases"},
 }
@@ -168,6 +171,7 @@ LOOSE = {
     "SimpleCounterI, announced intrusions",
     "PrivBayes, forest, outputs",
     "TreeNetwork, delta 1e-6, outputs",
+    "RefreshableCroppedMean, sampled, a release in each phase",  # the claim allows both in one phase
 }
 
 

@@ -4,7 +4,7 @@ import enum
 
 import pytest
 
-from panstream.batch import Strings, arrays, items
+from panstream.batch import Strings, _arrays, items
 from panstream.errors import InvalidBatch
 
 
@@ -52,8 +52,8 @@ def test_one_long_row_does_not_blow_up_the_others(rows) -> None:
 
 
 def test_text_beyond_the_limit_of_numpy_is_refused(monkeypatch, rows) -> None:
-    monkeypatch.setattr(arrays, "_LONGEST", 100)
-    monkeypatch.setattr(arrays, "_CODE_POINTS", 100)
+    monkeypatch.setattr(_arrays, "_LONGEST", 100)
+    monkeypatch.setattr(_arrays, "_CODE_POINTS", 100)
     assert rows(items(["x" * 99, "y"])) == [b"x" * 99, b"y"]
     with pytest.raises(InvalidBatch, match=r"^row 1: ids must be shorter than 100 characters$"):
         items(["x" * 99, "x" * 100, "y", "z" * 200])

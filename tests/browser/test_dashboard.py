@@ -13,7 +13,7 @@ from browser.conftest import Open, photograph
 from browser.serving import Serving, serving
 
 pytestmark = pytest.mark.slow
-PAGES = ("answers", "budget", "intrusions", "intruder")
+PAGES = ("overview", "question/visits", "question/visits%20by%20region", "budget", "intrusions", "intruder")
 
 
 def card(page: Page, name: str) -> Any:
@@ -29,9 +29,9 @@ def figure(page: Page, name: str) -> float:
 
 
 def test_rows_that_come_in_show_without_reloading(server: Serving, visit: Open) -> None:
-    page = visit(server)
+    page = visit(server, "/#/question/visits")
     live(page)
-    expect(page.locator(".uplot canvas").nth(1)).to_be_visible()
+    expect(page.locator(".plot .line").first).to_be_visible()
     page.evaluate("() => { window.sameDocument = true; }")
     expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(19|20),\d{3}$"))
     server.send(30_000, first=20_000)
@@ -39,15 +39,19 @@ def test_rows_that_come_in_show_without_reloading(server: Serving, visit: Open) 
     expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(49|50),\d{3}$"))
     assert page.evaluate("window.sameDocument")
     expect(page.locator("#spoken")).to_contain_text("New answer")
-    expect(card(page, "visits by region").get_by_role("button")).to_have_count(4)
-    card(page, "visits by region").get_by_role("button", name="south").click()
-    expect(card(page, "visits by region").get_by_role("button", name="south")).to_have_attribute("aria-pressed", "true")
-    photograph(page, "answers")
+    photograph(page, "question")
+    page.goto(f"{server.address}/#/question/visits%20by%20region")
+    regions = card(page, "visits by region")
+    expect(regions.locator(".group")).to_have_count(4)
+    regions.get_by_role("button", name="south").click()
+    expect(regions.get_by_role("button", name="south")).to_have_attribute("aria-pressed", "true")
+    expect(regions.get_by_role("heading", name="south")).to_be_visible()
+    photograph(page, "groups")
 
 
 def test_release_until_the_budget_is_exhausted(server: Serving, visit: Open) -> None:
     """Each answer is asked for, with what it costs and what is left; the last one differently; all by keyboard."""
-    page = visit(server)
+    page = visit(server, "/#/question/waiting%20time")
     live(page)
     asked = card(page, "waiting time")
     expect(asked).to_contain_text("No answer yet")
@@ -58,17 +62,17 @@ def test_release_until_the_budget_is_exhausted(server: Serving, visit: Open) -> 
     photograph(page, "asking")
     dialog.get_by_role("button", name="Use one answer").click()
     expect(dialog).to_be_hidden()
-    expect(asked).to_contain_text("1 of 2 answers given")
+    expect(asked).to_contain_text("1 of 2 answers published")
     assert 0 <= figure(page, "waiting time") <= 120
     expect(asked).to_contain_text("95%:")
     asked.get_by_role("button", name="Answer now").press("Enter")
-    expect(dialog).to_contain_text("This is the last one: nothing more can be asked of this data afterwards")
+    expect(dialog).to_contain_text("This is the last one. No further answers can be requested for this question")
     expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     photograph(page, "asking-last")
     page.keyboard.press("Shift+Tab")
     expect(dialog.get_by_role("button", name="Use the last answer")).to_be_focused()
     page.keyboard.press("Enter")
-    expect(asked).to_contain_text("All 2 paid answers were given")
+    expect(asked).to_contain_text("All 2 answers have been published. No further answers")
     expect(asked.get_by_role("button", name="Answer now")).to_be_hidden()
     expect(asked.locator(".left")).to_be_focused()
     photograph(page, "exhausted")
@@ -76,7 +80,7 @@ def test_release_until_the_budget_is_exhausted(server: Serving, visit: Open) -> 
 
 @pytest.mark.parametrize("way", ["Escape", "Enter twice", "Cancel"])
 def test_an_answer_is_not_used_up_by_one_click(server: Serving, visit: Open, way: str) -> None:
-    page = visit(server)
+    page = visit(server, "/#/question/visitors")
     live(page)
     before = server.ask("GET", "/v1/queries")["queries"][0]["releases"]
     opener = card(page, "visitors").get_by_role("button", name="Answer now")
@@ -94,7 +98,7 @@ def test_an_answer_is_not_used_up_by_one_click(server: Serving, visit: Open, way
 
 def test_a_refusal_is_shown_in_the_server_s_words(server: Serving, visit: Open) -> None:
     """The page still offers a release that somebody else has used up."""
-    page = visit(server, noisy=True)  # the browser itself notes the 409
+    page = visit(server, "/#/question/visitors", noisy=True)  # the browser itself notes the 409
     live(page)
     refusal = '{"error": {"code": "budget_exhausted", "message": "all 3 release(s) were made"}}'
     page.route("**/v1/queries/visitors/release", lambda route: route.fulfill(status=409, body=refusal))
@@ -135,21 +139,28 @@ def test_answers_that_are_no_plain_numbers(tmp_path: Path, visit: Open, width: i
         page = visit(own)
         page.set_viewport_size({"width": width, "height": 900})
         live(page)
-        expect(card(page, "visitors").locator(".figure")).to_have_text("Too uncertain")
+        tile = page.get_by_role("listitem").filter(has_text="visitors")
+        expect(tile).to_contain_text(re.compile(r"Too uncertain to say\s*95%: [\d,]+ to ([\d,]+|∞)"))
+        photograph(page, f"unsure-{width}")
+        tile.get_by_role("link").click()
+        expect(card(page, "visitors").locator(".figure")).to_have_text("Too uncertain to say")
+        expect(card(page, "visitors").locator(".range")).to_have_text(re.compile(r"^95%: [\d,]+ to ([\d,]+|∞)$"))
         expect(card(page, "visitors")).to_contain_text("What would help: a larger epsilon, fewer releases.")
         card(page, "visitors").get_by_text("History as a table").click()
-        shown = card(page, "visitors").locator("tbody td").nth(2)
+        shown = card(page, "visitors").locator("tbody td").nth(3)
         expect(shown).to_have_text(re.compile(r"^[\d,.]+$"))
+        card(page, "visitors").get_by_role("button", name="Answer now").click()
+        expect(page.get_by_role("dialog")).to_contain_text("18 answers will be left")
+        photograph(page, f"asking-{width}")
+        page.keyboard.press("Escape")
+        page.goto(f"{own.address}/#/question/longest%20wait")
         expect(card(page, "longest wait").locator(".figure")).to_have_text(re.compile(r"^At least [\d.]+$"))
         expect(card(page, "longest wait").locator(".range")).to_have_text(
             re.compile(r"^95%: at most [\d,]+ of about [\d,]+ values lie above [\d.]+$")
         )
-        expect(card(page, "longest wait")).to_contain_text("The one paid answer was given. It stays published")
+        expect(card(page, "longest wait")).to_contain_text("The only answer has been published. No further answers")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        photograph(page, f"unsure-{width}")
-        card(page, "visitors").get_by_role("button", name="Answer now").click()
-        expect(page.get_by_role("dialog")).to_contain_text("18 answers will be left")
-        photograph(page, f"asking-{width}")
+        photograph(page, f"extreme-{width}")
         page.close()  # before the server is gone
 
 
@@ -168,7 +179,7 @@ def test_budget_gauge_per_unit(server: Serving, visit: Open) -> None:
 def test_announced_intrusion_tells_its_price_first(server: Serving, visit: Open) -> None:
     page = visit(server, "/#/intrusions")
     live(page)
-    expect(card(page, "Announced so far")).to_contain_text("None")
+    expect(card(page, "Announced so far")).to_contain_text("No break-ins reported")
     page.get_by_role("button", name="Announce an intrusion").click()
     dialog = page.get_by_role("dialog", name="Announce an intrusion")
     expect(dialog.get_by_role("row", name="visitors")).to_contain_text("no finite price")
@@ -191,7 +202,7 @@ def test_announced_intrusion_tells_its_price_first(server: Serving, visit: Open)
 def test_reconnects_after_a_restart(tmp_path: Path, visit: Open) -> None:
     with serving(tmp_path) as own:
         own.send(10_000)
-        page = visit(own, noisy=True)  # the browser itself notes refused connections
+        page = visit(own, "/#/question/visits", noisy=True)  # the browser itself notes refused connections
         live(page)
         expect(card(page, "visits").locator(".figure")).to_have_text(re.compile(r"^(9|10),\d{3}$"))
         own.kill()
@@ -282,7 +293,7 @@ def test_token_is_asked_for_and_kept_in_the_tab(guarded: tuple[Serving, dict[str
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 360])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_every_page_fits_and_can_be_read(server: Serving, visit: Open, theme: Any, width: int) -> None:
     page = visit(server, color_scheme=theme)
     page.set_viewport_size({"width": width, "height": 800})
@@ -290,10 +301,11 @@ def test_every_page_fits_and_can_be_read(server: Serving, visit: Open, theme: An
         page.goto(f"{server.address}/#/{name}")
         live(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the screen"
+        assert page.evaluate(CUT) == [], f"{name} shows only a part of something"
         assert page.evaluate(READABLE) == [], f"{name} has text that is hard to read"
         assert page.evaluate(NAMED) == [], f"{name} has controls without a name"
         assert page.evaluate(SMALL) == [], f"{name} has controls too small to touch"
-        photograph(page, f"{name}-{theme}-{width}")
+        photograph(page, f"{re.sub('[^a-z]+', '-', name)}-{theme}-{width}")
     assert page.evaluate(LIGHTNESS) == (theme == "light")
 
 
@@ -322,13 +334,21 @@ READABLE = """() => {
   }
   return bad;
 }"""
+# What has to be scrolled by itself, or stands beyond the screen's edge: tabs and lists are whole.
+CUT = """() => [...document.querySelectorAll("main *, nav, nav a, .picker label")]
+  .filter((node) => node.checkVisibility() && !node.closest(".unseen, .picker input, svg, summary ~ *, .overview h1"))
+  .filter((node) => {
+    const box = node.getBoundingClientRect(), hides = getComputedStyle(node).overflowY !== "visible";
+    return (hides && node.scrollHeight > node.clientHeight + 1) || box.right > innerWidth + 0.5 || box.left < -0.5;
+  }).map((node) => node.outerHTML.slice(0, 80))"""
 NAMED = """() => [
   ...document.querySelectorAll("button, input, select, a, dialog, nav, [role=img], [role=meter], canvas")]
   .filter((node) => node.checkVisibility() && !node.closest("[aria-hidden]"))
   .filter((node) => !(node.getAttribute("aria-label") || node.getAttribute("aria-labelledby") || node.textContent.trim()
     || node.labels?.length) && !node.closest("[role=img]")).map((node) => node.outerHTML.slice(0, 80))"""
 SMALL = """() => [
-  ...document.querySelectorAll("button, select, input:not([type=checkbox]):not([type=range]), nav a, summary")]
+  ...document.querySelectorAll(
+    "button, select, input:not([type=checkbox], [type=range], [type=radio]), .picker label, nav a, summary")]
   .filter((node) => node.checkVisibility()).filter((node) => node.getBoundingClientRect().height < 24)
   .map((node) => node.outerHTML.slice(0, 80))"""
 LIGHTNESS = "() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"

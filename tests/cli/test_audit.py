@@ -81,7 +81,7 @@ def test_state_of_a_bitmap_tells_numbers_from_text(tmp_path: Path) -> None:
     monitor = Bitmap(epsilon=float("inf"), buckets=512, levels=8).start()
     monitor.update([17])
     path.write_bytes(monitor.to_bytes())
-    assert "1 after the look" in run("state", path, "--member", 17, "--yes").output
-    assert "0 after the look" in run("state", path, "--member", 17, "--text", "--yes").output
+    assert "before reading the state, 1 after" in run("state", path, "--member", 17, "--yes").output
+    assert "before reading the state, 0 after" in run("state", path, "--member", 17, "--text", "--yes").output
     path.write_bytes(b"junk")
     assert run("state", path, "--member", 17, "--yes").exit_code == 1

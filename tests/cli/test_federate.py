@@ -10,7 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from panstream.cli.app import app
+from panstream.cli.federate import _with_method
+from panstream.errors import InvalidParameter
 from panstream.federated.config import HolderConfig, RunConfig
+from panstream.federated.secure_sums import read_signing_key
 from panstream.networks import Domain, Records
 from panstream.networks.files import load, read_about
 
@@ -39,6 +42,32 @@ def test_three_hospitals_in_one_command(tmp_path: Path) -> None:
     assert again.exit_code == 1
     assert "it refused (budget)" in again.stderr
     assert "at least 2 are needed" in again.stderr
+
+
+@pytest.mark.slow
+def test_secure_sums_between_three_processes(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text().replace('"data/', f'"{EXAMPLE.parent}/data/')
+    config = tmp_path / "run.toml"
+    config.write_text(re.sub(r'method = "\w+"', 'method = "pairs"\nsecure = true', text))
+    result = CliRunner().invoke(app, ["federate", str(config), "--ledgers", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "all pairs, secure sums: the strongest dependences" in result.stdout
+    assert "up to 1 of 3 holders" in result.stdout
+    with sqlite3.connect(tmp_path / "north.sqlite") as ledger:
+        assert ledger.execute("SELECT kind FROM answers").fetchall() == [("close-sum",)]
+        assert ledger.execute("SELECT secret FROM openings").fetchall() == [(None,)]
+    ledger.close()
+
+
+def test_a_signing_key_is_private_and_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "north.pem"
+    result = CliRunner().invoke(app, ["holder-key", str(path)])
+    assert re.fullmatch(r"[0-9a-f]{64}\n", result.stdout)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_signing_key(path).public_key().public_bytes_raw().hex() == result.stdout.strip()
+    again = CliRunner().invoke(app, ["holder-key", str(path)])
+    assert again.exit_code == 2
+    assert "already exists" in again.stderr
 
 
 @pytest.mark.slow
@@ -76,6 +105,22 @@ def test_mistakes_in_a_run_are_named(tmp_path: Path, change: tuple[str, str], co
     result = CliRunner().invoke(app, ["federate", str(config)])
     assert result.exit_code == 2
     assert re.search(complaint, result.stderr), result.stderr
+
+
+def test_another_method_keeps_what_it_shares_with_the_configured_one(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(EXAMPLE.read_text().replace('method = "tree"', 'method = "gaussian-sums"\ndegree = 3'))
+    given = RunConfig.read(config)
+    for name, kept in {
+        "noisy-model": {"epsilon": 1.0, "degree": 3},
+        "gaussian-sums": {"epsilon": 1.0, "delta": 1e-6, "degree": 3},
+        "tree": {"epsilon": 1.0, "delta": 1e-6},
+    }.items():
+        method = _with_method(given, name).method
+        assert kept.items() <= {key: getattr(method, key) for key in method.__dataclass_fields__}.items()
+    pure = _with_method(given, "noisy-model")
+    with pytest.raises(InvalidParameter, match="delta"):
+        _with_method(pure, "tree")  # which would bring a delta that nobody declared
 
 
 def test_the_holder_of_the_tutorial_is_read(tmp_path: Path) -> None:

@@ -122,4 +122,4 @@ def test_interrupted_runs_say_how_to_go_on(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(figures_run, "evaluate_point", stop)
     code, output = invoke("--out", str(tmp_path), "--only", "000-3", "--data-only")
     assert code == 130
-    assert "goes on from here" in output
+    assert "run the same command to continue" in output

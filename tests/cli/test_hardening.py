@@ -47,6 +47,7 @@ class TestOnLinux:
         told = tell(tmp_path, name="other.py")
         assert (told[0], told[2:]) == ("1", ["None", "False"])
 
+    @pytest.mark.slow
     def test_only_a_process_that_asks_for_it_can_be_scanned(self, tmp_path: Path) -> None:
         """The drill's server asks before it starts; the limit on core dumps stays."""
         assert tell(tmp_path, PERMITTED)[:2] == ["1", "0"]
@@ -54,14 +55,15 @@ class TestOnLinux:
     def test_no_option_or_variable_makes_the_command_readable(self) -> None:
         """What can be read is another program, which the drill starts."""
         source = Path(__file__).parents[2] / "src" / "panstream"
-        allowed = {"hardened.py", "cli/scannable.py", "testing/memory/__init__.py", "testing/memory/inside.py"}
+        allowed = {"hardened.py", "cli/scannable.py", "testing/memory/__init__.py", "testing/memory/_inside.py"}
         users = {
             path.relative_to(source).as_posix()
             for path in source.rglob("*.py")
             if any(name in path.read_text() for name in ("permit_reading", "import permit_scan", "permit_scan()"))
         }
-        assert users <= allowed | {"testing/memory/process.py"}  # which names it in an error
+        assert users <= allowed | {"testing/memory/_process.py"}  # which names it in an error
 
+    @pytest.mark.slow
     def test_workers_of_a_local_cluster_have_no_dumps(self) -> None:
         with local_cluster(1, security=False) as cluster, cluster.get_client() as client:
             (dumpable,) = client.run(lambda: ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)).values()

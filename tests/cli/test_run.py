@@ -22,7 +22,7 @@ from panstream.errors import InvalidParameter
 from panstream.store.snapshot import SnapshotStore
 
 RUNNER = CliRunner()
-UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to be told which"
+UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to see which"
 CONFIG = """
 [stream]
 name = "visits"
@@ -83,7 +83,7 @@ def run(*arguments: str, code: int = 0) -> Any:
     result = RUNNER.invoke(app, list(arguments))
     assert result.exit_code == code, (result.output, result.stderr)
     assert "Traceback" not in result.output
-    assert "secret" not in result.output + result.stderr
+    assert "secret-" not in result.output + result.stderr
     return result
 
 
@@ -117,7 +117,7 @@ def test_rows_taken_in_after_the_last_answer_are_told_of(here: Path) -> None:
     again = {answer["name"]: answer for answer in map(json.loads, result.stdout.splitlines())}
     assert again["visitors"] == first["visitors"]
     assert again["visits"] != first["visits"]
-    assert "rows were taken in, but visitors, stay: no answers are left" in result.stderr
+    assert "rows were counted, but visitors, stay: no answers are left" in result.stderr
     assert "releases =" in result.stderr
     assert "777" not in result.stderr
 
@@ -170,6 +170,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_the_command_starts_itself_again_is_noticed(here: Path) -> None:
     script = here / "panstream.py"
     script.write_text(STARTER)
@@ -182,6 +183,7 @@ def test_an_interrupt_while_the_command_starts_itself_again_is_noticed(here: Pat
     assert not Path("state").exists()
 
 
+@pytest.mark.slow
 def test_table_files_and_plot(here: Path) -> None:
     result = run("run", "panstream.toml", "visits.csv", "--out", "a.csv", "--plot", "a.png")
     for words in ("visitors", "stay [page=/news]", "95% interval", "one event", "1 unannounced"):
@@ -202,7 +204,7 @@ def test_bad_rows_are_told_by_number_to_the_sender_only(here: Path, monkeypatch:
     result = run("run", "panstream.toml", "visits.csv", "--json")
     assert "2 rows skipped as bad: 6001, 6002" in result.stderr
     assert "skipped" not in result.stdout  # the number itself may turn up in an estimate's digits
-    assert "secret" not in result.stdout + result.stderr
+    assert "secret-" not in result.stdout + result.stderr
 
 
 def test_a_log_is_told_the_same_whatever_rows_hold(here: Path) -> None:
@@ -253,7 +255,7 @@ def test_check_rows_tells_what_is_bad_and_makes_nothing(here: Path) -> None:
     assert "seconds" in told[0]
     assert "the time is in the future" in told[1]
     assert "visitor" in told[2]
-    assert "secret" not in result.stdout + result.stderr
+    assert "secret-" not in result.stdout + result.stderr
     assert "2099" not in result.stdout + result.stderr
     assert sorted(Path().iterdir()) == before, "no store, no ledger"
 
@@ -371,6 +373,7 @@ def test_ctrl_c_keeps_the_state(here: Path) -> None:
     assert public["queries"]["visits"]["releases made"] == 4
 
 
+@pytest.mark.slow
 def test_inspect_shows_public_parameters_only(here: Path) -> None:
     run("run", "panstream.toml", "visits.csv")
     public = json.loads(run("inspect", "state").stdout)
@@ -386,6 +389,7 @@ def test_inspect_shows_public_parameters_only(here: Path) -> None:
     assert "holds no store" in run("inspect", ".", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_state_that_cannot_be_refreshed_is_shown_once(here: Path) -> None:
     run("run", "panstream.toml", "visits.csv")
     assert "bits" in run("inspect", "state", "--state", "--yes").stdout
@@ -403,6 +407,7 @@ def test_an_announced_intrusion_is_the_one_look(here: Path) -> None:
     assert "no finite price" in run("inspect", "state", "--state", "--yes", code=3).stderr
 
 
+@pytest.mark.slow
 def test_states_that_are_refreshed_are_shown_again(here: Path) -> None:
     text = Path("panstream.toml").read_text()
     Path("panstream.toml").write_text(text.replace("expected = 1000", "expected = 1000\nannounced = 1"))
@@ -412,6 +417,7 @@ def test_states_that_are_refreshed_are_shown_again(here: Path) -> None:
     run("inspect", "state", "--state", "--yes", code=3)
 
 
+@pytest.mark.slow
 def test_recover_goes_back_when_asked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("run", "panstream.toml", "visits.csv", "--leave-open")
     assert "nothing to recover" in run("recover", "state").stdout
@@ -428,7 +434,7 @@ def test_recover_goes_back_when_asked(here: Path, monkeypatch: pytest.MonkeyPatc
         assert "panstream recover" in run(*command, code=1).stderr
     assert RUNNER.invoke(app, ["recover", "state"], input="n\n").exit_code == 1
     assert file.read_bytes() == found
-    assert "Went back" in run("recover", "state", "--yes").stdout
+    assert "restored" in run("recover", "state", "--yes").stdout
     assert "visitors" in run("run", "panstream.toml", "visits.csv").stdout
 
 
@@ -447,7 +453,7 @@ def test_inspect_a_state_file(here: Path) -> None:
     Path("one.state").write_bytes(OptBern(universe=100, epsilon=1.0).start().to_bytes())
     shown = json.loads(run("inspect", "one.state").stdout)
     assert shown["algorithm"] == "OptBern"
-    assert "loose file" in run("inspect", "one.state", "--state", code=1).stderr
+    assert "a single file cannot record" in run("inspect", "one.state", "--state", code=1).stderr
 
 
 def test_announce_an_intrusion(here: Path) -> None:
@@ -482,20 +488,22 @@ def test_operator_key(here: Path) -> None:
     assert "64 hexadecimal" in run("inspect", "state", "--key-file", "key.txt", code=2).stderr
 
 
+@pytest.mark.slow
 def test_init_check_explain(here: Path) -> None:
     run("init", "visits.csv", "--out", "new.toml")
     text = Path("new.toml").read_text()
     assert 'visitor = "string"' in text
     assert 'at = "timestamp"' in text
-    assert "secret" not in text
+    assert "secret-" not in text
     assert "already exists" in run("init", "visits.csv", "--out", "new.toml", code=2).stderr
-    assert "is sound" in run("check", "new.toml").stdout
+    assert "is valid" in run("check", "new.toml").stdout
     assert "ContinualCount" in run("explain", "new.toml").stdout
     assert json.loads(run("explain", "panstream.toml", "--json").stdout)["queries"][0]["name"] == "visitors"
     Path("bad.toml").write_text(text.replace("epsilon", "epsilom"))
     assert "did you mean 'epsilon'" in run("check", "bad.toml", code=2).stderr
 
 
+@pytest.mark.slow
 def test_init_with_a_user_counts_users(here: Path) -> None:
     run("init", "visits.csv", "--user", "visitor", "--out", "new.toml")
     assert "Bitmap" in run("explain", "new.toml").stdout

@@ -346,6 +346,7 @@ def test_a_refusal_that_came_before_the_flush_is_raised_by_it(live: Live) -> Non
             sender.send([{"user": "u1", "region": "north", "amount": 1}])
 
 
+@pytest.mark.slow
 def test_the_command_sends_files_and_standard_input(live: Live, tmp_path: Path) -> None:
     url, before = f"http://{live.host}:{live.port}", live.rows()
     (tmp_path / "rows.csv").write_bytes(csv(300) + b'"quoted\nname",north,1\n')

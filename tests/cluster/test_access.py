@@ -105,6 +105,7 @@ def test_a_worker_listens_on_one_port_of_one_address(protocol: str, tmp_path: Pa
         asyncio.run(look())
 
 
+@pytest.mark.slow
 def test_processes_of_this_machine_listen_on_loopback_only() -> None:
     before = listening()
     with local_cluster(1) as cluster, cluster.get_client() as client:

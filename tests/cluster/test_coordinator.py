@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from engine.streams import config, question
@@ -36,6 +37,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "mean": question("mean", "SELECT AVG(value) FROM s", lower=0, upper=8),
     "hourly": question("hourly", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, window="1 hour"),
     "running": question("running", "SELECT COUNT(*) FROM s", every="1 hour", horizon=100),
+    "names": question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=2, memory=300_000),
     "often": question("often", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS, every="2 hours", horizon=20),
 }
 
@@ -55,6 +57,7 @@ def batches(names: list[str], producer: str | None = "p", size: int = 200) -> li
                 values=draw.uniform(0, 8, size) if name == "mean" else None,
                 weights=np.ones(size, np.int64) if name in ("cropped", "heavy") else None,
                 groups=draw.integers(0, 2, size) if name == "grouped" else None,
+                names=pa.array(draw.integers(0, 9, size)) if name == "names" else None,
             )
             for name in names
         }
@@ -74,13 +77,17 @@ def batches(names: list[str], producer: str | None = "p", size: int = 200) -> li
 
 
 def answers(engine: Engine) -> dict[tuple[str, int], Any]:
-    return {(r.query, r.number): (r.record["value"], r.record.get("window")) for r in engine.log.history()}
+    return {
+        (r.query, r.number): (r.record["value"], r.record.get("items"), r.record.get("window"))
+        for r in engine.log.history()
+    }
 
 
 def settings(*names: str, directory: Path | None = None, **more: Any) -> Any:
     return config(*(QUERIES[name] for name in names), directory=directory, time="at", lateness="10 minutes", **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 3])
 def test_answers_without_noise_are_those_of_one_machine(shards: int, tmp_path: Path) -> None:
     names = list(QUERIES)
@@ -355,3 +362,24 @@ def test_the_claim_is_that_of_one_machine_and_tests_say_so(tmp_path: Path) -> No
     assert "test source" in seeded.plans[0].claim.note
     for engine in (one, many, quiet, seeded):
         engine.close()
+
+
+def test_counters_are_refreshed_on_every_shard_and_decoded_for_it(tmp_path: Path) -> None:
+    asked = question(
+        "seen", "SELECT CROPPED_SUM(user, w, 2) FROM s", universe=20_000, lower=0, upper=3, epsilon=8.0, announced=1
+    )
+    stream = config(asked, directory=tmp_path / "store")
+    rows = [
+        Rows(count=10_000, queries={"seen": QueryRows.all(10_000, weights=np.ones(10_000, np.int64))}, ids=ids)
+        for ids in (np.arange(10_000), np.arange(5_000, 15_000))
+    ]
+    with ClusterEngine(stream, LocalLink(3), positions=True) as engine:
+        engine.apply(rows[0])
+        assert [each.done for each in engine.announce_intrusion()] == [True]
+        assert [each.done for each in engine.announce_intrusion()] == [False]
+        engine.apply(rows[1])
+    with ClusterEngine(stream, LocalLink(3), positions=True) as engine:
+        engine.release("seen")
+        (found,) = engine.log.history()
+    value, error = found.record["value"], found.record["standard_error"]
+    assert abs(value - 20_000) < 6 * error < 6_000

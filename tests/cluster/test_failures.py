@@ -25,7 +25,7 @@ from panstream.cluster.dask_setup import quieten
 from panstream.cluster.lakes import feed_files
 from panstream.cluster.links import Call
 from panstream.cluster.messages import CellMessage
-from panstream.cluster.reading import ReadPlan, partitions_of
+from panstream.cluster.reading import Partition, ReadPlan
 from panstream.errors import ClusterError
 
 pytestmark = pytest.mark.slow
@@ -256,7 +256,7 @@ def test_the_network_between_two_workers_is_cut(
     try:
         link.client.wait_for_workers(2, timeout=60)
         with ClusterEngine(stream, link, zero_noise=True, positions=True) as engine:
-            parts = partitions_of([str(lake)], rows=1000)
+            parts = Partition.of([str(lake)], rows=1000)
             assert len(parts) == 4
             job = ReadPlan(name="cut", config=stream, shards=2, zero_noise=True)
             feed_files(engine, link, job, parts[:1], None)

@@ -12,7 +12,7 @@ import panstream.cluster
 from engine.streams import question
 from panstream.cluster.dask_setup import SETTINGS, local_cluster
 from panstream.cluster.explain import places
-from panstream.cluster.reading import partitions_of
+from panstream.cluster.reading import Partition
 from panstream.engine.config import read_config
 from panstream.engine.plan import plan_all
 from panstream.errors import ConfigError, InvalidParameter
@@ -73,8 +73,8 @@ def test_clocks_need_the_rows_in_order(client: Client, lake: Path) -> None:
 
 
 def test_partitions_are_stretches_of_row_groups(lake: Path) -> None:
-    assert [(part.before, part.rows) for part in partitions_of([str(lake)], rows=100)] == [(0, 800)] * 4
-    assert partitions_of(["-"], rows=100) == []
+    assert [(part.before, part.rows) for part in Partition.of([str(lake)], rows=100)] == [(0, 800)] * 4
+    assert Partition.of(["-"], rows=100) == []
 
 
 def test_where_states_are_is_explained() -> None:

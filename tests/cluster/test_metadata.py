@@ -24,7 +24,7 @@ from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_setup import quieten
 from panstream.cluster.lakes import _ingest
 from panstream.cluster.links import LocalLink
-from panstream.cluster.reading import ReadPlan, partitions_of
+from panstream.cluster.reading import Partition, ReadPlan
 from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.run import feed
 from panstream.store.snapshot import SnapshotStore
@@ -178,6 +178,7 @@ def test_an_empty_step_looks_like_one_with_rows(tmp_path: Path) -> None:
     assert heard[0] == heard[1]
 
 
+@pytest.mark.slow
 def test_no_number_of_rows_of_a_live_source_is_stored(tmp_path: Path) -> None:
     """Two streams that differ in how many rows their batches have, cut by the end of an hour, stopped at any
     message.
@@ -280,7 +281,7 @@ def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, ro
         settings = config(*(QUERIES[each] for each in names), directory=folder / "state")
         link, heard = Listener(2), []
         with ClusterEngine(settings, link, clock=lambda: 7e5) as engine:
-            parts = [replace(part, name="part") for part in partitions_of([str(folder / f"part.{format}")])]
+            parts = [replace(part, name="part") for part in Partition.of([str(folder / f"part.{format}")])]
             actors = {shard: Heard(link.open_shards[shard], heard) for shard in range(2)}
             answer = _ingest(ReadPlan(name=name, config=settings, shards=2), parts, actors)
             assert answer.refused is None

@@ -13,7 +13,7 @@ from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.lakes import _files_of, _ingest
 from panstream.cluster.links import LocalLink
-from panstream.cluster.reading import Partition, ReadPlan, partitions_of, tasks_of
+from panstream.cluster.reading import Partition, ReadPlan, tasks_of
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
 from panstream.errors import StoreError
@@ -83,7 +83,7 @@ def grouped(parts: list[Partition], size: int) -> list[list[Partition]]:
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_tasks_of_any_size_count_as_one_machine_does(lake: Path, size: int) -> None:
     link = LocalLink(2)
-    parts = partitions_of([str(lake)], rows=300)
+    parts = Partition.of([str(lake)], rows=300)
     assert len(parts) == 3 * 4 + 2
     with ClusterEngine(settings(), link, zero_noise=True) as engine:
         for task in grouped(parts, size):
@@ -92,7 +92,7 @@ def test_tasks_of_any_size_count_as_one_machine_does(lake: Path, size: int) -> N
 
 
 def test_tasks_that_reached_some_shards_only_are_not_counted_twice(lake: Path, tmp_path: Path) -> None:
-    parts = partitions_of([str(lake)], rows=300)
+    parts = Partition.of([str(lake)], rows=300)
     link = LocalLink(2)
     with ClusterEngine(settings(tmp_path), link, zero_noise=True) as engine:
         absorb(engine, link, parts[:3])

@@ -72,6 +72,7 @@ def on_all(workers: int) -> list[tuple[Seen, ...]]:
     return [tuple((worker, step) for worker in range(workers)) for step in range(SLOTS * workers)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_with_a_start_noise_on_every_worker_the_claim_is_that_of_one_machine(workers: int) -> None:
     claim = pytest.approx(LEVELS * KAPPA, abs=1e-9)
@@ -79,12 +80,14 @@ def test_with_a_start_noise_on_every_worker_the_claim_is_that_of_one_machine(wor
     assert spread_loss(workers, on_all(workers)) == claim
 
 
+@pytest.mark.slow
 def test_each_worker_once_at_different_times() -> None:
     times = range(SLOTS * 2)
     looks = [((0, first), (1, second)) for first, second in itertools.product(times, times)]
     assert spread_loss(2, looks) == pytest.approx(LEVELS * KAPPA, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("looks", [on_one(2), on_all(2)], ids=["one worker", "all workers"])
 def test_less_start_noise_costs_more(looks: list[tuple[Seen, ...]]) -> None:
     assert spread_loss(2, looks, lambda worker: KAPPA * (1.05 if worker else 1)) > LEVELS * KAPPA * 1.04

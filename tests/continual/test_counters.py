@@ -143,7 +143,7 @@ def test_a_longer_stream_is_refused_before_anything_changes(name):
     monitor = build(name, horizon=5).start()
     monitor.ticks([1, 0, 1, 1])
     before = snapshot(copy.deepcopy(monitor.state))
-    with pytest.raises(BudgetExhausted, match="horizon of 5 slots leaves 1, got 2"):
+    with pytest.raises(BudgetExhausted, match="horizon=5 allows 1 more ticks, got 2"):
         monitor.ticks([1, 1])
     assert snapshot(monitor.state) == before
     monitor.tick()

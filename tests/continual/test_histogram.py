@@ -147,6 +147,7 @@ def test_joint_loss_is_the_claim() -> None:
 RUNS = 300
 
 
+@pytest.mark.slow
 def test_errors_are_honest() -> None:
     values = np.random.default_rng(3).normal(50, 12, 5000)
     histogram = RangeHistogram(epsilon=1.0, horizon=20, lower=0.0, upper=100.0)

@@ -65,17 +65,17 @@ def test_unbounded_counters_lose_exactly_their_claim(name, updates):
 
 @pytest.mark.parametrize("updates", [0, 1])
 @pytest.mark.parametrize("kind", BOUNDED)
-@pytest.mark.parametrize("horizon", [7, 9, 12, 15, 16])
+@pytest.mark.parametrize("horizon", [7, 9, 16])
 def test_bounded_counters_at_longer_horizons(kind, horizon, updates):
     algorithm = kind(epsilon=EPSILON, horizon=horizon, one_step_ticks=updates == 0)
     assert loss_of(algorithm, horizon, updates) == pytest.approx(EPSILON, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("updates", [0, 1])
+@pytest.mark.parametrize(("slots", "updates"), [(16, 0), (10, 1)])
 @pytest.mark.parametrize("name", UNBOUNDED)
-def test_unbounded_counters_on_sixteen_slots(name, updates):
+def test_unbounded_counters_on_more_slots(name, slots, updates):
     algorithm = UNBOUNDED[name](epsilon=EPSILON, one_step_ticks=updates == 0)
-    assert loss_of(algorithm, 16, updates) == pytest.approx(EPSILON, abs=TOLERANCE)
+    assert loss_of(algorithm, slots, updates) == pytest.approx(EPSILON, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("one_step_ticks", [False, True])

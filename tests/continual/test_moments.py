@@ -96,6 +96,7 @@ def test_centred_squares_attain_their_sensitivity() -> None:
     assert np.abs(leaves[0] - leaves[1]).sum() == variance.sensitivity == 144
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_joint_loss_when_events_are_added(kind: type[Any]) -> None:
     algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=4.0, resolution=1.0)
@@ -105,6 +106,7 @@ def test_joint_loss_when_events_are_added(kind: type[Any]) -> None:
         assert joint_loss(algorithm, world, [more]).loss == pytest.approx(1.0, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_joint_loss_when_values_are_exchanged(kind: type[Any]) -> None:
     algorithm = kind(epsilon=1.0, horizon=3, levels=2, lower=0.0, upper=8.0, resolution=1.0, adjacency="replace")
@@ -143,6 +145,7 @@ def test_a_third_of_the_budget_each_is_noisier(kind: type[Any]) -> None:
         assert all(split / variance > 2.99 for variance in noise.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_errors_are_calibrated(kind: type[Any], adjacency: str) -> None:

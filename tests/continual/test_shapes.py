@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from panstream.continual.shapes import MOST_LEVELS, TreeShape, _tree_weights, choose_shape
+from panstream.continual.shapes import MOST_LEVELS, TreeShape, _tree_weights
 from panstream.errors import InvalidParameter
 
 SHAPES = [
@@ -92,7 +92,7 @@ TARGETS = {True: {10: 349, 14: 1033, 16: 1553, 20: 3131}, False: {10: 457, 14: 1
 @pytest.mark.parametrize("one_step_ticks", [True, False])
 @pytest.mark.parametrize("log_horizon", [10, 14, 16, 20])
 def test_mean_squared_error_is_below_the_target(log_horizon: int, one_step_ticks: bool) -> None:
-    shape = choose_shape(1 << log_horizon, one_step_ticks)
+    shape = TreeShape.best(1 << log_horizon, one_step_ticks)
     error = 2 * shape.levels**2 * shape.noise(1 << log_horizon).mean
     assert error < 0.95 * TARGETS[one_step_ticks][log_horizon]
 
@@ -100,7 +100,7 @@ def test_mean_squared_error_is_below_the_target(log_horizon: int, one_step_ticks
 @pytest.mark.parametrize("one_step_ticks", [True, False])
 def test_no_fixed_radices_do_better(one_step_ticks: bool) -> None:
     horizon, leaf = 1 << 10, 2.0 if one_step_ticks else 4.0
-    found = choose_shape(horizon, one_step_ticks)
+    found = TreeShape.best(horizon, one_step_ticks)
     two = [(k, -(-horizon // k)) for k in range(2, 200)]
     three = [(a, b, -(-horizon // (a * b))) for a in range(2, 40, 2) for b in range(2, 40, 2)]
     best = min(fixed_radices(radices, horizon, leaf) for radices in two + three)
@@ -111,11 +111,11 @@ def test_no_fixed_radices_do_better(one_step_ticks: bool) -> None:
 @pytest.mark.parametrize("one_step_ticks", [True, False])
 def test_choice_is_the_best_number_of_levels(one_step_ticks: bool) -> None:
     for horizon in (1, 2, 7, 40, 300, 5000):
-        chosen = choose_shape(horizon, one_step_ticks)
+        chosen = TreeShape.best(horizon, one_step_ticks)
         error = chosen.levels**2 * chosen.noise(horizon).mean
         for levels in range(1, 7):
             try:
-                other = choose_shape(horizon, one_step_ticks, levels)
+                other = TreeShape.best(horizon, one_step_ticks, levels)
             except InvalidParameter:
                 continue  # so few levels would need a tree wider than is allowed
             assert error <= levels**2 * other.noise(horizon).mean * (1 + 1e-12)
@@ -123,7 +123,7 @@ def test_choice_is_the_best_number_of_levels(one_step_ticks: bool) -> None:
 
 def test_bounds_are_checked() -> None:
     with pytest.raises(InvalidParameter, match="levels must be larger for horizon=1048576"):
-        choose_shape(1 << 20, True, 1)
+        TreeShape.best(1 << 20, True, 1)
     with pytest.raises(InvalidParameter, match=r"slots must be in 1\.\.10"):
         TreeShape(1, 9, False).noise(11)
-    assert choose_shape(1 << 56, True).levels < MOST_LEVELS
+    assert TreeShape.best(1 << 56, True).levels < MOST_LEVELS

@@ -45,6 +45,7 @@ def test_several_updates_make_a_slot() -> None:
     assert monitor.ticks([1.0, 1.0]).value.tolist() == [12.5, 13.5]
 
 
+@pytest.mark.slow
 def test_joint_loss_of_sums_and_counts() -> None:
     world = several_steps(4)
     total = ContinualSum(epsilon=1.0, horizon=4, levels=2, lower=-1.0, upper=3.0, resolution=0.5)

@@ -102,6 +102,7 @@ def test_mean_squared_error_is_the_formula(one_step_ticks: bool, horizon: int, r
     assert abs(z) < stats.norm.isf(ALPHA / 2), f"measured {np.mean(squares):.1f}, expected {expected:.1f}"
 
 
+@pytest.mark.slow
 def test_standard_errors_and_intervals_are_calibrated() -> None:
     tree = KaryTree(epsilon=1.0, horizon=300, one_step_ticks=True)
     source = SeededSource(8)
@@ -162,7 +163,7 @@ def test_a_stream_longer_than_its_horizon_is_refused_before_anything_changes() -
     monitor = Monitor(tree)
     monitor.ticks([1] * 8)
     before = snapshot(monitor.state)
-    with pytest.raises(BudgetExhausted, match="the horizon of 10 slots leaves 2, got 3"):
+    with pytest.raises(BudgetExhausted, match="horizon=10 allows 2 more ticks, got 3"):
         monitor.ticks([1, 1, 1])
     assert snapshot(monitor.state) == before
     monitor.ticks([1, 1])

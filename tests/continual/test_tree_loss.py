@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from continual.linear_view import joint_loss, neighbours, one_step, several_steps, with_event, with_refreshes
 from continual.tree_twin import TwinTree
-from panstream.continual.shapes import epoch_shape
+from panstream.continual.shapes import TreeShape
 from panstream.continual.sums import KaryTree
 from panstream.continual.tree_base import TreeState
 from panstream.estimate import Estimate
@@ -76,7 +76,7 @@ def test_joint_loss_when_arrays_and_single_slots_are_mixed() -> None:
 def test_joint_loss_across_epochs(one_step_ticks: bool) -> None:
     """The first epoch has 6 or 8 slots: look and items in it and after it."""
     tree = RawTicks(epsilon=1.0, one_step_ticks=one_step_ticks)
-    slots = epoch_shape(0, one_step_ticks).slots + 4
+    slots = TreeShape.of_epoch(0, one_step_ticks).slots + 4
     world = one_step(slots) if one_step_ticks else several_steps(slots)
     worst = joint_loss(tree, world, neighbours(world), looks=[None, *range(0, len(world) + 1, 3), len(world)])
     assert worst.loss == pytest.approx(1.0, abs=1e-9)

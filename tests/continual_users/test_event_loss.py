@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 
 from panstream.continual_users import ContinualDensity
-from panstream.privacy.changes import change_loss
-from panstream.testing.bit_views import Losses, event_loss, views
+from panstream.testing.bit_views import Losses, views
 
 LN3, KAPPA = math.log(3.0), math.log(1.25)
+
+
+def change_loss(state: float, tree: float, start: float = 0.0, *, deletions: bool = False) -> float:
+    """Return what one event loses: max{eps_s + f(tree + start), f(2·tree)}, f(x) = ln(p0 + p1·e**x)."""
+    started, twice = (math.log((1 + math.exp(state + x)) / (1 + math.exp(state))) for x in (tree + start, 2 * tree))
+    return state + max(started, twice) if deletions else max(state + started, twice)
 
 
 def density(levels: int, ticks: int, *, start: float = 0.0, deletions: bool = False) -> ContinualDensity:
@@ -30,7 +35,7 @@ def density(levels: int, ticks: int, *, start: float = 0.0, deletions: bool = Fa
 
 def exact(algorithm: Any, ticks: int, steps: tuple[int, ...] = (0, 1)) -> float:
     p1 = algorithm.table.law.p1
-    return max(event_loss(Losses(view, ticks, p1), steps) for view in views(algorithm, ticks))
+    return max(Losses(view, ticks, p1).of_event(steps) for view in views(algorithm, ticks))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Cropped mean and heavy fraction: exact loss, unbiased, sabotage caught."""
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ def test_claim_is_the_enumerated_joint_loss(crop: int) -> None:
         assert enumerator.joint_loss(worlds(slots, actions)).epsilon == pytest.approx(1.0, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_heavy_fraction_loses_what_it_claims() -> None:
     algorithm = HeavyFraction(universe=1, epsilon=1.0, threshold=2)
     actions = [update([]), update([0]), update([0, 0])]
@@ -150,6 +152,31 @@ def test_refusals() -> None:
     with pytest.raises(InvalidParameter, match="beta must be in"):
         mean.error(beta=2.0)
     for algorithm in (mean, HeavyFraction(universe=10, epsilon=1.0, threshold=2)):
-        with pytest.raises(NotSupported, match="no refresh"):
+        with pytest.raises(NotSupported, match="cannot be refreshed: .* for one user in 2 only"):
             algorithm.start().refresh()
     assert replace(mean, crop=1).claim() == mean.claim()
+
+
+@pytest.mark.parametrize("crop", [2, 3, 5])
+def test_what_a_refresh_would_cost(crop: int) -> None:
+    """Two phases with counters and bits of their own: unbiased, and with the variance that the refusal names."""
+    mean = CroppedMean(universe=10, epsilon=1.0, crop=crop)
+    law, pairs = mean.presence.law, range(crop)
+    gap = law.p1 - law.p0
+
+    def reading(arrivals: int, counter: int) -> list[tuple[float, float]]:
+        one = law.p1 if arrivals > counter else law.p0
+        return [(one, (1 - law.p0) / gap), (1 - one, -law.p0 / gap)]
+
+    for first, second in itertools.product(range(crop + 2), repeat=2):
+        values, chances = [], []
+        for c1, c2 in itertools.product(pairs, pairs):
+            for (chance1, b1), (chance2, b2) in itertools.product(reading(first, c1), reading(second, c2)):
+                values.append(crop * (b1 + b2) - crop**2 * (c1 + c2 == crop - 1) * b1 * b2)
+                chances.append(chance1 * chance2 / crop**2)
+        found = float(np.dot(chances, values))
+        assert found == pytest.approx(min(first + second, crop), abs=1e-9)
+        if min(first, second) >= crop:
+            variance = float(np.dot(chances, np.square(values))) - found**2
+            before = (crop / gap) ** 2 / 4
+            assert variance / before == pytest.approx(mean._refresh_factor(), rel=0.6 / crop)

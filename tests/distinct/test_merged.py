@@ -215,6 +215,7 @@ def test_losses_of_longer_chains(sites: int) -> None:
     assert STATE + math.log(float(ratio)) == pytest.approx(chained.merged.loss(seen=[0]), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_merged_bit_is_flipped_with_the_published_probability() -> None:
     """In whatever order sites are merged: 1 - e**-eps* = product of 1 - e**-eps, whoever came."""
     states = (0.4, 1.1, 2.5)
@@ -347,6 +348,8 @@ def test_refusals() -> None:
         merged.refresh()
     with pytest.raises(MergeRefused, match="same key"):
         merged.merge(site(key=1))
+    with pytest.raises(MergeRefused, match="same hash"):
+        merged.merge(site(hash="siphash"))
     state = merged.state
     with Source() as source, pytest.raises(MergeRefused, match="itself"):
         merged.algorithm.merge(state, merged.algorithm, state, source)

@@ -11,12 +11,19 @@ import typer.main
 from panstream.cli.app import app
 from panstream.cli.outcome import EXIT_CODES
 from panstream.engine.config import Config, QueryConfig, StreamConfig, read_config
+from panstream.engine.machines_config import MachinesConfig
+from panstream.engine.sink_config import SinkConfig
 from panstream.engine.sql import Aggregate
+from panstream.engine.web_config import WebConfig
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 CONFIGURATION = (REFERENCE / "configuration.md").read_text()
 SQL = (REFERENCE / "sql.md").read_text()
 COMMANDS = (REFERENCE / "commands.md").read_text()
+
+
+# Fields that are no keys of [store].
+ELSEWHERE = {"stream", "queries", "statements", "lookups", "sink", "machines", "web"}
 
 
 def section(text: str, title: str) -> str:
@@ -32,9 +39,12 @@ def keys(title: str) -> set[str]:
 @pytest.mark.parametrize(
     ("title", "declared"),
     [
-        ("[stream]", {field.name for field in fields(StreamConfig)} - {"guessed"}),
+        ("[stream]", {field.name for field in fields(StreamConfig)} - {"guessed", "cells"}),
         ("[[query]]", {field.name for field in fields(QueryConfig)} - {"parsed", "statement"} | {"bounds"}),
-        ("[store]", {field.name for field in fields(Config)} - {"stream", "queries", "statements", "lookups"}),
+        ("[store]", {field.name for field in fields(Config)} - ELSEWHERE),
+        ("[sink]", {field.name for field in fields(SinkConfig)}),
+        ("[machines]", {field.name for field in fields(MachinesConfig)} | {"cells"}),
+        ("[web]", {field.name for field in fields(WebConfig)}),
     ],
 )
 def test_every_key_is_explained(title: str, declared: set[str]) -> None:
@@ -75,7 +85,7 @@ def commands() -> dict[str, Any]:
 
 
 def test_every_command_and_option_is_explained() -> None:
-    table = dict(re.findall(r"^\| `panstream ([a-z]+(?: [a-z]+)?)[^`]*` \| (.*) \|$", COMMANDS, re.MULTILINE))
+    table = dict(re.findall(r"^\| `panstream ([a-z-]+(?: [a-z]+)?)[^`]*` \| (.*) \|$", COMMANDS, re.MULTILINE))
     assert set(table) == set(commands())
     for name, command in commands().items():
         given = [option for each in command.params for option in (*each.opts, *each.secondary_opts)]

@@ -8,17 +8,23 @@ import pytest
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
 from panstream.engine.explain import explain
+from panstream.engine.point_queries import ask
 from panstream.engine.results import answers
 from panstream.engine.run import feed
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "sections.md"
 
 
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+
+
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL))
-    exec(compile(blocks["python"], PAGE.name, "exec"), {})
-    Path("panstream.toml").write_text(blocks["toml"], "utf-8")
+    rows, sites = blocks("python")
+    exec(compile(sites, PAGE.name, "exec"), {})
+    exec(compile(rows, PAGE.name, "exec"), {})
+    Path("panstream.toml").write_text(blocks("toml")[0], "utf-8")
     config = load_config("panstream.toml")
     assert explain(config).text().count("one state, with all of epsilon") == 2
     with Engine(config) as engine:
@@ -33,3 +39,19 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(released) == 4 * 2 + 2 * 3  # the groups that are not shown too
     assert shown["sections.good [section=news]"] == pytest.approx(0.9, abs=0.05)
     assert shown["time spent.mean [continent=Europe]"] == pytest.approx(30, abs=3)
+
+
+def test_pages_that_nobody_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks("python")[0], PAGE.name, "exec"), {})
+    Path("pages.toml").write_text(blocks("toml")[1], "utf-8")
+    config = load_config("pages.toml")
+    text = explain(config).text()
+    assert "with at least 118 events" in text and "23.4 the count" in text and "off by up to 4.45" in text
+    with Engine(config) as engine:
+        feed(engine, ["visits.csv"])
+        engine.finish()
+        first, second, third = (answer["group"]["path"] for answer in answers(engine))
+    assert (first, second) == ("/", "/news/rain") and third in ("/news/sun", "/shop/hats")
+    known, unknown = ask("state", "path IN ('/help', '/never/heard/of')")
+    assert known["value"] == pytest.approx(1000, abs=200) and unknown["value"] < 200

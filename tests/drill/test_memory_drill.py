@@ -2,6 +2,7 @@
 
 import pytest
 
+from panstream.drill.machines import drill_machines
 from panstream.drill.memory import drill
 
 IDS = 11_500
@@ -20,6 +21,19 @@ def test_ids_that_are_there_are_found() -> None:
     """Without hardening, ids of past rows may stay in freed memory or not; those in flight are there, and must be
     seen.
     """
-    report = drill(ids=IDS, hardened=False)
+    report = drill(ids=IDS, hardened=False, secret=True)
+    assert report.memory == "ordinary"  # secret memory is a part of hardening
     assert report.valid, str(report)
     assert report.found_in_flight > 0
+
+
+@pytest.mark.slow
+def test_nothing_stays_on_two_machines_and_their_front_end() -> None:
+    """Nor do keys, masks, keystream, noise, messages and shares of earlier epochs, though the search sees those in
+    flight.
+    """
+    report = drill_machines(ids=250)
+    assert report.valid, str(report)
+    assert report.ok, str(report)
+    kinds = {"ids", "8-byte keyed hashes", "key", "keystream", "message", "noise", "share", "TLS secrets", "X25519"}
+    assert kinds == {kind for kind, count in report.told.items() if count > 10}

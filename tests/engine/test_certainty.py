@@ -89,6 +89,7 @@ def test_net_weights_foreseen() -> None:
     assert _reach(_at_size(plan, 2000, plan.outputs[0])) == pytest.approx(found, rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", ["MIN(value)", "MAX(value)"])
 def test_how_many_lie_beyond_an_extreme_is_foreseen(sql: str) -> None:
     """Which edge is the outermost that is seen differs from run to run, and the count beyond it with it."""

@@ -112,6 +112,7 @@ def test_kill_nine_while_batches_of_a_file_share_a_commit(tmp_path: Path) -> Non
         assert values == [pytest.approx(USERS), pytest.approx(USERS)]
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
     """A limit on the size of files makes writing fail half-way, as a full disk does."""
     with Engine(config(COUNT, directory=tmp_path), zero_noise=True) as engine:
@@ -185,6 +186,7 @@ with Engine(settings, zero_noise=True) as engine:
 """
 
 
+@pytest.mark.slow
 def test_a_full_and_a_read_only_file_system(tmp_path: Path) -> None:
     """A small file system of its own; where none may be mounted, a directory without permission to write."""
     unshare = shutil.which("unshare")

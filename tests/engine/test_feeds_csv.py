@@ -76,6 +76,7 @@ def read(
 CELLS = st.text(st.sampled_from('ab ,"\n\r;é'), max_size=6).map(lambda cell: cell.replace("\r", "\r\n"))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=12),

@@ -72,19 +72,19 @@ def test_names_tell_the_format() -> None:
 
 
 def test_inputs_that_do_not_work(tmp_path: Path) -> None:
-    for name in ("a/x.csv", "b/x.csv", "c.log"):
+    for name in ("a/x.csv", "b/x.csv", "c.data"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    with pytest.raises(FeedError, match="two inputs would be known as 'x.csv'"):
+    with pytest.raises(FeedError, match="two inputs would have the same name, 'x.csv'"):
         expand([str(tmp_path / "a/x.csv"), str(tmp_path / "b/x.csv")])
     assert len(expand([str(tmp_path / "*/x.csv")])) == 2
-    with pytest.raises(FeedError, match="no file fits"):
+    with pytest.raises(FeedError, match="no file matches"):
         expand([str(tmp_path / "*.parquet")])
     with pytest.raises(FeedError, match=r"gone.csv does not exist"):
         expand([str(tmp_path / "gone.csv")])
-    with pytest.raises(FeedError, match="c.log: the name does not tell the format"):
-        expand([str(tmp_path / "c.log")])
-    assert expand([str(tmp_path / "c.log")], format="csv")[0].format == "csv"
+    with pytest.raises(FeedError, match="c.data: the file name does not say the format"):
+        expand([str(tmp_path / "c.data")])
+    assert expand([str(tmp_path / "c.data")], format="csv")[0].format == "csv"
     with pytest.raises(InvalidParameter, match="at least one input"):
         expand([])
     with pytest.raises(InvalidParameter, match="format must be one of"):

@@ -173,11 +173,11 @@ def test_an_inode_that_is_used_again(tmp_path: Path) -> None:
 def test_what_cannot_be_followed(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").touch()
     (tmp_path / "y.csv").write_bytes(gzip.compress(b"ip,n\n"))
-    with pytest.raises(FeedError, match="only CSV and JSON lines can be followed, got parquet"):
+    with pytest.raises(FeedError, match="only CSV, JSON lines and access logs can be followed, got parquet"):
         Player().play(str(tmp_path / "x.parquet"))
     with pytest.raises(FeedError, match=r"y.csv: a compressed file cannot be followed"):
         Player().play(str(tmp_path / "y.csv"))
-    with pytest.raises(FeedError, match="standard input is followed anyway"):
+    with pytest.raises(FeedError, match="standard input is always followed"):
         FollowFeed(["-"], SCHEMA)
 
 

@@ -36,6 +36,7 @@ def piece_of(numbers: list[int | None]) -> Rows:
 # --- coalescing -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.booleans(), max_size=9), max_size=9),
     st.integers(1, 7),

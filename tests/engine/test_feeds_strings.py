@@ -128,6 +128,7 @@ def test_other_encodings_and_nested_columns_are_left_to_pyarrow(tmp_path: Path) 
     assert _chunks_of(parquet.read_metadata(lists), "word") is None
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> None:
     column = pa.array([f"word-{number % 90}" for number in range(800)], pa.string())
     draw = random.Random(5)
@@ -240,6 +241,7 @@ def test_runs_are_decoded_as_the_format_describes_them(width: int) -> None:
         assert decode_runs(np.frombuffer(page[:cut], np.uint8), 0, width, out) == -1, cut
 
 
+@pytest.mark.slow
 def test_the_footer_is_gone_with_the_file(tmp_path: Path) -> None:
     """It holds the smallest and the largest id of every row group."""
     path = tmp_path / "ids.parquet"

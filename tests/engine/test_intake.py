@@ -162,7 +162,7 @@ def test_explain_warns_where_a_public_fact_gives_the_answer_away(sql: str, given
         assert words.rpartition(", ")[2] in text
     if given.get("step") == "none":
         assert any("http" in warning and "the number of batches is public" in warning for warning in warnings)
-        assert "as they come" in text
+        assert "as they arrive" in text
     assert explained.to_json()["warnings"] == warnings
 
 

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -81,6 +82,9 @@ def write(path: Path, table: pa.Table, kind: str) -> None:
         path.write_bytes(gzip.compress(text.getvalue(), 1))
     elif kind == "jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    elif kind == "log":
+        line = '{id} - - [01/Aug/1995:00:00:01 -0400] "{kind} / HTTP/1.0" 200 -\n'
+        path.write_text("".join(line.format(**row) for row in table.to_pylist()))
     elif kind == "arrow":
         with pa.ipc.new_file(path, table.schema) as writer:
             writer.write_table(table, max_chunksize=BATCH)
@@ -92,7 +96,10 @@ def write(path: Path, table: pa.Table, kind: str) -> None:
 
 def drill(directory: Path, kind: str, needles: Sequence[str]) -> tuple[Report, Report]:
     """Return the reports of a scan in the middle of the run and of one after it."""
-    (directory / "panstream.toml").write_text(CONFIG)
+    names = {"id": "host", "kind": "method"} if kind == "log" else {}
+    (directory / "panstream.toml").write_text(
+        re.sub(r"\b(id|kind)\b", lambda found: names.get(found[1], found[1]), CONFIG)
+    )
     table = pa.table({"id": list(needles), "kind": ["a" if i % 2 else "b" for i in range(len(needles))]})
     path = directory / f"rows.{kind}"
     write(path, table, kind)
@@ -121,7 +128,7 @@ def drill(directory: Path, kind: str, needles: Sequence[str]) -> tuple[Report, R
     return reports[0], reports[1]
 
 
-KINDS = ["csv", "csv.gz", "jsonl", "arrow", "dictionary.parquet", "plain.parquet"]
+KINDS = ["csv", "csv.gz", "jsonl", "log", "arrow", "dictionary.parquet", "plain.parquet"]
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_every_question_has_its_algorithm(sql: str, settings: dict[str, Any], al
         ("COUNT(*)", {"unit": "event"}, "unit can be chosen"),
         ("COUNT(DISTINCT user)", {"unit": "user-window"}, "needs user_window"),
         ("COUNT(DISTINCT user)", {"user_window": "1 hour"}, "user_window needs unit"),
-        ("COUNT(DISTINCT user)", {"unit": "event", "announced": 1}, "covers one look"),
+        ("COUNT(DISTINCT user)", {"unit": "event", "announced": 1}, "covers one intrusion"),
         ("COUNT(DISTINCT user)", {"unit": "event", "weight": "w"}, "counter modulo a prime for ever"),
     ],
 )
@@ -91,7 +91,7 @@ def test_explain_compares_the_ways_at_three_ticks() -> None:
     )
     (plan,) = plan_all(config(asked))
     assert "Chosen: a tree of 2 level(s) over the changes, priced at event level; 95% error 33" in plan.why
-    assert "Turned down: 100 release(s), each paid for; 1,677 at tick 1" in plan.why
+    assert "Rejected: 100 releases, each paid for; 1,677 at tick 1" in plan.why
     assert [at.split(",")[0] for at, _ in expected_errors(plan)] == ["at release 1", "at release 50", "at release 100"]
 
 
@@ -134,10 +134,29 @@ def test_announced_intrusions_are_paid_for_at_the_same_epsilon() -> None:
         assert plain.claim.epsilon == pytest.approx(paid.claim.epsilon)
         assert (plain.claim.intrusions.announced, paid.claim.intrusions.announced) == (0, 2)
         assert expected_errors(paid)[-1][1] > 2 * expected_errors(plain)[-1][1]
-    with pytest.raises(ConfigError, match="cannot be refreshed"):
-        plan_all(config({**DISTINCT, "announced": 1}, weight="w"))
     with pytest.raises(ConfigError, match=r"announced must be in 0\.\.7"):
         config({**DISTINCT, "announced": 8})
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"), [("COUNT(DISTINCT user)", 1), ("CROPPED_SUM(user, w, 2)", 2), ("HEAVY_HITTERS(user, w, 2)", 1)]
+)
+def test_where_rows_take_away_announced_intrusions_need_a_small_field(sql: str, value: int) -> None:
+    asked = question("q", f"SELECT {sql} FROM s", universe=100_000, lower=0, upper=3, epsilon=4.0)
+    paid, plain = (plan_all(config({**asked, "announced": many}, weight="w"))[0] for many in (1, 0))
+    assert (paid.claim.epsilon, paid.claim.intrusions.announced) == (4.0, 1)
+    assert (type(paid.algorithm).__name__, paid.algorithm.prime) == ("ProfileSketch", 7)
+    assert "every announced intrusion multiplies the variance by " in paid.why
+    at, error = expected_errors(paid)[-1]
+    assert at.endswith("after 1 announced") and error > expected_errors(plain)[-1][1]
+    monitor = paid.algorithm.start()
+    monitor.update(range(50_000), weight=2)
+    monitor.refresh()
+    estimate = monitor.release()
+    assert abs(estimate.value - value * 50_000) < 6 * estimate.standard_error < 0.5 * value * 100_000
+    for name, refused in (("universe", "needs universe"), ("upper", "needs upper"), ("lower", "needs lower")):
+        with pytest.raises(ConfigError, match=refused):
+            plan_all(config({**{k: v for k, v in asked.items() if k != name}, "announced": 1}, weight="w"))
 
 
 def test_groups_are_public_where_there_are_some() -> None:

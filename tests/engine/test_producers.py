@@ -143,7 +143,7 @@ def test_an_opening_ends_the_one_before_it_and_goes_on_counting() -> None:
     first = table.producers.open("t", "gate", 10).id
     assert table.take(Sender("t", first), 1)
     second = table.producers.open("t", "gate", 10).id
-    with pytest.raises(ProducerRefused, match="opened anew"):
+    with pytest.raises(ProducerRefused, match="reopened"):
         table.take(Sender("t", first), 2)
     assert not table.take(Sender("t", second), 1)
     assert table.take(Sender("t", second), 2)
@@ -151,7 +151,7 @@ def test_an_opening_ends_the_one_before_it_and_goes_on_counting() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a@b", "x" * 65, "é"])
 def test_names(name: str) -> None:
-    with pytest.raises(InvalidParameter, match="must fit"):
+    with pytest.raises(InvalidParameter, match="must match"):
         Producers().open("t", name, 10)
 
 

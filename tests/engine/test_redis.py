@@ -304,6 +304,7 @@ def test_passwords_and_databases(tmp_path: Path) -> None:
     own.stop()
 
 
+@pytest.mark.slow
 def test_over_tcp_and_tls(tmp_path: Path) -> None:
     """A free port of the loopback; TLS with a certificate made for the test."""
     import socket

@@ -178,6 +178,7 @@ def test_an_odd_row_changes_no_release(
     assert schedule(path) == clean[form]
 
 
+@pytest.mark.slow
 def test_a_row_without_a_time_moves_nothing(tmp_path: Path) -> None:
     """Whatever else it has; and so does a line of which no time can be told."""
     without = tmp_path / "without.csv"
@@ -193,6 +194,7 @@ def test_a_row_without_a_time_moves_nothing(tmp_path: Path) -> None:
         assert schedule(path)[0] == expected[0]
 
 
+@pytest.mark.slow
 def test_a_bad_row_counts_for_nothing_but_its_time(tmp_path: Path) -> None:
     """Zero noise: the counts are those without the bad row, in the windows that it opened."""
     path = tmp_path / "rows.csv"

@@ -81,6 +81,8 @@ def test_parts() -> None:
         ("WITH a AS (SELECT 1) SELECT COUNT(*) FROM clinic", "WITH is not supported"),
         ("SELECT QUANTILE_CONT(amount, 2) FROM clinic", r"must be in \[0, 1\]"),
         ("SELECT QUANTILE_CONT(amount, age) FROM clinic", "must be a number"),
+        ("SELECT QUANTILE_CONT(amount) FROM clinic", "the quantile must be a number"),
+        ("SELECT MEDIAN() FROM clinic", "an argument or expression is missing"),
         ("SELECT CROPPED_SUM(age, 5) FROM clinic", "takes the arguments of"),
         ("SELECT COUNT(* FROM clinic", "line 1"),
         ("", "one SELECT is expected"),

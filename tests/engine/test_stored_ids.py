@@ -105,6 +105,7 @@ def test_kept_ids_are_those_that_pyarrow_keeps(tmp_path: Path, codec: str, dicti
         assert start == len(column)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
 def test_ids_are_split_joined_and_kept_in_any_order(data: st.DataObject) -> None:
@@ -279,6 +280,7 @@ def test_a_reader_closed_early_overwrites_what_it_holds(tmp_path: Path) -> None:
     assert not page.body.any()
 
 
+@pytest.mark.slow
 def test_damage_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> None:
     column = pa.array([f"word-{number % 90}" for number in range(800)], pa.string())
     draw, masks = random.Random(5), np.random.default_rng(5)

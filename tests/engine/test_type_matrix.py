@@ -299,6 +299,7 @@ FRAMES: dict[str, Callable[[pa.Table], Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_frames_sent_to_a_server(tmp_path: Path) -> None:
     """pandas and polars make large strings and times with a zone: none of them may be counted as zeros."""
     total = 0

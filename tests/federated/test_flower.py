@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 
 from panstream.errors import FederationStopped, HolderUnreachable, MissingExtra
-from panstream.federated import flower
+from panstream.federated import Federation, flower
+from panstream.federated.questions import Table
+from panstream.federated.secure_sums import write_signing_key
+from panstream.networks import Domain
 from panstream.networks.files import load, read_about
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -87,19 +91,20 @@ def fake_flower(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, f"flwr.{name}", module)
 
 
-def grid(tmp_path: Path, holders: tuple[str, ...] = HOSPITALS) -> FakeGrid:
+def grid(tmp_path: Path, holders: tuple[str, ...] = HOSPITALS, rosters: dict[str, str] | None = None) -> FakeGrid:
     configs = {}
     for node, name in enumerate(holders, 1):
         data = EXAMPLES / "data" / "hospitals"
         path = tmp_path / f"{name}.toml"
         path.write_text(
             f'[holder]\nname = "{name}"\ndata = "{data}/{name}.csv.gz"\ndomain = "{data}/domain.json"\n'
-            f'epsilon = 2.0\ndelta = 1e-6\nledger = "{name}.sqlite"\n'
+            f'epsilon = 2.0\ndelta = 1e-6\nledger = "{name}.sqlite"\n{(rosters or {}).get(name, "")}'
         )
         configs[node] = {"holder": str(path)}
     return FakeGrid(flower.client_app().function, configs)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake_flower")
 def test_a_run_over_query_messages(tmp_path: Path) -> None:
     out = tmp_path / "network.json"
@@ -110,6 +115,27 @@ def test_a_run_over_query_messages(tmp_path: Path) -> None:
     assert about["claim"]["epsilon"] == 1.0
     assert about["spent"].keys() == set(HOSPITALS)
     assert all(spent == pytest.approx(1.0, abs=1e-6) for spent in about["spent"].values())
+
+
+def rosters(tmp_path: Path) -> dict[str, str]:
+    keys = {name: write_signing_key(tmp_path / f"{name}.key").hex() for name in HOSPITALS}
+    members = "[holder.members]\n" + "".join(f'{name} = "{key}"\n' for name, key in keys.items())
+    return {name: f'signing_key = "{name}.key"\n{members}' for name in HOSPITALS}
+
+
+@pytest.mark.usefixtures("fake_flower")
+def test_secure_sums_over_query_messages(tmp_path: Path) -> None:
+    """Every message opens the holder's file anew, so the one-time key must survive in the ledger."""
+    nodes = grid(tmp_path, rosters=rosters(tmp_path))
+    lock = threading.Lock()
+    channels = [flower._GridChannel(nodes, node, lock) for node in nodes.get_node_ids()]
+    federation = Federation(Domain.load(EXAMPLES / "data" / "hospitals" / "domain.json"), channels)
+    sums = federation.secure_sums([Table(attributes=(0, 1), budget=0.01)])
+    assert (sums.holders, federation.dropped) == (3, {})
+    assert sums.deviations[0] == pytest.approx(math.sqrt(1.5 / 0.01), rel=0.01)  # 3 parts of sigma²/2
+    off = abs(int(sums.tables[0].sum()) - federation.records)
+    assert off < 8 * sums.deviations[0] * math.sqrt(sums.tables[0].size)  # false alarm below 1e-14
+    assert all(0 < each.spent < 1.0 for each in federation.introductions())
 
 
 @pytest.mark.usefixtures("fake_flower")

@@ -128,6 +128,7 @@ def test_gaussian_noise_needs_a_delta_and_then_rho_adds_up() -> None:
     assert refusal(holder, count("more", 0.05)).reason == "budget"
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.01, 10), st.sampled_from([1e-9, 1e-6, 1e-3]))
 def test_the_rho_of_a_budget_is_its_largest(epsilon: float, delta: float) -> None:

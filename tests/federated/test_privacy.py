@@ -27,10 +27,10 @@ from panstream.federated.questions import (
     CountTables,
     LocalModel,
     LocalScores,
-    Question,
     Table,
     Vote,
 )
+from panstream.federated.reading import Question
 from panstream.federated.statistics import Statistics
 from panstream.federated.wire import digest
 from panstream.networks import Records
@@ -75,6 +75,7 @@ def worst_loss(question: Question, records: int, attributes: int = 2, window: tu
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [1, 2, 3, 4])
 def test_tables_with_laplace_noise_lose_their_epsilon_and_not_less(records: int) -> None:
     table = Table(attributes=(0, 1), budget=EPSILON)

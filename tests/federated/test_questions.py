@@ -22,8 +22,8 @@ from panstream.federated.questions import (
     LocalScores,
     Table,
     Vote,
-    read_question,
 )
+from panstream.federated.reading import read_question
 from panstream.federated.wire import Message, digest
 
 positive = st.floats(1e-9, 1e9)

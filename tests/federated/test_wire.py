@@ -31,6 +31,7 @@ messages = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(messages)
 def test_a_message_comes_back_as_it_was(message: Message) -> None:
@@ -42,6 +43,7 @@ def test_a_message_comes_back_as_it_was(message: Message) -> None:
         np.testing.assert_array_equal(found.arrays[name], array)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(messages, st.data())
 def test_any_changed_or_missing_byte_is_noticed(message: Message, data: st.DataObject) -> None:

@@ -6,12 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from panstream import TopItems
 from panstream.algorithm import Monitor
 from panstream.errors import BudgetExhausted, InvalidParameter, MergeRefused
-from panstream.frequent.estimates import ItemEstimates, PointCounts
+from panstream.frequent.estimates import ItemEstimates
 from panstream.frequent.items import FrequentItems
+from panstream.frequent.points import PointCounts
 from panstream.randomness import SeededSource
 from statistical import ALPHA, assert_rate
 
@@ -134,7 +137,7 @@ def test_point_queries_cover_one_by_one() -> None:
         low, high = answer.count(name).interval(0.9)
         inside += low <= count <= high
     assert_rate(inside, 400, 0.91, "point queries at 90%")
-    again = PointCounts.from_json(answer.points.to_json())
+    again = PointCounts.from_bytes(answer.points.to_bytes())
     assert again.count("page 7", answer.claim) == answer.count("page 7")
 
 
@@ -142,7 +145,7 @@ def test_top_at_least_and_sure_ranks() -> None:
     answer = released(NOISY, ["a"] * 5000 + ["b"] * 3000 + ["c"] * 2950 + ["d"] * 600)
     assert [item.name for item in answer.top(1)] == ["a"]
     assert {item.name for item in answer.at_least(1000)} == {"a", "b", "c"}
-    assert answer.ranks_sure(1) == 1 and answer.ranks_sure(2) == 1 and answer.ranks_sure(99) == 0
+    assert answer.ranks_sure(1) == 1 and answer.ranks_sure(2) == 1 and answer.ranks_sure(99) == 4
     assert [item["name"] for item in answer.to_json()["items"]] == [item.name for item in answer.items]
     assert "listed with 95%" in str(answer)
 
@@ -194,3 +197,29 @@ def test_the_front_door_sizes_and_explains() -> None:
         TopItems(1.0, memory=1000)
     with pytest.raises(InvalidParameter, match="expected"):
         TopItems(1.0, expected=0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    names=st.lists(st.binary(max_size=20), min_size=1, max_size=40),
+    longest=st.integers(1, 12),
+    step=st.sampled_from([4, 8]),
+    width=st.sampled_from([256, 4096]),
+)
+def test_any_bytes_move_the_cells_of_their_prefixes(names: list[bytes], longest: int, step: int, width: int) -> None:
+    """The sum over single names, each of which moves a cell by one on every level that it reaches, and in every row."""
+    algorithm = FrequentItems(epsilon=math.inf, longest=longest, step=step, width=width, row_width=64)
+    with SeededSource(1) as source:
+        whole = algorithm.begin(source)
+        algorithm.update(whole, algorithm.batch(names + names[:3]), source)
+        levels, rows = np.zeros_like(whole.levels), np.zeros_like(whole.rows)
+        for name in names + names[:3]:
+            one = algorithm.begin(source)
+            algorithm.update(one, algorithm.batch([name]), source)
+            kept = len(name) if len(name) <= longest else int((np.abs(one.levels).sum(1) > 0).sum()) * step // 8
+            assert longest - 3 <= kept or kept == len(name)
+            assert np.abs(one.levels).sum(1).tolist() == [1] * (kept * 8 // step) + [0] * ((longest - kept) * 8 // step)
+            assert np.abs(one.rows).sum(1).tolist() == [1] * algorithm.rows
+            levels += one.levels
+            rows += one.rows
+    assert np.array_equal(levels, whole.levels) and np.array_equal(rows, whole.rows)

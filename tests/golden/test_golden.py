@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.specimens import specimens
 from panstream import Monitor
 from panstream.cluster.backend import stored_shards
 from panstream.cluster.coordinator import ClusterEngine
@@ -58,6 +59,23 @@ def test_old_user_bits_are_a_count(version: int) -> None:
     monitor = Monitor.from_bytes((HERE / f"states-{version}" / "UserBits.bin").read_bytes(), source=SeededSource(1))
     assert monitor.algorithm == OptBern(universe=400, epsilon=1.0, count=True)
     assert monitor.release().name == "distinct users"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in STATES if "Bitmap" in path.stem],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
+def test_a_state_keeps_the_hash_that_it_was_filled_by(path: Path) -> None:
+    """Formats 1 and 2 had SipHash only, and did not say so."""
+    monitor = Monitor.from_bytes(path.read_bytes())
+    assert monitor.algorithm.hash == ("fold" if path.parent.name == "states-3" else "siphash")
+    assert Monitor.from_bytes(monitor.to_bytes()).algorithm == monitor.algorithm
+
+
+def test_there_is_a_state_of_every_algorithm() -> None:
+    kept = {path.stem.split("-")[0] for path in STATES}
+    assert {type(specimen.algorithm).__name__ for specimen in specimens()} <= kept
 
 
 def test_there_are_states_of_every_algorithm_of_format_1() -> None:

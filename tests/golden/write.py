@@ -1,4 +1,4 @@
-"""Writes the golden states and the golden stores. Run once per format; what it wrote must open for ever.
+"""Writes the golden states and the golden stores that are missing; what it wrote must open for ever and stays.
 
     python tests/golden/write.py 1 [states|store|cluster ...]
 
@@ -8,7 +8,6 @@ shards.
 """
 
 import os
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +24,17 @@ from panstream.engine.run import feed  # noqa: E402
 
 
 def write_states(directory: Path) -> None:
-    """Write a state of every specimen after its batches."""
+    """Write a state of every specimen after its batches, where there is none."""
     for specimen in specimens():
+        path = directory / f"{specimen.name.replace(',', '').replace(' ', '-')}.bin"
+        if path.exists():
+            continue
         monitor = specimen.algorithm.start()
         for batch in specimen.batches:
             keywords = dict(batch)
             ids = [keywords.pop("ids")] if "ids" in keywords else []
             monitor.update(*ids, **keywords)
-        name = specimen.name.replace(",", "").replace(" ", "-")
-        (directory / f"{name}.bin").write_bytes(monitor.to_bytes())
+        path.write_bytes(monitor.to_bytes())
 
 
 def write_store(directory: Path) -> None:
@@ -64,6 +65,6 @@ if __name__ == "__main__":
         if chosen and name not in chosen:
             continue
         directory = HERE / f"{name}-{version}"
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir()
-        write(directory)
+        if name == "states" or not directory.exists():
+            directory.mkdir(exist_ok=True)
+            write(directory)

@@ -93,8 +93,8 @@ def test_one_pass_gives_what_two_passes_give(dtype: Any, n: int) -> None:
     for lengths in (rng.integers(0, 30, n), np.full(n, 16)):
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(dtype)
         data = rng.integers(0, 256, offsets[-1], dtype=np.uint8)
-        hash_strings(offsets, data, 4, hashes)
-        cells_of_strings(offsets, data, 4, 999, 20, found)
+        hash_strings(offsets, data, 4, hashes, hash="siphash")
+        cells_of_strings(offsets, data, 4, 999, 20, found, hash="siphash")
         assert found.tolist() == cells(hashes, 999, 20, dtype).tolist()
 
 
@@ -114,7 +114,7 @@ def test_numbered_names_fill_the_table_as_they_should() -> None:
     names = [f"user{i}".encode() for i in range(n)]
     offsets = np.cumsum([0, *(len(name) for name in names)]).astype(np.int32)
     found = np.empty(n, np.int32)
-    cells_of_strings(offsets, np.frombuffer(b"".join(names), np.uint8), 0, buckets, levels, found)
+    cells_of_strings(offsets, np.frombuffer(b"".join(names), np.uint8), 0, buckets, levels, found, hash="siphash")
     shares = np.array([*(0.5 ** (level + 1) for level in range(levels - 1)), 0.5 ** (levels - 1)])
     expected = n * np.repeat(shares / buckets, buckets)
     assert_fits(np.bincount(found, minlength=buckets * levels), expected, "cells of names")
@@ -141,4 +141,4 @@ def test_other_inputs_are_refused() -> None:
     with pytest.raises(InvalidParameter, match="hashes must be a contiguous"):
         cells_of(np.zeros(3, np.int64), 10, 3, np.empty(3, np.int64))  # type: ignore[arg-type]
     with pytest.raises(InvalidBatch, match="row 0: offsets must not decrease"):
-        cells_of_strings(np.array([5, 1]), np.zeros(9, np.uint8), 0, 10, 3, np.empty(1, np.int64))
+        cells_of_strings(np.array([5, 1]), np.zeros(9, np.uint8), 0, 10, 3, np.empty(1, np.int64), hash="siphash")

@@ -42,9 +42,21 @@ def test_strings(case: dict[str, Any]) -> None:
     offsets = np.cumsum([0, *(len(text) for text in texts)])
     data = np.frombuffer(b"".join(texts), np.uint8)
     hashes, cells = np.empty(len(texts), np.uint64), np.empty(len(texts), np.int64)
-    hash_strings(offsets, data, case["key"], hashes)
+    hash_strings(offsets, data, case["key"], hashes, hash="siphash")
     assert hashes.tolist() == case["hashes"]
-    cells_of_strings(offsets, data, case["key"], case["buckets"], case["levels"], cells)
+    cells_of_strings(offsets, data, case["key"], case["buckets"], case["levels"], cells, hash="siphash")
+    assert cells.tolist() == case["cells"]
+
+
+@pytest.mark.parametrize("case", cases("strings-fold"))
+def test_folded_strings(case: dict[str, Any]) -> None:
+    texts = [bytes.fromhex(text) for text in case["strings_hex"]]
+    offsets = np.cumsum([0, *(len(text) for text in texts)])
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    hashes, cells = np.empty(len(texts), np.uint64), np.empty(len(texts), np.int64)
+    hash_strings(offsets, data, case["key"], hashes, hash="fold")
+    assert hashes.tolist() == case["hashes"]
+    cells_of_strings(offsets, data, case["key"], case["buckets"], case["levels"], cells, hash="fold")
     assert cells.tolist() == case["cells"]
 
 

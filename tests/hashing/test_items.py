@@ -40,5 +40,5 @@ def test_integers_agree_with_the_mixer_and_keys_matter() -> None:
 
 def test_strings_agree_with_siphash() -> None:
     out = np.zeros(2, np.uint64)
-    hash_strings(np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8), 3, out)
+    hash_strings(np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8), 3, out, hash="siphash")
     assert hashed(["a", "bc"]) == out.tolist()

@@ -14,7 +14,7 @@ from scipy import stats
 from panstream._kernels import permutation as kernels
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.hashing import derive, expand, permute
-from panstream.hashing.permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, _round_keys, _shape
+from panstream.hashing._permutation import DOUBLE_ROUNDS, TABLE_UNIVERSE, _round_keys, _shape
 from statistical import ALPHA, assert_fits, assert_mean
 
 MASK = (1 << 64) - 1

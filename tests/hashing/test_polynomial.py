@@ -27,6 +27,7 @@ def values(family: KWise, points: list[int]) -> list[int]:
     return [int(value) for value in out]
 
 
+@pytest.mark.slow
 @given(st.lists(elements, min_size=1, max_size=9), st.lists(elements, max_size=30))
 @settings(max_examples=300, deadline=None)
 def test_values_agree_with_exact_integers(coefficients: list[int], points: list[int]) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels import siphash as kernels
 from panstream.errors import InvalidBatch, InvalidParameter
-from panstream.hashing import derive, hash_strings, strings
+from panstream.hashing import _strings, derive, hash_strings
 from panstream.scratch import Scratch
 
 MASK = (1 << 64) - 1
@@ -74,7 +74,7 @@ def kernel(messages: list[bytes], key: int) -> list[int]:
 
 def hashed(messages: list[bytes], key: int, dtype: Any = np.int32, skip: int = 0) -> list[int]:
     out = np.empty(len(messages), np.uint64)
-    hash_strings(*lay_out(messages, dtype, skip), key, out)
+    hash_strings(*lay_out(messages, dtype, skip), key, out, hash="siphash")
     return [int(word) for word in out]
 
 
@@ -148,7 +148,7 @@ def test_lengths_of_as_many_words_agree_with_the_reference(words: int, behind: i
     messages = [rng.bytes(length) for length in lengths]
     offsets, data = lay_out([*messages, bytes(behind)])
     out = np.empty(len(messages), np.uint64)
-    hash_strings(offsets[:-1], data, 7, out)
+    hash_strings(offsets[:-1], data, 7, out, hash="siphash")
     assert out.tolist() == [reference(message, derive(7, "strings")) for message in messages]
 
 
@@ -166,14 +166,14 @@ def test_slices_of_arrow_arrays_are_hashed_in_place(kind: Any) -> None:
     _, offsets, data = array.buffers()
     starts = np.frombuffer(offsets, dtype)[array.offset : array.offset + len(array) + 1]
     out = np.empty(len(array), np.uint64)
-    hash_strings(starts, np.frombuffer(data, np.uint8), 0, out)
+    hash_strings(starts, np.frombuffer(data, np.uint8), 0, out, hash="siphash")
     assert out.tolist() == hashed([word.encode() for word in words[123:777]], 0)
 
 
 def test_nothing_to_hash() -> None:
     out = np.empty(0, np.uint64)
-    hash_strings(np.array([0]), np.empty(0, np.uint8), 0, out)
-    hash_strings(np.array([3]), np.zeros(9, np.uint8), 0, out)
+    hash_strings(np.array([0]), np.empty(0, np.uint8), 0, out, hash="siphash")
+    hash_strings(np.array([3]), np.zeros(9, np.uint8), 0, out, hash="siphash")
     assert hashed([b"", b""], 0) == [reference(b"", derive(0, "strings"))] * 2
 
 
@@ -186,7 +186,7 @@ def test_working_memory_is_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
             handed_out[-1][:] = 1
             return handed_out[-1]
 
-    monkeypatch.setattr(strings, "Scratch", Recording)
+    monkeypatch.setattr(_strings, "Scratch", Recording)
     hashed([b"sixteen bytes ok"] * 500, 0)
     assert handed_out
     assert not any(array.any() for array in handed_out)
@@ -200,7 +200,7 @@ def test_working_memory_is_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_offsets_outside_the_data_are_refused(offsets: list[int], row: int, dtype: Any) -> None:
     out = np.full(3, 7, np.uint64)
     with pytest.raises(InvalidBatch, match="offsets must not decrease") as caught:
-        hash_strings(np.array(offsets, dtype), np.zeros(10, np.uint8), 0, out)
+        hash_strings(np.array(offsets, dtype), np.zeros(10, np.uint8), 0, out, hash="siphash")
     assert caught.value.row == row
     assert out.tolist() == [7, 7, 7]
 
@@ -219,11 +219,11 @@ def test_offsets_outside_the_data_are_refused(offsets: list[int], row: int, dtyp
 )
 def test_unfit_arrays_are_refused(offsets: Any, data: Any, out: Any, message: str) -> None:
     with pytest.raises(InvalidParameter, match=message):
-        hash_strings(offsets, data, 0, out)
+        hash_strings(offsets, data, 0, out, hash="siphash")
 
 
 def test_a_read_only_result_is_refused() -> None:
     out = np.empty(1, np.uint64)
     out.flags.writeable = False
     with pytest.raises(InvalidParameter, match="out must be a writeable"):
-        hash_strings(np.zeros(2, np.int32), np.zeros(1, np.uint8), 0, out)
+        hash_strings(np.zeros(2, np.int32), np.zeros(1, np.uint8), 0, out, hash="siphash")

@@ -29,6 +29,7 @@ def test_every_group_has_its_expected_counts_up_to_one(size: int) -> None:
     assert contingency(records, (0, 1))[0, 2] == 0
 
 
+@pytest.mark.slow
 def test_one_record_alone_has_the_law_of_the_network() -> None:
     model, hits, trials = network(), 0, 3000
     with Source() as source:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.networks import Bins, Domain, propose_domain
+from panstream.networks import Bins, Domain, Records, propose_domain
 
 LABELS = st.lists(st.text(max_size=6), min_size=1, max_size=5, unique=True)
 EDGES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=6, unique=True).map(sorted)
 COLUMNS = st.one_of(LABELS, st.builds(Bins, EDGES, clip=st.booleans(), whole=st.booleans()))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1, max_size=5), COLUMNS, min_size=1, max_size=4), st.data())
 def test_json_gives_the_same_domain_back(columns: dict[str, object], data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(sorted(columns)), unique=True))
@@ -159,3 +161,12 @@ def test_a_table_schema_is_understood() -> None:
 def test_what_is_not_declared_is_not_guessed(declared: dict[str, object]) -> None:
     with pytest.raises(InvalidParameter):
         propose_domain(declared)
+
+
+def test_files_are_named_by_paths_or_strings(tmp_path: Path) -> None:
+    declared, rows = tmp_path / "domain.toml", tmp_path / "rows.csv"
+    declared.write_text('sex = ["f", "m"]\n')
+    rows.write_text("sex\nf\nm\n")
+    domain = Domain.load(str(declared))
+    assert domain == Domain.load(declared)
+    assert Records.load(str(rows), domain).to_columns() == {"sex": ["f", "m"]}

@@ -7,28 +7,29 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from panstream.networks.budget import PureBudget, _group_price, _joint_groups, _joint_spread
+from panstream.networks.budget import PureBudget
+from panstream.networks.joint_noise import group_price, joint_groups, joint_spread
 from panstream.randomness import DiscreteLaplace, SeededSource
 
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2, 2), (5, 2, 42, 16, 15, 9, 2), (64, 64, 3, 2), (1, 1, 4)], ids=str)
 def test_no_division_of_the_sorted_sizes_is_cheaper(sizes: tuple[int, ...]) -> None:
-    groups = _joint_groups(sizes)
+    groups = joint_groups(sizes)
     assert sorted(at for group in groups for at in group) == list(range(len(sizes)))
     ordered = sorted(sizes)
     prices = []
     for cuts in itertools.product((False, True), repeat=len(sizes) - 1):
         ends = [at + 1 for at, cut in enumerate(cuts) if cut]
         pieces = [ordered[a:b] for a, b in itertools.pairwise([0, *ends, len(sizes)])]
-        prices.append(math.fsum(map(_group_price, pieces)))
-    assert math.fsum(_group_price([sizes[at] for at in group]) for group in groups) == pytest.approx(min(prices))
+        prices.append(math.fsum(map(group_price, pieces)))
+    assert math.fsum(group_price([sizes[at] for at in group]) for group in groups) == pytest.approx(min(prices))
 
 
 def test_large_tables_stay_alone_and_groups_stay_small() -> None:
-    groups = _joint_groups([65, 2, 3, 1000])
+    groups = joint_groups([65, 2, 3, 1000])
     assert [0] in groups
     assert [3] in groups
-    assert all(9 * len(group) <= 256 for group in _joint_groups([10] * 100))
+    assert all(9 * len(group) <= 256 for group in joint_groups([10] * 100))
 
 
 @pytest.mark.parametrize("sizes", [(2, 3), (4, 9, 2)], ids=str)
@@ -40,7 +41,7 @@ def test_the_spread_is_that_of_what_is_drawn(sizes: tuple[int, ...]) -> None:
             source.add_joint_laplace(tables, law)
             squares.append([float((table.astype(float) ** 2).mean()) for table in tables])
     error = np.std(squares, axis=0) / math.sqrt(len(squares))
-    expected = law.variance * np.array(_joint_spread(sizes))
+    expected = law.variance * np.array(joint_spread(sizes))
     assert (np.abs(np.mean(squares, axis=0) - expected) < 6 * error).all()
 
 

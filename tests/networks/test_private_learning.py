@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency, tree
 from panstream.networks.budget import PureBudget, ZcdpBudget, portions
+from panstream.networks.learner import LearnedNetwork
 from panstream.networks.privbayes import _Families, _greedy_families, _largest_families, _Score, _useful_cells
-from panstream.networks.tree import LearnedNetwork
 from panstream.privacy.composition import zcdp_rho
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source
 
@@ -101,6 +101,7 @@ def no_fit(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
     """Fitting is post-processing: enumeration leaves it out for speed."""
     if "enumeration" in request.node.name:
         monkeypatch.setattr("panstream.networks.privbayes.fit_forest", lambda *args: None)
+        monkeypatch.setattr("panstream.networks.learner._notes", lambda *args: ())
 
 
 @pytest.mark.parametrize(("n", "grid"), [(1, (-1, 1)), (2, (1,)), (3, (0,)), (4, (2,))], ids=str)
@@ -124,6 +125,7 @@ def test_the_claim_of_greedy_parents_holds_by_enumeration(n: int) -> None:
     assert 0.89 * 1.5 < loss <= 1.5 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_enumeration_would_notice_choices_by_r_that_are_too_sharp(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = PureBudget.choose
 

@@ -16,7 +16,7 @@ from panstream.papers.figures._simulate import _zipf_alias, distinct_counts, dra
 from panstream.papers.figures.beyond import _bits_for, level_for_ids
 from panstream.papers.figures.errors import LITERAL, _estimate_errors
 from panstream.papers.figures.networks import PRINTED, SUMMED
-from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, generator, mean_row, share_row
+from panstream.papers.figures.plan import CLAIMED, SAME_LOSS, Row
 from panstream.planning.density_published import DWORK, OPTBERN
 from panstream.privacy.split import density_split, laplace_variance
 from panstream.randomness import SeededSource
@@ -181,18 +181,18 @@ def test_at_equal_memory_bits_win() -> None:
 
 def test_intervals_of_rows() -> None:
     rng = np.random.default_rng(0)
-    row = mean_row("a", "s", 0.1, rng.normal(3.0, 1.0, 10_000))
+    row = Row.mean("a", "s", 0.1, rng.normal(3.0, 1.0, 10_000))
     assert row.high - row.low == pytest.approx(2 * 1.96 / 100, rel=0.05)
-    share = share_row("a", "s", 0.1, np.arange(200) < 20)
+    share = Row.share("a", "s", 0.1, np.arange(200) < 20)
     wilson = stats.binomtest(20, 200).proportion_ci(method="wilson")
     assert (share.low, share.high) == pytest.approx((wilson.low, wilson.high), rel=1e-3)
-    empty = share_row("a", "s", 0.1, np.zeros(100, np.bool_))
+    empty = Row.share("a", "s", 0.1, np.zeros(100, np.bool_))
     assert empty.low == 0.0
     assert empty.high > 0
 
 
 def test_generators_belong_to_their_names() -> None:
-    first = generator(SMALL, "x", 1).random(3)
-    assert np.array_equal(first, generator(SMALL, "x", 1).random(3))
-    assert not np.array_equal(first, generator(SMALL, "x", 2).random(3))
-    assert not np.array_equal(first, generator(replace(SMALL, seed=2), "x", 1).random(3))
+    first = SMALL.generator("x", 1).random(3)
+    assert np.array_equal(first, SMALL.generator("x", 1).random(3))
+    assert not np.array_equal(first, SMALL.generator("x", 2).random(3))
+    assert not np.array_equal(first, replace(SMALL, seed=2).generator("x", 1).random(3))

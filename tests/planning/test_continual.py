@@ -133,6 +133,7 @@ def ratio_to_conjecture(count, beta, mean=1.0, horizon=1024, time=1024):
     return needed / conjectured_bound(1.0, horizon=horizon, time=time, beta=beta)
 
 
+@pytest.mark.slow
 def test_conjecture_one_fails_for_sparse_streams():
     """With one item the average's error has a tail like 1/error: no constant times log(1/beta) covers it."""
     ratios = [ratio_to_conjecture(1, beta) for beta in (1e-2, 1e-3, 1e-4, 1e-6, 1e-9)]
@@ -147,6 +148,7 @@ def test_conjecture_one_fails_for_large_values():
     assert ratio_to_conjecture(512, 0.01, mean=1e4) > 1.0
 
 
+@pytest.mark.slow
 def test_conjecture_one_holds_with_room_for_dense_streams_of_small_values():
     for count, time in ((512, 1024), (1000, 1023), (4000, 4095)):
         for beta in (0.1, 1e-3, 1e-6):

@@ -103,6 +103,7 @@ def test_equals_direct_convolution_without_sampling(z: float) -> None:
     assert law.upper_tail(threshold).beyond(threshold) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_equals_direct_convolution_with_sampling() -> None:
     law = NoisyCount(present=4_000, sampled=5_000, universe=9_000, p0=0.25, p1=0.75, kappa=0.1)
     values = np.arange(5_001)

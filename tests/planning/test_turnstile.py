@@ -39,6 +39,7 @@ def test_error_and_epsilon_are_inverse(counter: ModularCounter, users: int | Non
         epsilon_needed(counter, 1e-6, 0.05, users=users)
 
 
+@pytest.mark.slow
 def test_planned_error_is_kept_in_simulation() -> None:
     beta, runs = 0.2, 200
     rng = np.random.default_rng(3)
@@ -88,6 +89,15 @@ def test_it_says_when_heavy_hitters_drown() -> None:
     assert found.asked["largest_answer"] == 10
     assert not any(row.useful for row in found.rows)
     assert all("useless" in row.note and "sqrt(k)/epsilon" in row.note for row in found.rows)
+
+
+def test_net_weights_below_zero_cost_readings_and_need_a_known_universe() -> None:
+    above, below = (plan("heavy hitters", threshold=4, largest=20, least=least) for least in (None, -9))
+    assert [row.name for row in below.rows] == ["HeavyHitterCount", "ProfileSketch"]
+    readings = HeavyHitterCount(universe=20_000, epsilon=1.0, threshold=4, least=-9, largest=20)
+    assert below.rows[0].error == error_of(readings) > 1.5 * above.rows[0].error
+    with pytest.raises(InvalidParameter, match="universe must be given where net weights may end below 0"):
+        plan("heavy hitters", threshold=4, universe=None, total_weight=1000, least=-9)
 
 
 def test_table_and_json() -> None:

@@ -74,6 +74,7 @@ def test_units_have_totals_of_their_own() -> None:
     user, event = ledger.totals()
     assert (user.unit, user.epsilon, user.limit, event.unit, event.epsilon) == ("user", math.inf, None, "event", 10.5)
     assert "'b' protects one event" in user.reason
+    assert str(ledger) == "no bound on epsilon for one user; epsilon 10.5, delta 1e-09, for one event"
     assert event.parts == (("a", 1.5), ("b", 9.0))
     with pytest.raises(BudgetExhausted, match=r"charging epsilon=2 to event \(add-remove\) would make 12.5 of 12"):
         ledger.charge("c", Claim(epsilon=2.0, unit="user-window", window=60.0))
@@ -148,15 +149,15 @@ def test_bad_ledgers_are_refused() -> None:
     ("intrusions", "words"),
     [
         (Intrusions(unannounced=0), "none"),
-        (Intrusions(), "1 unannounced, before or after any release"),
-        (Intrusions(unannounced=0, announced=2), "2 announced, before or after any release"),
+        (Intrusions(), "1 unannounced, at any time"),
+        (Intrusions(unannounced=0, announced=2), "2 announced, at any time"),
         (
             Intrusions(announced=-1, per_phase=True),
-            "1 unannounced and any number of announced in every phase, before or",
+            "1 unannounced and any number of announced in every phase, at",
         ),
         (
             Intrusions(announced=1),
-            "1 unannounced and 1 announced (the unannounced one after the last refresh), before or",
+            "1 unannounced and 1 announced (the unannounced one after the last refresh), at",
         ),
     ],
 )
@@ -177,8 +178,8 @@ def test_what_is_public_parts_and_losses_without_end_are_told() -> None:
     claim = Claim(epsilon=1.0, unit="user", public=("the key",), parts={"state": 1.0, "output": math.inf})
     assert claim.with_public("the clock", "the number").public == ("the key", "the clock", "the number")
     assert claim.to_json()["parts"] == {"state": 1.0, "output": "inf"}
-    assert "state 1" in dict(claim.rows())["made of"]
-    assert "made of" not in dict(Claim(epsilon=1.0, unit="user").rows())
+    assert "1 stored state" in dict(claim.rows())["split"]
+    assert "split" not in dict(Claim(epsilon=1.0, unit="user").rows())
 
 
 def test_rows_of_claims_without_releases_or_with_a_note() -> None:

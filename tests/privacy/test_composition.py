@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from decimal import Decimal, localcontext
 from itertools import product
 from typing import Any
 
@@ -40,6 +41,13 @@ def test_failure_probabilities_add_up_below_one_and_the_largest_counts_in_parall
     assert 0.999 < sequential(some * 4).delta < 1.0
 
 
+def test_claims_together_cover_the_fewest_looks_that_one_of_them_covers() -> None:
+    some = [Claim(epsilon=1.0, unit="user", intrusions=Intrusions(unannounced=u, announced=a)) for u, a in LOOKS]
+    assert sequential(some).intrusions == Intrusions(unannounced=2, announced=1)
+    assert parallel(some).intrusions == Intrusions(unannounced=2, announced=1)
+
+
+LOOKS = [(3, 2), (-1, 1), (2, -1), (4, 5)]  # unannounced and announced; -1 for any number
 STRONG = Claim(
     epsilon=1.0,
     unit="event",
@@ -122,6 +130,7 @@ def test_why_parallel_does_not_hold_for_replace_by_enumeration() -> None:
     assert lost == pytest.approx(2 * epsilon)
 
 
+@pytest.mark.slow
 @given(st.floats(0.01, 5.0), st.integers(1, 1000))
 def test_repeated_is_sequential_of_copies(loss: float, times: int) -> None:
     (claim,) = claims([loss])
@@ -268,3 +277,23 @@ def test_a_large_delta_allows_a_rho_above_epsilon(
     rho = zcdp_rho(epsilon, delta)
     assert rho > epsilon
     assert _zcdp_delta(rho, epsilon) == pytest.approx(delta, rel=1e-9)
+
+
+def exact_delta(rho: float, epsilon: float) -> Decimal:
+    """Return the delta of Corollary 13 with fifty digits; alpha by bisection on the slope."""
+    with localcontext(prec=50):
+        loss, allowed, one = Decimal(rho), Decimal(epsilon), Decimal(1)
+        low, high = one + Decimal("1e-30"), (allowed + 1) / (2 * loss) + 3
+        for _ in range(170):
+            middle = (low + high) / 2
+            slope = (2 * middle - 1) * loss - allowed + (one - 1 / middle).ln()
+            low, high = (middle, high) if slope < 0 else (low, middle)
+        return ((high - 1) * (high * loss - allowed) + high * (one - 1 / high).ln() - (high - 1).ln()).exp()
+
+
+@pytest.mark.parametrize(("rho", "delta"), [(0.01, 1e-9), (0.5, 1e-6), (3.0, 0.01)])
+def test_conversions_are_on_the_safe_side_and_next_to_exact(rho: float, delta: float) -> None:
+    epsilon = zcdp_epsilon(rho, delta)
+    assert exact_delta(rho, epsilon) <= Decimal(delta) < exact_delta(rho, epsilon * (1 - 1e-11))
+    most = zcdp_rho(epsilon, delta)
+    assert exact_delta(most, epsilon) <= Decimal(delta) < exact_delta(most * (1 + 1e-11), epsilon)

@@ -3,13 +3,15 @@
 import math
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
-from panstream.privacy.continual import moment_sensitivity, tree_kappa
+from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.continual import moment_sensitivity, tables_laws, tables_rho, tree_kappa
 
 
 @given(st.floats(1e-6, 100), st.integers(1, 24), st.integers(1, 1 << 40), st.integers(1, 1000))
@@ -17,6 +19,17 @@ def test_kappa_is_the_inverse_of_the_loss(epsilon: float, levels: int, sensitivi
     kappa = tree_kappa(epsilon, levels, sensitivity, contributions)
     assert isinstance(kappa, Fraction)
     assert levels * sensitivity * contributions * kappa == Fraction(epsilon)
+
+
+@pytest.mark.parametrize(("levels", "contributions"), [(1, 1), (3, 1), (3, 2)])
+def test_gaussian_noise_of_tables_spends_all_of_rho(levels: int, contributions: int) -> None:
+    shares, rho = [Fraction(1, 4), Fraction(3, 4)], zcdp_rho(1.0, 1e-9)
+    laws: Any = tables_laws(1.0, 1e-9, levels, shares, contributions)
+    for share, law in zip(shares, laws, strict=True):
+        assert law.sigma**2 == pytest.approx(contributions**2 * levels / (2 * float(share) * rho), rel=1e-6)
+    spent = tables_rho(laws, levels, contributions)
+    assert spent == pytest.approx(rho, rel=1e-6)
+    assert spent <= rho
 
 
 def test_no_noise_and_bad_parameters() -> None:

@@ -1,6 +1,8 @@
 """Closed forms against the papers' true losses, their inverses and each other."""
 
 import math
+import random
+from decimal import Decimal, localcontext
 from itertools import product
 
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint import (
+    _pair_ratio,
     kappa_for,
     kappa_for_pair,
+    kappa_near,
     pair_loss,
     pair_state_loss,
     present_probability,
@@ -36,6 +40,7 @@ def test_true_losses_of_the_published_output_noise(epsilon: float) -> None:
         assert pair_loss(p0, p1, epsilon / (p1 - p0)) == pytest.approx(true, abs=5e-4)
 
 
+@pytest.mark.slow
 @given(st.floats(min_value=1e-4, max_value=10.0), POSITIVE, st.integers(1, 50))
 def test_symmetric_form_is_the_general_one(epsilon_state: float, kappa: float, releases: int) -> None:
     if releases * kappa > 300:
@@ -115,6 +120,14 @@ def test_a_coin_that_is_certain_gives_everything_away(certain: float) -> None:
         assert pair_loss(*pair, 1.0) == math.inf
 
 
+@pytest.mark.parametrize("options", [(), (3,), (2, 2)], ids=str)
+@pytest.mark.parametrize(("epsilon", "epsilon_state"), [(1.0, 0.3), (40.0, 2.0), (200.0, 0.01)])
+def test_the_quick_kappa_is_near(epsilon: float, epsilon_state: float, options: tuple[int, ...]) -> None:
+    assert kappa_near(epsilon, epsilon_state, *options) == pytest.approx(
+        kappa_for(epsilon, epsilon_state, *options), rel=1e-13
+    )
+
+
 def test_one_release_of_one_unit_unless_more_is_said() -> None:
     assert kappa_for_pair(1.0, 0.3, 0.5) == kappa_for_pair(1.0, 0.3, 0.5, 1)
 
@@ -135,6 +148,19 @@ def test_a_pair_uses_up_budgets_of_every_size(epsilon: float, releases: int) -> 
     for p0, p1 in ((0.01, 0.01 * math.exp(min(epsilon, 2.0) / 2)), (0.5, 0.5 * math.exp(min(epsilon, 1.0) / 8))):
         kappa = kappa_for_pair(epsilon, p0, p1, releases)
         assert pair_loss(p0, p1, kappa, releases) == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_rounding_takes_no_pair_beyond_its_budget() -> None:
+    draw = random.Random(3)
+    for _ in range(60):
+        p0 = draw.uniform(0.05, 0.5)
+        p1 = draw.uniform(p0, 0.95)
+        epsilon = pair_state_loss(p0, p1) + draw.uniform(0.1, 2.0)
+        kappa = kappa_for_pair(epsilon, p0, p1)
+        with localcontext(prec=50):
+            growth = Decimal(kappa).exp()
+            ratio = _pair_ratio(Decimal(p0), Decimal(p1), growth, 1 / growth)  # type: ignore[type-var]
+            assert ratio.ln() <= Decimal(epsilon)
 
 
 def test_a_pair_whose_state_takes_everything_is_refused() -> None:

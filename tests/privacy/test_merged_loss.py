@@ -141,3 +141,19 @@ def test_only_sites_can_be_seen() -> None:
     for states, seen in (([], []), ([1.0, 1.0], [2]), ([1.0, 1.0], [-1])):
         with pytest.raises(InvalidParameter, match="seen must name sites"):
             merged_loss(states, 1.0, seen=seen)
+
+
+@pytest.mark.parametrize("states", [(25.0, 1.0), (20.0, 22.0, 0.5), (22.0, 0.3, 21.0, 20.0)], ids=str)
+def test_coins_in_units_of_a_merge_are_allowed_for_where_a_bit_is_seldom(states: tuple[float, ...]) -> None:
+    """Each merge may be off by 2**-64 either way under both behaviours, of the least chance that any bit has."""
+    left_out = states.index(max(states))
+    seen = [site for site in range(len(states)) if site != left_out]
+    flips = [1 / (1 + math.exp(state)) for state in states]
+    chances = [
+        one
+        for bits in product((0, 1), repeat=len(seen))
+        for _, one in behaviours(flips, dict(zip(seen, bits, strict=True)))
+    ]
+    margin = merged_claim(states, 0.5) - merged_loss(states, 0.5, seen=seen, merged=True)
+    assert margin == pytest.approx(4 * (len(states) - 1) * 2.0**-64 / min(chances), rel=1e-3)
+    assert 1 - max(chances) > 0.999 * min(chances)

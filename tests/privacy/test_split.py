@@ -41,6 +41,7 @@ def test_gain_over_the_equal_split(epsilon: float) -> None:
         assert mse(epsilon / 2, epsilon / 2, cells) / ours == pytest.approx(gain, abs=0.006)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.floats(0.02, 8.0), st.integers(1, 10**8), st.integers(1, 20))
 def test_no_grid_point_is_better_and_the_budget_is_used_up(epsilon: float, cells: int, releases: int) -> None:

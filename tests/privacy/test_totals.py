@@ -85,6 +85,7 @@ def test_one_user_loses_the_total_whatever_she_does(algorithms: tuple[object, ..
     assert 0.95 * total < joint(parts_of(*algorithms), any_two=True) <= total
 
 
+@pytest.mark.slow
 def test_density_and_count_lose_more_than_one_together() -> None:
     """DENSITY per user at 1 and COUNT(*) per event at 1: an event is in both, and a budget of 1 per event was kept
     on paper.
@@ -97,6 +98,7 @@ def test_density_and_count_lose_more_than_one_together() -> None:
     assert ledger.total("user") == (math.inf, 0.0)
 
 
+@pytest.mark.slow
 def test_a_bound_on_contributions_bounds_the_user_and_a_share_of_it_the_event() -> None:
     counted = ContinualCount(epsilon=1.0, horizon=1, contributions=2)
     ledger = ledger_of(DENSITY, counted)
@@ -106,6 +108,7 @@ def test_a_bound_on_contributions_bounds_the_user_and_a_share_of_it_the_event() 
     assert 1.8 < joint(parts_of(DENSITY, counted), 2) <= 2.0
 
 
+@pytest.mark.slow
 def test_without_a_bound_a_user_loses_with_every_event() -> None:
     assert [joint(parts_of(VISITS), most) for most in (1, 2)] == pytest.approx([1.0, 2.0])
 

@@ -12,9 +12,9 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.turnstile import (
     _class_probabilities,
     _counter_variance,
-    _profile_gain,
     counter_split,
     profile_split,
+    refresh_factor,
 )
 from panstream.turnstile.residues import ResidueLaw
 
@@ -90,7 +90,7 @@ def test_the_split_is_the_best_one_and_uses_the_budget_up(epsilon, cells, prime,
 def test_the_profile_is_read_at_every_frequency_alike(prime, state):
     law, _ = start_law(state, prime)
     gains = 1 / np.abs(np.fft.fft(law)[1:]) ** 2
-    assert gains == pytest.approx(np.full(prime - 1, _profile_gain(state, prime)), rel=1e-9)
+    assert gains == pytest.approx(np.full(prime - 1, refresh_factor(state, prime)), rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])

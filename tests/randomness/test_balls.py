@@ -74,6 +74,7 @@ def test_points_are_exactly_uniform(size: int, radius: int) -> None:
     assert chances == dict.fromkeys(every, Fraction(1, len(every)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "kappa"), [((2, 2), 0.4), ((3, 2), 0.7), ((3,), 0.5)], ids=str)
 def test_joint_noise_fits_its_pmf(sizes: tuple[int, ...], kappa: float) -> None:
     law, draws, far = DiscreteLaplace.at_most(kappa), 1500, 12

@@ -34,6 +34,7 @@ def test_fits_its_pmf(sigma: float) -> None:
     assert_fits(counts, pmf / pmf.sum() * N, f"discrete Gaussian {sigma}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.8, 3.0])
 def test_agrees_with_opendp(sigma: float) -> None:
     dp.enable_features("contrib")

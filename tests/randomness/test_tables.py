@@ -9,8 +9,8 @@ import pytest
 
 from panstream._kernels.table_draws import add_from_table
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.randomness._tables import Law, draw_table, resolve
 from panstream.randomness.laws import RATE_BITS, exp_fraction
-from panstream.randomness.tables import Law, draw_table, resolve
 from statistical import assert_fits
 
 N = 1 << 18

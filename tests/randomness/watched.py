@@ -7,9 +7,6 @@ what was left; they are unmasked, and looked for in pieces of eight bytes.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,29 +14,17 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from panstream.testing.memory import Report, make_needles, scan
+from panstream.testing.memory import Report, make_needles
+from scanned import Scanned
 
 PAD_BYTES = 1 << 22
 
 CHILD = """
-import os
 import numpy as np
 from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Preference, Source, source
-from panstream.testing.memory import permit_scan, plant_control
 
-permit_scan()
-
-def line():
-    text = b""
-    while not text.endswith(b"\\n"):
-        text += os.read(0, 1)
-    return text.strip()
-
-plant_control(bytes.fromhex(line().decode()))
 pad = np.empty(int(line()), np.uint8)
-view = memoryview(pad)
-while len(view):
-    view = view[os.readv(0, [view]):]
+fill(pad)
 masked = np.memmap(line().decode(), np.uint8, "r+")
 notes = np.memmap(line().decode(), np.int64, "r+")
 taken = filled = 0
@@ -53,14 +38,14 @@ def capture(kind, array):
     filled = end
 
 ENTROPY, STREAM, COINS, UNIFORM, KEY = range(1, 6)
-draw, fill = source.system_entropy, Source._fill
+draw, filled_by = source.system_entropy, Source._fill
 
 def entropy(buffer):
     draw(buffer)
     capture(ENTROPY if Source._fill is stream else KEY, buffer)
 
 def stream(self, buffer):
-    fill(self, buffer)
+    filled_by(self, buffer)
     if self._cipher is not None:
         capture(STREAM, buffer)
 
@@ -140,9 +125,9 @@ taken = filled = 0; masked[:] = 0; notes[:] = 0
 {leak}
 source.system_entropy = entropy
 for step in steps:
-    Source._fill = fill if step is unwatched else stream
+    Source._fill = filled_by if step is unwatched else stream
     kept.append(step())
-os.write(1, b"ready\\n")
+answer()
 line()
 """
 
@@ -191,8 +176,7 @@ class Child:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        (self.control,) = make_needles(1, "bytes")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Scanned | None = None
 
     def run(
         self,
@@ -204,24 +188,13 @@ class Child:
         """Take the steps, one after another; what the last one leaves is what nothing has overwritten."""
         planted = PLANTED.format(tests=str(Path(__file__).parents[1])) if "planted" in steps else ""
         program = CHILD + planted + RUN.format(steps=", ".join(steps), leak=leak, warm=warm)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env={**os.environ, **(environment or {})},
-        )
-        assert self.process.stdin
-        assert self.process.stdout
+        self.process = Scanned(program, environment)
         pad = b"".join(make_needles(PAD_BYTES // 512, "bytes", 512))
         masked, notes = self.directory / "masked", self.directory / "notes"
         masked.write_bytes(bytes(PAD_BYTES))
         notes.write_bytes(bytes(1 << 16))
-        header = f"{self.control.hex()}\n{len(pad)}\n".encode()
-        message = memoryview(header + pad + f"{masked}\n{notes}\n".encode())
-        while message:
-            message = message[self.process.stdin.write(message) :]
-        assert self.process.stdout.readline() == b"ready\n"
+        self.process.send(f"{len(pad)}\n".encode() + pad + f"{masked}\n{notes}\n".encode())
+        self.process.wait_ready()
         plain: NDArray[np.uint8] = np.fromfile(masked, np.uint8) ^ np.frombuffer(pad, np.uint8)
         secrets: Secrets = []
         at = 0
@@ -233,17 +206,11 @@ class Child:
 
     def scan(self, needles: set[bytes]) -> Report:
         assert self.process
-        decoys = make_needles(1000, "bytes", 8)
-        return scan(self.process.pid, sorted(needles), decoys=decoys, control=self.control, encodings=["raw"])
+        return self.process.scan(sorted(needles), decoys=make_needles(1000, "bytes", 8), encodings=["raw"])
 
     def close(self) -> None:
         if self.process:
-            assert self.process.stdin
-            assert self.process.stdout
-            self.process.kill()
-            self.process.wait()
-            self.process.stdin.close()
-            self.process.stdout.close()
+            self.process.close()
 
 
 def pieces(secret: bytes, size: int = 8, step: int = 1) -> set[bytes]:

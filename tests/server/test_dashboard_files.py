@@ -46,6 +46,13 @@ def test_page_has_no_inline_script_or_style() -> None:
         )
 
 
+def test_files_can_be_read_in_one_sitting() -> None:
+    for path in OWN:
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 300, path.name
+        assert [number for number, line in enumerate(lines, start=1) if len(line) > 120] == [], path.name
+
+
 def test_every_file_that_is_named_is_served() -> None:
     served = dashboard._assets()
     page = (STATIC / "index.html").read_text()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import http.client
 import itertools
 import socket
@@ -210,6 +211,7 @@ def test_with_a_flood_held_open_another_token_is_served(tmp_path: Path, secured:
         assert len(server.running.server_state.connections) <= LIMITS.connections
 
 
+@pytest.mark.slow
 def test_a_handshake_has_a_deadline(tmp_path: Path) -> None:
     identity = Authority(tmp_path).issue("localhost")
     limits = Limits(handshake_time=0.2)
@@ -218,6 +220,7 @@ def test_a_handshake_has_a_deadline(tmp_path: Path) -> None:
         assert server.raw(b"\x16\x03\x01") == b""
 
 
+@pytest.mark.slow
 def test_turned_away_when_all_are_busy(tmp_path: Path) -> None:
     with served(write_config(tmp_path), Limits(connections=2, body_time=60.0, body_rate=1)) as server:
         head = f"POST {EVENTS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {LINES}\r\nContent-Length: 9999\r\n\r\n"
@@ -238,6 +241,7 @@ def test_turned_away_when_all_are_busy(tmp_path: Path) -> None:
         assert server.get("/healthz").status == 200
 
 
+@pytest.mark.slow
 def test_whoever_finds_no_room_is_let_in_when_somebody_leaves(tmp_path: Path) -> None:
     with served(write_config(tmp_path), Limits(address_connections=2, body_time=60.0, body_rate=1)) as server:
         door = server.running.door
@@ -296,3 +300,28 @@ def until(enough: Callable[[], bool]) -> None:
             return
         patience.wait(0.01)
     raise AssertionError("it did not happen")
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_no_connection_is_left_open_by_closing_the_door(turns: int) -> None:
+    """Whatever the event loop has done so far with one that has just come."""
+
+    async def ends(listening: socket.socket, caller: socket.socket) -> None:
+        door = Door(Limits())
+        door.open(listening, lambda guest: asyncio.Protocol(), None)
+        await asyncio.sleep(0)
+        caller.connect(listening.getsockname())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        door.close()
+        for guest in list(door._guests):
+            guest.socket.close()  # a connection that was let in is the server's to close
+        listening.close()
+        await asyncio.sleep(0)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as caller:
+        caller.settimeout(30)
+        asyncio.run(ends(listening, caller))
+        gc.collect()
+        with contextlib.suppress(ConnectionResetError):
+            assert caller.recv(1) == b""  # its other end is closed

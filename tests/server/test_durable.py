@@ -16,6 +16,7 @@ from panstream.store.snapshot import SnapshotStore
 from server.server_live import ARROW, AS_THEY_COME, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 
+@pytest.mark.slow
 def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one commit is held up, nine batches arrive; they need one more commit, not nine."""
     begun, go_on, commits = threading.Event(), threading.Event(), []
@@ -47,6 +48,7 @@ def test_waiting_batches_share_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
         assert server.rows() == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True], ids=["kept", "refused"])
 def test_bodies_are_parsed_while_others_are_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
@@ -115,6 +117,7 @@ def until(enough: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """The batch is not acknowledged; once the disk works again, the same batch is taken, and once."""
@@ -142,6 +145,7 @@ def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         assert server.get("/healthz").json["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_stop_finishes_what_is_under_way(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     with served(config) as server:

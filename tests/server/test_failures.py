@@ -82,6 +82,7 @@ def words(regions: list[str | None]) -> bytes:
     return stream(pa.table({"user": users, "region": coded, "amount": amounts}))
 
 
+@pytest.mark.slow
 def test_dictionaries_with_nulls_hurt_nobody(tmp_path: Path) -> None:
     with served(write_config(tmp_path)) as server:
         bodies = [(words(["north", None]), ARROW), (words([None, "south"]), ARROW), (words(["north", "south"]), ARROW)]
@@ -91,6 +92,7 @@ def test_dictionaries_with_nulls_hurt_nobody(tmp_path: Path) -> None:
         assert server.rows() == 4  # a region that is missing is not different from nowhere
 
 
+@pytest.mark.slow
 def test_a_join_beyond_what_offsets_hold_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyarrow refuses to join words beyond 2 GiB; here beyond what fits in a test."""
 
@@ -104,6 +106,7 @@ def test_a_join_beyond_what_offsets_hold_is_not_tried(tmp_path: Path, monkeypatc
         assert server.rows() == 7
 
 
+@pytest.mark.slow
 def test_bodies_that_unpack_beyond_the_gate_are_refused_alone(tmp_path: Path) -> None:
     bomb = gzip.compress(lines(1) * 2_000_000)
     limits = Limits(unpacked=1 << 20, memory=8 << 20)
@@ -138,6 +141,7 @@ def test_words_that_stand_once_and_are_used_often_are_not_written_out(
         assert server.rows() == 100
 
 
+@pytest.mark.slow
 def test_rows_that_take_more_memory_than_their_body_are_counted(tmp_path: Path) -> None:
     """Of 25,000 rows of text numbers and words, 1.6 MB of memory: more than half of what all bodies may take."""
     with served(write_config(tmp_path), Limits(memory=2 << 20)) as server:
@@ -230,6 +234,7 @@ def test_a_body_that_fails_is_refused_alone(
         assert server.rows() == 2 + 3 + 5 + 6
 
 
+@pytest.mark.slow
 def test_two_bodies_of_a_step_that_break_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(write_config(tmp_path)) as server:
         in_apply(monkeypatch, RuntimeError)
@@ -239,6 +244,7 @@ def test_two_bodies_of_a_step_that_break_the_engine(tmp_path: Path, monkeypatch:
         assert server.rows() == 14
 
 
+@pytest.mark.slow
 def test_bodies_beyond_what_is_kept_are_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their rows are overwritten once applied; should the engine break later in the step, nothing of them counts."""
     monkeypatch.setattr(worker, "_KEPT", 1)
@@ -347,6 +353,7 @@ def test_a_thread_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
         assert server.rows() in (2 + taken, 2 + taken + 3)  # what was durable when the answer failed is kept
 
 
+@pytest.mark.slow
 def test_a_state_in_memory_alone_is_not_started_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it spent would be forgotten: the server stops."""
     with dying(write_config(tmp_path, CONFIG.partition("[store]")[0])) as (server, ends):

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.engine import Applied
+from panstream.engine.rows import Applied
 from panstream.server.access import Limits
-from panstream.server.jobs import Outcome, _read_head
+from panstream.server.jobs import Outcome, read_head
 from panstream.server.wiping import _Buffers
 from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
@@ -85,7 +85,7 @@ def test_a_head_is_read_as_the_general_parser_reads_it_or_left_to_it(
 ) -> None:
     text = "".join(f"{name}{colon}{value}{end}" for name, value in pairs) + "\r\n"
     data = FIRST + text.encode("latin-1") + b"abc"
-    found = _read_head(bytearray(data), len(data), FIRST)
+    found = read_head(bytearray(data), 0, len(data), FIRST)
     if found is None:
         return
     parser = h11.Connection(h11.SERVER)
@@ -105,13 +105,13 @@ def test_a_head_is_read_as_the_general_parser_reads_it_or_left_to_it(
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_are_left_to_the_general_parser_or_read(noise: bytes) -> None:
     data = bytearray(FIRST + noise + b"\r\n\r\n")
-    found = _read_head(data, len(data), FIRST)
+    found = read_head(data, 0, len(data), FIRST)
     assert found is None or found[1] <= len(data)
 
 
 def test_usual_heads_are_read() -> None:
     data = bytearray(request(b"", ARROW, "Connection: keep-alive", "Panstream-Producer: a/1", "X-Other: b:c"))
-    found = _read_head(data, len(data), FIRST)
+    found = read_head(data, 0, len(data), FIRST)
     assert found is not None
     assert found[0]["panstream-producer"] == "a/1"
     assert found[0]["x-other"] == "b:c"

@@ -92,6 +92,7 @@ ENEMIES = {
 }
 
 
+@pytest.mark.slow
 def test_what_points_elsewhere_is_refused() -> None:
     """Not followed: that ends the process, or makes an id of its memory."""
     bodies = {name: stream(array).hex() for name, array in ENEMIES.items()}

@@ -3,9 +3,12 @@
 import gzip
 import http.client
 import json
+import math
 import re
 import threading
 from collections.abc import Iterator
+from csv import DictReader
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -102,6 +105,20 @@ def test_release_conflict_and_budget(live: Live) -> None:
     assert live.get("/v1/releases?query=people&since=2999-01-01T00:00:00Z").json["releases"] == []
 
 
+def test_releases_are_written_as_csv_too(live: Live) -> None:
+    live.rows()
+    answer = live.get("/v1/releases?query=rows&format=csv&limit=3")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    found = list(DictReader(answer.body.decode().splitlines()))
+    shown = live.get("/v1/releases?query=rows&limit=3").json["releases"]
+    assert [(row["query"], int(row["number"]), row["time"]) for row in found] == [
+        (each["series"], each["number"], each["time"]) for each in shown
+    ]
+    assert [[float(row["low"]), float(row["high"])] for row in found] == [each["interval"] for each in shown]
+    refused = live.get("/v1/releases?format=xml")
+    assert (refused.status, refused.json["error"]["message"]) == (400, "format must be json or csv")
+
+
 def test_latest_releases_come_oldest_first(live: Live) -> None:
     live.rows()
     live.rows()
@@ -139,7 +156,31 @@ def test_metrics_tell_only_what_is_public(live: Live) -> None:
         "panstream_epsilon",
         "panstream_ledger_epsilon",
         "panstream_ledger_limit",
+        "panstream_answer",
+        "panstream_answer_low",
+        "panstream_answer_high",
+        "panstream_answer_time_seconds",
     }
+
+
+def test_metrics_have_the_latest_answers(live: Live) -> None:
+    live.rows()
+    shown = live.get("/v1/releases").json["releases"]
+    latest = {each["series"]: each for each in shown}
+    text = live.get("/metrics").body.decode()
+    found = re.findall(r'^panstream_answer(\w*)\{group="([^"]*)",query="([^"]*)"\} (\S+)$', text, re.MULTILINE)
+    figures: dict[str, dict[str, float]] = {}
+    for name, group, query, value in found:
+        figures.setdefault(f"{query} [{group}]" if group else query, {})[name] = float(value)
+    assert set(figures) == set(latest)
+    for series, each in latest.items():
+        low, high = each["interval"]
+        time = datetime.fromisoformat(each["time"]).timestamp()
+        told = {"": each["value"], "_low": low, "_high": high, "_time_seconds": time}
+        open_ends = {"_low": -math.inf, "_high": math.inf, "": math.nan}
+        assert figures[series] == pytest.approx(
+            {name: open_ends[name] if value is None else value for name, value in told.items()}, nan_ok=True
+        )
 
 
 def test_health_and_description(live: Live) -> None:

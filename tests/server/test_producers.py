@@ -22,6 +22,7 @@ def sent(server: Live, producer: str, number: int, count: int = 5, kind: str = L
     return answer.json["new"] if answer.status == 200 else answer.code
 
 
+@pytest.mark.slow
 def test_nobody_can_silence_another_tokens_producer(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     one, other = ({"Authorization": f"Bearer {create_token(file, name, ['ingest'])}"} for name in ("one", "other"))
@@ -45,6 +46,7 @@ def test_nobody_can_silence_another_tokens_producer(tmp_path: Path) -> None:
         assert round(answer.json["releases"][0]["value"]) == 4 * 5
 
 
+@pytest.mark.slow
 def test_new_names_evict_nobody(tmp_path: Path) -> None:
     with served(write_config(tmp_path), Limits(producers=4)) as server:
         kept = server.opened("gate")
@@ -102,6 +104,7 @@ def test_unused_producers_are_retired_by_the_clock(tmp_path: Path) -> None:
         assert [*engine.positions()] == [engine.producers.find("t", "busy").place]
 
 
+@pytest.mark.slow
 def test_odd_names(tmp_path: Path) -> None:
     with served(write_config(tmp_path)) as server:
         for name in ("a%20b", "a%40b", "x" * 65, "%C3%A9"):

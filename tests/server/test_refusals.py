@@ -250,6 +250,7 @@ def test_requests_one_after_the_other_on_a_connection(live: Live) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 def test_tokens_scopes_and_rates(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     tokens = {scope: create_token(file, f"the-{scope}", [scope]) for scope in ("ingest", "read", "admin")}
@@ -292,6 +293,7 @@ def test_rates_are_kept_by_token(tmp_path: Path) -> None:
         assert server.get("/v1/ledger", Authorization=f"Bearer {other}").status == 200
 
 
+@pytest.mark.slow
 def test_settings_that_would_be_unsafe(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     with pytest.raises(InvalidParameter, match="tokens are needed"):
@@ -311,6 +313,7 @@ def test_settings_that_would_be_unsafe(tmp_path: Path) -> None:
         create_token(tmp_path / "more", "gate", ["read"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before", ["", "# ours\n", "# ours", "gate read " + "0" * 64, "gate read " + "0" * 64 + "\r\n"]
 )

@@ -1,4 +1,4 @@
-"""The short form of ``make soak``: a minute of mixed load with a kill -9 every eight seconds."""
+"""The short form of ``make soak``: mixed load and three kill -9, a few seconds apart."""
 
 import re
 import subprocess
@@ -11,9 +11,9 @@ SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 
 
 @pytest.mark.slow
-def test_a_minute_of_kills() -> None:
+def test_a_few_kills() -> None:
     done = subprocess.run(
-        [sys.executable, str(SOAK), "--minutes", "1", "--life", "8", "--steady", "12"],
+        [sys.executable, str(SOAK), "--minutes", "0.3", "--kills", "3", "--life", "5", "--steady", "6"],
         capture_output=True,
         text=True,
         timeout=600,
@@ -21,5 +21,5 @@ def test_a_minute_of_kills() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     kills = re.search(r"^kill -9 +(\d+)$", done.stdout, re.MULTILINE)
     assert kills is not None
-    assert int(kills.group(1)) >= 2
+    assert int(kills.group(1)) >= 3
     assert re.search(r"^lost or doubled, other problems 0$", done.stdout, re.MULTILINE)

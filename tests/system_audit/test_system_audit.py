@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from panstream.engine.config import load_config
+from panstream.engine.feeds.access_log import COLUMNS
 from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled, try_controls
 from panstream.system_audit.inputs import Neighbour, generated, neighbours
-from panstream.system_audit.plants import PLANTS
+from panstream.system_audit.plants import BEACON_PLANTS, PLANTS
 from panstream.system_audit.product import Road
 
 NOW = 1_800_000_000.0
@@ -30,17 +31,17 @@ def test_rows_are_made_for_every_configuration(name: str) -> None:
     tried = list(neighbours(config, rows, NOW))
     assert len(tried) == len({each.name for each in tried}) >= 15
     original = Neighbour(name="the original", rows=rows)
-    for format in ("csv", "json", "parquet", "arrow"):
+    logged = ("log",) if columns.keys() <= COLUMNS.keys() else ()
+    for format in ("csv", "json", "parquet", "arrow", *logged):
         data = original.encode(columns, format)
         assert all(each.encode(columns, format) != data for each in tried if each.fits(format))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("road", ROADS[:3], ids=str)
-def test_runs_on_files_show_nothing_of_one_row(road: Road) -> None:
-    report = audit_system(CONFIGURATIONS["windows"], roads=[road])
+def test_runs_on_files_show_nothing_of_one_row() -> None:
+    report = audit_system(CONFIGURATIONS["windows"], roads=ROADS[:3])
     assert report.ok, said(report)
-    assert report.fields > 1_000
+    assert report.fields > 3_000
 
 
 @pytest.mark.slow
@@ -56,6 +57,37 @@ def test_expressions_and_views_show_nothing_of_one_row() -> None:
     report = audit_system(CONFIGURATIONS["sections"], roads=ROADS[:1], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
+
+
+@pytest.mark.slow
+def test_access_logs_show_nothing_of_one_row() -> None:
+    some = (
+        "event removed",
+        "user without a name",
+        "time: no time",
+        "path: quotes and a line break",
+        "status: no number",
+        "agent: unknown",
+        "a field missing",
+        "half a line",
+    )
+    road = Road(command="run", format="log")
+    report = audit_system(CONFIGURATIONS["access"], roads=[road], choose=lambda each: each.name in some)
+    assert report.ok, said(report)
+    assert report.neighbours == len(some)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("road", [ROADS[0], ROADS[3], ROADS[7], ROADS[8]], ids=str)
+def test_names_that_nobody_listed_show_nothing_of_one_row(road: Road) -> None:
+    some = ("path: long",) if road.workers or road.command == "query" else ("event removed", "path: long")
+    report = audit_system(
+        CONFIGURATIONS["names"], roads=[road], choose=lambda each: each.name in some, workers=lambda each: True
+    )
+    assert report.ok, said(report)
+    assert report.neighbours == len(some)
+    if road.command != "query":
+        assert any("unread" in name for name in report.names)  # tables are stored before names are read
 
 
 @pytest.mark.slow
@@ -87,6 +119,18 @@ def test_a_question_about_a_file_shows_nothing_of_one_row(tmp_path: Path) -> Non
     telling = "user removed"  # the leak counts selected rows, and the event removed above is none
     leaky = audit_system(config, roads=ROADS[8:9], plants=["standard error"], choose=lambda each: each.name == telling)
     assert not leaky.ok
+
+
+@pytest.mark.slow
+def test_beacons_show_nothing_of_one_of_them() -> None:
+    """One beacon more or less, one visitor less, and beacons that cannot be read."""
+    some = ("event removed", "event added", "user removed", "event: unknown", "value: NaN", "half a line")
+    road = Road(command="serve", format="beacon")
+    report = audit_system(CONFIGURATIONS["site"], roads=[road], choose=lambda each: each.name in some)
+    assert report.ok, said(report)
+    assert report.neighbours == len(some)
+    assert report.fields > 3_000
+    assert all(try_controls(only=tuple(BEACON_PLANTS)).values())
 
 
 @pytest.mark.slow

@@ -22,9 +22,9 @@ from panstream.estimate import Estimate
 from panstream.privacy import Claim
 from panstream.randomness import Source
 from panstream.randomness.laws import exp_fraction
-from panstream.testing.adaptive import Choices, adaptive_delta, adaptive_loss
 from panstream.testing.enumerate import Enumerator, Step, World, refresh, release, tick, update, worlds
 from panstream.turnstile import LegendreCounter
+from testing.adaptive import Choices, adaptive_delta, adaptive_loss
 
 NOTHING, COMES, TWICE = update([]), update([0]), update([0, 0])
 

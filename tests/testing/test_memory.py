@@ -17,81 +17,32 @@ import numpy as np
 import pytest
 
 from panstream.errors import InvalidParameter, PanstreamError
-from panstream.testing.memory import Report, launcher, make_needles, plant_control, scan
-from panstream.testing.memory.launcher import Scan
-from panstream.testing.memory.process import Target
+from panstream.testing.memory import _launcher, make_needles, plant_control, scan
+from panstream.testing.memory._launcher import Scan
+from panstream.testing.memory._process import Target
 from panstream.testing.memory.scanner import _answer
+from scanned import Scanned
 
-# Reads the number of bytes, then the bytes themselves into one buffer, without any further copy.
+# Reads the number of bytes, then the bytes themselves.
 HOLDER = """
-import mmap, os, sys, ctypes
-from panstream.testing.memory import permit_scan, plant_control
-permit_scan()
-def line():
-    text = b""
-    while not text.endswith(b"\\n"):
-        text += os.read(0, 1)
-    return text.strip()
-def fill(buffer):
-    view = memoryview(buffer)
-    while len(view):
-        view = view[os.readv(0, [view]):]
-def answer():
-    os.write(1, b"ready\\n")
-plant_control(bytes.fromhex(line().decode()))
+import ctypes, mmap
 held = bytearray(int(line()))
 fill(held)
 """
 
-
-class Child:
-    """A fresh interpreter that holds ``data`` and a control, and obeys one line at a time."""
-
-    def __init__(self, program: str) -> None:
-        (self.control,) = make_needles(1, "bytes")
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER + program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-        )
-        self.pid = self.process.pid
-
-    def begin(self, data: bytes) -> None:
-        self.send(self.control.hex().encode() + b"\n%d\n" % len(data) + data)
-        self.wait_ready()
-
-    def send(self, data: bytes) -> None:
-        assert self.process.stdin
-        view = memoryview(data)
-        while view:
-            view = view[self.process.stdin.write(view) :]
-
-    def wait_ready(self) -> None:
-        assert self.process.stdout
-        assert self.process.stdout.readline() == b"ready\n"
-
-    def scan(self, needles: list[Any], **options: Any) -> Report:
-        options = {"decoys": make_needles(100), "control": self.control} | options
-        return scan(self.pid, needles, **options)
-
-    def close(self) -> None:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-
-Start = Callable[..., Child]
+Start = Callable[..., Scanned]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     children = []
 
-    def begin(data: bytes, program: str = "answer(); line()") -> Child:
-        children.append(Child(program))
-        children[-1].begin(data)
-        return children[-1]
+    def begin(data: bytes, program: str = "answer(); line()") -> Scanned:
+        child = Scanned(HOLDER + program)
+        children.append(child)
+        child.send(b"%d\n" % len(data) + data)
+        child.wait_ready()
+        return child
 
     yield begin
     for child in children:
@@ -106,7 +57,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         result: dict[str, Any] = json.loads(json.dumps(_answer(Scan.from_json(order.to_json()))))
         return result
 
-    monkeypatch.setattr(launcher, "_run", run)
+    monkeypatch.setattr(_launcher, "_run", run)
 
 
 def encoded(needle: str, integer: int) -> list[tuple[int, str, bytes]]:

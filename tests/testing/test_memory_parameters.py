@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from panstream.errors import InvalidParameter, NotSupported
-from panstream.testing.memory import ENCODINGS, encodings, scan
+from panstream.testing.memory import ENCODINGS, _encodings, scan
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_import_is_light() -> None:
 
 
 def test_documentation_lists_every_encoding() -> None:
-    listed = re.findall(r"^([a-z0-9-]+)  +(?:str|bytes|int)", encodings.__doc__ or "", re.MULTILINE)
+    listed = re.findall(r"^([a-z0-9-]+)  +(?:str|bytes|int)", _encodings.__doc__ or "", re.MULTILINE)
     assert listed == list(ENCODINGS)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter
 from panstream.testing.memory import scan, scanner
-from panstream.testing.memory.encodings import ENCODINGS, forms
-from panstream.testing.memory.launcher import Scan
-from panstream.testing.memory.needles import make_needles
+from panstream.testing.memory._encodings import ENCODINGS, forms
+from panstream.testing.memory._launcher import Scan
+from panstream.testing.memory._needles import make_needles
 from panstream.testing.memory.scanner import Searcher
 
 Match = tuple[int, int]
@@ -90,11 +90,13 @@ def test_many_needles_in_random_bytes(data: st.DataObject) -> None:
 @pytest.mark.parametrize("length", [8, 12, 40])
 def test_patterns_that_begin_with_zeros_behind_zeros(length: int) -> None:
     """Zeros are skipped in leaps, which must not leap over a pattern's own."""
-    for zeros in range(7):
+    for zeros in range(length + 1):
         pattern = (bytes(zeros) + bytes(range(1, 64)))[:length]
+        within = b"a" + bytes(zeros)[: length - 2] + bytes(range(1, 64))[: max(1, length - 1 - zeros)]
         for before in range(40, 64):
-            haystack = bytes(before) + pattern + bytes(50) + pattern
-            assert search_all(haystack, [pattern], 1 << 12) == occurrences(haystack, [pattern])
+            haystack = bytes(before) + pattern + bytes(50) + within + pattern + bytes(70) + within
+            for patterns in ([pattern], [within], [pattern, within]):
+                assert search_all(haystack, patterns, 1 << 12) == occurrences(haystack, patterns)
 
 
 def test_more_matches_than_fit_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:

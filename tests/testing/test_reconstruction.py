@@ -25,6 +25,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(12)
 
 
+@pytest.mark.slow
 def test_accurate_answers_give_all_members_away_and_coarse_ones_do_not(rng: np.random.Generator) -> None:
     """Theorem 12: errors well below sqrt(m) reveal nearly everyone, errors of several sqrt(m) hide them."""
     shares = {}

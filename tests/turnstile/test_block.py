@@ -169,3 +169,21 @@ def test_a_bucket_is_full_at_most_once() -> None:
     exact = ((weights / shares) ** 2).sum() * (4 / law.gap) ** 2 * bits
     thinned = 4 * total * ((weights**2 / shares).sum() - 1)
     assert counter._level_law(0).variance(total) == pytest.approx(exact + thinned, rel=1e-9)
+
+
+@pytest.mark.parametrize(("crop", "users"), [(2, 0), (2, 130), (3, 400)])
+def test_what_is_foreseen_is_what_users_at_the_crop_give_on_average(crop: int, users: int) -> None:
+    """The exact means of one user at the crop and at 0, from the first test here."""
+    counter = BlockCounter(universe=400, epsilon=1.2, crop=crop, largest=2 * crop)
+    assert counter.law.start is not None
+    plus = counter.law.start.plus.probability
+    other = Fraction(1, 2) - plus / (counter.prime - 1)
+    found = counter.foreseen(users * crop)
+    assert found.released == (round(users * other + (400 - users) * plus),)
+    assert found.unbiased == pytest.approx(users * crop, abs=crop / counter.law.gap)
+
+
+def test_what_is_foreseen_of_an_open_universe_is_the_total_where_few_share_buckets() -> None:
+    counter = BlockCounter(epsilon=1.2, crop=2, largest=4, buckets=1 << 12, levels=10)
+    for users in (50, 300):
+        assert counter.foreseen(users * 2).unbiased == pytest.approx(users * 2, rel=0.05, abs=8 / counter.law.gap)

@@ -8,6 +8,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "retail.py"
 
 
+@pytest.mark.slow
 def test_retail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PANSTREAM_DATA", raising=False)
     runpy.run_path(str(EXAMPLE), run_name="__main__")

@@ -253,3 +253,18 @@ def test_no_fewer_than_nobody_is_heavy() -> None:
     assert below.unbiased < 0
     assert below.value == below.interval()[0] == 0.0
     assert counter._linear().support == (0.0, 50.0)
+
+
+@pytest.mark.parametrize("bracket", [{}, {"steps": 2}])
+@pytest.mark.parametrize("users", [0, 130, 400])
+def test_what_is_foreseen_is_what_users_far_above_and_at_zero_give_on_average(
+    users: int, bracket: dict[str, int]
+) -> None:
+    """The exact means of one user, of whom no reading differs far above, and one at 0."""
+    counter = HeavyHitterCount(universe=400, epsilon=1.2, threshold=6, largest=20, **bracket)
+    assert counter.law.start is not None
+    plus = counter.law.start.plus.probability
+    other = Fraction(1, 2) - plus / (counter.prime - 1)
+    expected = [400 * counter.readings * other + (400 - users) * (plus - other), 400 * other][: counter._outputs]
+    assert counter.foreseen(users).released == tuple(round(mean) for mean in expected)
+    assert counter.foreseen(500).released == counter.foreseen(400).released  # there are no more users

@@ -205,8 +205,24 @@ def test_fresh_noise_would_be_sound_but_unreadable_so_refresh_is_refused() -> No
         assert power_twice / power_once == pytest.approx(prime / gap**2, rel=0.35 if prime == 11 else 0.1)
 
     shipped = LegendreCounter(universe=4, epsilon=1.0)
-    with pytest.raises(NotSupported, match="cannot be refreshed"):
+    with pytest.raises(NotSupported, match=r"cannot be refreshed.* makes the variance 3\.7e\+19 times as large here"):
         shipped.start().refresh()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("announced", [1, 2])
+def test_an_announced_look_at_a_profile_costs_the_state_once_more(announced: int) -> None:
+    """Rows before, between and after the looks; one unannounced look in the last phase."""
+    algorithm = ProfileSketch(universe=1, epsilon=2.0, largest=1, announced=announced)
+    slots: list[Step | None] = [None, *[refresh(), None] * announced, None, release()]
+    streams = worlds(slots, weights(0, 1))
+    last = range(2 * announced + 1, len(slots) + 1)
+    loss = Enumerator(algorithm, window=(0, 1)).joint_loss(streams, looks=[None, *last])
+    law = algorithm.law
+    assert law.start is not None
+    assert loss.ratio == law.start.ratio ** (announced + 1) / law.noise.decay() ** 2
+    assert loss.epsilon == pytest.approx(algorithm.claim().epsilon, rel=1e-12)
+    assert algorithm.claim().intrusions.announced == announced
 
 
 def test_two_unannounced_looks_have_no_finite_loss() -> None:

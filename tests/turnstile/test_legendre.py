@@ -32,6 +32,7 @@ def test_exact_mean_for_every_net_weight(prime: int) -> None:
         assert exact_counts(counter, weight) == [expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sample", "epsilon"), [(None, 1.0), (None, 0.2), (1500, 2.0)])
 def test_unbiased_on_streams_with_deletes(sample: int | None, epsilon: float) -> None:
     rng = np.random.default_rng(7)

@@ -151,7 +151,7 @@ def test_families_that_say_nothing_about_occupancy_are_refused(independence: int
     # Only the expected number of pairs that meet is used here, which pairs alone decide.
     HeavyHitterCount(buckets=100, epsilon=1.0, threshold=4, independence=independence)
     ProfileSketch(buckets=100, epsilon=1.0, largest=4, independence=independence)
-    with pytest.raises(InvalidParameter, match="mixed= belongs to"):
+    with pytest.raises(InvalidParameter, match="mixed= needs"):
         LegendreCounter(buckets=100, epsilon=1.0, mixed=False)
 
 

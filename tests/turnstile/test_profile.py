@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.errors import InvalidParameter
-from panstream.privacy.turnstile import _profile_gain
+from panstream.errors import InvalidParameter, NotSupported
+from panstream.privacy.turnstile import refresh_factor
 from panstream.randomness import SeededSource
 from panstream.turnstile.profile import ProfileSketch
 from panstream.turnstile.statistic import DISTINCT, Statistic
@@ -57,6 +57,7 @@ def test_any_function_can_be_decoded(values: list[float], epsilon: float) -> Non
     assert back == pytest.approx(values, abs=1e-7 * max(1.0, float(abs(decoder).max())))
 
 
+@pytest.mark.slow
 def test_unbiased_on_a_stream_with_deletes() -> None:
     rng = np.random.default_rng(8)
     net = np.minimum(rng.geometric(0.2, 3000), 20) * rng.choice([-1, 0, 1], 3000)
@@ -80,13 +81,60 @@ def test_unbiased_on_a_stream_with_deletes() -> None:
         assert values.std() == pytest.approx(estimates[0].standard_error, rel=0.2)
 
 
+def seen_once(sketch: ProfileSketch, net: Any, source: SeededSource) -> Any:
+    """Return a release after an announced intrusion with half of every weight on either side of it."""
+    ids, early = np.arange(len(net)), net // 2
+    with source:
+        state = sketch.begin(source)
+        sketch.update(state, sketch.batch(ids, weight=early), source)
+        sketch.refresh(state, source)
+        sketch.update(state, sketch.batch(ids, weight=net - early), source)
+        return sketch.release(state, source)
+
+
+def test_after_an_announced_intrusion_answers_are_unbiased_at_the_stated_error() -> None:
+    net = np.repeat([0, 1, 2, 3], 1500)
+    sketch = ProfileSketch(universe=6000, epsilon=4.0, largest=3, signed=False, announced=1)
+    assert sketch.prime == 7
+    source = SeededSource(SEED)
+    releases = [seen_once(sketch, net, source) for _ in range(150)]
+    for question in (DISTINCT, Statistic.cropped_moment(1, 2), Statistic.heavy_hitters(3)):
+        estimates = [sketch.read(release, question) for release in releases]
+        values, truth = np.array([estimate.unbiased for estimate in estimates]), float(question.at(net).sum())
+        assert_unbiased(values, truth)
+        assert_covers(estimates, truth)
+        assert values.std() == pytest.approx(estimates[0].standard_error, rel=0.2)
+    before = ProfileSketch(universe=6000, epsilon=4.0, largest=3, signed=False)
+    price = sketch.error(beta=0.05) / before.error(beta=0.05)
+    assert 3 < price < 20
+    assert sketch.foreseen(4500).standard_error == pytest.approx(
+        sketch.read(releases[0], DISTINCT).standard_error, rel=0.1
+    )
+
+
+@pytest.mark.parametrize("asked", [{}, {"crop": 2}, {"threshold": 2}])
+def test_refreshes_are_counted_beside_releases(asked: Any) -> None:
+    sketch = ProfileSketch(universe=300, epsilon=math.inf, largest=3, announced=2, releases=3, **asked)
+    monitor = sketch.start()
+    truth = 2 * 100 if "crop" in asked else 100
+    for refreshed in range(3):
+        if refreshed:
+            monitor.refresh()
+        monitor.update(range(100), weight=3 if not refreshed else 0)
+        estimate = monitor.release()
+        assert (estimate.value, estimate.released[-1]) == (truth, refreshed)
+        monitor = type(monitor).from_bytes(monitor.to_bytes())
+    with pytest.raises(NotSupported, match="built with announced=2"):
+        monitor.refresh()
+
+
 def test_variance_per_user_as_designed() -> None:
     """About sum (f - mean f)²/tanh²(epsilon_state/2); 83 for min(a, 16) at g = 1019 and epsilon_state = 1."""
     prime = 1019
     f = np.minimum(np.arange(prime), 16)
-    per_user = math.sqrt(((f - f.mean()) ** 2).sum() * _profile_gain(1.0, prime) / prime)
+    per_user = math.sqrt(((f - f.mean()) ** 2).sum() * refresh_factor(1.0, prime) / prime)
     assert per_user == pytest.approx(83, abs=1)
-    assert _profile_gain(1.0, prime) == pytest.approx(prime / math.tanh(0.5) ** 2, rel=0.01)
+    assert refresh_factor(1.0, prime) == pytest.approx(prime / math.tanh(0.5) ** 2, rel=0.01)
     sketch = ProfileSketch(universe=20_000, epsilon=1.0, largest=509)
     _, spread = sketch.decoder(DISTINCT)
     assert math.sqrt(spread.max()) == pytest.approx(1 / math.tanh(sketch.law.epsilon_state / 2), rel=0.01)

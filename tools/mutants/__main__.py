@@ -7,7 +7,7 @@ the function run until one fails. What cannot be exchanged (changes at import ti
 imports the changed file. Unchanged functions and files are mixed in and must not be noticed, or the script stops with
 an error. Needs [audit,dev].
 
-    python tools/mutants [--limit N] [--seed S] [--save results.jsonl] [FILE ...]
+    python tools/mutants [--limit N | --each N] [--seed S] [--save results.jsonl] [FILE ...]
 
 With ``--save`` each outcome is written as it comes in, and a later run goes on from there: what was noticed is not
 tried again as long as its file is the same, what survived is tried again with the tests of today.
@@ -49,6 +49,7 @@ SHARED = ("packed.py", "noisy_bits.py")  # drawn from by several rooms
 TESTS = (
     *(f"tests/{room}" for room in ROOMS),
     *(f"tests/federated/test_{name}.py" for name in ("privacy", "holder", "questions", "methods")),
+    "tests/continual_users",  # has the tests of privacy/changes.py
     "tests/papers",
     "tests/planning",
     "tests/test_packed.py",
@@ -147,6 +148,11 @@ def digest(path: Path) -> str:
 def key(mutant: Mutant) -> str:
     """Return what tells this mutant of this version of the file from all others."""
     return f"{mutant.path.relative_to(SOURCE)}@{digest(mutant.path)}:{mutant.node}:{mutant.change}"
+
+
+def room_name(mutant: Mutant) -> str:
+    """Return the room that the mutant is in."""
+    return mutant.path.relative_to(SOURCE).parts[0]
 
 
 def told(mutant: Mutant) -> str:
@@ -266,6 +272,7 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("files", nargs="*", type=Path)
     options.add_argument("--limit", type=int, default=0, help="mutants drawn at random; 0, the default, for all")
+    options.add_argument("--each", type=int, default=0, help="mutants drawn at random from every room")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--save", type=Path, help="write the outcome of each as a line of JSON, and go on from there")
     options.add_argument(
@@ -287,6 +294,8 @@ def main() -> int:
             print(f"{count:5} {file.relative_to(SOURCE)}")
         return 0
     found = random.Random(given.seed).sample(found, len(found))  # what is tried so far is a fair sample of all
+    if given.each:
+        found = [one for room in ROOMS for one in [each for each in found if room_name(each) == room][: given.each]]
     if given.limit:
         found = found[: given.limit]
     score = Score(given.save)
@@ -318,6 +327,10 @@ def summary(score: Score) -> int:
     share = noticed / (total - alike)
     for mutant in left:
         print("survivor", told(mutant))
+    rooms, missed = Counter(map(room_name, score.outcomes)), Counter(map(room_name, left))
+    listed = Counter(map(room_name, score.alike()))
+    for room, count in rooms.items():
+        print(f"{room:<20} {count - listed[room] - missed[room]} of {count - listed[room]}, {listed[room]} alike")
     verdict = "pass" if share >= TARGET else "fail"
     print(f"{'unchanged, noticed':<20} 0 of {score.unchanged}")
     print(f"{'change nothing':<20} {alike} of {total}, listed in {EQUIVALENT.resolve().relative_to(ROOT)}")

@@ -22,6 +22,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from gc import freeze, unfreeze  # tests/conftest.py freezes what was collected, and keeps it so
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +116,14 @@ class Forks:
         warm_up()
         for module in self.modules:  # some are imported only when a function needs them
             importlib.import_module(module)
+        unfreeze()
         here = str(self.source)
         for thing in gc.get_objects():
             if isinstance(thing, types.FunctionType) and thing.__code__.co_filename.startswith(here):
                 self.functions.setdefault((thing.__code__.co_filename, thing.__code__.co_firstlineno), []).append(thing)
         forget()
         gc.collect()
-        gc.freeze()
+        freeze()
         try:
             self.work(self)
         except Exception as error:  # pytest would only print it

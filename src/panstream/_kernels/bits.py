@@ -11,19 +11,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = [
-    "choose",
-    "count_and_redraw",
-    "count_ones",
-    "draw_marked",
-    "noisy_or",
-    "pack",
-    "redraw",
-    "scatter",
-    "toggle",
-]
+from panstream._kernels.words import prefetch
 
 Bytes = NDArray[np.uint8]
+
+_AHEAD = 128
+_CACHED = 1 << 15  # bytes that the nearest cache holds
 
 
 @njit(cache=True, nogil=True)
@@ -42,13 +35,24 @@ def pack(cells: Bytes, bits: Bytes) -> None:
         bits[full] = byte
 
 
+@njit(cache=True, nogil=True, forceinline=True)
+def _set(bits: Bytes, cell: np.uint64, coin: np.uint8) -> None:
+    at, place = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
+    bits[at] = (bits[at] & ~(np.uint8(1) << place)) | (coin << place)
+
+
 @njit(cache=True, nogil=True)
 def scatter(bits: Bytes, cells: NDArray[Any], coins: Bytes) -> None:
-    """Set the bit of every cell to its coin, row by row; every cell is known to be one."""
-    for i in range(cells.size):
-        cell = np.uint64(cells[i])  # unsigned: an index that may be negative costs a comparison
-        at, place = cell >> np.uint64(3), np.uint8(cell & np.uint64(7))
-        bits[at] = (bits[at] & ~(np.uint8(1) << place)) | (coins[i] << place)
+    """Set the bit of every cell to its coin, row by row; every cell is known to be one.
+
+    Of a large table, each bit is a line of cache to wait for, so they are asked for ``_AHEAD`` rows before.
+    """
+    fetched = max(cells.size - _AHEAD, 0) if bits.size > _CACHED else 0
+    for i in range(fetched):
+        prefetch(bits, np.uint64(cells[i + _AHEAD]) >> np.uint64(3))
+        _set(bits, np.uint64(cells[i]), coins[i])  # unsigned: an index that may be negative costs a comparison
+    for i in range(fetched, cells.size):
+        _set(bits, np.uint64(cells[i]), coins[i])
 
 
 @njit(cache=True, nogil=True)

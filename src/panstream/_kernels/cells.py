@@ -8,11 +8,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from panstream._kernels.fold import fold_block, short_length
 from panstream._kernels.mix import mix
 from panstream._kernels.siphash import LANES, hash_block
 from panstream._kernels.words import trailing_zeros
-
-__all__ = ["cells_of_hashes", "cells_of_integers", "cells_of_strings"]
 
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -59,10 +58,56 @@ def cells_of_strings(
     guard: np.uint64,
     out: NDArray[Any],
 ) -> None:
-    """Hash every string and write its cell; ``state`` (4, LANES) and ``hashes`` (LANES) are working memory."""
+    """SipHash every string and write its cell; ``state`` (4, LANES) and ``hashes`` (LANES) are working memory."""
     for first in range(0, out.size, LANES):
         stop = min(first + LANES, out.size)
         block = out[first:stop]
         hash_block(offsets[first : stop + 1], data, key0, key1, state, hashes[: stop - first])
         for i in range(block.size):
             block[i] = _cell(hashes[i], buckets, guard)
+
+
+@njit(cache=True, nogil=True)
+def cells_of_folded(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    keys: NDArray[np.uint64],
+    hashes: NDArray[np.uint64],
+    buckets: np.uint64,
+    guard: np.uint64,
+    out: NDArray[Any],
+) -> None:
+    """Multiply and fold every string and write its cell; ``hashes`` (fold.LANES) is working memory."""
+    length = short_length(offsets, data.size)
+    for first in range(0, out.size, hashes.size):
+        stop = min(first + hashes.size, out.size)
+        block = out[first:stop]
+        fold_block(offsets[first : stop + 1], data, length, keys, hashes[: block.size])
+        for i in range(block.size):
+            block[i] = _cell(hashes[i], buckets, guard)
+
+
+@njit(cache=True, nogil=True)
+def mark_folded(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    keys: NDArray[np.uint64],
+    hashes: NDArray[np.uint64],
+    cells: NDArray[np.uint32],
+    buckets: np.uint64,
+    guard: np.uint64,
+    marks: NDArray[np.uint8],
+) -> None:
+    """Set the mark of every string's cell; ``hashes`` and ``cells`` (fold.LANES) are working memory.
+
+    Cells stay in the nearest cache, and their loop is one of vector instructions, which a loop with marks is not.
+    """
+    length = short_length(offsets, data.size)
+    for first in range(0, offsets.size - 1, hashes.size):
+        stop = min(first + hashes.size, offsets.size - 1)
+        count = stop - first
+        fold_block(offsets[first : stop + 1], data, length, keys, hashes[:count])
+        for i in range(count):
+            cells[i] = _cell(hashes[i], buckets, guard)
+        for i in range(count):
+            marks[cells[i]] = np.uint8(1)

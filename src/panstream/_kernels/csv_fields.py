@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from panstream._kernels.pages import copy_item
 
-__all__ = ["ABSENT", "PLAIN", "QUOTED", "WOVEN", "copy_spans", "gather_fields", "split_records"]
-
 PLAIN, QUOTED, WOVEN, ABSENT = 0, 1, 2, 3  # woven: quotes within, or something behind the closing one
 _LF, _CR = 0x0A, 0x0D
 

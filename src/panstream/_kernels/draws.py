@@ -10,6 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+_BLOCK = 64  # coins that are compared at once: in most blocks none is a tie
+
 
 @njit(cache=True, nogil=True)
 def compare_bytes(coins: NDArray[np.uint8], top: np.uint8) -> int:
@@ -20,31 +22,35 @@ def compare_bytes(coins: NDArray[np.uint8], top: np.uint8) -> int:
     return ties
 
 
+@njit(cache=True, nogil=True, forceinline=True)
+def _finish(
+    coins: NDArray[np.uint8], i: int, top: np.uint8, rest: np.uint64, words: NDArray[np.uint64], used: int
+) -> int:
+    """Turn one byte into a coin; return how many words were used so far."""
+    if coins[i] == top:
+        coins[i] = np.uint8((words[used] >> np.uint64(8)) < rest)
+        return used + 1
+    coins[i] = np.uint8(coins[i] < top)
+    return used
+
+
 @njit(cache=True, nogil=True)
 def finish_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, words: NDArray[np.uint64]) -> None:
     """Turn uniform bytes into coins in place: 1 where byte.word[:56] < top.rest; one word per tie."""
     used = 0
-    full = coins.size & ~np.int64(7)
-    for base in range(0, full, 8):
-        tie = False
-        for i in range(base, base + 8):
-            tie |= coins[i] == top
-        if tie:
-            for i in range(base, base + 8):
-                if coins[i] == top:
-                    coins[i] = np.uint8((words[used] >> np.uint64(8)) < rest)
-                    used += 1
-                else:
-                    coins[i] = np.uint8(coins[i] < top)
+    full = coins.size // _BLOCK * _BLOCK
+    for base in range(0, full, _BLOCK):
+        ties = 0
+        for i in range(base, base + _BLOCK):
+            ties += coins[i] == top
+        if ties:
+            for i in range(base, base + _BLOCK):
+                used = _finish(coins, i, top, rest, words, used)
         else:
-            for i in range(base, base + 8):
+            for i in range(base, base + _BLOCK):
                 coins[i] = np.uint8(coins[i] < top)
     for i in range(full, coins.size):
-        if coins[i] == top:
-            coins[i] = np.uint8((words[used] >> np.uint64(8)) < rest)
-            used += 1
-        else:
-            coins[i] = np.uint8(coins[i] < top)
+        used = _finish(coins, i, top, rest, words, used)
 
 
 @njit(cache=True, nogil=True)

@@ -14,8 +14,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-__all__ = ["compact_rows", "encode_utf8", "gather_views", "trimmed_lengths", "view_offsets"]
-
 _INLINE = 12  # a view of at most this many bytes holds them itself
 
 

@@ -8,8 +8,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["COMPRESSED", "DAMAGED", "DELTA", "WHOLE", "block_places", "buffer_places", "look_at", "walk_messages"]
-
 WHOLE, DAMAGED, COMPRESSED, DELTA = 0, 1, 2, 3
 _NOWHERE = -1  # a field that is absent
 _OUTSIDE = -2  # one that lies outside the message

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from panstream._kernels.pages import copy_item
 
-__all__ = ["ABSENT", "ESCAPED", "FALSE", "NESTED", "NUMBER", "STRING", "TRUE", "TWICE", "gather_values", "scan_lines"]
-
 # What stands for a key: nothing or null, ...; TWICE means that the key is there more than once.
 ABSENT, STRING, ESCAPED, NUMBER, TRUE, FALSE, NESTED, TWICE = 0, 1, 2, 3, 4, 5, 6, 7
 DEPTH = 1 << 12  # of values within values; deeper ones are not read
@@ -24,7 +22,7 @@ Bytes = NDArray[np.uint8]
 
 
 @njit(cache=True, nogil=True)
-def _blank(data: Bytes, at: int, end: int) -> Any:
+def skip_blanks(data: Bytes, at: int, end: int) -> Any:
     while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
         at += 1
     return at
@@ -51,7 +49,7 @@ def _hex(data: Bytes, at: int, end: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _string(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
+def end_of_string(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
     """Return where the string whose first letter is at ``at`` has its closing quote, or -1; and whether it has
     escapes.
     """
@@ -143,7 +141,7 @@ def _scalar(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
     """Return where the simple value at ``at`` ends (a string behind its quote), or -1; and what it is."""
     c = data[at]
     if c == 0x22:
-        close, escaped = _string(data, at + 1, end)
+        close, escaped = end_of_string(data, at + 1, end)
         return (_BAD if close < 0 else close + 1), (ESCAPED if escaped else STRING)
     if c == 0x74:
         return _word(data, at, end, _TRUE), TRUE
@@ -161,13 +159,13 @@ def _key(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
     """
     if at >= end or data[at] != 0x22:
         return _BAD, _BAD
-    close, _ = _string(data, at + 1, end)
+    close, _ = end_of_string(data, at + 1, end)
     if close < 0:
         return _BAD, _BAD
-    colon = _blank(data, close + 1, end)
+    colon = skip_blanks(data, close + 1, end)
     if colon >= end or data[colon] != 0x3A:
         return _BAD, _BAD
-    value = _blank(data, colon + 1, end)
+    value = skip_blanks(data, colon + 1, end)
     return (value if value < end else _BAD), close
 
 
@@ -183,7 +181,7 @@ def _nested(data: Bytes, at: int, end: int, stack: Bytes) -> Any:
             opened = data[at]
             stack[depth] = opened
             depth += 1
-            at = _blank(data, at + 1, end)
+            at = skip_blanks(data, at + 1, end)
             if at >= end:
                 return _BAD
             if data[at] != opened + 2:  # not empty
@@ -200,7 +198,7 @@ def _nested(data: Bytes, at: int, end: int, stack: Bytes) -> Any:
                 return _BAD
         # Behind a value: close what ends here.
         while depth:
-            at = _blank(data, at, end)
+            at = skip_blanks(data, at, end)
             if at >= end:
                 return _BAD
             if data[at] != stack[depth - 1] + 2:
@@ -211,7 +209,7 @@ def _nested(data: Bytes, at: int, end: int, stack: Bytes) -> Any:
             return at
         if data[at] != 0x2C:
             return _BAD
-        at = _blank(data, at + 1, end)
+        at = skip_blanks(data, at + 1, end)
         if stack[depth - 1] == 0x7B:
             at, _ = _key(data, at, end)
             if at < 0:
@@ -293,16 +291,16 @@ def _column(data: Bytes, at: int, stop: int, names: Bytes, edges: NDArray[np.int
 
 
 @njit(cache=True, nogil=True)
-def _line(
+def scan_object(
     data: Bytes, at: int, end: int, row: int, names: Bytes, edges: NDArray[np.int64], stack: Bytes, room: Bytes,
     starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes, seen: Bytes,
 ) -> Any:  # fmt: skip
     """Note the values of the object at ``at``; return whether the line is one object and nothing else."""
     if data[at] != 0x7B:
         return False
-    at = _blank(data, at + 1, end)
+    at = skip_blanks(data, at + 1, end)
     if at < end and data[at] == 0x7D:
-        return _blank(data, at + 1, end) == end
+        return skip_blanks(data, at + 1, end) == end
     while True:
         quote = at
         at, close = _key(data, at, end)
@@ -321,14 +319,14 @@ def _line(
             kinds[column, row] = TWICE if seen[column] else kind
             starts[column, row], stops[column, row] = (begin + 1, at - 1) if inner else (begin, at)
             seen[column] = 1
-        at = _blank(data, at, end)
+        at = skip_blanks(data, at, end)
         if at >= end:
             return False
         if data[at] == 0x7D:
-            return _blank(data, at + 1, end) == end
+            return skip_blanks(data, at + 1, end) == end
         if data[at] != 0x2C:
             return False
-        at = _blank(data, at + 1, end)
+        at = skip_blanks(data, at + 1, end)
 
 
 @njit(cache=True, nogil=True)
@@ -349,11 +347,11 @@ def scan_lines(
         stop = at
         while data[stop] != 0x0A:
             stop += 1
-        begin = _blank(data, at, stop)
+        begin = skip_blanks(data, at, stop)
         if begin < stop:
             for name in range(seen.size):
                 seen[name] = 0
-            good = _line(data, begin, stop, row, names, edges, stack, room, starts, stops, kinds, seen)
+            good = scan_object(data, begin, stop, row, names, edges, stack, room, starts, stops, kinds, seen)
             broken[row] = not good
             for name in range(seen.size):
                 if not good or not seen[name]:

@@ -8,8 +8,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["mark", "mark_inside", "mark_seen"]
-
 Bytes = NDArray[np.uint8]
 
 

@@ -8,8 +8,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["mix", "mix_all"]
-
 _FIRST = np.uint64(0xA24BAED4963EE407)
 _SECOND = np.uint64(0x9FB21C651E98DF25)
 

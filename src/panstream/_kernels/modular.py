@@ -14,20 +14,6 @@ from numpy.typing import NDArray
 
 from panstream._kernels.words import product_high, trailing_zeros
 
-__all__ = [
-    "add",
-    "add_multiples",
-    "count_zero",
-    "draw_start",
-    "histogram",
-    "is_residue",
-    "multipliers_of",
-    "multiply",
-    "plus_counts",
-    "points_of",
-    "sum_hats",
-]
-
 _MERSENNE = np.int64((1 << 61) - 1)
 _FIELD = np.uint64((1 << 61) - 1)
 _61 = np.uint64(61)

@@ -12,7 +12,8 @@ from panstream._kernels.names import longer
 
 _B = np.uint64(0xBF58476D1CE4E5B9)
 _ONE = np.uint64(1)
-_TABLE, _FAR = 9.0, 20.0  # scales: tabulated on either side; beyond, a density counts as 0
+_TABLE, _FAR = 9.0, 20.0  # scales: tabulated for cells, and for noise; beyond, a density counts as 0
+_FINE = 64.0  # entries a scale
 _ALL, _PART, _BACK = 0.6, 0.4, 0.05  # of its parent's events a child has all, some, or those before the last fall
 
 
@@ -33,6 +34,25 @@ def _density(x: float, scale: float, laplace: bool) -> float:
         return 0.5 * (1.0 + t) * math.exp(-t) / scale
     z = x / scale
     return 0.3989422804014327 / scale * math.exp(-0.5 * z * z) if abs(z) < 38.0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def _tables(laplace: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return density and distribution of noise of scale 1, from -FAR to FAR: to read is faster than exp and erfc."""
+    size = int(2 * _FAR * _FINE) + 2
+    densities, belows = np.empty(size), np.empty(size)
+    for place in range(size):
+        z = place / _FINE - _FAR
+        densities[place], belows[place] = _density(z, 1.0, laplace), _below(z, 1.0, laplace)
+    return densities, belows
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _read(table: NDArray[np.float64], z: float) -> float:
+    """Return what a table says at ``z``, between its entries in proportion; the last entry beyond it."""
+    at = min((z + _FAR) * _FINE, float(table.size - 2))
+    place = int(at)
+    return float(table[place] + (at - place) * (table[place + 1] - table[place]))
 
 
 @njit(cache=True, nogil=True)
@@ -70,21 +90,23 @@ def grow(
     found = 0
     shift = np.uint64(64 - power)
     spread = 2.0 * math.log(max(top, 6.0 * scale) / (3.0 * scale))
-    noise = scale * scale
+    noise, clear, cutoff = scale * scale, 1.0 - shared, math.exp(-lowest)
+    densities, belows = _tables(laplace)
     reach = int(_TABLE * scale) + 1
-    absents, reached = np.empty(2 * reach + 1), np.empty(2 * reach + 1)
+    erasures, absents, parts = np.empty(2 * reach + 1), np.empty(2 * reach + 1), np.empty(2 * reach + 1)
     for place in range(2 * reach + 1):
-        absents[place] = _density(float(place - reach), scale, laplace)
-        reached[place] = _below(float(place - reach) - least, scale, laplace)
+        e = float(place - reach)
+        erasures[place] = shared / (max(abs(e), 3.0 * scale) * spread)
+        absents[place] = clear * _density(e, scale, laplace) + erasures[place]
+        parts[place] = _below(e - least, scale, laplace)
     for i in range(hashes.size):
-        mass, variance, before = nodes[1, i], nodes[2, i], nodes[3, i]
+        mass, variance, before, context = nodes[1, i], nodes[2, i], nodes[3, i], contexts[i]
         sd = math.sqrt(variance + noise)
         most = mass + 2.0 * math.sqrt(variance)
         width = math.log(max(most / least, 1.5))
         floor = math.exp(lowest - nodes[0, i])
         for symbol in range(1 << bits):
-            letter = prior[contexts[i], symbol]
-            if letter < lowest:
+            if unlikely[context, symbol] > cutoff:
                 continue
             mixed = longer(hashes[i], np.uint64(symbol))
             code = (codes[i] << np.uint64(bits)) | np.uint64(symbol)
@@ -97,19 +119,20 @@ def grow(
                     cell = -cell
             e = float(cell)
             if abs(cell) <= reach:
-                absent, part = absents[cell + reach], reached[cell + reach]
+                erased, absent, part = erasures[cell + reach], absents[cell + reach], parts[cell + reach]
             else:
-                absent, part = _density(e, scale, laplace), _below(e - least, scale, laplace)
+                erased = shared / (max(abs(e), 3.0 * scale) * spread)
+                absent = clear * _density(e, scale, laplace) + erased
+                part = _below(e - least, scale, laplace)
             if e > most - _FAR * scale:
-                part = max(part - _below(e - most, scale, laplace), 0.0)
-            erased = shared / (max(abs(e), 3.0 * scale) * spread)
-            same = _ALL * _density(e - mass, sd, laplace) if abs(e - mass) < _FAR * sd else 0.0
-            back = _BACK * _density(e - before, sd, laplace) if abs(e - before) < _FAR * sd else 0.0
+                part = max(part - _read(belows, (e - most) / scale), 0.0)
+            same = _ALL * _read(densities, (e - mass) / sd) / sd if abs(e - mass) < _FAR * sd else 0.0
+            back = _BACK * _read(densities, (e - before) / sd) / sd if abs(e - before) < _FAR * sd else 0.0
             part *= _PART / (max(e, least) * width)
-            present = (1.0 - shared) * (same + part + back)
-            ratio = (present + erased) / ((1.0 - shared) * absent + erased)
-            if ratio < floor * unlikely[contexts[i], symbol] or found >= out_hashes.size:
+            present = clear * (same + part + back)
+            if present + erased < absent * floor * unlikely[context, symbol] or found >= out_hashes.size:
                 continue
+            ratio, letter = (present + erased) / absent, prior[context, symbol]
             score = min(nodes[0, i] + math.log(ratio) + letter, 0.0)
             out_hashes[found], out_codes[found] = mixed, code
             out_parents[found], out_symbols[found] = i, symbol

@@ -7,6 +7,7 @@ has one signed cell in every row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from panstream._kernels.words import load_word
 
 _A, _B, _C = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ONE = np.uint64(1)
+_TOGETHER = 1 << 12  # names whose cells are moved together
+_STRIDE = _TOGETHER + 64  # from a byte of those names to the next: a power of two would fill one set of the cache
 _PROBES = 16  # equal names are looked for in so many places; beyond, a row moves the cells by itself
 
 
@@ -48,17 +51,20 @@ def cut_at(data: NDArray[np.uint8], start: int, stop: int, longest: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _hashed(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
+def hash_of_name(data: NDArray[np.uint8], start: int, stop: int) -> np.uint64:
+    """Return a hash of a name, which its last eight bytes end, whatever was read of them before."""
     mixed = np.uint64(stop - start) * _C + _ONE
-    at = start
-    while at + 8 <= stop:
-        mixed = (mixed ^ load_word(data, at)) * _A
-        mixed ^= mixed >> np.uint64(31)
-        at += 8
-    rest = np.uint64(0)
-    while at < stop:
-        rest = (rest << np.uint64(8)) | np.uint64(data[at])
-        at += 1
+    if stop - start < 8:
+        rest = np.uint64(0)
+        for at in range(start, stop):
+            rest = (rest << np.uint64(8)) | np.uint64(data[at])
+    else:
+        at = start
+        while at + 8 < stop:
+            mixed = (mixed ^ load_word(data, at)) * _A
+            mixed ^= mixed >> np.uint64(31)
+            at += 8
+        rest = load_word(data, stop - 8)
     mixed = (mixed ^ rest) * _B
     return mixed ^ (mixed >> np.uint64(29))
 
@@ -70,6 +76,9 @@ def _equal(data: NDArray[np.uint8], one: int, two: int, size: int) -> bool:
         if load_word(data, one + at) != load_word(data, two + at):
             return False
         at += 8
+    if at and at < size:
+        last = size - 8
+        return bool(load_word(data, one + last) == load_word(data, two + last))
     while at < size:
         if data[one + at] != data[two + at]:
             return False
@@ -92,9 +101,10 @@ def count_names(
     """
     found = 0
     mask = np.uint64(slots.size - 1)
+    stop = offsets[0]
     for i in range(offsets.size - 1):
-        start, stop = offsets[i], offsets[i + 1]
-        mixed = _hashed(data, start, stop)
+        start, stop = stop, offsets[i + 1]
+        mixed = hash_of_name(data, start, stop)
         at = np.int64(mixed & mask)
         place = -1
         for _ in range(_PROBES):
@@ -146,6 +156,12 @@ def spell_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: 
         offsets[i + 1] = at
 
 
+def room_for(longest: int, array: Callable[[int, Any], NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """Return what ``move_cells`` works in, made by ``array(size, type)``; whoever owns it wipes it."""
+    each = (array(_TOGETHER, kind) for kind in (np.uint64, np.int64, np.int32))
+    return (*each, array(longest + 2, np.int64), array(longest * _STRIDE, np.uint8))
+
+
 @njit(cache=True, nogil=True)
 def move_cells(
     offsets: NDArray[Any],
@@ -157,68 +173,100 @@ def move_cells(
     bits: int,
     seed: np.uint64,
     mixed: NDArray[np.uint64],
-    begins: NDArray[np.int64],
+    order: NDArray[np.int64],
+    weights: NDArray[np.int32],
     ends: NDArray[np.int64],
+    text: NDArray[np.uint8],
 ) -> None:
     """Move the cells of every name by its count, with the cells' signs; cells come round at 2**31.
 
-    As many names as ``mixed``, ``begins`` and ``ends`` have room for go through the levels together: a table then
-    stays in the cache, and their hashes do not wait for each other. Whoever owns those arrays wipes them.
+    Some thousand names go through the levels together: a table then stays in the cache, and hashes do not wait for each
+    other. They are put in the order of their lengths, the longest first, and their bytes one beside the other in
+    ``text``, so that each step reads on where the last one did. The last five arrays are those of ``room_for``.
     """
     longest = levels.shape[0] // (8 // bits)
     row_shift = np.uint64(64 - _log2(rows.shape[1]))
     for start in range(0, firsts.size, mixed.size):
-        size = min(mixed.size, firsts.size - start)
-        names, weights = firsts[start : start + size], counts[start : start + size]
-        most = 0
-        for i in range(size):
-            mixed[i], begins[i] = seed, offsets[names[i]]
-            ends[i] = cut_at(data, begins[i], offsets[names[i] + 1], longest)
-            most = max(most, ends[i] - begins[i])
-        for place in range(most):
-            _move_byte(data, weights, levels, bits, place, mixed[:size], begins, ends)
-        for i in range(size):
-            last = mixed[i]
-            if ends[i] < offsets[names[i] + 1]:
+        stop = min(start + mixed.size, firsts.size)
+        ends[:] = 0
+        for i in range(start, stop):
+            begin = offsets[firsts[i]]
+            ends[longest - (cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin) + 1] += 1
+        for shorter in range(1, ends.size):
+            ends[shorter] += ends[shorter - 1]
+        for i in range(start, stop):
+            begin = offsets[firsts[i]]
+            size = cut_at(data, begin, offsets[firsts[i] + 1], longest) - begin
+            place = ends[longest - size]
+            ends[longest - size] += 1  # in the end, where the names of this length end
+            mixed[place], order[place], weights[place] = seed, firsts[i], counts[i]
+            for at in range(size):
+                text[at * _STRIDE + place] = data[begin + at]
+        for at in range(longest):
+            if ends[longest - at - 1]:
+                _move_byte(text, weights, levels, bits, at, mixed[: ends[longest - at - 1]])
+        for i in range(stop - start):
+            begin, end = offsets[order[i]], offsets[order[i] + 1]
+            last, weight = mixed[i], weights[i]
+            if cut_at(data, begin, end, longest) < end:
                 last = longer(last, np.uint64(256))
             for row in range(rows.shape[0]):
                 word = in_row(last, np.uint64(row))
-                rows[row, word >> row_shift] += weights[i] if word & _ONE else -weights[i]
+                rows[row, word >> row_shift] += weight if word & _ONE else -weight
 
 
 @njit(cache=True, nogil=True)
 def _move_byte(
-    data: NDArray[np.uint8],
+    text: NDArray[np.uint8],
     weights: NDArray[np.int32],
     levels: NDArray[np.int32],
     bits: int,
-    place: int,
+    at: int,
     mixed: NDArray[np.uint64],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
 ) -> None:
-    """Move the cells of the prefixes that end in the byte at ``place``."""
+    """Move the cells of the prefixes that end in the byte at ``at``."""
     per = 8 // bits
     power = _log2(levels.shape[1])
-    shift = np.uint64(64 - power)
-    mask = np.uint64((1 << bits) - 1)
-    direct = power // bits - place * per  # levels of this byte that have room for all prefixes
-    for i in range(mixed.size):
-        at = begins[i] + place
-        if at >= ends[i]:
-            continue
-        byte, now, weight = np.uint64(data[at]), mixed[i], weights[i]
-        for part in range(per):
-            down = np.uint64(8 - bits * (part + 1))
-            now = longer(now, (byte >> down) & mask)
+    shift, mask = np.uint64(64 - power), np.uint64((1 << bits) - 1)
+    direct = power // bits - at * per  # levels of this byte that have room for all prefixes
+    if per == 2 and direct <= 0:
+        letters = text[at * _STRIDE : at * _STRIDE + mixed.size]
+        _move_halves(letters, weights, levels[at * per], levels[at * per + 1], shift, mixed)
+        return
+    for part in range(per):
+        table, down = levels[at * per + part], np.uint64(8 - bits * (part + 1))
+        for i in range(mixed.size):
+            byte, weight = np.uint64(text[at * _STRIDE + i]), weights[i]
+            now = longer(mixed[i], (byte >> down) & mask)
+            mixed[i] = now
             if part < direct:
                 code = np.uint64(0)
-                for before in range(begins[i], at):
-                    code = (code << np.uint64(8)) | np.uint64(data[before])
-                levels[place * per + part, (code << np.uint64(bits * (part + 1))) | (byte >> down)] += weight
+                for before in range(at):
+                    code = (code << np.uint64(8)) | np.uint64(text[before * _STRIDE + i])
+                table[(code << np.uint64(bits * (part + 1))) | (byte >> down)] += weight
             else:
                 word = now * _B
-                levels[place * per + part, word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
+                table[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
+
+
+@njit(cache=True, nogil=True)
+def _move_halves(
+    letters: NDArray[np.uint8],
+    weights: NDArray[np.int32],
+    upper: NDArray[np.int32],
+    lower: NDArray[np.int32],
+    shift: np.uint64,
+    mixed: NDArray[np.uint64],
+) -> None:
+    """Do the same for two half bytes at once, where all cells are hashed: this is where the time goes."""
+    for i in range(mixed.size):
+        byte, weight = np.uint64(letters[i]), weights[i]
+        now = longer(mixed[i], byte >> np.uint64(4))
+        word = now * _B
+        upper[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
+        now = longer(now, byte & np.uint64(15))
+        word = now * _B
+        lower[word >> shift] += weight if (word >> np.uint64(7)) & _ONE else -weight
         mixed[i] = now
 
 

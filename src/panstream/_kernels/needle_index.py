@@ -26,6 +26,7 @@ _STEP = np.uint64(0x100000001B3)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
 _SIX_BITS = np.uint64(63)
+_ENDLESS = 1 << 62
 
 
 class NeedleIndex(NamedTuple):
@@ -34,7 +35,7 @@ class NeedleIndex(NamedTuple):
     ``window`` is 6 to 8, and no pattern shorter than ``window + stride - 1``. ``lengths`` holds in rising order the
     lengths that occur. The other arrays start as zeros: ``sieve`` and ``gate`` of any size, ``pairs`` of 16384
     elements, ``hashes`` of one a pattern, ``slots`` of a power of two. A slot will hold a pattern's number plus one.
-    ``zeros`` has one element: whether a marked window is all zeros.
+    ``zeros`` has one element: the longest run of zeros that a marked window begins with and its pattern ends.
     """
 
     blob: NDArray[np.uint8]
@@ -42,7 +43,7 @@ class NeedleIndex(NamedTuple):
     lengths: NDArray[np.int64]
     window: int
     stride: int
-    zeros: NDArray[np.bool_]
+    zeros: NDArray[np.int64]
     pairs: NDArray[np.uint8]
     sieve: NDArray[np.uint64]
     gate: NDArray[np.uint64]
@@ -110,6 +111,15 @@ def _passes(table: NDArray[np.uint64], spread: np.uint64) -> bool:
 
 
 @njit(cache=True, nogil=True)
+def _zeros(blob: NDArray[np.uint8], at: int, end: int) -> int:
+    """Return how many zeros follow from ``at`` on, without bound if they reach the pattern's end."""
+    run = at
+    while run < end and blob[run] == 0:
+        run += 1
+    return run - at if run < end else _ENDLESS
+
+
+@njit(cache=True, nogil=True)
 def build_index(index: NeedleIndex) -> None:
     """Enter every pattern into the sieves and the hash table."""
     blob, starts, slots = index.blob, index.starts, index.slots
@@ -121,7 +131,7 @@ def build_index(index: NeedleIndex) -> None:
         begin, length = starts[pattern], starts[pattern + 1] - starts[pattern]
         for offset in range(index.stride):
             here = _load(words, begin + offset) & keep
-            index.zeros[0] |= here == np.uint64(0)
+            index.zeros[0] = max(index.zeros[0], _zeros(blob, begin + offset, begin + length))
             for number in range(2):
                 bit = _pair(here, number)
                 pairs[bit >> np.uint64(3)] |= np.uint8(_ONE << (bit & np.uint64(7)))
@@ -211,18 +221,19 @@ def search(
     """
     pairs, sieve, gate, first = index.pairs, index.sieve, index.gate, _first_gate(index.lengths)
     stride, keep = index.stride, ~np.uint64(0) >> np.uint64(8 * (8 - index.window))
-    skip_zeros = not index.zeros[0]
+    longest = index.zeros[0]
     words = buffer.view(np.uint64)
-    found = 0
+    found = measured = 0
     at = begin
     while at < end + stride - 1:
-        if skip_zeros and words[at >> 3] | words[(at >> 3) + 1] == np.uint64(0):
+        if at >= measured and words[at >> 3] | words[(at >> 3) + 1] == np.uint64(0):
             word = (at >> 3) + 2
             while word < words.size and words[word] == np.uint64(0):
                 word += 1
-            # Windows before this word hold zeros only; go on at the grid's first that reaches into it.
-            at += max(1, ((word << 3) - 7 - at + stride - 1) // stride) * stride
-            continue
+            measured = word << 3
+            if measured - at > longest:  # go on at the grid's first position with no more zeros than a pattern has
+                at += (measured - longest - at + stride - 1) // stride * stride
+                continue
         here = _load(words, at) & keep
         likely = _has_pair(pairs, _pair(here, 0)) and _has_pair(pairs, _pair(here, 1))
         if likely and _passes(sieve, _spread(here)):

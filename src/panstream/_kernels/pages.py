@@ -17,20 +17,6 @@ from numpy.typing import NDArray
 
 from panstream._kernels.words import load_word
 
-__all__ = [
-    "SLACK",
-    "all_present",
-    "chosen_items",
-    "copy_item",
-    "decode_runs",
-    "dictionary_bytes",
-    "dictionary_items",
-    "dictionary_page",
-    "end_of_items",
-    "plain_items",
-    "spread_offsets",
-]
-
 SLACK = 16  # what lies behind the target of a copy must be free for as many bytes
 _LENGTH = np.uint64(0xFFFFFFFF)
 _LONGEST = (1 << 31) // 8 - 1  # groups of eight in a run
@@ -292,3 +278,26 @@ def spread_offsets(offsets: NDArray[np.int32], first: int, present: NDArray[np.u
         offsets[first + row + 1] = offsets[item]
         if present[row]:
             item -= 1
+
+
+@njit(cache=True, nogil=True)
+def dictionary_numbers(indices: NDArray[np.int32], words: NDArray[np.int64], out: NDArray[np.int64]) -> int:
+    """Write the numbers with these indices; return -1 if one is not in the dictionary."""
+    for i in range(indices.size):
+        index = indices[i]
+        if index < 0 or index >= words.size:
+            return -1
+        out[i] = words[index]
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def spread_numbers(numbers: NDArray[np.int64], count: int, present: NDArray[np.uint8]) -> None:
+    """Move the first ``count`` numbers to the rows that have one, of which there are as many; the others become 0."""
+    at = count
+    for row in range(present.size - 1, -1, -1):
+        if present[row]:
+            at -= 1
+            numbers[row] = numbers[at]
+        else:
+            numbers[row] = 0

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from panstream._kernels.mix import mix
 
-__all__ = ["permute_all", "shuffle", "take_all"]
-
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 _ODD = np.uint64(0x9E3779B1)

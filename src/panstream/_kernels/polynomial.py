@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from panstream._kernels.words import product_high, trailing_zeros
 
-__all__ = ["PRIME", "buckets_all", "evaluate_all", "levels_all", "signs_all"]
-
 PRIME = np.uint64((1 << 61) - 1)
 
 

@@ -6,8 +6,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["add_signed"]
-
 
 @njit(cache=True, nogil=True)
 def add_signed(counters: NDArray[np.int64], places: NDArray[np.int64], weights: NDArray[np.int64]) -> None:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from panstream._kernels.words import load_word
 
-__all__ = ["LANES", "first_bad_offset", "hash_all", "hash_block", "hash_one"]
-
 LANES = 64
 
 _INIT0 = np.uint64(0x736F6D6570736575)

@@ -12,8 +12,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["find_bad_utf8", "parse_dates", "parse_doubles", "parse_ints", "parse_moments"]
-
 Bytes = NDArray[np.uint8]
 Spots = NDArray[Any]  # 32 or 64 bits
 Mask = NDArray[np.bool_]

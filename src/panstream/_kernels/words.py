@@ -1,4 +1,4 @@
-"""64-bit machine words: unaligned little-endian loads, wide products, trailing zeros.
+"""64-bit machine words: unaligned little-endian loads, wide products, trailing zeros, and fetching ahead.
 
 LLVM has one instruction for each; NumPy scalars have none, hence the intrinsics.
 """
@@ -12,8 +12,6 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
-
-__all__ = ["first_at_least", "load_word", "product_high", "trailing_zeros"]
 
 _WORD = ir.IntType(64)
 _DOUBLE_WORD = ir.IntType(128)
@@ -42,6 +40,18 @@ def _product_high(typingctx: Any, left: Any, right: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), codegen
 
 
+def _product(typingctx: Any, left: Any, right: Any) -> Any:
+    """Return the lower and the upper 64 bits of the 128-bit product of two words."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = builder.mul(builder.zext(args[0], _DOUBLE_WORD), builder.zext(args[1], _DOUBLE_WORD))
+        upper = builder.trunc(builder.lshr(wide, ir.Constant(_DOUBLE_WORD, 64)), _WORD)
+        return context.make_tuple(builder, signature.return_type, [builder.trunc(wide, _WORD), upper])
+
+    words: Any = types.UniTuple
+    return words(types.uint64, 2)(types.uint64, types.uint64), codegen
+
+
 def _trailing_zeros(typingctx: Any, word: Any) -> Any:
     """Return the number of trailing zero bits of a word, which must not be zero."""
 
@@ -51,8 +61,25 @@ def _trailing_zeros(typingctx: Any, word: Any) -> Any:
     return types.uint64(types.uint64), codegen
 
 
+def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
+    """Have the cache line of ``data[position]`` fetched for writing, without waiting for it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        address = builder.bitcast(builder.gep(array.data, [args[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+        builder.call(fetch, [address, number(1), number(3), number(1)])  # to write, keep close, data
+        return context.get_dummy_value()
+
+    return types.void(data, types.uint64), codegen
+
+
 # numba passes the typing context itself, which its annotations do not know: hence Any.
 load_word: Any = intrinsic(_load_word)
+prefetch: Any = intrinsic(_prefetch)
+product: Any = intrinsic(_product)
 product_high: Any = intrinsic(_product_high)
 trailing_zeros: Any = intrinsic(_trailing_zeros)
 

@@ -10,15 +10,6 @@ from typing import Any, Literal
 from panstream import checks
 from panstream.errors import InvalidParameter
 
-__all__ = [
-    "Case",
-    "Finding",
-    "Kind",
-    "Measured",
-    "Trial",
-    "Verdict",
-]
-
 Kind = Literal["production", "control"]
 Verdict = Literal["holds", "fails", "caught", "missed"]
 _SHOWN = (

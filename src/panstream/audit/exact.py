@@ -25,17 +25,6 @@ from panstream.testing.enumerate import Enumerator, JointLoss, Step, World, refr
 from panstream.testing.linear import LinearView, Published, linear_views, private_numbers, published_numbers
 from panstream.testing.sources import ScriptedSource
 
-__all__ = [
-    "Enumeration",
-    "LinearProgram",
-    "Scenario",
-    "case_of",
-    "gaussian_loss",
-    "linear_case",
-    "presence_scenarios",
-    "stolen",
-]
-
 Numbers = NDArray[np.float64]
 _LONGEST = 160  # characters of a view in words
 _NEARLY = 1 - Fraction(1, 10**6)

@@ -15,8 +15,6 @@ from panstream.errors import NotSupported
 from panstream.packed import bit_at
 from panstream.scratch import Scratch
 
-__all__ = ["member_odds"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Odds:

@@ -17,8 +17,6 @@ from panstream import checks
 from panstream.audit.case import Trial
 from panstream.errors import InvalidParameter, MissingExtra
 
-__all__ = ["learn_event", "lower_bound"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bound:
@@ -90,5 +88,5 @@ def _beta_quantile() -> Any:
     try:
         from scipy.special import betaincinv
     except ImportError:
-        raise MissingExtra("the audit's confidence bounds", "audit") from None
+        raise MissingExtra("the audit of claims", "audit") from None
     return betaincinv

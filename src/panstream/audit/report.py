@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from panstream.audit.case import Finding
 
-__all__ = ["figure", "to_html", "to_json", "to_markdown"]
-
 _WIDTH, _LEFT, _ROW = 1000, 360, 18
 _CAP = 6.0  # losses beyond are drawn at the right edge
 

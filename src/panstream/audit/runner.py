@@ -14,8 +14,6 @@ from panstream.audit.case import Case, Finding
 from panstream.audit.montecarlo import lower_bound
 from panstream.errors import InvalidParameter
 
-__all__ = ["FAILURE", "audit", "cases", "examine", "forget_case", "register_case", "select"]
-
 FAILURE = 1e-3  # the chance that any lower bound of a whole audit is too high
 
 
@@ -43,7 +41,7 @@ def cases() -> list[Case]:
 def register_case(case: Case) -> Case:
     """Add a case of your own to every audit of this process."""
     if case.name in _shipped() or case.name in _OWN:
-        raise InvalidParameter(f"a case named {case.name!r} is registered already")
+        raise InvalidParameter(f"a case named {case.name!r} is already registered")
     _OWN[case.name] = case
     return case
 

@@ -17,7 +17,7 @@ Arrow-backed pandas columns need ``panstream[arrow]``.
 
 from __future__ import annotations
 
-from panstream.batch.entry import integers, items, numbers
-from panstream.batch.parts import Dictionary, Integers, Items, Part, Strings
+from panstream.batch._entry import integers, items, numbers
+from panstream.batch._parts import Dictionary, Integers, Items, Part, Strings
 
 __all__ = ["Dictionary", "Integers", "Items", "Part", "Strings", "integers", "items", "numbers"]

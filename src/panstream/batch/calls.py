@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.batch.parts import Strings
+from panstream.batch._parts import Strings
 from panstream.errors import InvalidBatch
 from panstream.scratch import clear_registers, wipe
-
-__all__ = ["Call", "Column", "read_only"]
 
 _HINTS = {
     "float": "; floats are not exact: convert to int or str first",

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.batch.arrays import read_values
+from panstream.batch._arrays import read_values
+from panstream.batch._parts import Strings
 from panstream.batch.calls import Call, Column, read_only
-from panstream.batch.parts import Strings
 from panstream.errors import MissingExtra
-
-__all__ = ["library_of", "pyarrow", "read_frame"]
 
 _NUMBERS = {f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _NUMBERS |= {"halffloat": np.dtype(np.float16), "float": np.dtype(np.float32), "double": np.dtype(np.float64)}
@@ -141,13 +139,15 @@ def _numbers(chunk: Any) -> NDArray[Any]:
 
 
 def _variable(chunk: Any, call: Call) -> Strings:
+    from panstream._kernels.siphash import first_bad_offset
+
     _, positions, content = chunk.buffers()
     offsets = _array(positions, np.dtype(_OFFSETS[str(chunk.type)]), chunk.offset, len(chunk) + 1)
     data = _bytes(content)
     # Arrow does not check offsets that arrive from elsewhere, and kernels would read past the end.
-    if int(offsets[0]) < 0 or int(offsets[-1]) > data.size or (offsets[1:] < offsets[:-1]).any():
-        bad = (offsets[:-1] < 0) | (offsets[1:] < offsets[:-1]) | (offsets[1:] > data.size)
-        raise call.refuse("must have Arrow offsets within the data", int(np.argmax(bad)))
+    bad = int(first_bad_offset(read_only(offsets), data.size))
+    if bad >= 0:
+        raise call.refuse("must have Arrow offsets within the data", bad)
     return Strings(call.settle(offsets, offsets.dtype), data)
 
 

@@ -9,19 +9,20 @@ import typer
 
 from panstream import __version__
 from panstream.cli import plan, synth
+from panstream.cli.ask import ask
 from panstream.cli.audit import audit
 from panstream.cli.explain import check, explain
-from panstream.cli.federate import federate, holder
+from panstream.cli.federate import federate, holder, holder_key
 from panstream.cli.figures import figures
 from panstream.cli.init import init
 from panstream.cli.query import query
 from panstream.cli.run import run
 from panstream.cli.send import send
 from panstream.cli.serve import serve, token, worker
+from panstream.cli.share import share
 from panstream.cli.statement import statement
 from panstream.cli.store import inspect, intrusion, recover
-
-__all__ = ["app"]
+from panstream.cli.web import web
 
 app = typer.Typer(
     name="panstream",
@@ -34,18 +35,22 @@ _COMMANDS: dict[Callable[..., None], str] = {  # in the order of --help, each in
     query: "Answer one SELECT about a file, without a configuration.",
     init: "Write a configuration from a sample file.",
     check: "Check a configuration, and rows if given.",
-    explain: "Say what a configuration promises and how exact it is.",
-    statement: "Write what it promises as a page in plain words.",
+    explain: "Explain what a configuration promises, and its errors.",
+    statement: "Write the promises as one page in plain words.",
     run: "Feed files or pipes to the queries and print answers.",
     serve: "Serve the queries over HTTP, with a dashboard.",
-    token: "Make a token for a server.",
+    web: "Count a site's visitors: configure, explain and serve.",
+    token: "Create a token for a server.",
     send: "Send a file or a pipe to a server.",
+    ask: "Say how often a name occurred, from published answers.",
     inspect: "Print what is public about a store or a state.",
-    recover: "Go back to the state before a damaged one.",
-    worker: "Run a worker of a cluster.",
+    recover: "Restore the state before a damaged one.",
+    worker: "Run a cluster worker.",
+    share: "Hold one of two shares of a stream's cells.",
     holder: "Keep a table and answer an analyst over HTTPS.",
-    federate: "Learn one network from several holders.",
-    audit: "Measure what claims, systems and memory really lose.",
+    holder_key: "Create a holder's signing key for secure sums.",
+    federate: "Learn one network from multiple data owners.",
+    audit: "Measure what algorithms, the system and memory leak.",
     figures: "Compute and draw the papers' figures.",
 }
 for _command, _short in _COMMANDS.items():
@@ -63,7 +68,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Private statistics over streams that survive a break-in."""

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.outcome import AsJson, outcome, progress_bar
+from panstream.cli.outcome import AsJson, needs, outcome, progress_bar
 from panstream.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from panstream.audit.case import Case, Finding
     from panstream.system_audit.audit import SystemReport
-
-__all__ = ["audit"]
 
 _SHOWN = 20  # differences printed per configuration
 _WIDE = 180  # columns, where the table goes to a file
@@ -31,7 +29,8 @@ def audit(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Cases to audit (all by default), or: state FILE --member ID, or: memory, or: system [CONFIG]...",
+            help="Cases to audit (all by default), or: state FILE --member ID, or: memory [machines], or: system "
+            "[CONFIG]...",
         ),
     ] = None,
     full: Annotated[
@@ -43,12 +42,12 @@ def audit(
     text: Annotated[
         bool, typer.Option("--text", help="With state: the id is text even if it looks like a number.")
     ] = False,
-    prior: Annotated[float, typer.Option("--prior", help="With state: the probability before the look.")] = 0.5,
-    yes: Annotated[bool, typer.Option("--yes", help="With state: do not ask.")] = False,
+    prior: Annotated[float, typer.Option("--prior", help="With state: the probability before reading it.")] = 0.5,
+    yes: Annotated[bool, typer.Option("--yes", help="With state: do not ask for confirmation.")] = False,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With system: a CSV file to take rows from, instead of made-up ones.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0 is one per core.")] = 0,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Number of processes; 0 for one per core.")] = 0,
 ) -> None:
     """Audit claims: exact loss and lower bound of every algorithm and every known mistake, against what is claimed.
 
@@ -66,6 +65,7 @@ def audit(
             return
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")
+        needs("scipy", "the audit of claims", "audit")
         findings = _run(names or [], full, jobs or os.cpu_count() or 1, quiet=as_json)
         _show(findings, as_json, html)
         if not all(one.expected for one in findings):
@@ -136,11 +136,13 @@ def _state(rest: list[str], member: str | None, text: bool, prior: float, yes: b
     if not path.is_file():
         raise InvalidParameter(f"there is no file {path.name!r}")
     if not yes:
-        typer.echo("Reading a state is an intrusion: the claim covers one look, and this is it.", err=True)
-        typer.confirm("Look at it?", abort=True, err=True)
+        typer.echo("Reading a state is an intrusion. The claim covers one, and this is it.", err=True)
+        typer.confirm("Read it?", abort=True, err=True)
     odds = member_odds(path.read_bytes(), _identity(member, text), prior=prior)
     typer.echo(f"odds multiplied by {odds.factor:.4g} (at most {odds.limit:.4g} by the claim): {odds.reason}")
-    typer.echo(f"probability that the id was in the stream: {prior:.4g} before, {odds.posterior:.4g} after the look")
+    typer.echo(
+        f"probability that the id was in the stream: {prior:.4g} before reading the state, {odds.posterior:.4g} after"
+    )
 
 
 def _identity(member: str, text: bool) -> int | str:
@@ -148,23 +150,35 @@ def _identity(member: str, text: bool) -> int | str:
 
 
 def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
-    """Run the drill and print its table; end with 1 if an id was found, or the scan proves nothing."""
-    from panstream.drill.memory import drill
+    """Run a drill and print its table; end with 1 if an id was found, or the scan proves nothing."""
+    from panstream.drill.beacons import BeaconReport, drill_beacons
+    from panstream.drill.machines import MachinesReport, drill_machines
+    from panstream.drill.memory import DrillReport, drill
 
-    if rest not in ([], ["unhardened"]):
-        raise InvalidParameter("usage: panstream audit memory [unhardened]")
-    report = drill(ids=100_000 if full else 20_000, hardened=not rest)
-    if as_json:
-        table = [{"what": what, "sent": sent, "found": found} for what, sent, found in report.rows()]
-        typer.echo(json.dumps({"ok": report.ok, "valid": report.valid, "rows": table}))
+    hardened, rest = "unhardened" not in rest, [each for each in rest if each != "unhardened"]
+    if rest not in ([], ["machines"], ["beacons"]):
+        raise InvalidParameter("usage: panstream audit memory [machines | beacons] [unhardened]")
+    reports: list[DrillReport | MachinesReport | BeaconReport]
+    if rest == ["beacons"]:
+        reports = [drill_beacons(visitors=50_000 if full else 10_000, hardened=hardened)]
+    elif rest:
+        reports = [drill_machines(ids=20_000 if full else 2_000, hardened=hardened)]
     else:
-        typer.echo(str(report))
-    if not report.ok:
+        ids = 100_000 if full else 20_000
+        reports = [drill(ids=ids, hardened=hardened, secret=secret) for secret in ((False, True) if full else (False,))]
+    for report in reports:
+        if as_json:
+            table = [{"what": what, "sent": sent, "found": found} for what, sent, found in report.rows()]
+            typer.echo(json.dumps({"ok": report.ok, "valid": report.valid, "rows": table}))
+        else:
+            typer.echo(str(report))
+    if not all(report.ok for report in reports):
         raise typer.Exit(1)
 
 
 def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
+    needs("distributed", "the audit of a system", "dask")
     from panstream.system_audit.audit import QUICK, ROADS, bundled, try_controls
 
     paths = [Path(each) for each in given] or (bundled() if full else bundled()[:1])

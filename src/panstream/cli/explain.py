@@ -13,8 +13,6 @@ from panstream.cli.outcome import AsJson, ConfigFile, Format, outcome
 if TYPE_CHECKING:
     from panstream.engine.config import Config
 
-__all__ = ["check", "explain"]
-
 _SHOWN = 100  # rows of a report
 _PUBLIC = """\
 on the links, when steps are and about how many rows each has; with the shards, the last batches' numbers and producers;
@@ -25,11 +23,12 @@ def explain(
     config: ConfigFile,
     as_json: AsJson = False,
     shards: Annotated[
-        int | None, typer.Option(help="Say also where a cluster of so many shards keeps the states, and why.", min=1)
+        int | None, typer.Option(help="Also say where a cluster of this many shards keeps the states, and why.", min=1)
     ] = None,
 ) -> None:
     """Print for every query the algorithm and why, memory, expected error, exact claim, and totals per unit."""
     with outcome():
+        from panstream import secret_memory
         from panstream.engine.config import load_config
         from panstream.engine.explain import explain as explained
         from panstream.engine.select import Selector
@@ -37,12 +36,15 @@ def explain(
         loaded = load_config(config)
         with Selector(loaded):  # every condition is checked
             found = explained(loaded)
-        told = found.to_json()
+        memory = str(secret_memory.would_get())
+        told = {**found.to_json(), "memory": memory}
         if shards is not None:
             from panstream.cluster.explain import places
 
             told["cluster"] = places(found.plans, shards)
         typer.echo(json.dumps(told, indent=2) if as_json else found.text())
+        if not as_json:
+            typer.echo(f"\nOn this machine states are kept in {memory}.")
         if shards is not None and not as_json:
             typer.echo(f"\non a cluster of {shards} shards")
             for name, text in [*((entry["name"], entry["why"]) for entry in told["cluster"]), ("public", _PUBLIC)]:
@@ -55,14 +57,14 @@ def check(
     rows: Annotated[
         list[str] | None,
         typer.Option(
-            help="Say also which rows of this file would be left out, and why; no state is made. May be repeated."
+            help="Also say which rows of this file would be left out, and why; no state is created. May be repeated."
         ),
     ] = None,
     format: Format = None,
 ) -> None:
-    """Say whether a configuration is sound: every key, every query, and the budget.
+    """Check a configuration: every key, every query, and the budget.
 
-    With --rows, exit code 1 says that some rows would be left out. Rows are told by number, never by what is in them.
+    With --rows, exit code 1 means that some rows would be left out. Rows are reported by number, never by content.
     """
     if rows:
         harden()
@@ -77,7 +79,7 @@ def check(
             pass
         names = ", ".join(plan.config.name for plan in found.plans)
         count = "1 query" if len(found.plans) == 1 else f"{len(found.plans)} queries"
-        typer.echo(f"{config.name} is sound: stream {loaded.stream.name}, {count} ({names})")
+        typer.echo(f"{config.name} is valid: stream {loaded.stream.name}, {count} ({names})")
         for text in found.uncertain():
             typer.echo(f"warning: {text}", err=True)
         if rows and _report(loaded, rows, format):

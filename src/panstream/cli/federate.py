@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,19 +27,15 @@ if TYPE_CHECKING:
     from panstream.federated.certificates import Authority, Identity
     from panstream.federated.config import Member, RunConfig
 
-__all__ = ["federate", "holder"]
-
 _ANALYST = "analyst"
 
 
 def federate(
     config: Annotated[Path, typer.Argument(help="Configuration of the run (TOML).")],
     out: Annotated[Path | None, typer.Option(help="Write the network here (JSON or BIF).")] = None,
-    ledgers: Annotated[
-        Path | None, typer.Option(help="Directory where holders started here keep their ledgers.")
-    ] = None,
-    method: Annotated[str | None, typer.Option(help="Another method than the configuration's.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    ledgers: Annotated[Path | None, typer.Option(help="Directory for the ledgers of holders started here.")] = None,
+    method: Annotated[str | None, typer.Option(help="Method to use instead of the configuration's.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
 ) -> None:
     """Learn one network from the holders of CONFIG and show it, with what every holder spent.
 
@@ -85,16 +81,12 @@ def holder(config: Annotated[Path, typer.Argument(help="Configuration of the hol
     """
     with outcome():
         from panstream.federated.config import HolderConfig
-        from panstream.federated.holder import Holder
         from panstream.federated.https import HolderServer
-        from panstream.networks.domain import Domain
-        from panstream.networks.records import Records
 
         given = HolderConfig.read(config)
         if given.identity is None:
             raise InvalidParameter("[holder] must have certificate, key and authority")
-        records = Records.load(given.data, Domain.load(given.domain))
-        with Holder(given.name, records, epsilon=given.epsilon, delta=given.delta, ledger=given.ledger) as kept:
+        with given.open() as kept:
             server = HolderServer(kept, given.identity, given.analysts, host=given.host, port=given.port)
             stopped = threading.Event()
             for each in (signal.SIGTERM, signal.SIGINT):
@@ -106,17 +98,33 @@ def holder(config: Annotated[Path, typer.Argument(help="Configuration of the hol
             typer.echo(f"{given.name} stopped; spent epsilon {kept.ledger.epsilon:.4g} of {given.epsilon:g}")
 
 
+def holder_key(file: Annotated[Path, typer.Argument(help="Where to write the signing key (PEM).")]) -> None:
+    """Write a signing key for secure sums and print its public half, for [holder.members] of all other holders.
+
+    Exchange public keys between the holders themselves: an analyst who hands them out could invent holders.
+    """
+    with outcome():
+        from panstream.federated.secure_sums import write_signing_key
+
+        try:
+            typer.echo(write_signing_key(file).hex())
+        except FileExistsError:
+            raise InvalidParameter(f"{file} already exists; a signing key is never overwritten") from None
+
+
 def _with_method(given: RunConfig, name: str | None) -> RunConfig:
     if name is None:
         return given
-    from panstream.federated.config import METHODS
+    from panstream.federated.config import METHODS, PURE
 
     if name not in METHODS:
         raise InvalidParameter(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
-    kind = METHODS[name]
-    delta = getattr(given.method, "delta", 0.0)
-    takes_delta = "delta" in kind.__dataclass_fields__
-    return replace(given, method=kind(epsilon=given.method.epsilon, **({"delta": delta} if takes_delta else {})))
+    kind, shared = METHODS[name], ("epsilon", "delta", "degree", "secure", "colluders")
+    kept = {"delta": 0.0}  # where the configuration has none, a method must not bring its own
+    kept |= {key: getattr(given.method, key) for key in shared if hasattr(given.method, key)}
+    if name in PURE and not kept.get("secure"):
+        del kept["delta"]  # it comes with secure sums only
+    return replace(given, method=kind(**{key: kept[key] for key in kept if key in kind.__dataclass_fields__}))
 
 
 @contextmanager
@@ -130,19 +138,37 @@ def _holders(given: RunConfig, ledgers: Path | None, report: object) -> Iterator
         analyst = authority.issue(_ANALYST)
         places: dict[str, tuple[str, Identity]] = {}
         waiting = []
+        here = [member.name for member in given.members if member.url is None]
+        rosters = _rosters(here, folder) if getattr(given.method, "secure", False) else {}
         for member in given.members:
             if member.url is not None:
                 assert given.identity is not None
                 places[member.name] = (member.url, given.identity)
                 continue
-            file = _holder_file(member, given.domain, folder, authority, ledgers)
+            file = _holder_file(member, given.domain, folder, authority, ledgers, rosters.get(member.name, {}))
             waiting.append((member, stack.enter_context(_process(file))))
         for member, process in waiting:
             places[member.name] = (_address(member, process), analyst)
         yield places
 
 
-def _holder_file(member: Member, domain: Path, folder: Path, authority: Authority, ledgers: Path | None) -> Path:
+def _rosters(names: list[str], folder: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """Give every holder started here a signing key, and all of them everybody's public key."""
+    from panstream.federated.secure_sums import write_signing_key
+
+    files = {name: folder / f"signing-{at}.pem" for at, name in enumerate(names)}
+    members = {name: write_signing_key(file).hex() for name, file in files.items()}
+    return {name: {"holder": {"signing_key": str(files[name])}, "holder.members": members} for name in names}
+
+
+def _holder_file(
+    member: Member,
+    domain: Path,
+    folder: Path,
+    authority: Authority,
+    ledgers: Path | None,
+    roster: dict[str, dict[str, str]],
+) -> Path:
     assert member.data is not None
     identity = authority.issue(member.name)
     kept = (ledgers or folder / "ledgers").absolute()
@@ -158,11 +184,19 @@ def _holder_file(member: Member, domain: Path, folder: Path, authority: Authorit
         "key": str(identity.key),
         "authority": str(identity.authority),
         "analysts": [_ANALYST],
+        **roster.get("holder", {}),
     }
     path = folder / f"{identity.certificate.stem}.toml"
     # JSON's strings, numbers and lists of strings are TOML's too.
-    path.write_text("[holder]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()), "utf-8")
+    text = "[holder]\n" + _lines(values)
+    if roster:
+        text += "[holder.members]\n" + _lines(roster["holder.members"], quoted=True)
+    path.write_text(text, "utf-8")
     return path
+
+
+def _lines(values: Mapping[str, object], quoted: bool = False) -> str:
+    return "".join(f"{json.dumps(key) if quoted else key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
 @contextmanager
@@ -192,15 +226,18 @@ def _address(member: Member, process: subprocess.Popen[str]) -> str:
 
 
 def _network(result: FederatedModel) -> str:
+    from panstream.networks.mixture import Mixture
     from panstream.planning.text import aligned
 
-    network = result.network
+    whole = result.network
+    network = whole.nearest_tree() if isinstance(whole, Mixture) else whole
     names = network.domain.names
     rows = [
         (names[at], ", ".join(names[each] for each in network.parents[at]) or "-", str(network.domain.sizes[at]))
         for at in network.order
     ]
-    title = f"{result.method}: {len(network.edges)} edges, {result.records:,} records, {result.questions} questions"
+    edges = "the strongest dependences" if isinstance(whole, Mixture) else f"{len(network.edges)} edges"
+    title = f"{result.method}: {edges}, {result.records:,} records, {result.questions} questions"
     return aligned(title, ("attribute", "depends on", "categories"), rows, right={2})
 
 
@@ -212,13 +249,14 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
         limit = "unlimited" if each.epsilon is None else f"{each.epsilon:g}"
         rows.append((each.holder, f"{each.records:,}", f"{each.spent:.4g}", limit, f"{each.delta:g}", "took part"))
     rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
-    head = ("holder", "records", "epsilon spent", "of", "delta", "")
+    head = ("holder", "records", "epsilon spent", "budget", "delta", "")
     table = aligned("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})
+    note = f"; {result.claim.note}" if result.claim.note else ""
     claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for one record of any holder"
-    return f"{table}\n\n{claim} (replace-one; run {result.run})"
+    return f"{table}\n\n{claim} (replace-one; run {result.run}){note}"
 
 
 def _quality(result: FederatedModel, test: object) -> str:
     bits = result.network.cross_entropy(test)  # type: ignore[arg-type]
     uniform = math.log2(result.network.domain.cells)
-    return f"cross entropy on the test table: {bits:.3f} bits a record (uniform guessing: {uniform:.3f})"
+    return f"cross entropy on the test table: {bits:.3f} bits per record (uniform guessing: {uniform:.3f})"

@@ -9,8 +9,6 @@ import typer
 
 from panstream.cli.outcome import outcome
 
-__all__ = ["figures"]
-
 
 def figures(
     out: Annotated[Path, typer.Option(help="Directory for data, manifests and pictures.")],
@@ -18,15 +16,15 @@ def figures(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this figure, such as 000-6 or 002-4.8; may be repeated.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Number that fixes all draws.")] = 1,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 for one a core.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Number of processes; 0 for one per core.")] = 0,
     diabetes: Annotated[
         Path | None, typer.Option(help="Folder with the prepared Diabetes table; without it a bundled sample is used.")
     ] = None,
     data_only: Annotated[bool, typer.Option("--data-only", help="Write data and manifests, draw nothing.")] = False,
 ) -> None:
     """Compute and draw the papers' figures; what an earlier run with the same settings has finished is kept."""
-    with outcome(refused=2, interrupted="stopped; the same command goes on from here"):
+    with outcome(refused=2, interrupted="stopped; run the same command to continue"):
         from panstream.cli.figures_run import make_figures
         from panstream.papers.figures import FigureOptions
 

@@ -22,8 +22,6 @@ from panstream import __version__
 from panstream.errors import MissingExtra
 from panstream.papers.figures import FIGURES, FigureOptions, FigurePlan, Panel, Row, evaluate_point, figure
 
-__all__ = ["make_figures"]
-
 _COLUMNS = ("point", "rows_of_point", "panel", "series", "x", "y", "low", "high", "repetitions")
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers.

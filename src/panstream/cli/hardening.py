@@ -17,7 +17,12 @@ from panstream.interrupts import block
 __all__ = [
     "ENVIRONMENT",
     "harden",
+    "lock_memory",
 ]
+
+_CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
+_CAP_IPC_LOCK = 14
+_NOT_LOCKED = "note: memory is not locked (no permission), so it may be swapped; encrypt or disable swap"
 
 
 def harden() -> None:
@@ -28,6 +33,35 @@ def harden() -> None:
     if os.environ.get(MARK) != "1":
         block()  # a signal that Python has noted and not yet handled would be lost with this program
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
+    from panstream.secret_memory import keep_states_secret
+
+    keep_states_secret()
+
+
+def lock_memory() -> None:
+    """Keep all memory of this process, now and later, out of swap; say so where that is not permitted."""
+    if not _locked():
+        print(_NOT_LOCKED, file=sys.stderr, flush=True)
+
+
+def _locked() -> bool:
+    if sys.platform != "linux":
+        return False
+    import ctypes
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit != resource.RLIM_INFINITY and not _may_lock():
+        return False  # a limit would make later allocations fail
+    return bool(ctypes.CDLL(None, use_errno=True).mlockall(_CURRENT_AND_FUTURE) == 0)
+
+
+def _may_lock() -> bool:
+    """Return whether the process has the capability to lock memory without limit."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
+    return False
 
 
 def _is_command() -> bool:

@@ -16,8 +16,6 @@ from panstream.errors import InvalidParameter
 if TYPE_CHECKING:
     from panstream.engine.feeds.guessing import Guess
 
-__all__ = ["init"]
-
 _TIMES = ("timestamp", "date")
 _PROPOSED = 4
 _SIZES = 2  # at which the error of a question is told
@@ -26,11 +24,11 @@ _SIZES = 2  # at which the error of a question is told
 def init(
     sample: Annotated[Path, typer.Argument(metavar="SAMPLE", help="A CSV, JSON lines, Parquet or Arrow file.")],
     user: Annotated[str | None, typer.Option(help="The column that identifies the person each row is about.")] = None,
-    time: Annotated[str | None, typer.Option(help="The column of event time, where there are several.")] = None,
+    time: Annotated[str | None, typer.Option(help="The column of event time, if there is more than one.")] = None,
     out: Annotated[Path, typer.Option(help="Where to write the configuration; - for standard output.")] = Path(
         "panstream.toml"
     ),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     format: Format = None,
 ) -> None:
     """Write a commented configuration from a sample: names and types of columns, and questions to ask; no values."""
@@ -70,14 +68,14 @@ def _template(name: str, guessed: Guess, user: str | None, time: str | None) -> 
         f"name = {json.dumps(name)}",
         _NO_USER if user is None else f"user = {json.dumps(user)}",
         _NO_TIME if time is None else f"time = {json.dumps(time)}  # event time; without it the time of arrival counts",
-        '# lateness = "5 minutes" # how late a row may come',
+        '# lateness = "5 minutes" # how late a row may arrive',
         '# on_bad_row = "skip"    # a bad row is left out; try a file first: panstream check CONFIG --rows FILE',
     ]
     if guessed.dialect is not None and guessed.dialect.delimiter not in (",", "\t" if guessed.format == "tsv" else ","):
         lines.append(f"delimiter = {json.dumps(guessed.dialect.delimiter)}")
     if guessed.dialect is not None and guessed.dialect.names:
         lines.append("header = false")
-    declared = "\n".join(f"{_key(column)} = {json.dumps(kind)}" for column, kind in columns.items())
+    declared = "\n".join(f"{toml_key(column)} = {json.dumps(kind)}" for column, kind in columns.items())
     parts = ["\n".join(lines), _COLUMNS.format(columns=declared), _BUDGET]
     parts += [_question(stream, *each) for each in _questions(name, columns, user, time)[:_PROPOSED]]
     return "\n".join([*parts, _STORE])
@@ -138,7 +136,7 @@ def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
 
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(key)} = {json.dumps(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{toml_key(key)} = {json.dumps(each)}" for key, each in value.items()) + " }"
     return json.dumps(value)
 
 
@@ -147,7 +145,8 @@ def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
 
 
-def _key(name: str) -> str:
+def toml_key(name: str) -> str:
+    """Write a column's name as TOML takes it for a key."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
@@ -163,10 +162,10 @@ _BUDGET = """\
 """
 _EXPECTED = "\n# expected = 10000       # roughly how many; makes the estimate better if it is about right"
 _BOUNDS = "              # public bounds that you know without looking at the data"
-_KEYS = "  # list them: keys read from the data would tell who is in it"
+_KEYS = "  # list them: keys read from the data would reveal who is in it"
 _COMMENTS = {
     "epsilon": "            # privacy loss of a copy of the state and all answers together",
-    "window": "         # afresh for every day",
+    "window": "         # starts afresh every day",
 }
 _STORE = """\
 [store]

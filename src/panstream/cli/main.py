@@ -7,9 +7,8 @@ import signal
 import sys
 from typing import NoReturn
 
+from panstream.errors import MissingExtra
 from panstream.interrupts import INTERRUPTS
-
-__all__ = ["main"]
 
 _ABORTED = 1
 
@@ -25,7 +24,7 @@ def _run() -> NoReturn:
     try:
         import typer  # noqa: F401
     except ImportError:
-        print("the command line needs an optional dependency: pip install 'panstream[cli]'", file=sys.stderr)
+        print(MissingExtra("the command line", "cli"), file=sys.stderr)
         raise SystemExit(2) from None
     from panstream.cli.app import app
 

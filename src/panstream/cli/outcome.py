@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,29 +24,16 @@ from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, Mis
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-__all__ = [
-    "EXIT_CODES",
-    "AcceptTime",
-    "AsJson",
-    "Cluster",
-    "ConfigFile",
-    "Format",
-    "KeyFile",
-    "NoHardening",
-    "Yes",
-    "operator_key",
-    "outcome",
-    "progress_bar",
-]
-
 # Options that several commands have.
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration, panstream.toml.")]
 KeyFile = Annotated[
     Path | None, typer.Option("--key-file", help="The operator's key, if the store was sealed with one.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Format = Annotated[str | None, typer.Option(help="csv, tsv, json, parquet or arrow, where names do not tell.")]
+Format = Annotated[
+    str | None, typer.Option(help="csv, tsv, json, log, caddy, parquet or arrow, if the name does not say.")
+]
 Cluster = Annotated[
     str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
 ]
@@ -54,14 +42,14 @@ AcceptTime = Annotated[
     bool,
     typer.Option(
         "--accept-time",
-        help="Believe the system's clock, however far it is ahead of where an earlier process left off.",
+        help="Trust the system clock, however far it is ahead of where an earlier process left off.",
     ),
 ]
 NoHardening = Annotated[
     bool,
     typer.Option(
         "--no-hardening",
-        help="Do not start again with a wiping allocator (Linux): ids of past rows may then linger in freed memory.",
+        help="Do not restart with a wiping allocator (Linux): ids of past rows may then linger in freed memory.",
     ),
 ]
 EXIT_CODES = {
@@ -90,6 +78,16 @@ def outcome(
         return
     typer.echo(message, err=True)
     raise typer.Exit(code)
+
+
+def needs(module: str, feature: str, extra: str) -> None:
+    """Raise MissingExtra now, before anything is read or paid for, if ``module`` is not installed."""
+    try:
+        found = importlib.util.find_spec(module) is not None
+    except ValueError:  # it was set to None on purpose
+        found = False
+    if not found:
+        raise MissingExtra(feature, extra)
 
 
 @contextmanager

@@ -9,8 +9,6 @@ import typer
 
 from panstream.cli.outcome import AsJson, outcome
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Sizes, errors and budgets before any data is seen.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -70,12 +68,12 @@ def _distinct(
 def _names(
     epsilon: Annotated[float, typer.Option(help="Total privacy loss.")],
     delta: Annotated[float, typer.Option(help="Slack of the guarantee, such as 1e-6; 0 for pure privacy.")] = 0.0,
-    longest: Annotated[int, typer.Option(help="Bytes of a name that count.")] = 64,
+    longest: Annotated[int, typer.Option(help="Longest name, in bytes; the rest is cut off.")] = 64,
     expected: Annotated[float, typer.Option(help="About how many events a window has.")] = 1e6,
     memory: Annotated[int, typer.Option(help="Bytes that the state may take.")] = 48 << 20,
     as_json: AsJson = False,
 ) -> None:
-    """From how many events on names that nobody listed are found, and how exact their counts are."""
+    """How many events a name that nobody listed needs to be found, and how exact the counts are."""
     from panstream.statistics import TopItems
 
     with outcome(refused=2):
@@ -94,13 +92,14 @@ def _turnstile(
     users: Annotated[int, typer.Option(help="About how many users have a weight.")],
     universe: Annotated[int | None, typer.Option(help="How many users exist, if that is known.")] = None,
     largest: Annotated[int, typer.Option(help="Bound on the net weight of a user, either sign.")] = 1 << 40,
-    crop: Annotated[int | None, typer.Option(help="Most that counts of one user, for a cropped sum.")] = None,
+    crop: Annotated[int | None, typer.Option(help="Most that counts per user, for a cropped sum.")] = None,
     threshold: Annotated[int | None, typer.Option(help="Weight of a heavy hitter.")] = None,
     total_weight: Annotated[int | None, typer.Option(help="Public bound on the sum of all weights.")] = None,
+    least: Annotated[int | None, typer.Option(help="Lowest net weight, where heavy hitters may fall below 0.")] = None,
     beta: Annotated[float, typer.Option(help="Probability that the error is larger.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Which counter to use when rows add and take away, and what error to expect."""
+    """Which counter to use with deletions or negative weights, and what error to expect."""
     from panstream.planning.turnstile import turnstile_plan
 
     with outcome(refused=2):
@@ -113,6 +112,7 @@ def _turnstile(
             crop=crop,
             threshold=threshold,
             total_weight=total_weight,
+            least=least,
             beta=beta,
         )
     typer.echo(json.dumps(plan.to_json(), indent=2) if as_json else plan.table())

@@ -17,8 +17,6 @@ from panstream.interrupts import INTERRUPTS
 if TYPE_CHECKING:
     from panstream.engine.answer import Answer
 
-__all__ = ["query"]
-
 _STDIN = ("-", "stdin")
 
 
@@ -26,32 +24,37 @@ def query(
     sql: Annotated[
         str, typer.Argument(metavar="SQL", help="One SELECT; FROM names a file, a glob, a directory or '-', in quotes.")
     ],
-    epsilon: Annotated[float, typer.Option(help="What the answer may cost in privacy; 1 is usual, less is safer.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy cost of the answer; 1 is common, less is safer.")],
     user: Annotated[
-        str | None, typer.Option(help="Column that identifies the person each row is about; else rows are protected.")
+        str | None,
+        typer.Option(help="Column that identifies the person; without it, rows are protected."),
     ] = None,
-    lower: Annotated[float | None, typer.Option(help="Lowest value that counts, known without looking.")] = None,
-    upper: Annotated[float | None, typer.Option(help="Highest value that counts, known without looking.")] = None,
+    lower: Annotated[float | None, typer.Option(help="Lowest value, known without looking at the data.")] = None,
+    upper: Annotated[float | None, typer.Option(help="Highest value, known without looking at the data.")] = None,
     groups: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN=KEY,...", help="Keys of a GROUP BY column; may be repeated.")
     ] = None,
-    universe: Annotated[int | None, typer.Option(help="Number of users there can be: ids from 0 on.")] = None,
+    universe: Annotated[int | None, typer.Option(help="Number of possible users; ids are 0, 1, 2, ...")] = None,
     expected: Annotated[int | None, typer.Option(help="Roughly how many users, for a better estimate.")] = None,
-    contributions: Annotated[int | None, typer.Option(help="Most rows of one user, to protect them together.")] = None,
-    window: Annotated[str | None, typer.Option(help="Answer for every period: '1 day', '1 hour'.")] = None,
-    time: Annotated[str | None, typer.Option(help="Column of event time, where there are several.")] = None,
+    contributions: Annotated[int | None, typer.Option(help="Most rows per user, to protect them together.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Slack for names that nobody listed, such as 1e-6: more of them are found.")
+    ] = None,
+    longest: Annotated[int | None, typer.Option(help="Longest such name, in bytes; shorter is better.")] = None,
+    window: Annotated[str | None, typer.Option(help="One answer per period: '1 day', '1 hour'.")] = None,
+    time: Annotated[str | None, typer.Option(help="Column of event time, if there is more than one.")] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="COLUMN=TYPE", help="Type of a column instead of the guess; may be repeated."),
+        typer.Option("--type", metavar="COLUMN=TYPE", help="Type of a column, overriding the guess; may be repeated."),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the claim and what was guessed.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file; - for standard output.")] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="File that keeps what answers cost; beside the data by default.")
+        Path | None, typer.Option(help="File that records what answers cost; next to the data by default.")
     ] = None,
-    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Keep no account of what answers cost.")] = False,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not record what answers cost.")] = False,
     budget: Annotated[
         float | None, typer.Option(help="Refuse if all answers together would cost more; the ledger remembers it.")
     ] = None,
@@ -66,8 +69,8 @@ def query(
     if not no_hardening:
         harden()
     with outcome(), INTERRUPTS.caught():
-        from panstream.engine.explain import loose
         from panstream.engine.query import Asked, source_of
+        from panstream.privacy.claim import loose
 
         if sum((as_csv, as_json, as_markdown, str(parquet) == "-")) > 1:
             raise InvalidParameter("give one of --csv, --json, --markdown and --parquet -")
@@ -77,10 +80,12 @@ def query(
         settings: dict[str, Any] = {
             "lower": lower,
             "upper": upper,
-            "groups": _pairs("--groups", groups, lambda keys: keys.split(",")),
+            "groups": pairs("--groups", groups, lambda keys: keys.split(",")),
             "universe": universe,
             "expected": expected,
             "contributions": contributions,
+            "delta": delta,
+            "longest": longest,
             "window": window,
         }
         asked = Asked(
@@ -89,7 +94,7 @@ def query(
             epsilon=epsilon,
             user=user,
             format=format,
-            types=_pairs("--type", types, str),
+            types=pairs("--type", types, str),
             time=time,
             settings=settings,
         )
@@ -121,7 +126,7 @@ def _show(answer: Answer, as_csv: bool, as_json: bool, as_markdown: bool, parque
         typer.echo(str(answer))
 
 
-def _pairs(option: str, given: list[str] | None, read: Any) -> dict[str, Any] | None:
+def pairs(option: str, given: list[str] | None, read: Any) -> dict[str, Any] | None:
     """Return what an option says of columns: COLUMN=..."""
     found = {}
     for text in given or []:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from panstream.cli.hardening import harden
-from panstream.cli.outcome import AcceptTime, Cluster, ConfigFile, Format, KeyFile, NoHardening, operator_key, outcome
+from panstream.cli.outcome import (
+    AcceptTime,
+    Cluster,
+    ConfigFile,
+    Format,
+    KeyFile,
+    NoHardening,
+    needs,
+    operator_key,
+    outcome,
+)
+from panstream.errors import ConfigError
 from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -19,12 +31,9 @@ if TYPE_CHECKING:
 
     from panstream.engine.engine import Engine
     from panstream.engine.run import Fed, Tick
-    from panstream.privacy.claim import Intrusions
-
-__all__ = ["run"]
 
 _SHOWN = 10  # row numbers of a report
-_UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to be told which"
+_UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to see which"
 
 
 def run(
@@ -33,10 +42,10 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[INPUT]...",
-            help="Files, globs, directories, redis://host/db#stream; - or nothing for standard input.",
+            help="Files, globs, directories, redis://host/db#stream, mqtt://host/topic; - or nothing: standard input.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a query instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per query.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write all answers to this .csv or .parquet file.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw queries that answer repeatedly, to this .png or .svg.")
@@ -44,11 +53,12 @@ def run(
     follow: Annotated[bool, typer.Option("--follow", help="Wait for rows that are appended to the files.")] = False,
     format: Format = None,
     leave_open: Annotated[
-        bool, typer.Option("--leave-open", help="At the end of the input answer nothing and close nothing.")
+        bool, typer.Option("--leave-open", help="At the end of the input, leave windows open and answer nothing yet.")
     ] = False,
     cluster: Cluster = None,
     workers: Annotated[
-        int | None, typer.Option(help="Run on so many processes of this machine; with --cluster, wait for as many.")
+        int | None,
+        typer.Option(help="Number of processes on this machine; with --cluster, of workers to wait for."),
     ] = None,
     key_file: KeyFile = None,
     accept_time: AcceptTime = False,
@@ -62,27 +72,33 @@ def run(
         harden()
     with outcome(), INTERRUPTS.caught() as guard:
         from panstream.engine.config import load_config
-        from panstream.engine.engine import Engine
         from panstream.engine.intake import intakes_of
         from panstream.engine.run import drain, feed_of
         from panstream.engine.select import Selector
+        from panstream.engine.sink import sink_of
+        from panstream.machines.session import open_stream
 
+        if plot is not None:
+            needs("matplotlib", "drawing plots", "plots")
         loaded = load_config(config)
         given = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
         source = feed_of(loaded, given, follow=follow, format=format)
-        key = operator_key(key_file)
+        key, tell = operator_key(key_file), partial(typer.echo, err=True)
         with contextlib.ExitStack() as stack:
             guard.check()
             if cluster is None and workers is None:
                 select = stack.enter_context(Selector(loaded))
-                engine = stack.enter_context(Engine(loaded, operator_key=key, accept_time=accept_time))
+                engine = stack.enter_context(open_stream(loaded, operator_key=key, accept_time=accept_time))
+                stack.enter_context(sink_of(engine, tell))
                 before, made = engine.positions(), _made(engine)
                 engine.declare(*intakes_of(given, follow=follow))
                 fed = _watched(engine, lambda tick: drain(engine, source, select, tick=tick))
             else:
                 from panstream.cluster.session import opened
 
+                if loaded.machines is not None:
+                    raise ConfigError("[stream] machines cannot be combined with a cluster")
                 source.close()
                 session = stack.enter_context(
                     opened(
@@ -91,10 +107,11 @@ def run(
                         workers=workers,
                         operator_key=key,
                         accept_time=accept_time,
-                        tell=lambda text: typer.echo(text, err=True),
+                        tell=tell,
                     )
                 )
                 engine = session.engine
+                stack.enter_context(sink_of(engine, tell))
                 before, made = engine.positions(), _made(engine)
                 fed = _watched(engine, lambda tick: session.feed(given, follow=follow, format=format, tick=tick))
             _report(fed)
@@ -169,10 +186,10 @@ def _tell_finished(engine: Engine, before: dict[str, int]) -> None:
     over = [name for name, made in _made(engine).items() if engine.finished(name) and made == before[name]]
     if over:
         typer.echo(
-            f"note: rows were taken in, but {', '.join(over)}: no answers are left, and those shown were published "
-            "before. To have more, ask under a new name with releases = or every = and horizon = (more answers for the "
-            "same epsilon, each less exact), or with window = (epsilon for every window); a new query counts the rows "
-            "that come after it.",
+            f"note: rows were counted, but {', '.join(over)}: no answers are left, and those shown were published "
+            "before. For more, ask under a new name with releases =, or every = and horizon = (more answers for the "
+            "same epsilon, each less exact), or with window = (epsilon for every window); a new query counts only the "
+            "rows that arrive after it was added.",
             err=True,
         )
 
@@ -198,20 +215,21 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     from rich.markup import escape
     from rich.table import Table
 
+    from panstream.engine import results
+
     table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
-    for column in ("query", "estimate", "95% interval", "epsilon", "protects", "intrusions covered", "of"):
+    for column in ("query", "estimate", "95% interval", "epsilon", "protects", "intrusions covered", "period"):
         table.add_column(column, justify="right" if column in ("estimate", "95% interval", "epsilon") else "left")
-    claims = {name: plan.claim for plan in engine.plans for name in plan.series}
     for answer in answers:
-        claim = claims[answer["name"]]
+        claim = answer["claim"]
         low, high = answer["interval"]
         table.add_row(
             escape(answer["name"]),
             _estimate(answer),
             f"{_figure(low)} to {_figure(high)}",
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
-            f"one {claim.unit}",
-            _covered(claim.intrusions),
+            f"one {claim['unit']}",
+            _covered(claim["intrusions"]),
             _when(answer),
         )
     console = Console(width=None if Console().is_terminal else 160)
@@ -222,6 +240,8 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
                 console.print(escape(f"{answer['name']}: {answer['statement']}"))
             if "help" in answer:
                 console.print(escape(f"{answer['name']}: too uncertain to use; what would help: {answer['help']}"))
+        for name, note in results.notes(engine):
+            console.print(escape(f"{name}: {note}"))
     return captured.get()
 
 
@@ -235,17 +255,19 @@ def _estimate(answer: dict[str, Any]) -> str:
     return "between" if answer["value"] is None else first
 
 
-def _covered(intrusions: Intrusions) -> str:
+def _covered(intrusions: dict[str, Any]) -> str:
     """Return how many break-ins the claim covers, in few words; ``panstream explain`` has the rest."""
-    many = intrusions.announced
-    announced = "" if not many else ", any announced" if many < 0 else f", {many} announced"
-    return f"{intrusions.unannounced} unannounced{announced}"
+    many = intrusions["announced"]
+    if "machines" in intrusions:
+        return "any, one machine at a time"
+    return f"{intrusions['unannounced']} unannounced" + (f", {many} announced" if many else "")
 
 
 def _when(answer: dict[str, Any]) -> str:
     if "window" in answer:
-        return f"from {_short(answer['window'][0])}"
-    return f"until {_short(answer['until'])}" if "until" in answer else "all rows"
+        start, end = map(_short, answer["window"])
+        return f"{start} to {end}"
+    return f"up to {_short(answer['until'])}" if "until" in answer else "all data"
 
 
 def _short(stamp: str) -> str:

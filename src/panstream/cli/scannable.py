@@ -1,13 +1,16 @@
 """The panstream command in a process that a memory scan may read: ``python -m panstream.cli.scannable serve ...``.
 
-As the command hardens itself, so does this, except that other processes of the same user may read its memory. That is
-what the memory drill starts; the command itself has no such switch.
+As the command hardens itself, so does this, except that other processes of the same user may read its memory, and that
+it tells the drill of two machines what to look for. That is what the memory drill starts; the command itself has no
+such switch.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+
+TAP = "PANSTREAM_DRILL_TAP"
 
 
 def _main() -> None:
@@ -17,9 +20,16 @@ def _main() -> None:
     if "--no-hardening" not in sys.argv and os.environ.get(MARK) != "1":
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **ENVIRONMENT, MARK: "1"})
     from panstream.cli import main as command
+    from panstream.secret_memory import VARIABLE, keep_states_secret
     from panstream.testing.memory import permit_scan
 
     permit_scan()
+    if TAP in os.environ:
+        from panstream.drill.tap import install
+
+        install()
+    if os.environ.get(MARK) == "1" and os.environ.get(VARIABLE) == "1":  # a scan is blind to it
+        keep_states_secret()
     command()
 
 

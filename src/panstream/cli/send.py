@@ -18,8 +18,6 @@ from panstream.errors import FeedError, InvalidParameter, RequestRefused, transl
 if TYPE_CHECKING:
     from panstream.client import Client, Sent
 
-__all__ = ["send"]
-
 _T = TypeVar("_T")
 
 _BLOCK = 1 << 20
@@ -34,21 +32,21 @@ def send(
     input: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Standard input by default.")] = None,
     format: Annotated[
         str | None,
-        typer.Option(help="csv (with a header line), json (lines), arrow or parquet; else by the name."),
+        typer.Option(help="csv (with a header line), json (lines), arrow or parquet; by default, from the file name."),
     ] = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token; or set PANSTREAM_TOKEN.")] = None,
     producer: Annotated[
         str | None,
         typer.Option(
-            help="Name of this sender, never of a person; random by default. Another of this name is taken over."
+            help="Name of this sender, never of a person; random by default. Replaces an open one of this name."
         ),
     ] = None,
-    lanes: Annotated[int, typer.Option(min=1, max=64, help="Batches under way at a time.")] = 16,
+    lanes: Annotated[int, typer.Option(min=1, max=64, help="Batches in flight at a time.")] = 16,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
 ) -> None:
     """Send events to a server and wait until they are saved there.
 
-    Ends with 1 if a batch was refused, or if no row at all could be used.
+    Exit code 1 if a batch was refused, or if no row could be used.
     """
     with outcome():
         from panstream.client import Client
@@ -97,7 +95,7 @@ def _report(sent: Sent, refused: Counter[str]) -> None:
     useless = sent.rows > 0 and sent.skipped >= sent.rows
     if useless:
         typer.echo(
-            "error: no row could be used; are names and types of its columns as declared? "
+            "error: no row could be used; do column names and types match the declaration? "
             "panstream check CONFIG --rows FILE says what is wrong with each",
             err=True,
         )
@@ -114,7 +112,7 @@ def _format(path: Path | None, format: str | None) -> str:
         begin = sys.stdin.buffer.peek(1)[:1] if hasattr(sys.stdin.buffer, "peek") else b"{"
         found = "json" if begin in (b"{", b"") else "arrow" if begin == b"\xff" else "csv"
     if found not in _SENT or (found == "parquet" and path is None):
-        told = f"got {found!r}" if found is not None else "which the name does not tell"
+        told = f"got {found!r}" if found is not None else "which the file name does not say"
         raise InvalidParameter(f"format must be one of {', '.join(_SENT)} (parquet from a file), {told}")
     return found
 

@@ -4,16 +4,21 @@ for shards.
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from panstream.cli.hardening import harden
+from panstream.cli.hardening import harden, lock_memory
 from panstream.cli.outcome import AcceptTime, Cluster, ConfigFile, KeyFile, NoHardening, operator_key, outcome
+from panstream.errors import ConfigError, InvalidParameter
 
-__all__ = ["serve", "token", "worker"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from panstream.engine.engine import Engine
+    from panstream.store.releases import Release
 
 _LOST = (
     "warning: not hardened. What is lost: bytes of past requests, and ids in them, may stay readable in freed memory "
@@ -25,22 +30,22 @@ def serve(
     config: ConfigFile,
     host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs --tokens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 lets the system choose.")] = 8080,
-    tokens: Annotated[Path | None, typer.Option(help="File of tokens, made by: panstream token.")] = None,
+    tokens: Annotated[Path | None, typer.Option(help="Token file, written by: panstream token.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate chain, PEM.")] = None,
     private_key: Annotated[Path | None, typer.Option(help="TLS private key, PEM.")] = None,
     cluster: Cluster = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="Hold the states in so many processes of this machine; with --cluster, wait for as many."),
+        typer.Option(help="Number of processes on this machine; with --cluster, of workers to wait for."),
     ] = None,
     key_file: KeyFile = None,
     accept_time: AcceptTime = False,
-    max_body: Annotated[int, typer.Option(min=1024, help="Bytes of one request's body.")] = 16 << 20,
-    rate: Annotated[float, typer.Option(min=0.001, help="Requests a second of one token.")] = 2000.0,
-    at_once: Annotated[int, typer.Option(min=1, help="Requests of one token at a time.")] = 64,
-    connections: Annotated[int, typer.Option(min=1, help="Connections of all together.")] = 512,
+    max_body: Annotated[int, typer.Option(min=1024, help="Largest request body, in bytes.")] = 16 << 20,
+    rate: Annotated[float, typer.Option(min=0.001, help="Requests per second and token.")] = 2000.0,
+    at_once: Annotated[int, typer.Option(min=1, help="Simultaneous requests per token.")] = 64,
+    connections: Annotated[int, typer.Option(min=1, help="Connections in total.")] = 512,
     address_connections: Annotated[
-        int, typer.Option(min=1, help="Connections from one address; behind a proxy, as many as --connections.")
+        int, typer.Option(min=1, help="Connections per address; behind a proxy, set it to --connections.")
     ] = 256,
     no_hardening: NoHardening = False,
 ) -> None:
@@ -52,16 +57,15 @@ def serve(
         harden()
     with outcome():
         from panstream.engine.config import load_config
+        from panstream.engine.sink import sink_of
         from panstream.server.access import Limits
         from panstream.server.serve import Settings, make_server
 
         loaded = load_config(config)
         if no_hardening:
             typer.echo(_LOST, err=True)
-        elif not _lock_memory():
-            typer.echo(
-                "note: memory is not locked (no permission), so it may be swapped; encrypt or disable swap", err=True
-            )
+        else:
+            lock_memory()
         if loaded.directory is None:
             typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
         limits = Limits(
@@ -80,10 +84,24 @@ def serve(
         def started(address: str) -> None:
             typer.echo(f"serving {loaded.stream.name} on {address}")
 
-        key = operator_key(key_file)
+        key, tell = operator_key(key_file), partial(typer.echo, err=True)
+        if loaded.machines is not None:
+            from panstream.machines.session import open_engine
+
+            if cluster is not None or workers is not None:
+                raise ConfigError("[stream] machines cannot be combined with a cluster")
+
+            def on_machines(publish: Callable[[Release], None]) -> Engine:
+                return open_engine(loaded, publish=publish, operator_key=key, accept_time=accept_time)
+
+            server = make_server(loaded, settings, started=started, engine=on_machines)
+            with sink_of(server.worker.engine, tell):
+                server.run_until_stopped()
+            return
         if cluster is None and workers is None:
             server = make_server(loaded, settings, operator_key=key, started=started, accept_time=accept_time)
-            server.run_until_stopped()
+            with sink_of(server.worker.engine, tell):
+                server.run_until_stopped()
             return
         from panstream.cluster.session import engines
 
@@ -93,37 +111,48 @@ def serve(
             workers=workers,
             operator_key=key,
             accept_time=accept_time,
-            tell=lambda text: typer.echo(text, err=True),
+            tell=tell,
         ) as engine:
-            make_server(loaded, settings, started=started, engine=engine).run_until_stopped()
+            server = make_server(loaded, settings, started=started, engine=engine)
+            with sink_of(server.worker.engine, tell):
+                server.run_until_stopped()
 
 
 def token(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of tokens; made if it is not there.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the token is for: names a system, not a person.")],
-    scope: Annotated[list[str], typer.Option(help="ingest, read or admin; may be given several times.")] = ["ingest"],  # noqa: B006
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The token file; created if it does not exist.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the token is for: a system, not a person.")],
+    scope: Annotated[list[str], typer.Option(help="ingest, read or admin; may be repeated.")] = ["ingest"],  # noqa: B006
+    link: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Print a link to the dashboard at this address, to share its answers."),
+    ] = None,
 ) -> None:
-    """Make a token and print it once; FILE keeps only its hash."""
+    """Create a token and print it once; FILE keeps only its hash."""
     with outcome():
         from panstream.server.access import create_token
 
-        typer.echo(create_token(file, name, scope))
+        if link is not None and scope != ["read"]:
+            raise InvalidParameter("a link to share has a token that reads and does nothing else: --scope read")
+        if link is not None and not link.startswith(("http://", "https://")):
+            raise InvalidParameter(f"link must be the server's address, as https://stats.example.org, got {link!r}")
+        made = create_token(file, name, scope)
+        typer.echo(made if link is None else f"{link.rstrip('/')}/#/?token={made}")
 
 
 def worker(
     scheduler: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="The scheduler: tls://host:8786, or tcp:// on loopback.")
     ],
-    name: Annotated[str | None, typer.Option(help="A name that stays the same over restarts.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name that stays the same across restarts.")] = None,
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for Dask's own files; no rows or states go there.")
     ] = None,
     listen: Annotated[
-        str | None, typer.Option(help="Address to listen on; by default that by which the scheduler is reached.")
+        str | None, typer.Option(help="Address to listen on; by default the one that reaches the scheduler.")
     ] = None,
-    no_hardening: Annotated[bool, typer.Option("--no-hardening", help="Do without the wiping allocator.")] = False,
+    no_hardening: Annotated[bool, typer.Option("--no-hardening", help="Run without the wiping allocator.")] = False,
 ) -> None:
-    """Run a worker of a cluster until its scheduler is gone; let systemd or Kubernetes start it again.
+    """Run a cluster worker until its scheduler is gone; let systemd or Kubernetes restart it.
 
     Whoever can connect to a plain Dask port can run code there, so other machines are reached by TLS only, where both
     sides show a certificate: distributed.comm.tls in ~/.config/dask/distributed.yaml, or
@@ -137,30 +166,3 @@ def worker(
         from panstream.cluster.dask_setup import serve_worker
 
         asyncio.run(serve_worker(scheduler, name=name, scratch=scratch, listen=listen))
-
-
-_CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
-
-
-_CAP_IPC_LOCK = 14
-
-
-def _lock_memory() -> bool:
-    """Keep all memory of this process, now and later, out of swap; False where that is not permitted."""
-    if sys.platform != "linux":
-        return False
-    import ctypes
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if limit != resource.RLIM_INFINITY and not _may_lock():
-        return False  # a limit would make later allocations fail
-    return bool(ctypes.CDLL(None, use_errno=True).mlockall(_CURRENT_AND_FUTURE) == 0)
-
-
-def _may_lock() -> bool:
-    """Return whether the process has the capability to lock memory without limit."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
-    return False

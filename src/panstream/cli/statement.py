@@ -10,8 +10,6 @@ import typer
 from panstream.cli.outcome import ConfigFile, outcome
 from panstream.errors import InvalidParameter
 
-__all__ = ["statement"]
-
 
 def statement(
     config: ConfigFile,

@@ -16,12 +16,10 @@ import typer
 from panstream.cli.outcome import ConfigFile, KeyFile, Yes, operator_key, outcome
 from panstream.errors import BudgetExhausted, InvalidParameter, NewestDamaged, NotSupported
 
-__all__ = ["announce", "inspect", "intrusion", "recover"]
-
-intrusion = typer.Typer(help="Intrusions that became known.", no_args_is_help=True, rich_markup_mode=None)
+intrusion = typer.Typer(help="Announce an intrusion.", no_args_is_help=True, rich_markup_mode=None)
 
 _MEANS = (
-    "The newest state is damaged. The one before it is whole, and can be used from now on. It lacks the rows that were "
+    "The newest state is damaged. The previous one is intact and can be used from now on. It lacks the rows that were "
     "acknowledged since, which their senders must send again, and the damaged one is overwritten for good."
 )
 
@@ -34,7 +32,7 @@ def inspect(
     yes: Yes = False,
     key_file: KeyFile = None,
 ) -> None:
-    """Print public parameters as JSON: queries, claims, releases made, the ledger. Nothing of the state."""
+    """Print public parameters as JSON: queries, claims, releases made, the ledger. Nothing about the state itself."""
     with outcome():
         if not path.exists():
             raise InvalidParameter(f"there is no {path.name!r}")
@@ -49,7 +47,7 @@ def recover(
     yes: Yes = False,
     key_file: KeyFile = None,
 ) -> None:
-    """Go back to the state before, if the newest state of a store is damaged and that one is still there."""
+    """Restore the previous state, if the newest state of a store is damaged and the previous one still exists."""
     with outcome():
         from panstream.store.snapshot import SnapshotStore
 
@@ -59,14 +57,14 @@ def recover(
         with contextlib.suppress(NewestDamaged):
             with SnapshotStore(path, operator_key=key) as store:
                 store.load()
-            typer.echo("The newest state is whole: there is nothing to recover.")
+            typer.echo("The newest state is intact: there is nothing to recover.")
             return
         typer.echo(_MEANS, err=True)
         if not yes:
-            typer.confirm("Go back to it?", abort=True, err=True)
+            typer.confirm("Restore it?", abort=True, err=True)
         with SnapshotStore(path, operator_key=key, accept_previous=True) as store:
             store.load()
-        typer.echo("Went back to the state before.")
+        typer.echo("The previous state was restored.")
 
 
 @intrusion.command()
@@ -78,13 +76,13 @@ def announce(
     """Record that the state was, or may have been, copied, and refresh every state that supports it."""
     with outcome():
         from panstream.engine.config import load_config
-        from panstream.engine.engine import Engine
         from panstream.engine.intrusions import outlook
+        from panstream.machines.session import open_stream
 
         loaded = load_config(config)
         if loaded.directory is None:
-            raise InvalidParameter("[store] directory is needed: without it there is no stored state to make safe")
-        with Engine(loaded, operator_key=operator_key(key_file)) as engine:
+            raise InvalidParameter("[store] directory is needed: without it there is no stored state to refresh")
+        with open_stream(loaded, operator_key=operator_key(key_file)) as engine:
             for plan in engine.plans:
                 typer.echo(f"  {plan.config.name}: {outlook(plan, len(engine.intrusions))[1]}", err=True)
             if engine.intrusions:
@@ -99,7 +97,7 @@ def _file(path: Path, state: bool) -> None:
     from panstream import codec
 
     if state:
-        raise NotSupported("a loose file cannot record that it was looked at: use a store's directory")
+        raise NotSupported("a single file cannot record that it was read: use a store's directory")
     header, _ = codec.read_header(path.read_bytes())
     typer.echo(json.dumps({"algorithm": header["algorithm"], "parameters": header["parameters"]}, indent=2))
 
@@ -148,14 +146,14 @@ def _check_unseen(meta: dict[str, Any]) -> None:
         if query.get("exposed", meta["intrusions"]):
             raise BudgetExhausted(
                 f"the state of {name!r} was seen in an announced intrusion and could not be refreshed: its claim "
-                "covers one look, and a second one has no finite price"
+                "covers one intrusion, and a second one has no finite price"
             )
 
 
 def _confirm(meta: dict[str, Any], yes: bool) -> None:
     typer.echo(
-        "Looking at the state is an intrusion. It is recorded; states that can be refreshed are, at no cost; for all "
-        "others it is the one look that their claims cover, and a second one has no finite price:",
+        "Reading the state is an intrusion and is recorded. States that can be refreshed are, at no cost; for all "
+        "others this is the one intrusion that their claims cover, and a second one has no finite price:",
         err=True,
     )
     for name, query in meta["queries"].items():
@@ -163,7 +161,7 @@ def _confirm(meta: dict[str, Any], yes: bool) -> None:
     if meta["intrusions"]:
         typer.echo(f"  announced before: {', '.join(meta['intrusions'])}", err=True)
     if not yes:
-        typer.confirm("Look at it?", abort=True, err=True)
+        typer.confirm("Read it?", abort=True, err=True)
 
 
 def _look(parts: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.networks.counting import Comparison, compare, contingency, total_variation
+from panstream.networks.mixture import Mixture
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.noisy_tables import expected
 from panstream.networks.picture import to_svg
 from panstream.networks.records import Records
 from panstream.planning.text import aligned
-
-__all__ = ["Evaluation"]
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; max-width: 1080px; margin: 2rem auto;
@@ -55,7 +54,7 @@ class Evaluation:
     """Compare once, show as text, JSON or page."""
 
     def __init__(
-        self, network: BayesianNetwork, about: dict[str, Any], synthetic: Records, real: Records | None
+        self, network: BayesianNetwork | Mixture, about: dict[str, Any], synthetic: Records, real: Records | None
     ) -> None:
         self.network, self.about, self.real = network, about, real
         self.comparison: Comparison | None = compare(real, synthetic) if real is not None else None
@@ -96,7 +95,7 @@ class Evaluation:
         found = [("ε spent", spent), ("mean distance, one-way", f"{one:.4f}")]
         if self.comparison is not None:
             found.append(("mean distance, two-way", f"{self.comparison.mean_two_way:.4f}"))
-        return [*found, (self._names[1], f"{self.bits:.3f} bits a row")]
+        return [*found, (self._names[1], f"{self.bits:.3f} bits per row")]
 
     def worst_pairs(self) -> list[tuple[str, str, float]]:
         """Return the pairs that differ most; none without real rows."""

@@ -28,8 +28,6 @@ from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 
-__all__ = ["ClusterBackend", "deal_out_anew", "note_shards", "stored_shards"]
-
 
 @dataclass(slots=True)
 class _Record:
@@ -90,7 +88,7 @@ class ClusterBackend(LocalBackend):
         """Raise StoreError if a shard's directory is older than what the coordinator knows to be durable."""
         if self.lowest < self.least:
             raise StoreError(
-                f"a shard is at step {self.lowest} but had come to step {self.least}: its directory is missing or was "
+                f"a shard is at step {self.lowest} but had reached step {self.least}: its directory is missing or was "
                 "rolled back"
             )
 
@@ -263,6 +261,7 @@ class _DividedState:
         """Freeze and start afresh on every shard, if the algorithm was built for it."""
         with self._whole() as (state, source):
             self.algorithm.refresh(state, source)  # raises where it was not paid for; the copy is thrown away
+            self._released = state.released
         self._backend.refresh(*self._place)
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
@@ -328,14 +327,14 @@ def _move(old: LocalLink, new: LocalLink, algorithms: Mapping[str, Any]) -> None
     _, recent, absorbed, names = found[0]
     if any((sorted(other[1]), sorted(other[2])) != (sorted(recent), sorted(absorbed)) for other in found):
         raise ConfigError(
-            "the shards stand at different positions, as after a crash: start once with the old number of "
+            "the shards are at different positions, probably after a crash: start once with the old number of "
             f"shards, {old.shards}, and feed the same input; then change it"
         )
     parts: list[dict[str, bytes]] = [{} for _ in range(new.shards)]
     for name in names:
         algorithm = algorithms.get(query_of(name))
         if algorithm is None:
-            raise ConfigError(f"query {query_of(name)!r} is stored but not asked: name it while the shards are moved")
+            raise ConfigError(f"query {query_of(name)!r} is stored but not configured: keep it while shards are moved")
         state, division = backend.whole(name, algorithm, 0), Division(algorithm, new.shards)
         for shard, own in enumerate(parts):
             part = division.cut(state, shard)

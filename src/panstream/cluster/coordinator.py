@@ -25,16 +25,14 @@ from panstream.cluster.shard import Origin, label, query_of, reached, sequence_o
 from panstream.continual.tree_base import TreeBatch
 from panstream.divisible import Divisible
 from panstream.engine.config import Config
-from panstream.engine.engine import Applied, Engine
+from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
-from panstream.engine.rows import Rows
+from panstream.engine.rows import Applied, Rows
 from panstream.engine.running import Drawn
 from panstream.errors import ConfigError, NotSupported
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.scratch import wipe
-
-__all__ = ["ClusterEngine"]
 
 P = ParamSpec("P")
 T = TypeVar("T")

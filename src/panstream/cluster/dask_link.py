@@ -24,8 +24,6 @@ try:
 except ImportError:
     raise MissingExtra("a cluster", "dask") from None
 
-__all__ = ["DaskLink"]
-
 _Answer = tuple[str, Any]  # "ok" and a value; the class and the message of a refusal; or "failed" and a class
 _OPEN: dict[str, Shard] = {}  # by directory: a second actor in one process takes over from the first
 

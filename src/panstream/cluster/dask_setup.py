@@ -15,15 +15,6 @@ from panstream.checks import is_loopback
 from panstream.errors import InvalidParameter, MissingExtra
 from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
 
-__all__ = [
-    "SETTINGS",
-    "check_client",
-    "local_cluster",
-    "quieten",
-    "security_of",
-    "serve_worker",
-]
-
 Role = Literal["client", "worker"]
 
 

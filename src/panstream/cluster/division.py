@@ -23,8 +23,6 @@ from panstream.hashing.keys import key_words
 from panstream.packed import packed, unpacked
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["Division", "wipe_state"]
-
 _MOST_SHARDS = 4096
 _WORD = key_words(0, "shards")[0]  # the public number that the hash starts from
 _SMALL = 1 << 31  # places below this travel as int32

@@ -10,8 +10,6 @@ from panstream.divisible import Divisible
 from panstream.engine.certainty import expected_errors
 from panstream.engine.plan import QueryPlan
 
-__all__ = ["places"]
-
 
 def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
     """Return for every query where its state is, and the cost of that against the alternative."""
@@ -26,6 +24,14 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
             entry["why"] = (
                 f"each of {shards} shards owns about {cells:,} of {whole:,} cells: same law as on one machine, "
                 "no extra noise"
+            )
+        elif plan.config.names is not None:
+            factor = (shards + 1) / 2
+            entry |= {"extra_noise": 0.0, "spread_factor": factor}
+            entry["why"] = (
+                "one place, the coordinator, which then reads all rows: names do not travel, and no noise is added\n"
+                f"tables on each of {shards} workers would need {shards} start noises: names would be listed from "
+                f"{math.sqrt(factor):.3g} times as many events on"
             )
         else:
             width, factor = getattr(plan.algorithm, "width", 1), (shards + 1) / 2

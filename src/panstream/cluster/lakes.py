@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.dask_setup import check_client
-from panstream.cluster.reading import MOST_NUMBERS, Partition, ReadPlan, Totals, can_read_apart, stretches, tasks_of
+from panstream.cluster.reading import MOST_NUMBERS, Partition, ReadPlan, Totals, can_read_apart, tasks_of
 from panstream.divisible import Divisible
 from panstream.engine.config import Config, read_config
 from panstream.engine.feeds.inputs import InputFile
@@ -26,8 +26,6 @@ from panstream.engine.run import Fed, Tick
 from panstream.errors import BadRowError, ConfigError, FeedError, InvalidParameter, PanstreamError
 from panstream.estimate import Estimate
 from panstream.statistics import DistinctCount
-
-__all__ = ["distinct", "feed_files", "run"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,7 +201,7 @@ def _feed_frame(engine: ClusterEngine, link: DaskLink, frame: Any, *, zero_noise
     plan = ReadPlan(config=engine.config, shards=link.shards, zero_noise=zero_noise)
     files = _files_of(frame, sorted(needed_columns(plan.config)))
     if files is not None:
-        return feed_files(engine, link, plan, [part for file in files for part in stretches(file)], None)
+        return feed_files(engine, link, plan, [part for file in files for part in Partition.of_file(file)], None)
     by_name = {f"partition {number}": part for number, part in enumerate(frame.to_delayed())}
 
     def submit(client: Any, task: Task, actors: Actors) -> Any:

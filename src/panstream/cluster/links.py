@@ -12,8 +12,6 @@ from typing import Any
 from panstream.cluster.shard import Shard
 from panstream.errors import PanstreamError
 
-__all__ = ["Call", "Link", "LocalLink"]
-
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -21,8 +21,6 @@ from panstream.packed import packed, unpacked
 from panstream.randomness import Source
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["CellMessage", "Outgoing", "wipe_messages"]
-
 Slot = tuple[int, int]  # window, group
 
 _LEAST = 256  # rows: fewer look the same

@@ -29,17 +29,6 @@ from panstream.engine.select import Selector
 from panstream.errors import BadRowError
 from panstream.scratch import wipe
 
-__all__ = [
-    "MOST_NUMBERS",
-    "Partition",
-    "ReadPlan",
-    "Totals",
-    "can_read_apart",
-    "partitions_of",
-    "stretches",
-    "tasks_of",
-]
-
 _TEXT_BYTES = 32  # a row of text, about: only to deal out tasks of like size
 _LEAST, _MOST = 1 << 20, 1 << 23  # rows of a task
 _SHARES = 3  # of the rows that are left, for each worker
@@ -58,38 +47,40 @@ class Partition:
     before: int = 0
     rows: int = 0
 
+    @classmethod
+    def of(cls, inputs: Iterable[str], *, format: str | None = None, rows: int = _LEAST) -> list[Partition]:
+        """Return files, and Parquet files in stretches of row groups of about ``rows`` rows; none if one is a pipe."""
+        files = expand(list(inputs), format=format)  # type: ignore[arg-type]
+        if any(file.path is None for file in files):
+            return []
+        return [partition for file in files for partition in cls.of_file(file, rows)]
+
+    @classmethod
+    def of_file(cls, file: InputFile, rows: int = _LEAST) -> Iterator[Partition]:
+        """Yield a file, or stretches of row groups of a Parquet file."""
+        assert file.path is not None
+        where = str(file.path.absolute())
+        if file.format != "parquet":
+            size = file.path.stat().st_size // _TEXT_BYTES
+            yield cls(name=f"{file.name}#", path=where, format=file.format, rows=size)
+            return
+        from pyarrow import parquet
+
+        metadata = parquet.read_metadata(file.path)
+        before = size = start = 0
+        for group in range(metadata.num_row_groups):
+            size += metadata.row_group(group).num_rows
+            if size >= rows or group == metadata.num_row_groups - 1:
+                name = f"{file.name}#{start}-{group}"
+                yield cls(name=name, path=where, format="parquet", before=before, rows=size)
+                before, size, start = before + size, 0, group + 1
+
 
 def can_read_apart(config: Config) -> bool:
-    """Return whether no query answers by a clock, so that partitions may be read in any order."""
-    return all(query.every is None and query.window is None for query in config.queries)
-
-
-def partitions_of(inputs: Iterable[str], *, format: str | None = None, rows: int = _LEAST) -> list[Partition]:
-    """Return files, and Parquet files in stretches of row groups of about ``rows`` rows; none if one is a pipe."""
-    files = expand(list(inputs), format=format)  # type: ignore[arg-type]
-    if any(file.path is None for file in files):
-        return []
-    return [partition for file in files for partition in stretches(file, rows)]
-
-
-def stretches(file: InputFile, rows: int = _LEAST) -> Iterator[Partition]:
-    """Yield a file, or stretches of row groups of a Parquet file."""
-    assert file.path is not None
-    where = str(file.path.absolute())
-    if file.format != "parquet":
-        size = file.path.stat().st_size // _TEXT_BYTES
-        yield Partition(name=f"{file.name}#", path=where, format=file.format, rows=size)
-        return
-    from pyarrow import parquet
-
-    metadata = parquet.read_metadata(file.path)
-    before = size = start = 0
-    for group in range(metadata.num_row_groups):
-        size += metadata.row_group(group).num_rows
-        if size >= rows or group == metadata.num_row_groups - 1:
-            name = f"{file.name}#{start}-{group}"
-            yield Partition(name=name, path=where, format="parquet", before=before, rows=size)
-            before, size, start = before + size, 0, group + 1
+    """Return whether workers may read partitions, in any order: not if a query answers by a clock, or counts names that
+    nobody listed, which would have to travel.
+    """
+    return all(query.every is None and query.window is None and query.names is None for query in config.queries)
 
 
 def tasks_of(
@@ -119,7 +110,7 @@ def tasks_of(
 
 MOST_NUMBERS = 1000  # of rows that could not be used
 _ROWS_AT_ONCE = 1 << 17
-_MARKED = 8  # a byte for each cell, until the task is read, where there are at most so many cells a row
+_MARKED = 8  # a byte for each cell, until the task is read, where there are at most this many cells per row
 Totals = list[tuple[str, NDArray[np.int64], NDArray[np.int64]]]  # of every query: totals and events of all its groups
 
 

@@ -11,15 +11,13 @@ from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.dask_setup import local_cluster, quieten, security_of
 from panstream.cluster.lakes import feed_files
-from panstream.cluster.reading import ReadPlan, can_read_apart, partitions_of
+from panstream.cluster.reading import Partition, ReadPlan, can_read_apart
 from panstream.engine.config import Config
 from panstream.engine.intake import intakes_of
 from panstream.engine.run import Fed, Tick, drain, feed_of
 from panstream.engine.select import Selector
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.store.releases import Release
-
-__all__ = ["Session", "engines", "opened"]
 
 Tell = Callable[[str], None]
 Publish = Callable[[Release], None]
@@ -36,13 +34,13 @@ class Session:
     ) -> Fed:
         """Feed files: by the workers where no query needs the rows in order, else from here."""
         config = self.engine.config
-        if any(given.startswith("redis://") for given in inputs):
+        if any(given.startswith(("redis://", "rediss://", "unix://", "mqtt://", "mqtts://")) for given in inputs):
             raise NotSupported(
-                "a cluster reads files and standard input; run Redis streams on one machine, or serve them"
+                "a cluster reads files and standard input; read Redis and MQTT on one machine, or serve them"
             )
         source = feed_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
         self.engine.declare(*intakes_of(inputs, follow=follow))
-        apart = [] if follow or not can_read_apart(config) else partitions_of(inputs, format=format)
+        apart = [] if follow or not can_read_apart(config) else Partition.of(inputs, format=format)
         if apart:
             source.close()
             plan = ReadPlan(config=config, shards=self.link.shards)

@@ -19,9 +19,8 @@ from panstream.cluster.division import Division, wipe_state
 from panstream.cluster.messages import CellMessage, wipe_messages
 from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness import Source
+from panstream.secret_memory import settle
 from panstream.store.snapshot import SnapshotStore
-
-__all__ = ["Origin", "Part", "Shard", "Status", "label", "query_of", "reached", "sequence_of"]
 
 _FORMAT = 2
 
@@ -90,7 +89,7 @@ class Shard:
             self._load()
             if self.step < least:
                 raise StoreError(
-                    f"shard {number} is known to have come to step {least}, but its directory here is at step "
+                    f"shard {number} is known to have reached step {least}, but its directory here is at step "
                     f"{self.step}: is it on another machine?"
                 )
         except BaseException:
@@ -180,6 +179,7 @@ class Shard:
         with self._all_or_nothing(step):
             for name, data in states.items():
                 self._states[name] = self._divisions[query_of(name)].decode(data, self.number)
+                settle(self._states[name])
             self.recent = {origin[0]: (step, origin) for origin in recent}
             self.absorbed = dict.fromkeys(absorbed)
 
@@ -192,6 +192,7 @@ class Shard:
                 division = self._divisions[query_of(name)]
                 with Source() as source:
                     division.algorithm.refresh_part(self._states[name], division.count(self.number), source)
+                settle(self._states[name])
 
     def drop(self, step: int, names: Collection[str]) -> None:
         """Give states up."""
@@ -208,6 +209,7 @@ class Shard:
             division = self._divisions[query_of(name)]
             with Source() as source:
                 self._states[name] = division.algorithm.fresh(division.count(self.number), source)
+            settle(self._states[name])
 
     def _load(self) -> None:
         parts = None if self._store is None else self._store.load()

@@ -21,8 +21,6 @@ from panstream.randomness import Source
 from panstream.scratch import Scratch, wipe
 from panstream.statistics import DistinctCount
 
-__all__ = ["distinct", "fill"]
-
 
 def distinct(
     frame: Any, column: str, *, epsilon: float, expected: int | None = None, memory: int = 1 << 19, key: int = 0

@@ -26,8 +26,6 @@ from panstream.estimate import Estimate, Estimates
 from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
 
-__all__ = ["IDLE", "Answer", "Shape", "SlotCounter", "Slots", "TickState"]
-
 IDLE = -1  # number of draws of an accumulator that is not open
 _CHUNK = 1 << 13  # slots closed at a time
 

@@ -18,8 +18,6 @@ from panstream.continual.noise_sum import NoiseParts, error_bound
 from panstream.errors import InvalidParameter
 from panstream.randomness import Source
 
-__all__ = ["DecayedSum"]
-
 _PRECISION = 1e-10
 
 
@@ -51,8 +49,8 @@ class DecayedSum(SlotCounter):
     Privacy
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot starts as noise
         of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate. One look at
-        any time and all outputs lose exactly ``epsilon``. All else in the state is computed from outputs, so one look
-        in every slot loses no more, and announced looks with a refresh neither.
+        any time and all outputs lose exactly ``epsilon``. All else in the state is computed from outputs, so one copy
+        in every slot loses no more, nor do announced copies with a refresh.
 
     Error
         With s = sensitivity/epsilon and d draws a slot (2, or 1 if ticks are one step): variance 2d·s²/(1 - rate²) for

@@ -19,8 +19,6 @@ from panstream.batch import integers, numbers
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.scratch import wipe
 
-__all__ = ["MOST_STEPS", "Grid", "Outside", "Protects", "Steps"]
-
 Outside = Literal["clip", "refuse"]
 Protects = Literal["event", "slot"]
 MOST_STEPS = 1 << 40
@@ -40,7 +38,7 @@ class Steps:
         return cls(rows, (rows,) if copied else ())
 
     def __len__(self) -> int:
-        return int(self.rows.size)
+        return int(self.rows.shape[0])
 
     def wipe(self) -> None:
         """Overwrite the copies made of the input."""

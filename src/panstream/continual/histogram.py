@@ -19,8 +19,6 @@ from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, figure
 from panstream.randomness import DiscreteLaplace
 
-__all__ = ["RangeHistogram"]
-
 _MOST_NODES = 1 << 17
 _SURE = 0.95
 _ONE_SIGMA = 0.6827
@@ -45,8 +43,8 @@ class RangeHistogram(Tree):
 
     Privacy
         Unit: one value added or removed, anywhere in time (``contributions=K``: a user of at most K values). A value is
-        in ``depth`` nodes of the range, so the noise is ``depth`` times that of a count; one look at any time and all
-        outputs lose exactly ``epsilon``; any number of announced looks with a refresh too.
+        in ``depth`` nodes of the range, so the noise is ``depth`` times that of a count; one copy at any time and all
+        outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
     Error
         With V the variance of a :class:`ContinualCount` of the same epsilon, the number of values below a cell edge has

@@ -22,8 +22,6 @@ from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
 
-__all__ = ["LeastSquaresTree"]
-
 _CHUNK = 1 << 13
 _MOST_LEVELS = 12
 _MOST_RADIX = 1 << 12
@@ -55,7 +53,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
 
     Privacy
         Unit: one event added or removed, anywhere in time. All outputs together lose exactly ``epsilon``; the claim
-        says "intrusions: none". A look at the state has no finite loss.
+        says "intrusions: none". A copy of the state has no finite loss.
 
     Error
         With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: mean squared error times epsilon² over

@@ -24,8 +24,6 @@ from panstream.privacy.claim import Adjacency
 from panstream.privacy.continual import moment_sensitivity
 from panstream.randomness import DiscreteLaplace
 
-__all__ = ["ContinualMean", "ContinualVariance"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moments(Tree):
@@ -204,8 +202,8 @@ class ContinualMean(_Moments):
 
     Privacy
         Unit: one value, anywhere in time (``contributions=K``: a user of at most K values). ``adjacency="add-remove"``
-        hides whether it was there, ``"replace"`` what it was, with the number of events in every slot public. One look
-        at any time and all outputs lose exactly ``epsilon``; any number of announced looks with a refresh too.
+        hides whether it was there, ``"replace"`` what it was, with the number of events in every slot public. One copy
+        at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
     Error
         With V the variance of a :class:`ContinualCount` of the same epsilon, n values and x in [0, 1] the mean's place
@@ -227,7 +225,7 @@ class ContinualMean(_Moments):
         >>> abs(monitor.tick().value - 3.0) < 0.3
         True
 
-    Reference: Budaeva et al. 2013, §4.2, Algorithm 3, made sound.
+    Reference: Budaeva et al. 2013, §4.2, Algorithm 3, corrected.
     """
 
     label: ClassVar[str] = "mean"
@@ -289,7 +287,7 @@ class ContinualVariance(_Moments):
         >>> 0.5 < monitor.tick().value < 1.5
         True
 
-    Reference: Budaeva et al. 2013, §4.3, Algorithm 4, made sound.
+    Reference: Budaeva et al. 2013, §4.3, Algorithm 4, corrected.
     """
 
     label: ClassVar[str] = "variance"

@@ -10,8 +10,6 @@ from panstream import checks
 from panstream.privacy.split import minimise
 from panstream.randomness import DiscreteLaplace
 
-__all__ = ["NoiseParts", "error_bound", "half_width", "noise_variance"]
-
 NoiseParts = Sequence[tuple[float, DiscreteLaplace]]
 """How many draws of which law an answer holds; draws of weight w <= 1 count w**2 each."""
 

@@ -24,19 +24,6 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 
-__all__ = [
-    "EPOCHS",
-    "MOST_CAPACITY",
-    "MOST_LEVELS",
-    "MOST_SLOTS",
-    "Noise",
-    "TreeShape",
-    "choose_shape",
-    "epoch_noise",
-    "epoch_of",
-    "epoch_shape",
-]
-
 EPOCHS = 16
 MOST_SLOTS = 1 << 56  # fewer than all epochs together have, for either kind of tick
 _CAPACITY_PER_LEVEL = {True: 21, False: 5}
@@ -67,6 +54,46 @@ class TreeShape:
     one_step_ticks: bool
     rooted: bool = False
 
+    @classmethod
+    @lru_cache(maxsize=256)
+    def best(
+        cls, horizon: int, one_step_ticks: bool, levels: int | None = None, *, gaussian: bool = False
+    ) -> TreeShape:
+        """Return the shape with the smallest mean squared error over ``horizon`` slots (and the given ``levels``).
+
+        The variance of a draw grows with the square of the levels; that of a ``gaussian`` draw with the levels.
+
+        >>> shape = TreeShape.best(1 << 20, one_step_ticks=True)
+        >>> shape.levels, shape.slots >= 1 << 20
+        (5, True)
+        """
+        best, least, behind = None, float("inf"), 0
+        for count in range(1, MOST_LEVELS + 1) if levels is None else [levels]:
+            capacity = _smallest_capacity(horizon, count, one_step_ticks)
+            if capacity is None:
+                continue
+            shape = cls(count, capacity, one_step_ticks)
+            error = (count if gaussian else count**2) * shape.noise(horizon).mean
+            best, least, behind = (shape, error, 0) if error < least else (best, least, behind + 1)
+            if behind == 2:
+                break
+        if best is None:
+            raise InvalidParameter(f"levels must be larger for horizon={horizon}, got levels={levels}")
+        return best
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of_epoch(cls, epoch: int, one_step_ticks: bool) -> TreeShape:
+        """Return the tree of an epoch.
+
+        >>> [TreeShape.of_epoch(epoch, one_step_ticks=False).slots for epoch in range(5)]
+        [6, 66, 816, 10626, 142506]
+        """
+        if not 0 <= epoch < EPOCHS:
+            raise InvalidParameter(f"epoch must be in 0..{EPOCHS - 1}, got epoch={epoch}")
+        levels = epoch + 1
+        return cls(levels, _CAPACITY_PER_LEVEL[one_step_ticks] * levels, one_step_ticks, rooted=True)
+
     @property
     def weights(self) -> NDArray[np.int64]:
         """Return the weight of a digit on each level below the root."""
@@ -82,11 +109,20 @@ class TreeShape:
         """Return how many slots the tree has room for."""
         return _grow(self)[-1].slots[self.capacity]
 
-    def noise(self, slots: int) -> Noise:
-        """Return the draws in the answers of the first ``slots`` slots, exactly, nothing refreshed."""
+    def noise(self, slots: int | None = None) -> Noise:
+        """Return the draws in the answers of the first ``slots`` slots (of all), exactly, nothing refreshed.
+
+        After the last slot of a rooted tree the root is used as well.
+        """
+        slots = self.slots if slots is None else slots
         if not 1 <= slots <= self.slots:
             raise InvalidParameter(f"slots must be in 1..{self.slots}, got slots={slots}")
-        return _noise(self, slots)
+        noise = _noise(self, slots)
+        if not self.rooted or slots < self.slots:
+            return noise
+        last = 1 / (1 / _NODE + 1 / noise.last)
+        before = _noise(self, slots - 1)
+        return Noise((before.mean * (slots - 1) + last) / slots, max(before.worst, last), last)
 
 
 def _tree_weights(levels: int, one_step_ticks: bool) -> tuple[int, ...]:
@@ -99,29 +135,6 @@ def _weights(levels: int, one_step_ticks: bool) -> NDArray[np.int64]:
     weights = np.array(_tree_weights(levels, one_step_ticks), np.int64)
     weights.flags.writeable = False
     return weights
-
-
-@lru_cache(maxsize=256)
-def choose_shape(horizon: int, one_step_ticks: bool, levels: int | None = None) -> TreeShape:
-    """Return the shape with the smallest mean squared error over ``horizon`` slots (and the given ``levels``).
-
-    >>> shape = choose_shape(1 << 20, one_step_ticks=True)
-    >>> shape.levels, shape.slots >= 1 << 20
-    (5, True)
-    """
-    best, least, behind = None, float("inf"), 0
-    for count in range(1, MOST_LEVELS + 1) if levels is None else [levels]:
-        capacity = _smallest_capacity(horizon, count, one_step_ticks)
-        if capacity is None:
-            continue
-        shape = TreeShape(count, capacity, one_step_ticks)
-        error = count**2 * shape.noise(horizon).mean
-        best, least, behind = (shape, error, 0) if error < least else (best, least, behind + 1)
-        if behind == 2:
-            break
-    if best is None:
-        raise InvalidParameter(f"levels must be larger for horizon={horizon}, got levels={levels}")
-    return best
 
 
 def _smallest_capacity(horizon: int, levels: int, one_step_ticks: bool) -> int | None:
@@ -199,36 +212,12 @@ def _noise(shape: TreeShape, slots: int) -> Noise:
     return Noise(total / slots, worst, before)
 
 
-@lru_cache(maxsize=64)
-def epoch_shape(epoch: int, one_step_ticks: bool) -> TreeShape:
-    """Return the tree of an epoch.
-
-    >>> [epoch_shape(epoch, one_step_ticks=False).slots for epoch in range(5)]
-    [6, 66, 816, 10626, 142506]
-    """
-    if not 0 <= epoch < EPOCHS:
-        raise InvalidParameter(f"epoch must be in 0..{EPOCHS - 1}, got epoch={epoch}")
-    levels = epoch + 1
-    return TreeShape(levels, _CAPACITY_PER_LEVEL[one_step_ticks] * levels, one_step_ticks, rooted=True)
-
-
 def epoch_of(slot: int, one_step_ticks: bool) -> tuple[int, int]:
     """Return the epoch that ``slot`` (from 1 on) lies in, and how many slots of it have then passed."""
     if not 1 <= slot <= MOST_SLOTS:
         raise InvalidParameter(f"slot must be in 1..{MOST_SLOTS}, got slot={slot}")
     epoch = 0
-    while slot > epoch_shape(epoch, one_step_ticks).slots:
-        slot -= epoch_shape(epoch, one_step_ticks).slots
+    while slot > TreeShape.of_epoch(epoch, one_step_ticks).slots:
+        slot -= TreeShape.of_epoch(epoch, one_step_ticks).slots
         epoch += 1
     return epoch, slot
-
-
-def epoch_noise(epoch: int, slots: int, one_step_ticks: bool) -> Noise:
-    """Return the draws of the answers within an epoch; after its last slot the root is used as well."""
-    shape = epoch_shape(epoch, one_step_ticks)
-    noise = shape.noise(slots)
-    if slots < shape.slots:
-        return noise
-    last = 1 / (1 / 2 + 1 / noise.last)  # the root's own sum holds two draws
-    before = shape.noise(slots - 1)
-    return Noise((before.mean * (slots - 1) + last) / slots, max(before.worst, last), last)

@@ -11,8 +11,6 @@ from panstream.continual.grid import Grid, Outside, Protects, Steps
 from panstream.continual.tree_base import SLOT_TOTAL, Tree, TreeBatch
 from panstream.errors import InvalidBatch
 
-__all__ = ["ContinualCount", "ContinualSum", "KaryTree"]
-
 _STEPS = 1 << 20
 
 
@@ -21,8 +19,8 @@ class ContinualCount(Tree):
     """How many events so far, at every tick; arrivals minus departures if rows are -1 too.
 
     Privacy
-        Unit: one event added or removed, anywhere in time (``contributions=K``: a user of at most K events). One look
-        at any time and all outputs lose exactly ``epsilon``; any number of announced looks with a refresh too.
+        Unit: one event added or removed, anywhere in time (``contributions=K``: a user of at most K events). One copy
+        at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
     Error
         As :class:`panstream.continual.sums.KaryTree`: mean squared error 3117/epsilon² over 2**20 slots; without a
@@ -68,8 +66,8 @@ class ContinualSum(Tree):
 
     Privacy
         Unit: one value added or removed, anywhere in time; with ``unit="slot"`` the value of a slot exchanged; with
-        ``contributions=K`` a user of at most K values. One look at any time and all outputs lose exactly ``epsilon``;
-        any number of announced looks with a refresh too.
+        ``contributions=K`` a user of at most K values. One copy at any time and all outputs lose exactly ``epsilon``;
+        any number of announced copies with a refresh too.
 
     Error
         That of :class:`ContinualCount` times max(|lower|, |upper|), and at most half a step per item from rounding.
@@ -125,9 +123,9 @@ class KaryTree(Tree):
     Privacy
         Unit: one event added or removed anywhere in time; with ``unit="slot"`` a slot's whole content exchanged; with
         ``contributions=K`` a user of at most K events. An item is in one node of each of h levels, whose accumulator
-        starts as noise and is released with fresh noise, all of rate epsilon/(h·sensitivity): one look at any time
-        and all outputs lose exactly ``epsilon``, and so does any number of announced looks, each with a refresh.
-        Two looks without a refresh in between have no finite loss.
+        starts as noise and is released with fresh noise, all of rate epsilon/(h·sensitivity): one copy at any time
+        and all outputs lose exactly ``epsilon``, and so does any number of announced copies, each with a refresh.
+        Two copies without a refresh in between have no finite loss.
 
     Error
         With b² the variance of a draw, about 2(h·sensitivity/epsilon)²: a leaf has V = 2b² (b² if it was filled and

@@ -19,8 +19,6 @@ from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
 from panstream.privacy.rounding import share, up
 from panstream.randomness import Source
 
-__all__ = ["Ticker"]
-
 StateT = TypeVar("StateT")
 
 _REFUSES = 'outside="refuse" lets one value decide whether all others of its batch count'
@@ -43,7 +41,7 @@ class Ticker(Algorithm[StateT]):
             for anything else in the range, and needs ``one_step_ticks``.
         one_step_ticks: every slot is filled and closed in one step by ``ticks``; ``update`` is refused and an open slot
             needs no noise.
-        contributions: protect a user of at most so many rows instead of one event.
+        contributions: protect a user with at most this many rows instead of one event.
     """
 
     most_slots: ClassVar[int] = 1 << 56
@@ -128,7 +126,7 @@ class Ticker(Algorithm[StateT]):
         return {}
 
     def claim(self) -> Claim:
-        """Return the exact joint loss of one look at any time and all outputs."""
+        """Return the exact joint loss of one copy at any time and all outputs."""
         unit, adjacency = self.protected
         rows, events = self.contributions, ("the number of events in every slot",) if self.counts_events else ()
         note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
@@ -184,9 +182,10 @@ class Ticker(Algorithm[StateT]):
     def need_slots(self, closed: int, slots: int) -> None:
         """Raise BudgetExhausted if the horizon has no room for so many more slots."""
         if closed + slots > self.last_slot:
-            raise BudgetExhausted(
-                f"the horizon of {self.last_slot} slots leaves {self.last_slot - closed}, got {slots}"
-            )
+            left = self.last_slot - closed
+            if not left:
+                raise BudgetExhausted(f"all {self.last_slot} ticks allowed by horizon={self.last_slot} have been used")
+            raise BudgetExhausted(f"horizon={self.last_slot} allows {left} more ticks, got {slots}")
 
     def need_several_steps(self) -> None:
         """Refuse what would leave a slot open where it is filled and closed in one step."""

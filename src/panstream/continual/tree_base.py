@@ -27,7 +27,7 @@ from panstream.batch import items
 from panstream.codec import FieldLayout
 from panstream.continual.grid import Steps
 from panstream.continual.noise_sum import error_bound
-from panstream.continual.shapes import EPOCHS, MOST_CAPACITY, MOST_LEVELS, TreeShape, choose_shape
+from panstream.continual.shapes import EPOCHS, MOST_CAPACITY, MOST_LEVELS, TreeShape
 from panstream.continual.ticker import Ticker
 from panstream.continual.tree_engine import TreeEngine, TreeState
 from panstream.errors import InvalidBatch, InvalidParameter
@@ -97,7 +97,7 @@ class Tree(Ticker[TreeState]):
         if self.levels is not None:
             checks.within(1, MOST_LEVELS, levels=self.levels)
         if self.capacity is None:
-            shape = choose_shape(self.horizon, self.one_step_ticks, self.levels)
+            shape = TreeShape.best(self.horizon, self.one_step_ticks, self.levels)
             object.__setattr__(self, "levels", shape.levels)
             object.__setattr__(self, "capacity", shape.capacity)
             return
@@ -219,8 +219,8 @@ class Tree(Ticker[TreeState]):
     def refresh(self, state: TreeState, source: Source) -> None:
         """Add fresh noise to every open accumulator after an announced intrusion; any number of them is covered.
 
-        Between any two looks there must be a refresh: an unannounced look is covered only in the last phase, or in
-        every phase that no announced look ends.
+        Between any two copies there must be a refresh: an unannounced copy is covered only in the last phase, or in
+        every phase that no announced copy ends.
         """
         self.engine.refresh(state, source)
 

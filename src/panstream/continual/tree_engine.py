@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 from panstream._kernels.tree import advance, closings
 from panstream.codec import FieldLayout, noised, public, published
 from panstream.continual.noise_sum import NoiseParts
-from panstream.continual.shapes import EPOCHS, MOST_CAPACITY, TreeShape, epoch_noise, epoch_of, epoch_shape
+from panstream.continual.shapes import EPOCHS, MOST_CAPACITY, TreeShape, epoch_of
 from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch, wipe
-
-__all__ = ["Leaves", "TreeEngine", "TreeState"]
 
 _CHUNK = 1 << 12  # numbers of leaves taken in at a time
 
@@ -63,11 +61,19 @@ class TreeEngine:
 
     def shape(self, epoch: int) -> TreeShape:
         """Return the tree of an epoch; with a horizon there is only one."""
-        return epoch_shape(epoch, self.one_step_ticks) if self.bounded is None else self.bounded
+        return TreeShape.of_epoch(epoch, self.one_step_ticks) if self.bounded is None else self.bounded
 
     def law(self, epoch: int = 0) -> DiscreteLaplace:
         """Return the law of every draw in an epoch."""
         return _law(self.epsilon, self.shape(epoch).rows, self.sensitivity, self.contributions)
+
+    def variance_of_draw(self, epoch: int) -> float:
+        """Return the variance of a draw, in the units in which answers tell theirs."""
+        return self.law(epoch).variance
+
+    def add_noise(self, rows: NDArray[np.int64], epoch: int, source: Source) -> None:
+        """Add one draw to every number of whole rows."""
+        source.add_discrete_laplace(rows.reshape(-1), self.law(epoch))
 
     @property
     def rows(self) -> int:
@@ -93,7 +99,7 @@ class TreeEngine:
     def refresh(self, state: TreeState, source: Source) -> None:
         """Add fresh noise to every noised accumulator."""
         noisy = self._noisy(state.epoch)
-        source.add_discrete_laplace(state.open[noisy].reshape(-1), self.law(state.epoch))
+        self.add_noise(state.open[noisy], state.epoch, source)
         state.draws[noisy] += 1
 
     def close(
@@ -132,7 +138,7 @@ class TreeEngine:
         """Return the sum of all closed nodes, part by part, and its variance last."""
         rows = self.shape(state.epoch).rows
         level = state.sums[:rows].copy()
-        level[:, -1] *= self.law(state.epoch).variance
+        level[:, -1] *= self.variance_of_draw(state.epoch)
         above = np.zeros(self.width + 1)
         for row in range(rows - 1, 0, -1):
             above += level[row]
@@ -143,23 +149,21 @@ class TreeEngine:
         """Return the draws of the noisiest answers up to ``ticks``: those of the last epoch and of the one before."""
         if self.bounded is not None:
             return [((self.bounded.noise(ticks).worst, self.law()),)]
-        kind = self.one_step_ticks
-        epoch, slots = epoch_of(ticks, kind)
+        epoch, slots = epoch_of(ticks, self.one_step_ticks)
         found: list[NoiseParts] = []
         for number in range(max(0, epoch - 1), epoch + 1):
-            within = slots if number == epoch else epoch_shape(number, kind).slots
-            before = [(epoch_noise(e, epoch_shape(e, kind).slots, kind).last, self.law(e)) for e in range(number)]
-            found.append((*before, (epoch_noise(number, within, kind).worst, self.law(number))))
+            before = [(self.shape(e).noise().last, self.law(e)) for e in range(number)]
+            within = self.shape(number).noise(slots if number == epoch else None)
+            found.append((*before, (within.worst, self.law(number))))
         return found
 
     def variance_at(self, ticks: int) -> float:
         """Return the variance of a part's sum in the answer after ``ticks`` slots."""
         if self.bounded is not None:
-            return self.bounded.noise(ticks).last * self.law().variance
-        kind = self.one_step_ticks
-        epoch, slots = epoch_of(ticks, kind)
-        before = sum(epoch_noise(e, epoch_shape(e, kind).slots, kind).last * self.law(e).variance for e in range(epoch))
-        return before + epoch_noise(epoch, slots, kind).last * self.law(epoch).variance
+            return self.bounded.noise(ticks).last * self.variance_of_draw(0)
+        epoch, slots = epoch_of(ticks, self.one_step_ticks)
+        before = sum(self.shape(e).noise().last * self.law(e).variance for e in range(epoch))
+        return before + self.shape(epoch).noise(slots).last * self.law(epoch).variance
 
     def _noisy(self, epoch: int) -> slice:
         """Return the rows whose accumulators are noised between steps."""
@@ -171,7 +175,7 @@ class TreeEngine:
         state.open[:] = 0
         state.draws[:] = 0
         state.digits[:] = 0
-        source.add_discrete_laplace(state.open[noisy].reshape(-1), self.law(state.epoch))
+        self.add_noise(state.open[noisy], state.epoch, source)
         state.draws[noisy] = 1
 
     def _run(
@@ -185,7 +189,7 @@ class TreeEngine:
         source: Source,
     ) -> tuple[int, int]:
         """Close slots up to the end of the epoch; return how many, and how many levels closed in the last."""
-        shape, law = self.shape(work.epoch), self.law(work.epoch)
+        shape = self.shape(work.epoch)
         rows, weights = shape.rows, shape.weights
         digits = work.digits[:rows]
         done, nodes, ended = closings(digits, weights, shape.capacity, shape.rooted, len(leaves))
@@ -193,7 +197,7 @@ class TreeEngine:
         draws = done + 2 * nodes - (rows - 1 if ended else -int(leaf_starts))
         noise = source.scratch.array(self.width * draws, np.int64)
         noise.fill(0)
-        source.add_discrete_laplace(noise, law)
+        self.add_noise(noise.reshape(draws, self.width), work.epoch, source)
         closed = advance(
             work.open[:rows],
             work.draws,
@@ -206,7 +210,7 @@ class TreeEngine:
             leaves[:done],
             noise,
             leaf_starts,
-            law.variance,
+            self.variance_of_draw(work.epoch),
             sums,
             variances,
             released,

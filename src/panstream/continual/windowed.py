@@ -15,8 +15,6 @@ from panstream.continual.noise_sum import NoiseParts, error_bound
 from panstream.privacy.continual import segment_levels
 from panstream.randomness import Source
 
-__all__ = ["WindowedSum"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedSum(SlotCounter):
@@ -30,8 +28,8 @@ class WindowedSum(SlotCounter):
     Privacy
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. A slot lies in
         h = max(1, ceil(log2 W)) nodes, whose accumulators start as noise of rate epsilon/(h·sensitivity) and close with
-        fresh noise of that rate. One look at any time and all outputs lose exactly ``epsilon``; any number of announced
-        looks with a refresh too.
+        fresh noise of that rate. One copy at any time and all outputs lose exactly ``epsilon``; any number of announced
+        copies with a refresh too.
 
     Error
         An answer is made of at most h + 1 nodes of two draws each if W is a power of two (at most 2h otherwise):

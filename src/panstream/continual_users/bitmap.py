@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
 from panstream import checks
 from panstream.continual_users.ones import OnesTicker, Seen
-from panstream.continual_users.ways import Question, best_share
+from panstream.continual_users.ways import Question
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.likelihood import Likelihood
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
+from panstream.hashing import StringHash
 from panstream.privacy.bitmap import Floats, LevelMoments, level_rates, reference_users
 from panstream.privacy.split import laplace_variance
 
-__all__ = ["ContinualBitmap"]
-
 _HALF_FULL = 0.5  # the levels that say most about a count have about half of their cells come to
+_FAR = 1024
 _ROUNDS = 2  # of putting the estimated count into the weight of the start
 
 
@@ -40,8 +41,9 @@ class ContinualBitmap(OnesTicker):
         Standard error sqrt(1/I(n) - n), I the Fisher information of what the levels show.
 
     Parameters
-        buckets, rows_of_cells: size of the table. horizon: how many ticks there will be; at event level there
-        need not be one. The others as in :class:`panstream.continual_users.ones.OnesTicker`.
+        buckets, rows_of_cells: size of the table. hash: as for :class:`panstream.distinct.Bitmap`. horizon: how many
+        ticks there will be; at event level there need not be one. The others as in
+        :class:`panstream.continual_users.ones.OnesTicker`.
 
     Example
         >>> monitor = ContinualBitmap(epsilon=1.0, horizon=100).start()
@@ -56,11 +58,20 @@ class ContinualBitmap(OnesTicker):
 
     buckets: int = 4096
     rows_of_cells: int = 24
+    hash: StringHash = "fold"
     table: Bitmap = field(init=False, repr=False, compare=False)
+    coarse: LevelMoments = field(init=False, repr=False, compare=False)  # of an answer halfway
+
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return stored parameters as those of a bitmap."""
+        return Bitmap.stored(parameters)
 
     def __post_init__(self) -> None:
         OnesTicker.__post_init__(self)
         object.__setattr__(self, "table", self._bitmap(self.way.epsilon_state))
+        noise, _ = self.noise_at(max(1, (self.horizon or _FAR) // 2))
+        object.__setattr__(self, "coarse", self._moments(self._shares(np.full(self.width, _HALF_FULL)), noise))
 
     def check(self) -> None:
         """Raise InvalidParameter if a parameter breaks its rule."""
@@ -75,6 +86,7 @@ class ContinualBitmap(OnesTicker):
             expected=self.expected,
             epsilon_state=share,
             key=self.key,
+            hash=self.hash,
         )
 
     @property
@@ -118,9 +130,9 @@ class ContinualBitmap(OnesTicker):
         touched = np.full(self.width, _HALF_FULL)
         rounds = _ROUNDS if self.way.start else 1
         for _ in range(rounds):
-            share = self._shares(touched)
-            empty = self.buckets - (top - share * base) / (law.p1 - law.p0)
-            likelihood = Likelihood(self._moments(share, seen.noise), empty)
+            share, moments = self._law(touched, seen.noise)
+            empty: Floats = self.buckets - (top - share * base) / (law.p1 - law.p0)
+            likelihood = Likelihood(moments, empty, self.coarse)
             fit = likelihood.fit()
             touched = self._touched(fit.users)
         return Estimate.clipped(
@@ -133,13 +145,21 @@ class ContinualBitmap(OnesTicker):
             rule=lambda level: likelihood.interval(fit, level),
         )
 
+    def _law(self, touched: Floats, noise: float) -> tuple[Any, LevelMoments]:
+        """Return how much of the start is subtracted, and the law of the decoded empty cells then."""
+        if self.way.start:
+            shares = self._shares(touched)
+            return shares, self._moments(shares, noise)
+        law = self.table.law  # where the start is not published, only the noise differs from tick to tick
+        return self.way.best_share(self.buckets, _HALF_FULL), replace(self.coarse, noise=noise / (law.p1 - law.p0) ** 2)
+
     def _touched(self, users: float) -> Floats:
         """Return the part of each level's cells that somebody comes to."""
         found: Floats = -np.expm1(-users * level_rates(self.buckets, self.rows_of_cells))
         return found
 
     def _shares(self, touched: Floats) -> Floats:
-        return np.array([best_share(self.way, self.buckets, float(part)) for part in touched])
+        return np.array([self.way.best_share(self.buckets, float(part)) for part in touched])
 
     def _moments(self, share: Floats, noise: float) -> LevelMoments:
         """Return the law of the decoded empty cells.

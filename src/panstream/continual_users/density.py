@@ -10,15 +10,13 @@ import numpy as np
 from panstream import checks
 from panstream.continual.noise_sum import NoiseParts, half_width, noise_variance
 from panstream.continual_users.ones import OnesTicker, Seen, law_at
-from panstream.continual_users.ways import Question, best_share, bits_spread
+from panstream.continual_users.ways import Question
 from panstream.density.presence import Presence
 from panstream.density.universe import Members, Universe
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, falling_root
 from panstream.noisy_bits import BitLaw
 from panstream.randomness import DiscreteLaplace
-
-__all__ = ["ContinualDensity"]
 
 _ROUNDS = 3  # of putting the estimated density into the weight of the start
 
@@ -40,13 +38,13 @@ class ContinualDensity(OnesTicker):
     """The fraction of a known population that has appeared so far, or its number, at every tick.
 
     Each user has one noisy bit, as in :class:`panstream.density.OptBern`. What is published is either its number of
-    ones, every time paid for anew, or a tree over the changes of that number; whichever errs less, and ``why`` says so.
+    ones, paid for every time, or a tree over the changes of that number; whichever errs less, and ``why`` says so.
 
     Privacy
         Unit: as ``unit`` says; one unit's rows may be added or removed. One copy of the state at any time and all
         answers lose at most ``epsilon``: exactly that at event level, by an upper bound at user level in a tree. Noise
         enters with every bit, with every node of the tree as it opens, and with every number that is published. Two
-        looks have no finite loss. Rows after the last tick are refused.
+        copies have no finite loss. Rows after the last tick are refused.
 
     Error
         After n ticks at event level about log(n)**1.5, at user level about sqrt(n), and n where deletions meet
@@ -140,9 +138,9 @@ class ContinualDensity(OnesTicker):
         base = float(seen.start[0]) - cells * absent if self.way.start else 0.0
         top = float(seen.sums[0]) + (-cells * absent if self.paid else base)
         density = (top - base) / steps
-        share = best_share(self.way, cells, self._touched(density))
+        share = self.way.best_share(cells, self._touched(density))
         for _ in range(_ROUNDS if self.way.start else 0):
-            share = best_share(self.way, cells, self._touched(density))
+            share = self.way.best_share(cells, self._touched(density))
             density = (top - share * base) / steps
         return self._described(density, share, steps, seen)
 
@@ -151,7 +149,7 @@ class ContinualDensity(OnesTicker):
         return 1.0 if self.deletions else min(max(density, 0.0), 1.0)
 
     def _described(self, density: float, share: float, steps: float, seen: Seen) -> Estimate:
-        parts = self._parts(share, seen.noise, seen.law)
+        parts, size = self._parts(share, seen.noise, seen.law), self.population.size if self.count else 1
 
         def reach(level: float, truth: float) -> float:
             return half_width(level, parts, self._normal(truth, share)) / steps
@@ -160,19 +158,19 @@ class ContinualDensity(OnesTicker):
             """Return the densities whose law does not reject what was published (score interval)."""
             upper = falling_root(lambda truth: reach(level, truth) - (truth - density), inside, 1.0, 1e-7)
             below = falling_root(lambda gap: reach(level, inside - gap) - (density - inside + gap), 0.0, inside, 1e-7)
-            return inside - below, upper
+            return (inside - below) * size, upper * size
 
         inside = min(max(density, 0.0), 1.0)
-        found = Estimate.clipped(
-            density,
-            (0.0, 1.0),
-            standard_error=math.sqrt(self._normal(inside, share) + noise_variance(parts)) / steps,
-            claim=self.claim(),
-            name="density",
+        return Estimate(
+            value=inside * size,
+            unbiased=density * size,
+            standard_error=math.sqrt(self._normal(inside, share) + noise_variance(parts)) / steps * size,
+            claim=self.promise,
+            name=self.label,
+            support=(0.0, float(size)),
             released=seen.released,
             rule=rule,
         )
-        return found.scaled(self.population.size, "distinct users") if self.count else found
 
     def _parts(self, share: float, noise: float, law: DiscreteLaplace) -> NoiseParts:
         """Return the draws that top - share·base holds."""
@@ -182,7 +180,7 @@ class ContinualDensity(OnesTicker):
 
     def _normal(self, truth: float, share: float) -> float:
         """Return the variance of bits and sampling at a density, in ones."""
-        bits = bits_spread(self.way, self.population.sampled, self._touched(truth), share)
+        bits = self.way.bits_spread(self.population.sampled, self._touched(truth), share)
         return bits + truth * (1.0 - truth) * self.population.sampled * self._left_out * self._gap**2
 
     @property
@@ -215,7 +213,7 @@ class ContinualDensity(OnesTicker):
         noise, law = self.noise_at(ticks or self.last_slot)
         errors = []
         for density in (part / 16 for part in range(17)):
-            share = best_share(self.way, self.population.sampled, self._touched(density))
+            share = self.way.best_share(self.population.sampled, self._touched(density))
             errors.append(half_width(1.0 - beta, self._parts(share, noise, law), self._normal(density, share)))
         size = self.population.size if self.count else 1
         return max(errors) / (self.population.sampled * self._gap) * size

@@ -6,14 +6,13 @@ import math
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from panstream.algorithm import Monitor
+from panstream.algorithm import Monitor, not_started
 from panstream.continual_users.bitmap import ContinualBitmap
 from panstream.continual_users.density import ContinualDensity
 from panstream.continual_users.ways import Protected
 from panstream.errors import InvalidParameter
+from panstream.hashing import StringHash
 from panstream.privacy.claim import Claim
-
-__all__ = ["ContinualDistinct"]
 
 _AMPLE = 1 << 23  # bytes, where no limit is given
 _LEVELS = 24
@@ -34,7 +33,7 @@ class ContinualDistinct:
         user, or of a user who has at most ``contributions``. universe: number of users (ids 0..U-1), or the public list
         of their ids, if the population is known. expected: about how many will come. memory: bytes that the cells may
         take, 8 MiB by default. deletions: whether rows may remove users, which needs the universe. key: public
-        number that picks sample or hash function.
+        number that picks sample or hash function. hash: of strings, as for :class:`panstream.distinct.Bitmap`.
 
     Example
         >>> question = ContinualDistinct(1.0, horizon=100, universe=20_000, expected=10_000)
@@ -55,6 +54,7 @@ class ContinualDistinct:
     memory: int | None = None
     deletions: bool = False
     key: int = 0
+    hash: StringHash = "fold"
     algorithm: ContinualDensity | ContinualBitmap = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -96,7 +96,8 @@ class ContinualDistinct:
         if not sizes:
             raise InvalidParameter(f"memory must be at least {_BUCKETS[0] * _LEVELS // 8} bytes, got {self.memory}")
         if self.expected is None:
-            return ContinualBitmap(buckets=min(4096, sizes[-1]), rows_of_cells=_LEVELS, **common)
+            return ContinualBitmap(buckets=min(4096, sizes[-1]), rows_of_cells=_LEVELS, hash=self.hash, **common)
+        common = {**common, "hash": self.hash}
         found = [ContinualBitmap(buckets=buckets, rows_of_cells=_LEVELS, **common) for buckets in sizes]
         errors = [self._error(bitmap) for bitmap in found]
         return next(each for each, error in zip(found, errors, strict=True) if error <= _ALMOST * min(errors))
@@ -105,6 +106,9 @@ class ContinualDistinct:
         """Return the root of the mean squared error at the first, middle and last tick."""
         errors = algorithm.errors()
         return math.sqrt(math.fsum(error**2 for error in errors.values()) / len(errors))
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_started(self, name)
 
     def start(self) -> Monitor[Any]:
         """Return a running monitor, whose ticks publish counts."""

@@ -22,7 +22,7 @@ from panstream.codec import FieldLayout, noised, public, published
 from panstream.continual.shapes import EPOCHS
 from panstream.continual.ticker import Ticker
 from panstream.continual.tree_engine import TreeEngine, TreeState
-from panstream.continual_users.ways import METHODS, Method, Protected, Question, Way, best_way, settled, why_not
+from panstream.continual_users.ways import METHODS, Method, Protected, Question, Way, best_way, settled
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate, Estimates, figure
 from panstream.noisy_bits import BitState, CoinCells
@@ -30,8 +30,6 @@ from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch
-
-__all__ = ["OnesState", "OnesTicker", "Seen", "law_at"]
 
 _FAR = 1024
 _NAMES: dict[Method, str] = {
@@ -85,7 +83,7 @@ class OnesTicker(Ticker[OnesState]):
         unit: "event" protects one row; "user-window" the rows of one user within ``window`` ticks in a row; "user" all
             rows of one user, or of a user who has at most ``contributions``.
         expected: about how many users will come: what the split of epsilon is tuned for, and nothing else.
-        method, levels, epsilon_state, start: how it is done; the best by default, and kept in stored bytes.
+        method, levels, epsilon_state, start_rate: how it is done; the best by default, and kept in stored bytes.
     """
 
     state_type: ClassVar[type[Any]] = OnesState
@@ -130,7 +128,7 @@ class OnesTicker(Ticker[OnesState]):
             if (self.levels, self.epsilon_state, self.start_rate) != (None, None, None):
                 raise InvalidParameter("method, levels, epsilon_state and start_rate must be given together")
             way = best_way(question, self.method)
-        elif reason := why_not(question, self.method):
+        elif reason := question.why_not(self.method):
             raise NotSupported(reason)
         else:
             way = settled(question, self.method, self.epsilon_state, self.levels, self.start_rate)
@@ -175,7 +173,7 @@ class OnesTicker(Ticker[OnesState]):
         return law_at(self.way.rate)
 
     def claim(self) -> Claim:
-        """Return the joint loss of one look at any time and all answers: exact, or bounded from above by Theorem B."""
+        """Return the joint loss of one copy at any time and all answers: exact, or bounded from above by Theorem B."""
         return self.promise
 
     def _promised(self) -> Claim:
@@ -249,23 +247,24 @@ class OnesTicker(Ticker[OnesState]):
         with Scratch() as scratch:  # of its own: a tree that closes wipes the source's
             ones = self._ones(state, scratch)
             if not self.paid:
-                return self._answer(state, self._close(state, ones, source))
+                return self.decode(self._close(state, ones, source))
             source.add_discrete_laplace(ones, self.law)
             state.closed.view(np.float64)[0, :-1] = ones
             state.ticks += 1
             return self._answer(state, tuple(int(number) for number in ones))
 
-    def _close(self, state: OnesState, ones: NDArray[np.int64], source: Source) -> tuple[int, ...]:
-        """Close the nodes that end here and return what they show."""
+    def _close(self, state: OnesState, ones: NDArray[np.int64], source: Source) -> Seen:
+        """Close the nodes that end here and return what the public knows then."""
         tree = state.tree
         self.engine.add(tree, ones)
         try:
-            *_, released = self.engine.close(tree, 1, None, source)
+            sums, variances, released = self.engine.close(tree, 1, None, source)
         finally:
             # Nodes that stay open are as they were; those that the tick opened begin at -S.
             self.engine.add(tree, np.negative(ones, out=ones))
         state.ticks, state.epoch = tree.ticks, tree.epoch
-        return tuple(int(number) for number in released)
+        law = self.engine.law(tree.epoch)
+        return Seen(sums[0], float(variances[0]), law, state.start, tuple(released.tolist()))
 
     def ticks(self, state: OnesState, values: Sequence[Any], source: Source) -> Estimates:
         """Take the ids of one slot after another, close each, and return all estimates."""
@@ -294,9 +293,9 @@ class OnesTicker(Ticker[OnesState]):
         return self._answer(state, ())
 
     def refresh(self, state: OnesState, source: Source) -> None:
-        """Refuse: what a second look would show has no finite price."""
+        """Refuse: what a second copy would show has no finite price."""
         raise NotSupported(
-            f"{type(self).__name__} covers one look: after a second, the changes of a known bit have no finite price"
+            f"{type(self).__name__} covers one intrusion: the changes of a bit that is known have no finite price"
         )
 
     def _ones(self, state: OnesState, scratch: Scratch) -> NDArray[np.int64]:
@@ -329,17 +328,17 @@ class OnesTicker(Ticker[OnesState]):
 
     def why(self) -> str:
         """Return how the answers are made, what error to expect at the first, middle and last tick, and what was
-        turned down.
+        rejected.
         """
         about = f", if {self.planned:,.0f} users come"
         lines = [f"Chosen: {self._said(self.way)}; 95% error {self._figures()}{about}."]
         for method in METHODS:
-            reason = why_not(self.question, method)
+            reason = self.question.why_not(method)
             if method == self.way.method or (method == "event" and self.unit != "event"):
                 continue
             if reason is None and math.isfinite(self.epsilon):
                 other = replace(self, method=method, levels=None, epsilon_state=None, start_rate=None)
-                lines.append(f"Turned down: {other._said(other.way)}; {other._figures()}.")
+                lines.append(f"Rejected: {other._said(other.way)}; {other._figures()}.")
             elif reason is not None:
                 lines.append(f"Not possible: {_NAMES[method]}; {reason}.")
         return "\n".join(lines)
@@ -350,7 +349,7 @@ class OnesTicker(Ticker[OnesState]):
     def _said(self, way: Way) -> str:
         if way.method == "paid":
             start = "the start released once, then " if way.start else ""
-            return f"{start}{self.horizon:,} release(s), each paid for"
+            return f"{start}{self.horizon:,} release{'s' if self.horizon != 1 else ''}, each paid for"
         many = "one tree per epoch" if self.horizon is None else f"a tree of {way.levels} level(s)"
         return f"{many} over the changes, {_NAMES[way.method]}"
 

@@ -7,7 +7,7 @@ protected (continual-users.md, Theorem A). *user*: the same tree, where all rows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -16,26 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream._kernels.tree import closed_levels
-from panstream.continual.shapes import TreeShape, choose_shape, epoch_noise, epoch_of, epoch_shape
+from panstream.continual.shapes import TreeShape, epoch_of
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.privacy.changes import change_room, change_room_near, flicker_room, single_room
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
 from panstream.privacy.split import laplace_variance, minimise
-
-__all__ = [
-    "METHODS",
-    "Method",
-    "Protected",
-    "Question",
-    "Way",
-    "best_share",
-    "best_way",
-    "bits_spread",
-    "settled",
-    "variance_at",
-    "ways",
-    "why_not",
-]
 
 Method = Literal["paid", "event", "user"]
 Protected = Literal["event", "user-window", "user"]
@@ -65,6 +50,21 @@ class Question:
         assert self.horizon is not None
         return _closings(self.horizon, levels, self.window if self.unit == "user-window" else None, self.rows)
 
+    def why_not(self, method: Method) -> str | None:
+        """Return why a method cannot answer a question at any price, or None."""
+        if method == "paid":
+            return None if self.horizon is not None else "every release is paid for, so horizon must be given"
+        if method == "event":
+            return None if self.unit == "event" else "a tree over changes at event level does not protect a user"
+        if self.deletions:
+            return (
+                "with deletions a user can move the mean of her bit at every tick, so a tree over changes loses more "
+                "than releases that are paid for one by one"
+            )
+        if self.horizon is None:
+            return "a user who comes at every tick loses a little at each, so horizon must be given"
+        return None if self.horizon <= _LONGEST else f"horizon must be at most {_LONGEST:,} at user level"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
@@ -83,7 +83,7 @@ class Way:
 
     def shape(self, horizon: int | None) -> TreeShape | None:
         """Return the tree; without a horizon every epoch has its own."""
-        return None if horizon is None or self.method == "paid" else choose_shape(horizon, False, self.levels)
+        return None if horizon is None or self.method == "paid" else TreeShape.best(horizon, False, self.levels)
 
     def noise(self, horizon: int | None, ticks: int | None = None) -> float:
         """Return the variance of what is published, in ones, after ``ticks`` ticks, or on average."""
@@ -95,25 +95,32 @@ class Way:
         draws = shape.noise(horizon or 1).mean if ticks is None else shape.noise(ticks).last
         return draws * laplace_variance(self.rate / self.levels)
 
+    def bits_spread(self, cells: int, touched: float, share: float) -> float:
+        """Return the variance of the bits in top - share·base, in ones, where a part ``touched`` was drawn again.
 
-def bits_spread(way: Way, cells: int, touched: float, share: float) -> float:
-    """Return the variance of the bits in top - share·base, in ones, where a part ``touched`` of them was drawn again.
+        The noise of an untouched bit cancels as far as the start is subtracted: m·p0·p1·((1-share)² + 2·share·touched).
+        """
+        p1 = present_probability(self.epsilon_state)
+        return cells * p1 * (1.0 - p1) * ((1.0 - share) ** 2 + 2.0 * share * touched)
 
-    The noise of an untouched bit cancels as far as the start is subtracted: m·p0·p1·((1-share)² + 2·share·touched).
-    """
-    p1 = present_probability(way.epsilon_state)
-    return cells * p1 * (1.0 - p1) * ((1.0 - share) ** 2 + 2.0 * share * touched)
+    def best_share(self, cells: int, touched: float) -> float:
+        """Return how much of the noisy start is best subtracted."""
+        if not self.start:
+            return 0.0 if self.method == "paid" else 1.0
+        p1 = present_probability(self.epsilon_state)
+        bits, first = cells * p1 * (1.0 - p1), laplace_variance(self.start)
+        if not bits + first > 0.0:
+            return 0.0
+        return ((1.0 - touched) * bits + (0.0 if self.method == "paid" else first)) / (bits + first)
 
-
-def best_share(way: Way, cells: int, touched: float) -> float:
-    """Return how much of the noisy start is best subtracted."""
-    if not way.start:
-        return 0.0 if way.method == "paid" else 1.0
-    p1 = present_probability(way.epsilon_state)
-    bits, first = cells * p1 * (1.0 - p1), laplace_variance(way.start)
-    if not bits + first > 0.0:
-        return 0.0
-    return ((1.0 - touched) * bits + (0.0 if way.method == "paid" else first)) / (bits + first)
+    def variance_at(self, question: Question, ticks: int | None, density: float) -> float:
+        """Return the variance of the number of users among the cells, after ``ticks`` ticks or on average."""
+        touched = 1.0 if question.deletions else density
+        share = self.best_share(question.cells, touched)
+        kept = share if self.method == "paid" else 1.0 - share  # of the noise on the start
+        first = kept**2 * laplace_variance(self.start) if self.start else 0.0
+        spread = self.bits_spread(question.cells, touched, share) + first + self.noise(question.horizon, ticks)
+        return spread / math.tanh(self.epsilon_state / 2.0) ** 2
 
 
 def settled(question: Question, method: Method, epsilon_state: float, levels: int, start: float) -> Way:
@@ -149,45 +156,21 @@ def _user_rate(question: Question, epsilon_state: float, levels: int) -> float:
     return flicker_room(question.epsilon, epsilon_state, levels, closings, windowed=windowed)
 
 
-def why_not(question: Question, method: Method) -> str | None:
-    """Return why a method cannot answer a question at any price, or None."""
-    if method == "paid":
-        return None if question.horizon is not None else "every release is paid for, so horizon must be given"
-    if method == "event":
-        return None if question.unit == "event" else "a tree over changes at event level does not protect a user"
-    if question.deletions:
-        return (
-            "with deletions a user can move the mean of her bit at every tick, so a tree over changes loses more than "
-            "releases that are paid for one by one"
-        )
-    if question.horizon is None:
-        return "a user who comes at every tick loses a little at each, so horizon must be given"
-    return None if question.horizon <= _LONGEST else f"horizon must be at most {_LONGEST:,} at user level"
-
-
-def ways(question: Question) -> Iterator[Way]:
-    """Yield every way there is, each at its best split."""
-    for method in METHODS:
-        if why_not(question, method) is None:
-            found = _best_of(question, method)
-            if found is not None:
-                yield found
-
-
 @lru_cache(maxsize=256)
 def best_way(question: Question, method: Method | None = None) -> Way:
     """Return the way with the smallest error, or the best of one ``method``; raise if there is none."""
-    if method is not None and (reason := why_not(question, method)):
+    if method is not None and (reason := question.why_not(method)):
         raise NotSupported(reason)
     if math.isinf(question.epsilon):
         chosen = method or ("paid" if question.horizon is not None else "event")
-        levels = 0 if chosen == "paid" else choose_shape(question.horizon or _FAR, False).levels
+        levels = 0 if chosen == "paid" else TreeShape.best(question.horizon or _FAR, False).levels
         return settled(question, chosen, math.inf, levels, 0.0)
-    found = list(ways(question)) if method is None else [_best_of(question, method)]
+    tried = [each for each in METHODS if question.why_not(each) is None] if method is None else [method]
+    found = [_best_of(question, each) for each in tried]
     kept = [way for way in found if way is not None]
     if not kept:
-        reasons = "; ".join(reason for each in METHODS if (reason := why_not(question, each)) is not None)
-        raise InvalidParameter(f"unit={question.unit!r} cannot be had: {reasons}")
+        reasons = "; ".join(reason for each in METHODS if (reason := question.why_not(each)) is not None)
+        raise InvalidParameter(f"unit={question.unit!r} is not possible: {reasons}")
     return min(kept, key=lambda way: way.variance)
 
 
@@ -205,7 +188,7 @@ def _best_of(question: Question, method: Method) -> Way | None:
     if found is None:
         return None
     exact = settled(question, method, found.epsilon_state, found.levels, found.start)
-    return replace(exact, variance=variance_at(exact, question, None, question.density))
+    return replace(exact, variance=exact.variance_at(question, None, question.density))
 
 
 def _split(question: Question, method: Method, levels: int) -> Way:
@@ -244,22 +227,12 @@ def _near(question: Question, method: Method, state: float, levels: int, start: 
     else:
         rate = _user_rate(question, state, levels)
     way = Way(method=method, epsilon_state=state, levels=levels, rate=rate, start=start, variance=math.inf)
-    return replace(way, variance=variance_at(way, question, None, question.density)) if rate > 1e-12 else way
-
-
-def variance_at(way: Way, question: Question, ticks: int | None, density: float) -> float:
-    """Return the variance of the number of users among the cells, after ``ticks`` ticks or on average."""
-    touched = 1.0 if question.deletions else density
-    share = best_share(way, question.cells, touched)
-    kept = share if way.method == "paid" else 1.0 - share  # of the noise on the start
-    first = kept**2 * laplace_variance(way.start) if way.start else 0.0
-    spread = bits_spread(way, question.cells, touched, share) + first + way.noise(question.horizon, ticks)
-    return spread / math.tanh(way.epsilon_state / 2.0) ** 2
+    return replace(way, variance=way.variance_at(question, None, question.density)) if rate > 1e-12 else way
 
 
 def _fits(horizon: int, levels: int) -> bool:
     try:
-        choose_shape(horizon, False, levels)
+        TreeShape.best(horizon, False, levels)
     except InvalidParameter:
         return False
     return True
@@ -269,15 +242,15 @@ def _unbounded_noise(rate: float, ticks: int) -> float:
     epoch, slots = epoch_of(ticks, False)
     found = 0.0
     for each in range(epoch + 1):
-        shape = epoch_shape(each, False)
-        draws = epoch_noise(each, slots if each == epoch else shape.slots, False).last
+        shape = TreeShape.of_epoch(each, False)
+        draws = shape.noise(slots if each == epoch else None).last
         found += draws * laplace_variance(rate / shape.rows)
     return found
 
 
 @lru_cache(maxsize=64)
 def _closed(horizon: int, levels: int) -> NDArray[np.int64]:
-    shape = choose_shape(horizon, False, levels)
+    shape = TreeShape.best(horizon, False, levels)
     found = np.empty(horizon, np.int64)
     closed_levels(shape.weights, shape.capacity, found)
     return found

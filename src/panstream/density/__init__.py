@@ -11,5 +11,15 @@ from panstream.density.graph import GraphDensity
 from panstream.density.heavy_fraction import HeavyFraction
 from panstream.density.optbern import OptBern
 from panstream.density.quantised_laplace import QuantisedLaplace
+from panstream.density.refreshable_cropped_mean import RefreshableCroppedMean
 
-__all__ = ["CroppedMean", "DworkPair", "FixedLevel", "GraphDensity", "HeavyFraction", "OptBern", "QuantisedLaplace"]
+__all__ = [
+    "CroppedMean",
+    "DworkPair",
+    "FixedLevel",
+    "GraphDensity",
+    "HeavyFraction",
+    "OptBern",
+    "QuantisedLaplace",
+    "RefreshableCroppedMean",
+]

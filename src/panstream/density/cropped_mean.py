@@ -20,12 +20,11 @@ from panstream.density.universe import Members
 from panstream.divisible import Divisible, Touches
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate, normal_laplace_quantile
+from panstream.noisy_bits import BitLaw
 from panstream.packed import toss
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 from panstream.scratch import Scratch
-
-__all__ = ["CroppedMean", "CroppedState"]
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ class CroppedState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CroppedMean(Divisible[CroppedState]):
+class CroppedMean(Divisible[Any]):
     """The mean over a known population of min(appearances, crop), for streams of arrivals.
 
     Every sampled user has a counter that starts uniformly in 0..crop-1 and a bit drawn as for an absent user. An
@@ -55,8 +54,8 @@ class CroppedMean(Divisible[CroppedState]):
         sampling adds at most crop²/(4m)·(U-m)/(U-1).
 
     Parameters
-        crop: t, the most appearances that count. Others as :class:`OptBern`, without deletions and announced
-        intrusions.
+        crop: t, the most appearances that count. Others as :class:`OptBern`, without deletions. For an announced
+        intrusion declare :class:`panstream.density.RefreshableCroppedMean` instead.
 
     Example
         >>> monitor = CroppedMean(universe=100_000, epsilon=1.0, crop=4).start()
@@ -103,7 +102,7 @@ class CroppedMean(Divisible[CroppedState]):
         """Return how many users are sampled."""
         return self.presence.cells
 
-    def fresh(self, count: int, source: Source) -> CroppedState:
+    def fresh(self, count: int, source: Source) -> Any:
         """Return uniform counters and bits of absent users."""
         bits = toss(self.presence.law.absent, count, source)
         counters = source.uniform_below(self.crop, count).astype(np.int32)
@@ -117,22 +116,24 @@ class CroppedMean(Divisible[CroppedState]):
         """Yield the users' numbers in the sample."""
         return self.presence.touches(batch, scratch)
 
-    def touch(self, state: CroppedState, touches: Touches, source: Source) -> None:
+    def touch(self, state: Any, touches: Touches, source: Source) -> None:
         """Move every arrival's counter on and re-draw the bits of those that wrap."""
         coins = source.bernoulli(self.presence.law.present, touches[0].size)
         count_and_redraw(state.counters, state.bits, touches[0], coins, self.crop)
 
-    def release(self, state: CroppedState, source: Source) -> Estimate:
+    def release(self, state: Any, source: Source) -> Estimate:
         """Publish the noisy number of ones, turned into a mean."""
         state.released = spend_release(state.released, self.releases)
-        law, cells = self.presence.law, self.presence.cells
+        return self._count(state, source, self.presence.law)
+
+    def _count(self, state: Any, source: Source, law: BitLaw) -> Estimate:
+        cells, gap = self.cells, law.p1 - law.p0
         ones = np.zeros((1, 1), np.int64)
         count_ones(state.bits, np.empty((0, state.bits.size), np.uint8), cells, ones)  # makes no copy of the state
         source.add_discrete_laplace(ones.reshape(-1), law.noise)
         released = int(ones[0, 0])
-        gap = law.p1 - law.p0
         mean = self.crop * (released / cells - law.p0) / gap
-        variance = self._variance(min(max(mean, 0.0), self.crop))
+        variance = self._variance(min(max(mean, 0.0), self.crop), law)
         sigma, kappa = math.sqrt(variance), law.noise.kappa * gap * cells / self.crop
 
         def rule(level: float) -> tuple[float, float]:
@@ -149,24 +150,38 @@ class CroppedMean(Divisible[CroppedState]):
             rule=rule,
         )
 
-    def _variance(self, mean: float) -> float:
+    def _variance(self, mean: float, law: BitLaw) -> float:
         """Return an upper bound of the variance at ``mean``, without the release noise."""
-        law, population = self.presence.law, self.presence.population
         gap = law.p1 - law.p0
         chance = law.p0 + gap * mean / self.crop
-        bits = self.crop**2 * chance * (1 - chance) / gap**2 / population.sampled
-        left_out = (population.size - population.sampled) / max(population.size - 1, 1)
-        return bits + mean * (self.crop - mean) / population.sampled * left_out
+        return self.crop**2 * chance * (1 - chance) / gap**2 / self.cells + self._sampling_variance(mean)
 
-    def refresh(self, state: CroppedState, source: Source) -> None:
-        """Refuse: what was seen of the counters cannot be started afresh without forgetting the stream."""
-        raise NotSupported("CroppedMean has no refresh: start a new one after an announced intrusion")
+    def _sampling_variance(self, mean: float) -> float:
+        """Return an upper bound of what the users add who are not in the sample."""
+        population = self.presence.population
+        left_out = (population.size - population.sampled) / max(population.size - 1, 1)
+        return mean * (self.crop - mean) / population.sampled * left_out
+
+    def refresh(self, state: Any, source: Source) -> None:
+        """Refuse: only one user in ``crop`` would say anything about both phases together."""
+        raise NotSupported(
+            f"CroppedMean cannot be refreshed: arrivals before an announced intrusion and after it can be added up for "
+            f"one user in {self.crop} only, which makes the variance {self._refresh_factor():,.0f} times as large. "
+            "Start a new one, declare it before the start with RefreshableCroppedMean, or use ProfileSketch(crop=, "
+            "announced=) where appearances are bounded"
+        )
+
+    def _refresh_factor(self) -> float:
+        """Return 4t(1+v)²(p1-p0)², v = p0·p1/(p1-p0)².                                     [turnstile.md, Theorem 5]"""
+        law = self.presence.law
+        gap = (law.p1 - law.p0) ** 2
+        return float(4 * self.crop * (1 + law.p0 * law.p1 / gap) ** 2 * gap)
 
     def error(self, *, beta: float) -> float:
         """Return the error of the mean that is exceeded with probability at most ``beta``."""
         checks.probability(beta=beta)
         law, cells = self.presence.law, self.presence.cells
         gap = law.p1 - law.p0
-        sigma = math.sqrt(max(self._variance(self.crop * i / 64) for i in range(65)))
+        sigma = math.sqrt(max(self._variance(self.crop * i / 64, law) for i in range(65)))
         reach = normal_laplace_quantile(beta / 2, sigma, law.noise.kappa * gap * cells / self.crop)
         return reach + 0.5 * self.crop / (gap * cells)

@@ -13,8 +13,6 @@ from panstream.privacy.joint import kappa_for_pair, pair_state_loss
 from panstream.privacy.rounding import rest
 from panstream.randomness import Coin, DiscreteLaplace
 
-__all__ = ["DworkPair"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DworkPair(Presence):
@@ -43,6 +41,10 @@ class DworkPair(Presence):
 
     Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010, §3.
     """
+
+    def __post_init__(self) -> None:
+        Presence.__post_init__(self)
+        _law(self.epsilon, self.releases, self.announced)  # refuses an epsilon that no coins of this form have
 
     @property
     def law(self) -> BitLaw:

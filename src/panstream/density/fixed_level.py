@@ -9,8 +9,6 @@ from panstream.density.presence import Presence
 from panstream.density.universe import Universe
 from panstream.noisy_bits import BitLaw
 
-__all__ = ["FixedLevel"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedLevel(Presence):
@@ -34,7 +32,7 @@ class FixedLevel(Presence):
         >>> FixedLevel(universe=100_000, epsilon=1.0, level=3).cells
         12500
 
-    Reference: Digalakis et al. 2018, §5 (PPDS), made sound.
+    Reference: Digalakis et al. 2018, §5 (PPDS), corrected.
     """
 
     level: int = 0

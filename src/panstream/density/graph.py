@@ -17,8 +17,6 @@ from panstream.estimate import Estimate
 from panstream.noisy_bits import BitLaw
 from panstream.privacy.claim import Claim
 
-__all__ = ["GraphDensity"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDensity(Presence):

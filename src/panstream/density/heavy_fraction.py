@@ -17,14 +17,12 @@ from panstream.density.cropped_mean import CroppedMean, CroppedState
 from panstream.density.presence import PresenceBatch
 from panstream.density.universe import Members
 from panstream.divisible import Divisible, Touches
-from panstream.errors import InvalidParameter, NotSupported
+from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
 from panstream.privacy.composition import sequential
 from panstream.randomness import Source
 from panstream.scratch import Scratch
-
-__all__ = ["HeavyFraction"]
 
 _EXACT_UP_TO = 16
 
@@ -82,6 +80,7 @@ class HeavyFraction(Divisible[_HeavyState]):
     low: CroppedMean = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        checks.positive(epsilon=self.epsilon)
         checks.at_least(2, threshold=self.threshold)
         lower = self._lower()
         high = CroppedMean(
@@ -180,7 +179,7 @@ class HeavyFraction(Divisible[_HeavyState]):
 
     def refresh(self, state: _HeavyState, source: Source) -> None:
         """Refuse, as CroppedMean does."""
-        raise NotSupported("HeavyFraction has no refresh: start a new one after an announced intrusion")
+        self.high.refresh(_parts(state)[0], source)
 
     def error(self, *, beta: float) -> float:
         """Return the error of what the answer is for, exceeded with probability at most ``beta``."""

@@ -13,8 +13,6 @@ from panstream.density.presence import Presence
 from panstream.estimate import Estimate
 from panstream.noisy_bits import BitLaw
 
-__all__ = ["OptBern"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptBern(Presence):
@@ -51,7 +49,7 @@ class OptBern(Presence):
         >>> abs(monitor.release().value - 25_000) < 5_000
         True
 
-    Reference: Digalakis et al. 2018, §4.3, Algorithm 2, with the output noise made sound.
+    Reference: Digalakis et al. 2018, §4.3, Algorithm 2, with the output noise corrected.
     """
 
     count: bool = False

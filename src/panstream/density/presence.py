@@ -38,8 +38,6 @@ from panstream.privacy.split import density_split
 from panstream.randomness import Source
 from panstream.scratch import Scratch
 
-__all__ = ["Presence", "PresenceBatch"]
-
 _CHUNK = 1 << 17
 
 
@@ -93,7 +91,7 @@ class Presence(CoinCells):
         return BitLaw.symmetric(*density_split(self.epsilon, self.cells, self.releases, self.announced))
 
     def claim(self) -> Claim:
-        """Return the exact joint loss of one look at any time and all releases, in either order."""
+        """Return the exact joint loss of one copy at any time and all releases, in either order."""
         state = self.law.epsilon_state
         return bit_claim(self.epsilon, state, self.announced, self.releases, "the universe, the sample and its key")
 

@@ -11,8 +11,6 @@ from panstream.noisy_bits import BitLaw
 from panstream.privacy.joint import kappa_for, pair_state_loss
 from panstream.randomness import Coin, DiscreteLaplace
 
-__all__ = ["QuantisedLaplace"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisedLaplace(Presence):

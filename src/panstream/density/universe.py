@@ -14,8 +14,6 @@ from panstream.hashing import check_key, derive, permute
 from panstream.hashing.items import hash_items
 from panstream.scratch import Scratch
 
-__all__ = ["Members", "Universe"]
-
 Members = int | tuple[Any, ...]
 
 

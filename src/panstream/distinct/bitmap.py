@@ -18,8 +18,6 @@ from panstream.privacy.joint import kappa_for
 from panstream.randomness import Source
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["Bitmap"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bitmap(SiteCounter):
@@ -50,6 +48,8 @@ class Bitmap(SiteCounter):
         releases: how many estimates will be published.
         announced: how many announced intrusions to pay for in advance.
         key: public number that picks the hash function.
+        hash: of strings, "fold" or, at half the speed, "siphash", which withstands chosen ids if you keep ``key`` to
+            yourself; integers have a hash function of their own.
         shards, owned: see *Merging*.
 
     Merging

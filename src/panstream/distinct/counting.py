@@ -20,7 +20,15 @@ from panstream.distinct.likelihood import Likelihood
 from panstream.divisible import Divisible, Touches
 from panstream.errors import InvalidParameter, MergeRefused, NotSupported
 from panstream.estimate import Estimate
-from panstream.hashing import MAX_LEVELS, cells_of_integers, cells_of_strings, check_key
+from panstream.hashing import (
+    MAX_LEVELS,
+    StringHash,
+    cells_of_integers,
+    cells_of_strings,
+    check_hash,
+    check_key,
+    mark_strings,
+)
 from panstream.noisy_bits import MAX_PHASES, BitLaw, BitState, CoinCells, bit_claim
 from panstream.packed import packed
 from panstream.privacy.bitmap import LevelMoments, reference_users
@@ -28,9 +36,8 @@ from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 from panstream.scratch import Scratch
 
-__all__ = ["CellCounter", "SiteCounter"]
-
 _CHUNK = 1 << 17
+_MOST_MARKS = 1 << 21
 _MAX_CELLS = (1 << 31) - 1
 
 
@@ -50,11 +57,18 @@ class CellCounter(CoinCells):
     expected: float | None = None
     releases: int = 1
     key: int = 0
+    hash: StringHash = "fold"
     shards: int = 1
     owned: int | tuple[int, ...] | None = None
 
+    @classmethod
+    def stored(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return stored parameters; states that name no hash function of strings were filled by SipHash."""
+        return {"hash": "siphash", **parameters}
+
     def check(self) -> None:
         """Raise InvalidParameter unless the shared parameters keep their rules."""
+        check_hash(self.hash)
         owned = _check_table(self.buckets, self.levels, self.key, self.shards, self.owned)
         object.__setattr__(self, "owned", owned)
         if self.expected is not None and not 0 < self.expected < math.inf:
@@ -70,7 +84,7 @@ class CellCounter(CoinCells):
     def table(self) -> _CellTable:
         """Return the cells and which of them are looked at."""
         assert isinstance(self.owned, tuple)  # since check()
-        return _table_of(self.buckets, self.levels, self.key, self.shards, self.owned)
+        return _table_of(self.buckets, self.levels, self.key, self.hash, self.shards, self.owned)
 
     def moments(self, phases: int = 0) -> LevelMoments:
         """Return the law of what is decoded after ``phases`` announced intrusions."""
@@ -121,9 +135,9 @@ class CellCounter(CoinCells):
         """Touch the cell of every row.
 
         Where only touched cells matter, a batch with more rows than there are cells needs one coin for each cell, not
-        one for each row.
+        one for each row. Of a table too large for the cache, rows are cheaper than cells.
         """
-        if self.only_touched and len(batch) >= self.cells:
+        if self.only_touched and self.cells <= min(len(batch), _MOST_MARKS):
             self.touch_marked(state, self.table.mark(batch, source.scratch), source)
         else:
             Divisible.update(self, state, batch, source)
@@ -184,8 +198,8 @@ class CellCounter(CoinCells):
         if mine is theirs or mine.bits is theirs.bits:
             raise MergeRefused("a bitmap cannot be merged with itself")
         if not isinstance(other, CellCounter) or not hasattr(other, "sites"):
-            raise MergeRefused(f"a {type(self).__name__} cannot be merged with a {type(other).__name__}")
-        for name in ("buckets", "levels", "key", "shards", "releases"):
+            raise MergeRefused(f"{type(self).__name__} and {type(other).__name__} cannot be merged")
+        for name in ("buckets", "levels", "key", "hash", "shards", "releases"):
             if getattr(self, name) != getattr(other, name):
                 raise MergeRefused(f"bitmaps must be built with the same {name} to be merged")
 
@@ -215,7 +229,7 @@ class SiteCounter(CellCounter):
         return reference_users(self.buckets, self.levels) if self.expected is None else self.expected
 
     def claim(self) -> Claim:
-        """Return the exact joint loss of one look at any time and all releases, in either order."""
+        """Return the exact joint loss of one copy at any time and all releases, in either order."""
         state, _ = self._split()
         return bit_claim(self.epsilon, state, self.announced, self.releases, "the hash function and its key")
 
@@ -245,6 +259,7 @@ class _CellTable:
     buckets: int
     levels: int
     key: int
+    hash: StringHash
     shards: int
     owned: tuple[int, ...]
 
@@ -282,7 +297,7 @@ class _CellTable:
                 cells_of_integers(values.values[start:stop], self.key, self.buckets, self.levels, chunk)
             else:
                 offsets = values.offsets[start : stop + 1]
-                cells_of_strings(offsets, values.data, self.key, self.buckets, self.levels, chunk)
+                cells_of_strings(offsets, values.data, self.key, self.buckets, self.levels, chunk, hash=self.hash)
             yield chunk
 
     def rows(self, items: Items, scratch: Scratch) -> Iterator[NDArray[np.int32]]:
@@ -309,6 +324,9 @@ class _CellTable:
             marks = scratch.array(self.cells)
             marks.fill(0)
         for part in items.parts:
+            if isinstance(part, Strings) and self.hash == "fold":
+                mark_strings(part.offsets, part.data, self.key, self.buckets, self.levels, marks)
+                continue
             if not isinstance(part, Dictionary):
                 for chunk in self.cells_of(part, scratch):
                     mark(marks, chunk)
@@ -324,9 +342,9 @@ class _CellTable:
 
 
 @lru_cache(maxsize=64)
-def _table_of(buckets: int, levels: int, key: int, shards: int, owned: tuple[int, ...]) -> _CellTable:
+def _table_of(buckets: int, levels: int, key: int, hash: StringHash, shards: int, owned: tuple[int, ...]) -> _CellTable:
     """Return the table, built once for each choice of parameters."""
-    return _CellTable(buckets, levels, key, shards, owned)
+    return _CellTable(buckets, levels, key, hash, shards, owned)
 
 
 @lru_cache(maxsize=8)

@@ -18,13 +18,10 @@ import numpy as np
 from panstream.estimate import falling_root
 from panstream.privacy.bitmap import Floats, LevelMoments
 
-__all__ = [
-    "Likelihood",
-]
-
 _STEPS_PER_DOUBLING = 4
-_ROUNDS, _POINTS = 5, 17  # each round narrows the search eightfold
+_ROUNDS, _POINTS = 3, 33  # each round narrows the search sixteenfold
 _LARGE = 16.0  # counts of so many standard errors have a log-normal interval from the Fisher information
+_PARTS = np.linspace(0.0, 1.0, _POINTS)
 _NORMAL = NormalDist()
 
 
@@ -43,6 +40,7 @@ class Likelihood:
 
     moments: LevelMoments
     empty: Floats
+    coarse: LevelMoments | None = None  # much the same moments, for many likelihoods, with which the search begins
 
     def deviance(self, users: float) -> float:
         """Return -2·log-likelihood at ``users``, up to a constant."""
@@ -53,11 +51,12 @@ class Likelihood:
 
         Where it is at 0, ``unbiased`` is the negative number at which one Fisher step from 0 arrives.
         """
-        grid, mean, slope, variance = _grid(self.moments)
+        grid, mean, slope, variance = _grid(self.coarse or self.moments)
         best = int(np.argmin(_deviance(self.empty, grid, mean, slope, variance)))
         users = float(grid[best])
         if best + 1 < grid.size:
-            users = self._narrow(float(grid[max(best - 1, 0)]), float(grid[best + 1]))
+            reach = 1 if self.coarse is None else 2
+            users = self._narrow(float(grid[max(best - reach, 0)]), float(grid[min(best + reach, grid.size - 1)]))
         unbiased = users
         if best <= 1 and self.deviance(0.0) <= self.deviance(users):
             weights = slope[0] / variance[0]
@@ -68,7 +67,7 @@ class Likelihood:
     def _narrow(self, low: float, high: float) -> float:
         """Return the minimum of the deviance between ``low`` and ``high``: ever finer grids, then a parabola."""
         for _ in range(_ROUNDS):
-            points = np.linspace(low, high, _POINTS)
+            points = low + (high - low) * _PARTS
             values = _deviance(self.empty, points, *self.moments.at(points))
             best = min(max(int(np.argmin(values)), 1), _POINTS - 2)
             low, middle, high = points[best - 1 : best + 2]
@@ -100,7 +99,7 @@ class Likelihood:
 
     def _upper(self, room: Callable[[float], float], fit: _Fit) -> float:
         error = fit.standard_error if math.isfinite(fit.standard_error) else fit.users
-        limit, step = float(_grid(self.moments)[0][-1]), max(error, 1e-9)
+        limit, step = float(_grid(self.coarse or self.moments)[0][-1]), max(error, 1e-9)
         while room(fit.users + step) > 0.0:
             if fit.users + step > limit:
                 return math.inf  # every cell is full: nothing rules out more
@@ -149,5 +148,6 @@ def _grid(moments: LevelMoments) -> tuple[Floats, Floats, Floats, Floats]:
     first = max(math.sqrt(moments.variance(0.0)) / 8.0, 0.125)
     last = max(64.0 / float(moments.rates.min()), 2.0 * first)
     count = math.ceil(_STEPS_PER_DOUBLING * math.log2(last / first)) + 1
-    grid = np.concatenate([[0.0], np.geomspace(first, last, count)])
+    grid = first * np.exp2(np.arange(-1, count) * (math.log2(last / first) / (count - 1)))
+    grid[0] = 0.0
     return grid, *moments.at(grid)

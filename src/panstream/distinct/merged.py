@@ -22,7 +22,7 @@ from panstream.privacy.rounding import state_and_output
 from panstream.randomness import Coin, DiscreteLaplace, Source, symmetric_pair
 from panstream.scratch import wipe
 
-__all__ = ["MergedBitmap"]
+_SHARED = ("buckets", "levels", "releases", "key", "hash", "shards", "owned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class MergedBitmap(CellCounter):
 
     Privacy
         Unit: user; any of one user's occurrences, at any of the sites, may be added or removed. A user may be at every
-        site, so the sites' losses **add up**. The claim covers as many looks as there were sites: one at each
+        site, so the sites' losses **add up**. The claim covers as many copies as there were sites: one at each
         site before the merge (sending a state to the place of the merge is a look), or at all sites but one and at
         the merged state. All sites and the merged state together have no finite loss. ``loss`` gives the
         figure for any other choice. Noisy merges of private sketches are the subject of a patent application,
@@ -46,7 +46,7 @@ class MergedBitmap(CellCounter):
     Parameters
         sites: epsilon_state of every site.
         kappa: decay rate of the release noise, the smallest of the sites'.
-        buckets, levels, expected, releases, key, shards, owned: as the sites were built.
+        buckets, levels, expected, releases, key, hash, shards, owned: as the sites were built.
 
     Example
         >>> from panstream.distinct.bitmap import Bitmap
@@ -82,7 +82,7 @@ class MergedBitmap(CellCounter):
         return merged_loss(self.sites, self.kappa, self.releases, seen=seen, merged=merged)
 
     def claim(self) -> Claim:
-        """Return the exact loss of as many looks as there were sites, the merged state being one more."""
+        """Return the exact loss of as many copies as there were sites, the merged state being one more."""
         epsilon = merged_claim(self.sites, self.kappa, self.releases)
         private = math.isfinite(epsilon)
         return Claim(
@@ -120,7 +120,7 @@ class MergedBitmap(CellCounter):
         merged = cls(
             sites=mine.sites + other.sites,
             kappa=min(mine.law.noise.kappa, other.law.noise.kappa),
-            **{name: getattr(mine, name) for name in ("buckets", "levels", "releases", "key", "shards", "owned")},
+            **{name: getattr(mine, name) for name in _SHARED},
             expected=_larger(mine.expected, other.expected),
         )
         return merged, BitState(bits=bits, frozen=np.empty((0, bits.size), np.uint8), released=0)

@@ -13,8 +13,6 @@ from panstream.noisy_bits import BitLaw, BitState
 from panstream.privacy.bitmap import bitmap_split, toggling_kappa
 from panstream.randomness import Source
 
-__all__ = ["TogglingBitmap"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TogglingBitmap(SiteCounter):
@@ -33,7 +31,7 @@ class TogglingBitmap(SiteCounter):
         About twice the relative error of :class:`Bitmap` with the same parameters.
 
     Parameters
-        epsilon, buckets, levels, expected, epsilon_state, releases, announced, key: as for :class:`Bitmap`.
+        epsilon, buckets, levels, expected, epsilon_state, releases, announced, key, hash: as for :class:`Bitmap`.
 
     Example
         >>> monitor = TogglingBitmap(epsilon=2.0).start()

@@ -6,14 +6,16 @@
     print(report)          # ids sent and found, way by way
     assert report.ok       # nothing found after traffic; during traffic at most the rows in flight
 
-Looked for: the ids as text in every usual encoding, their 8-byte keyed hashes, and their cell indices as they would
-lie in an array of a batch. The scan counts only if it finds a control value that is known to be there, and none of
+Looked for: the ids as text in every usual encoding, their beginnings, their 8-byte hashes, those of their beginnings
+too, and their cell indices as they would lie in an array of a batch. One query counts ids as users, one counts them as
+names that nobody listed. The scan counts only if it finds a control value that is known to be there, and none of
 the decoys that were never sent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import ssl
 import subprocess
@@ -21,8 +23,10 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +36,17 @@ from panstream.drill.traffic import ACCEPTED, Peer, body, ways
 from panstream.errors import PanstreamError
 from panstream.federated.certificates import Authority
 from panstream.hashing import cells_of_strings, hash_strings
+from panstream.hashing.keys import key_words
+from panstream.secret_memory import VARIABLE
 from panstream.server.access import create_token
 from panstream.testing.memory import Report, make_needles, scan
-
-__all__ = ["drill"]
 
 _EXPECTED = 100_000
 _LIMIT = 4 << 20
 _SETTLE = 1.0  # seconds that the server is left alone before a scan
+_LONGEST, _STEP = 40, 4  # bytes of a name, and bits of a symbol
+_BEGINNING = 20
+_WAYS_TO_HASH = 3
 _RUN = 4  # consecutive cell indices that make a needle: 16 bytes
 _CONFIG = """
 [stream]
@@ -48,6 +55,7 @@ user = "id"
 [stream.columns]
 id = "string"
 kind = "string"
+page = "string"
 [[query]]
 name = "people"
 sql = "SELECT COUNT(DISTINCT id) FROM drill WHERE kind <> '{control}'"
@@ -61,13 +69,20 @@ epsilon = 1.0
 every = "1 second"
 horizon = 100000
 contributions = 10
+[[query]]
+name = "names"
+sql = "SELECT page, COUNT(*) FROM drill GROUP BY page"
+epsilon = 1.0
+delta = 1e-6
+longest = {longest}
+memory = 4000000
 [store]
 directory = "state"
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _DrillReport:
+class DrillReport:
     """What was sent and what was found."""
 
     sent: dict[str, int]
@@ -76,8 +91,11 @@ class _DrillReport:
     found_in_flight: int
     found_before: int  # of rows that were answered while others were in flight
     hashes: int
+    names: int
+    beginnings: int
     cells: int
     scans: tuple[Report, ...]
+    memory: str  # where the server keeps its states
 
     @property
     def valid(self) -> bool:
@@ -87,7 +105,7 @@ class _DrillReport:
     @property
     def ok(self) -> bool:
         """Return whether nothing was found that should not be there."""
-        after = sum(self.found.values()) + self.hashes + self.cells + self.found_before
+        after = sum(self.found.values()) + self.hashes + self.names + self.beginnings + self.cells + self.found_before
         return self.valid and after == 0 and self.found_in_flight <= self.in_flight
 
     def rows(self) -> list[tuple[str, int, int]]:
@@ -98,27 +116,36 @@ class _DrillReport:
         return [
             *ids,
             ("8-byte keyed hashes", total, self.hashes),
+            ("8-byte hashes as names", _WAYS_TO_HASH * total, self.names),
+            (f"their first {_BEGINNING} characters", total, self.beginnings),
             ("cell indices, runs of 4", accepted // _RUN, self.cells),
             ("answered, while others are in flight", total, self.found_before),
             ("in flight", self.in_flight, self.found_in_flight),
         ]
 
     def __str__(self) -> str:
-        lines = [f"{'way in':<38}{'sent':>9}{'found':>9}"]
+        lines = [f"{'route':<38}{'sent':>9}{'found':>9}"]
         lines += [f"{what:<38}{sent:>9,}{found:>9,}" for what, sent, found in self.rows()]
         faults = [fault for report in self.scans for fault in report.faults]
         megabytes = self.scans[-1].scanned_bytes / 1e6
         lines.append(f"scanned {megabytes:,.0f} MB of memory and {self.scans[-1].files} files, {len(self.scans)} times")
+        hidden = self.scans[-1].secret_bytes
+        lines.append(
+            f"states in {self.memory} memory" + (f": {hidden / 1e3:,.0f} kB hidden from the scan" if hidden else "")
+        )
         lines.append("clean" if self.ok else "NOT CLEAN" if self.valid else "INVALID: " + "; ".join(faults))
         return "\n".join(lines)
 
 
-def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) -> _DrillReport:
-    """Run the drill with so many ids in all."""
+def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, secret: bool = False) -> DrillReport:
+    """Run the drill with so many ids in all. A scan is blind to secret memory, so states are kept there only if
+    asked.
+    """
     control = make_needles(1, "string")[0]
     with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder:
         directory = Path(folder)
-        with _server(directory, control, hardened) as (process, peer):
+        with drilled(directory, _configuration(control), "drill", hardened=hardened, secret=secret) as (process, peer):
+            memory = peer.memory()
             plan = ways()
             share = max(_RUN, ids // len(plan))
             needles, decoys = make_needles(share * len(plan)), make_needles(1_000)
@@ -128,7 +155,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) 
             waiting = make_needles(in_flight)
             time.sleep(_SETTLE)
             where = [directory / "state", directory / "out"]
-            with _half_sent(peer, waiting):
+            with _half_sent(peer, waiting), _standing_still(process):
                 during = scan(
                     process,
                     [*needles, *waiting],
@@ -141,9 +168,12 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) 
             time.sleep(_SETTLE)
             after = scan(process, [*needles, *waiting], decoys=decoys, control=control.encode(), files=where)
             accepted = {way: parts[way] for way in ACCEPTED}
+            every = [*needles, *waiting]
+            beginnings = [one[:_BEGINNING].encode() for one in every]
+            derived_from = [hashes_of(every), _name_hashes(every), beginnings, _cells(accepted)]
             derived = scan(
                 process,
-                [*_hashes(needles), *_cells(accepted)],
+                [each for kind in derived_from for each in kind],
                 decoys=make_needles(1_000, "bytes"),
                 control=control.encode(),
                 encodings=["raw"],
@@ -151,41 +181,65 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000) 
             )
     found = {finding.needle for finding in after.found}
     flying = {finding.needle for finding in during.found}
-    below = {finding.needle for finding in derived.found}
+    kinds = [at for at, kind in enumerate(derived_from) for _ in kind]
+    below = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
     count = len(needles)
-    return _DrillReport(
+    return DrillReport(
         sent={way: share for way in plan} | {"in flight, then given up": in_flight},
         found={way: sum(at * share <= one < (at + 1) * share for one in found) for at, way in enumerate(plan)}
         | {"in flight, then given up": sum(one >= count for one in found)},
         in_flight=in_flight,
         found_in_flight=sum(one >= count for one in flying),
         found_before=sum(one < count for one in flying),
-        hashes=sum(one < count for one in below),
-        cells=sum(one >= count for one in below),
+        hashes=below[0],
+        names=below[1],
+        beginnings=below[2],
+        cells=below[3],
         scans=(during, after, derived),
+        memory=memory,
     )
 
 
+def _configuration(control: str) -> str:
+    return _CONFIG.format(control=control, expected=_EXPECTED, longest=_LONGEST)
+
+
 @contextlib.contextmanager
-def _server(directory: Path, control: str, hardened: bool) -> Iterator[tuple[int, Peer]]:
+def drilled(
+    directory: Path, config: str, stream: str, *, hardened: bool, secret: bool = False
+) -> Iterator[tuple[int, Peer]]:
     """Start a server with TLS and a token, before any id is made."""
-    (directory / "panstream.toml").write_text(_CONFIG.format(control=control, expected=_EXPECTED))
+    (directory / "panstream.toml").write_text(config)
     token = create_token(directory / "tokens", "drill", ["ingest"])
     identity = Authority(directory).issue("localhost")
     command = [sys.executable, "-P", "-m", "panstream.cli.scannable", "serve", "panstream.toml", "--port", "0"]
     command += ["--tokens", "tokens", "--certificate", identity.certificate.name, "--private-key", identity.key.name]
     command += ["--max-body", str(_LIMIT)] + ([] if hardened else ["--no-hardening"])
     with (directory / "out").open("w") as out:
-        process = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-    peer: Peer | None = None
-    try:
-        port = _port(process, directory / "out")
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, VARIABLE: str(int(secret))},
+        )
+    with stopped(process):
+        port = find_port(process, directory / "out", "serving ")
         context = ssl.create_default_context(cafile=str(identity.authority))
-        peer = Peer("localhost", port, "drill", token, context, _LIMIT, [])
-        yield process.pid, peer
-    finally:
-        if peer is not None:
+        peer = Peer("localhost", port, stream, token, context, _LIMIT, [])
+        try:
+            yield process.pid, peer
+        finally:
             peer.close()
+
+
+@contextlib.contextmanager
+def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Stop a process when the block ends."""
+    try:
+        yield
+    finally:
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(60)
@@ -194,12 +248,12 @@ def _server(directory: Path, control: str, hardened: bool) -> Iterator[tuple[int
             process.wait()
 
 
-def _port(process: subprocess.Popen[bytes], out: Path) -> int:
-    """Wait until the server says where it listens."""
+def find_port(process: subprocess.Popen[bytes], out: Path, first: str) -> int:
+    """Wait until a process says where it listens, in a line that begins with ``first``."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for line in out.read_text().splitlines():
-            if line.startswith("serving "):
+            if line.startswith(first):
                 return int(line.rpartition(":")[2])
         if process.poll() is not None:
             break
@@ -223,11 +277,35 @@ def _half_sent(peer: Peer, ids: Sequence[str]) -> Iterator[None]:
     yield
 
 
-def _hashes(needles: Sequence[str]) -> list[bytes]:
+@contextlib.contextmanager
+def _standing_still(process: int) -> Iterator[None]:
+    """Stop a process meanwhile: a sender who is slow is given up, and a scan may take longer than that."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def hashes_of(needles: Sequence[str]) -> list[bytes]:
     """Return the keyed 8-byte hashes that the distinct count makes of the ids."""
     out = np.empty(len(needles), np.uint64)
-    hash_strings(*_strings(needles), 0, out)
+    hash_strings(*_strings(needles), 0, out, hash="siphash")
     return [one.tobytes() for one in out]
+
+
+def _name_hashes(needles: Sequence[str]) -> list[bytes]:
+    """Return the hashes by which equal names of a batch are found, and those of the cells of names and beginnings."""
+    from panstream._kernels.names import hash_names, hash_of_name
+
+    offsets, data = _strings(needles)
+    begun = [one[:_BEGINNING] for one in needles]
+    found = [int(hash_of_name(data, *ends)) for ends in pairwise(offsets.tolist())]
+    for part in (needles, begun):
+        out = np.empty(len(part), np.uint64)
+        hash_names(*_strings(part), _LONGEST, _STEP, key_words(0, "names")[0], out)
+        found += out.tolist()
+    return [one.to_bytes(8, "little") for one in found]
 
 
 def _cells(accepted: Mapping[str, Sequence[str]]) -> list[bytes]:
@@ -235,12 +313,12 @@ def _cells(accepted: Mapping[str, Sequence[str]]) -> list[bytes]:
     from panstream.engine.config import read_config
     from panstream.engine.plan import plan_all
 
-    config = read_config(tomllib.loads(_CONFIG.format(control="x", expected=_EXPECTED)))
+    config = read_config(tomllib.loads(_configuration("x")))
     algorithm = plan_all(config)[0].algorithm
     runs: set[bytes] = set()
     for ids in accepted.values():
         out = np.empty(len(ids), np.int32)
-        cells_of_strings(*_strings(ids), 0, algorithm.buckets, algorithm.levels, out)
+        cells_of_strings(*_strings(ids), 0, algorithm.buckets, algorithm.levels, out, hash=algorithm.hash)
         runs |= {out[at : at + _RUN].tobytes() for at in range(0, len(ids) - _RUN + 1, _RUN)}
     return sorted(runs)
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from panstream.engine.arrow import pa
 
-__all__ = ["ACCEPTED", "REFUSED", "Peer", "ways"]
-
 _TYPES = {"csv": "text/csv", "json": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}
 _BATCH = 1_000
 _CROWD = 16
@@ -73,6 +71,12 @@ class Peer:
         except (OSError, http.client.HTTPException):
             return 0  # refused before everything was sent
 
+    def memory(self) -> str:
+        """Ask where the server keeps its states."""
+        connection = self.connect()
+        connection.request("GET", "/healthz")
+        return str(json.loads(connection.getresponse().read())["memory"])
+
     def raw(self, data: bytes) -> None:
         """Send bytes that need not be HTTP."""
         plain = socket.create_connection((self.host, self.port), timeout=60)
@@ -90,12 +94,12 @@ class Peer:
 
 
 def body(kind: str, ids: Sequence[str]) -> bytes:
-    """Return a body with one row an id."""
+    """Return a body with one row an id, which is the name of a page too."""
     if kind == "csv":
-        return ("id,kind\n" + "".join(f"{one},a\n" for one in ids)).encode()
+        return ("id,kind,page\n" + "".join(f"{one},a,{one}\n" for one in ids)).encode()
     if kind == "json":
-        return "".join(json.dumps({"id": one, "kind": "a"}) + "\n" for one in ids).encode()
-    batch = pa.RecordBatch.from_pydict({"id": list(ids), "kind": ["a"] * len(ids)})
+        return "".join(json.dumps({"id": one, "kind": "a", "page": one}) + "\n" for one in ids).encode()
+    batch = pa.RecordBatch.from_pydict({"id": list(ids), "kind": ["a"] * len(ids), "page": list(ids)})
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -174,7 +178,7 @@ def _refusals() -> list[Callable[[Peer, Sequence[str]], None]]:
 
     def bad_rows(peer: Peer, ids: Sequence[str]) -> None:
         half = len(ids) // 2
-        expect(peer.post(("id,kind\n" + "".join(f"{one},a,b,c\n" for one in ids[:half])).encode(), csv), 200)
+        expect(peer.post(("id,kind,page\n" + "".join(f"{one},a,b,c\n" for one in ids[:half])).encode(), csv), 200)
         expect(peer.post("".join(f'{{"id": "{one}", "kind": [1\n' for one in ids[half:]).encode(), lines), 200)
 
     def cut_gzip(peer: Peer, ids: Sequence[str]) -> None:

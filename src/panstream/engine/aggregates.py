@@ -7,8 +7,6 @@ from typing import Any
 from panstream.engine.scalars import Scalars, conjuncts
 from panstream.engine.states import Aggregate, Asked
 
-__all__ = ["AggregateReader"]
-
 _USER_FUNCTIONS = {
     "DENSITY": Aggregate.DENSITY,
     "CROPPED_SUM": Aggregate.CROPPED_SUM,
@@ -36,7 +34,7 @@ class AggregateReader:
         return _joinable(tree, self._scalars.text(tree)), self._scalars.user in names
 
     def asked(self, node: Any) -> Asked | None:
-        """Return the aggregate that a node is; None if it is none that is known."""
+        """Return the aggregate that a node is; None if it is unknown."""
         e, conditions = self._e, []
         if isinstance(node, e.Filter):
             conditions.append(node.expression.this)

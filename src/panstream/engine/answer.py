@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from panstream.engine.names import printable
 from panstream.errors import InvalidParameter, MissingExtra, NotSupported
 from panstream.estimate import figure
 from panstream.privacy.claim import Claim
 from panstream.privacy.ledger import Ledger
 from panstream.store.releases import Release
-
-__all__ = ["Answer", "answer_row"]
 
 _FIGURES = ("estimate", "low", "high", "standard_error")
 
@@ -24,8 +23,9 @@ _FIGURES = ("estimate", "low", "high", "standard_error")
 class Answer:
     """The private answers to one SELECT: a row for every group and period, each with its 95% interval.
 
-    ``claims`` are what is promised, one per aggregate; ``guessed`` says how the input was read, which is public; and
-    ``ledger`` is what all answers about it have cost so far, or None where nobody keeps count.
+    ``claims`` are what is promised, one per aggregate, and ``notes`` what lists of names promise; ``guessed`` says how
+    the input was read, which is public; and ``ledger`` is what all answers about it have cost so far, or None where
+    nobody keeps count.
     """
 
     sql: str
@@ -33,6 +33,7 @@ class Answer:
     claims: tuple[Claim, ...]
     guessed: dict[str, Any]
     ledger: Ledger | None = field(default=None, compare=False)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,14 +55,14 @@ class Answer:
     @property
     def cost(self) -> str:
         """Return what this answer costs, in words."""
-        return _totals(Ledger(entries=[(str(number), claim) for number, claim in enumerate(self.claims)]))
+        return str(Ledger(entries=[(str(number), claim) for number, claim in enumerate(self.claims)]))
 
     @property
     def spent(self) -> str:
         """Return in words what all answers that the ledger knows have cost, this one included."""
         if self.ledger is None:
             return "not counted: repeated answers add up unseen"
-        return _totals(self.ledger)
+        return str(self.ledger)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -70,6 +71,7 @@ class Answer:
             "sql": self.sql,
             "answers": [dict(row) for row in self.rows],
             "claims": [claim.to_json() for claim in self.claims],
+            "notes": list(self.notes),
             "guessed": self.guessed,
             "spent": totals,
         }
@@ -132,6 +134,7 @@ class Answer:
             for row in shown
         ]
         notes = [f"{_label(row)}: {row['statement']}".removeprefix(": ") for row in self.rows if row.get("statement")]
+        notes += [f"{note[0].upper()}{note[1:]}." for note in self.notes]
         notes += dict.fromkeys(
             f"Too uncertain to use. What would help: {row['help']}" for row in self.rows if row.get("help")
         )
@@ -156,7 +159,7 @@ class Answer:
         for row in self.rows:
             estimate = "too uncertain" if row.get("too_uncertain") else _figure(row["estimate"])
             interval = f"{_figure(row['low'])} to {_figure(row['high'])}"
-            lines.append([*(written(str(row.get(key, ""))) for key in keys), estimate, interval])
+            lines.append([*(written(printable(str(row.get(key, "")))) for key in keys), estimate, interval])
         return lines
 
 
@@ -180,14 +183,6 @@ def answer_row(release: Release, name: str | None) -> dict[str, Any]:
 def _label(row: dict[str, Any]) -> str:
     hidden = (*_FIGURES, "statement", "too_uncertain", "help", "until")
     return ", ".join(str(value) for name, value in row.items() if name not in hidden)
-
-
-def _totals(ledger: Ledger) -> str:
-    return "; ".join(f"{_loss(each.epsilon)} for one {each.protects}" for each in ledger.totals())
-
-
-def _loss(epsilon: float) -> str:
-    return "no bound on epsilon" if epsilon == float("inf") else f"epsilon {epsilon:.6g}"
 
 
 def _figure(number: float | None) -> str:

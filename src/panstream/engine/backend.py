@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from panstream.algorithm import Monitor
+from panstream.errors import NotSupported
 from panstream.estimate import Estimate
 from panstream.randomness import Source
-
-__all__ = ["Backend", "Held", "LocalBackend", "Slot"]
+from panstream.sharing.statistic import SharedStatistic
 
 Slot = tuple[int, int]  # window, group
 
@@ -93,6 +93,8 @@ class LocalBackend:
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
         """Return a monitor."""
+        if isinstance(algorithm, SharedStatistic):
+            raise NotSupported("this stream is kept by two machines: open it with panstream.machines")
         return _Stored(algorithm, source=self._source)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> Held:

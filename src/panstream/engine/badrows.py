@@ -18,10 +18,6 @@ from panstream.hashing import derive
 from panstream.hashing.items import hash_items
 from panstream.scratch import Scratch
 
-__all__ = [
-    "IdCheck",
-]
-
 Mask = NDArray[np.bool_]
 
 

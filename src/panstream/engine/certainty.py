@@ -18,13 +18,15 @@ from panstream.continual_users.ones import OnesTicker
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.engine.formulas import Arithmetic
+from panstream.engine.names import question_of
 from panstream.engine.plan import QueryPlan
 from panstream.engine.sql import Aggregate, Output
 from panstream.estimate import Estimate, figure
+from panstream.frequent.items import FrequentItems
+from panstream.sharing.bits import SharedDensity, SharedDistinct
+from panstream.sharing.capped import SharedCropped, SharedHeavy
+from panstream.sharing.ticks import SharedTicks
 from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.counter import ModularCounter
-
-__all__ = ["doubt", "expected_errors", "help_for", "too_uncertain"]
 
 _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 _SHARES = (0.01, 0.1, 0.5, 1.0)
@@ -43,9 +45,12 @@ def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
 
 def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
     algorithm, query = plan.algorithm, plan.config
+    if isinstance(algorithm, FrequentItems):
+        return [("the count of a listed name", algorithm.count_error(beta=_BETA))]
     if query.announced and isinstance(algorithm, OptBern | Bitmap):
         return _after_announced(plan)
-    if isinstance(algorithm, ContinualMean | ContinualVariance | RangeHistogram):
+    read = algorithm.reader if isinstance(algorithm, SharedTicks) else algorithm
+    if isinstance(read, ContinualMean | ContinualVariance | RangeHistogram):
         sizes = _ROWS if query.expected is None else _around(query.expected)
         what = "values beyond the next edge, " if output.aggregate in (Aggregate.MIN, Aggregate.MAX) else ""
         return [(f"{what}with {n:,} rows over the range", _reach(_at_size(plan, n, output))) for n in sizes]
@@ -56,7 +61,7 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
             (f"at release {tick:,}, if {size:,.0f} users come", _reach(algorithm.foreseen(tick, size)))
             for tick in ticks
         ]
-    if isinstance(algorithm, Tree):
+    if isinstance(algorithm, Tree | SharedTicks):
         ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
         return [(f"at release {tick:,}", _reach(_foreseen(plan, output, tick, 0.0))) for tick in ticks]
     return [(_said(plan, size), _reach(_at_size(plan, size, output))) for size in _sizes(plan)]
@@ -67,7 +72,8 @@ def _foreseen(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estim
     tree = plan.algorithm
 
     def read(what: Any) -> Estimate:
-        found: Estimate = tree.from_totals(tree.foreseen_totals(ticks, rows), what, tree.engine.law())
+        law = () if isinstance(tree, SharedTicks) else (tree.engine.law(),)
+        found: Estimate = tree.from_totals(tree.foreseen_totals(ticks, rows), what, *law)
         return found
 
     return plan.answer(output, tree.foreseen(ticks, rows), read)
@@ -88,12 +94,13 @@ def _reach(estimate: Estimate) -> float:
 def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
     """Return the last answer if ``size`` users or rows come."""
     algorithm = plan.algorithm
-    if isinstance(algorithm, Tree):
+    if isinstance(algorithm, Tree | SharedTicks):
         return _foreseen(plan, output, plan.releases, size)
     if isinstance(algorithm, OnesTicker):
         own: Estimate = algorithm.foreseen(plan.releases, size)
     else:
-        own = algorithm.foreseen(size * algorithm.crop if isinstance(algorithm, BlockCounter) else size)
+        cropped = isinstance(algorithm, BlockCounter | SharedCropped) and not isinstance(algorithm, SharedHeavy)
+        own = algorithm.foreseen(size * algorithm.crop if cropped else size)
     return plan.answer(output, own, lambda what: own)
 
 
@@ -110,7 +117,7 @@ def _universe(plan: QueryPlan) -> int | None:
 
 def _sizes(plan: QueryPlan) -> list[int]:
     universe = _universe(plan)
-    known = universe is not None and not isinstance(plan.algorithm, Bitmap | ContinualBitmap)
+    known = universe is not None and not isinstance(plan.algorithm, Bitmap | ContinualBitmap | SharedDistinct)
     if known and universe is not None:
         return list(dict.fromkeys(max(1, round(universe * share)) for share in _SHARES))
     return _around(plan.config.expected or _USERS, (1, 10, 100, 1000))
@@ -121,13 +128,15 @@ def _around(expected: int, factors: tuple[int, ...] = (10, 100, 1000)) -> list[i
 
 
 def _said(plan: QueryPlan, users: int) -> str:
-    if isinstance(plan.algorithm, OptBern | ContinualDensity) and not plan.algorithm.count:
+    if isinstance(plan.algorithm, OptBern | ContinualDensity | SharedDensity) and not plan.algorithm.count:
         return f"of the density, if {users:,} users come"
-    if isinstance(plan.algorithm, BlockCounter):
-        return f"of the sum, if {users:,} users are at the crop"
-    if isinstance(plan.algorithm, ModularCounter) and hasattr(plan.algorithm, "threshold"):
-        return f"users, if {users:,} are heavy and nobody is near the threshold"
-    return f"users, if {users:,} come"
+    after = f", after {plan.config.announced} announced" if plan.config.announced else ""
+    kind = plan.config.parsed.aggregate
+    if kind is Aggregate.CROPPED_SUM:
+        return f"of the sum, if {users:,} users are at the crop{after}"
+    if kind is Aggregate.HEAVY_HITTERS:
+        return f"users, if {users:,} are heavy and nobody is near the threshold{after}"
+    return f"users, if {users:,} come{after}"
 
 
 def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
@@ -141,6 +150,15 @@ def _after_announced(plan: QueryPlan) -> list[tuple[str, float]]:
         for size in _sizes(plan)
     }
     return [(f"users, if {size:,} come, {after}", error) for size, error in errors.items()]
+
+
+def error_at(plan: QueryPlan, size: float) -> float:
+    """Return how far the 95% interval of the last answer will reach if ``size`` users or rows come; the widest one of
+    several answers.
+    """
+    if isinstance(plan.algorithm, FrequentItems):
+        return plan.algorithm.count_error(beta=_BETA)
+    return max(_reach(_at_size(plan, size, output)) for output in plan.outputs)
 
 
 def too_uncertain(plan: QueryPlan, estimate: Estimate, output: Output) -> bool:
@@ -166,6 +184,8 @@ def doubt(plan: QueryPlan) -> str | None:
     size = plan.config.expected if plan.config.expected is not None else _universe(plan)
     if size is None or math.isinf(plan.config.epsilon):
         return None
+    if isinstance(plan.algorithm, FrequentItems):
+        return _names_doubt(plan, size)
     for output in plan.outputs:
         estimate = _at_size(plan, size, output)
         empty = math.isnan(estimate.value) and not estimate.only_interval
@@ -178,10 +198,24 @@ def doubt(plan: QueryPlan) -> str | None:
     return None
 
 
+def _names_doubt(plan: QueryPlan, size: float) -> str | None:
+    """Return what is wrong with names that can hardly be as frequent as they must be to be listed."""
+    least = question_of(plan.config).listed_from
+    if least <= _PART * size:
+        return None
+    return (
+        f"with {size:,.0f} rows only names with {math.ceil(least):,} of them are listed: hardly any will be. What "
+        f"would help: {help_for(plan)}"
+    )
+
+
 def help_for(plan: QueryPlan) -> str:
     """Return what would make the answers of a query better."""
     query = plan.config
     ways = ["a larger epsilon"]
+    if query.names is not None:
+        ways += [] if query.delta else ["delta = 1e-6"]
+        ways += ["a smaller longest", "listed keys, if they are known"]
     if query.window is not None:
         ways.append("a longer window")
     if plan.releases > 1:

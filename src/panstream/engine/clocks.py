@@ -23,8 +23,6 @@ from panstream.engine.config import StreamConfig
 if TYPE_CHECKING:
     from panstream.engine.running import RunningQuery
 
-__all__ = ["JUMPED", "UNKNOWN", "Schedule", "StreamClock", "watched"]
-
 _LOG = logging.getLogger("panstream")
 JUMPED = (
     "the system's clock jumped ahead, so nothing is drawn: set it right, or, if it is right, start again with "

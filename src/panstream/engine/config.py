@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from panstream.configuration import Section, read_file
 from panstream.continual_users.ways import Protected
-from panstream.engine.lookups import Lookup, listed_keys, read_lookup
-from panstream.engine.sql import ParsedQuery, check_derived, parse
+from panstream.engine.lookups import Lookup, listed_keys
+from panstream.engine.machines_config import MachinesConfig, cells_of, read_machines
+from panstream.engine.sink_config import SinkConfig, read_sink
+from panstream.engine.sql import ParsedQuery, Select, check_derived, parse
 from panstream.engine.views import View
+from panstream.engine.web_config import WebConfig, read_web
 from panstream.errors import ConfigError, SqlRefused, translated
+from panstream.hashing import StringHash
 from panstream.noisy_bits import MAX_PHASES
 from panstream.privacy.claim import Unit
 from panstream.privacy.rounding import down, share
-
-__all__ = [
-    "COLUMN_TYPES",
-    "Config",
-    "Durability",
-    "QueryConfig",
-    "StatementConfig",
-    "StreamConfig",
-    "load_config",
-    "read_config",
-]
 
 COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date")
 Durability = Literal["batch", "interval", "none"]
@@ -40,7 +33,7 @@ class StreamConfig:
     name: str
     columns: Mapping[str, str]
     user: str | None = None
-    weight: str | None = None  # signed integer column: rows add and take away
+    weight: str | None = None  # signed integer column: deletions and negative weights
     time: str | None = None  # column of event time; arrival time if absent
     lateness: float = 0.0  # seconds that a row may be late
     ahead: float | None = 3600.0  # seconds that a row's time may be ahead of the clock; None: any, for simulated data
@@ -52,6 +45,8 @@ class StreamConfig:
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
     derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
+    machines: tuple[str, ...] = ()  # addresses of the two machines that hold shares
+    cells: Literal["exact", "noisy"] = "exact"  # what those shares are of: [machines] cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +70,19 @@ class QueryConfig:
     window: float | None = None  # seconds; each window is a fresh state
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     groups_per_user: int | None = None  # how many groups one user can touch; all of them if unknown
+    delta: float = 0.0  # of names that nobody listed: with it the noise is Gaussian
+    longest: int | None = None  # bytes of such a name that count
     contributions: int | None = None  # rows of one user that are protected together
     unit: Protected | None = None  # what is protected, of questions about users; a user unless given
     user_window: float | None = None  # seconds within which a user's rows are protected
     announced: int = 0  # intrusions that will be told of and are paid for in advance
     key: int = 0
+    hash: StringHash = "siphash"  # of strings: servers take ids from strangers, and their time goes elsewhere
+
+    @property
+    def names(self) -> str | None:
+        """Return the key of GROUP BY whose values nobody listed, if there is one."""
+        return next((key for key in self.parsed.group_by if key not in self.groups), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +103,16 @@ class Config:
     statements: tuple[StatementConfig, ...] = ()
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     directory: Path | None = None
+    machines: MachinesConfig | None = None
     durability: Durability = "batch"
     interval: float = 1.0
     batch_rows: int | None = None  # what suits the source
     batch_time: float = 0.020
+    keep_tables: int = 400  # of names that nobody listed: of so many releases any name can be asked for afterwards
     commit_rows: int = 5_000_000  # of files: they can be read again, so nobody waits for the disk
-    step: float | None = (
-        None  # seconds between two commits of live rows: 0 as they come, None chosen by the state's size
-    )
+    step: float | None = None  # seconds between two commits of live rows: 0 as they come, None by the state's size
+    sink: SinkConfig | None = None
+    web: WebConfig | None = None
 
     def query(self, name: str) -> QueryConfig:
         """Return the query called ``name``."""
@@ -124,10 +129,11 @@ def load_config(path: str | Path) -> Config:
 
 def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     """Check a configuration given as plain values."""
-    top = Section("the file", data, {"stream", "query", "store", "lookup"})
+    top = Section("the file", data, {"stream", "query", "store", "lookup", "machines", "sink", "web"})
     stream = _stream(
         Section("[stream]", top.required("stream", dict), {*_STREAM, "name", "columns", "budget", "derived"})
     )
+    stream = replace(stream, cells=cells_of(top))
     lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}
     tables = top.optional("query", list)
     if not tables:
@@ -140,19 +146,25 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
             raise ConfigError(f"two queries are named {name!r}")
     store = Section("[store]", top.optional("store", dict, {}), {*_STORE, "directory"})
     directory = store.optional("directory", str)
+    if stream.machines and (directory is None or store.optional("durability", str, "batch") != "batch"):
+        raise ConfigError('[stream] machines need [store] directory, and durability = "batch": their steps are durable')
+    kept = _given(store, _STORE)
     return Config(
         stream=stream,
         queries=queries,
         statements=tuple(statement for statement, _ in asked),
         lookups=lookups,
         directory=None if directory is None else base / directory,
-        **_given(store, _STORE),
+        sink=read_sink(top, base, directory),
+        machines=read_machines(top, stream.machines, base),
+        web=read_web(top, stream.columns, stream.user, kept.get("step")),
+        **kept,
     )
 
 
 def _lookup(name: str, table: Any, base: Path) -> Lookup:
     section = Section(f"[lookup.{name}]", table, {"file", "key"})
-    return read_lookup(name, base / section.required("file", str), section.required("key", str))
+    return Lookup.read(name, base / section.required("file", str), section.required("key", str))
 
 
 _Reader = Callable[[Section, str], Any]
@@ -194,6 +206,7 @@ _STREAM: dict[str, _Reader] = {
     "on_bad_row": _one_of("skip", "stop"),
     "delimiter": _text,
     "header": lambda section, key: section.optional(key, bool),
+    "machines": lambda section, key: tuple(str(each) for each in section.required(key, list)),
 }
 _QUERY: dict[str, _Reader] = {
     "universe": lambda section, key: (
@@ -209,17 +222,21 @@ _QUERY: dict[str, _Reader] = {
     "horizon": _whole(1, 1 << 40),
     "window": Section.duration,
     "groups_per_user": _whole(1, 1 << 20),
+    "delta": _number,
+    "longest": _whole(1, 1024),
     "contributions": _whole(1, 1 << 40),
     "unit": _one_of(*get_args(Protected)),
     "user_window": Section.duration,
     "announced": _whole(0, MAX_PHASES),
     "key": _whole(0, (1 << 128) - 1),
+    "hash": _one_of(*get_args(StringHash)),
 }
 _STORE: dict[str, _Reader] = {
     "durability": _one_of(*get_args(Durability)),
     "interval": Section.duration,
     "batch_rows": _whole(1, 10_000_000),
     "batch_time": Section.duration,
+    "keep_tables": _whole(1, 1 << 30),
     "commit_rows": _whole(1, 1 << 40),
     "step": _duration_or("none", 0.0),
 }
@@ -298,7 +315,7 @@ def _queries(
     if section.has("horizon") and section.has("releases") and not section.has("every"):
         raise ConfigError(f"{section.place}: give releases, or every with horizon")
     name, several = section.required("name", str), len(select.parts) > 1
-    groups, given, bounds = _groups(section, select.parts[0], base), _given(section, _QUERY), _bounds(section)
+    groups, given, bounds = _groups(section, select, base), _given(section, _QUERY), _bounds(section)
     unused = set(bounds) - {word for part in select.parts for word in _bounded(part)}
     if unused:
         raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")
@@ -342,17 +359,19 @@ def _part_bounds(
     return {} if own is None else {"lower": own[0], "upper": own[1]}
 
 
-def _groups(section: Section, parsed: ParsedQuery, base: Path) -> dict[str, tuple[Any, ...]]:
-    declared = section.optional("groups", dict, {})
+def _groups(section: Section, select: Select, base: Path) -> dict[str, tuple[Any, ...]]:
+    declared, parsed = section.optional("groups", dict, {}), select.parts[0]
     missing = [key for key in parsed.group_by if key not in declared]
-    if missing:
+    if missing and not select.counts_names:
         raise ConfigError(
             f"{section.place}: GROUP BY {missing[0]} needs its keys declared: groups = {{ {missing[0]} = [...] }}; "
-            "keys read from the data would tell who is in it"
+            "unlisted keys can only be found by COUNT(*) alone, grouped by one key: join several with ||"
         )
     extra = [key for key in declared if key not in parsed.group_by]
     if extra:
         raise ConfigError(f"{section.place}: groups names {extra[0]!r}, which the query does not group by")
+    if not missing and (section.has("delta") or section.has("longest")):
+        raise ConfigError(f"{section.place}: delta and longest are for GROUP BY a key whose values are not listed")
     found = {}
     for key, values in declared.items():
         if isinstance(values, dict):

@@ -1,13 +1,12 @@
 """The engine: micro-batches in, private answers out, one copy of the state.
 
 Order of a step: check everything, draw what is due, update every state, commit states + seen batches + ledger + drawn
-releases in one go, then publish. After a crash the committed releases are published again, never drawn anew.
+releases in one go, then publish; names when they are read. After a crash releases are published again, never redrawn.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
@@ -21,19 +20,18 @@ from panstream.engine.clocks import StreamClock, watched
 from panstream.engine.config import Config
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
 from panstream.engine.intrusions import Refreshed
-from panstream.engine.kept import Kept
+from panstream.engine.kept import Kept, open_store
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.producers import Producers, Sender
 from panstream.engine.results import record, stamp_of
 from panstream.engine.rows import Applied, Rows
 from panstream.engine.running import Drawn, Prepared, RunningQuery
-from panstream.errors import BadRowError, BudgetExhausted, NotSupported, StoreError
+from panstream.engine.sink_config import SinkState
+from panstream.engine.spelling import Spelling
+from panstream.errors import BadRowError, StoreError
 from panstream.privacy.ledger import Ledger
 from panstream.randomness import Source
 from panstream.store.releases import Release, ReleaseLog
-from panstream.store.snapshot import SnapshotStore
-
-__all__ = ["Applied", "Engine"]
 
 Mask = NDArray[np.bool_]
 
@@ -73,6 +71,7 @@ class Engine:
         self.by_clock = False  # whether rows are to be applied without committing, and ``step`` called on the clock
         self.step_length = step_length(config, self.plans)
         self.committed = object()  # another one after every commit
+        self.sink: SinkState | None = None  # how copying answers to a database goes, where it is configured
         self._backend: Backend = LocalBackend(source) if backend is None else backend
         lateness = config.stream.lateness if config.stream.time is not None else 0.0
         self._queries = {plan.config.name: RunningQuery(plan, self._backend, lateness=lateness) for plan in self.plans}
@@ -81,11 +80,12 @@ class Engine:
         self._broken = self._uncommitted = False
         self._files = contextlib.ExitStack()
         try:
-            self._store = _open_store(config, operator_key)
+            self._store = open_store(config, operator_key)
             if self._store is not None:
                 self._files.enter_context(self._store)
             log = config.directory / "releases.sqlite" if config.directory else ":memory:"
-            self.log = self._files.enter_context(ReleaseLog(log))
+            self.log = self._files.enter_context(ReleaseLog(log, keep_tables=config.keep_tables))
+            self.spelling = self._files.enter_context(Spelling(self.log, self.plans, publish))
             self._kept = Kept.restore(config, self._store, self._queries, self.log)
             self._wall = watched(clock, elapsed, config.stream, self._queries.values(), accept=accept_time)
             self._clock: Callable[[], float] = self._wall  # stands still during a step of a live stream
@@ -190,8 +190,11 @@ class Engine:
         """Forget a producer: its batches are refused from now on."""
         self.forget([self._kept.producers.close(token, name)])
 
-    def _retire_producers(self) -> None:
-        self.forget(self._kept.producers.retire(int(self._clock() // _DAY)))
+    def _look_at_clock(self) -> None:
+        now = self._clock()
+        self.forget(self._kept.producers.retire(int(now // _DAY)))
+        self._follow_clock()
+        self.spelling.publish(stamp_of(now))
 
     def forget(self, places: Collection[str]) -> None:
         """Remember no longer how far some producers came."""
@@ -271,16 +274,14 @@ class Engine:
     def advance(self) -> None:
         """Draw what is due by the clock of arrival, and commit. Call it now and then when no rows come."""
         with self._all_or_nothing():
-            self._retire_producers()
-            self._follow_clock()
+            self._look_at_clock()
             self._commit_as_configured()
 
     def step(self, *, durable: Callable[[], None] | None = None) -> None:
         """End a step of a live stream: draw what is due and commit, whether or not rows came."""
         with self._all_or_nothing():
             self._stand_still()
-            self._retire_producers()
-            self._follow_clock()
+            self._look_at_clock()
             self._kept.dirty = True
             if self._drawn or (self.config.durability != "none" and self._late):
                 self.commit(durable=durable)
@@ -302,29 +303,35 @@ class Engine:
 
     def finish(self) -> None:
         """Close open slots and windows and answer what is asked at the end; once per stretch of input."""
-        self._check_whole()
-        if not self._kept.dirty:
-            return
         with self._all_or_nothing():
-            for query in self._queries.values():
-                query.finish(self._drawer(query), self._stream_clock.newest)
-            self._kept.dirty = False
-            self.commit()
+            if self._kept.dirty:
+                for query in self._queries.values():
+                    query.finish(self._drawer(query), self._stream_clock.newest)
+                self._kept.dirty = False
+                self.commit()
+            self.publish_names()
 
     def release(self, name: str) -> list[Release]:
         """Answer a query without schedule now; raises BudgetExhausted when all paid releases were made."""
+        drawn = self.draw(name)
+        self.publish_names()
+        return [self.log.find(each) or each for each in drawn]
+
+    def draw(self, name: str) -> list[Release]:
+        """Answer like :meth:`release`, but do not wait for names to be read."""
         self._check_whole()
-        query = self._queries[self.config.query(name).name]
-        if query.finished:
-            raise BudgetExhausted(f"query {name!r} has made all of its {query.plan.releases} release(s)")
-        if query.schedule is not None:
-            raise NotSupported(f"query {name!r} answers by its schedule, not when asked")
-        before = len(self._drawn)
+        query, before = self._queries[self.config.query(name).name], len(self._drawn)
+        query.check_asked()
         with self._all_or_nothing():
             query.draw_now(self._drawer(query))
             drawn = self._drawn[before:]
             self.commit()
         return drawn
+
+    def publish_names(self, *, wait: bool = True) -> None:
+        """Publish the names that were read; with ``wait``, all of them."""
+        if self.spelling.publish(stamp_of(self._clock()), wait=wait):
+            self.commit()
 
     def announce_intrusion(self) -> list[Refreshed]:
         """Refresh every state that can be, record the intrusion, and commit; return what became of each state."""
@@ -343,7 +350,8 @@ class Engine:
         self._backend.flush()
         if self._store is not None:
             told = {} if durable is None else {"durable": durable}
-            self._store.commit(self._kept.parts(self._queries, self._drawn), **told)
+            drawn = [*self.spelling.unread, *self._drawn]
+            self._store.commit(self._kept.parts(self._queries, drawn), **told)
         elif durable is not None:
             durable()
         before, self._slots = self._slots, self._held()
@@ -351,7 +359,9 @@ class Engine:
         self._committed, self._uncommitted, self.committed = self._clock(), False, object()
         drawn, self._drawn = self._drawn, []
         for release in drawn:
-            if self.log.publish(release):
+            if release.unread:
+                self.spelling.begin(release)
+            elif self.log.publish(release):
                 self._publish(release)
 
     def _held(self) -> set[tuple[str, Slot]]:
@@ -373,7 +383,7 @@ class Engine:
 
     def _check_whole(self) -> None:
         if self._broken:
-            raise StoreError("a step failed half-way, so the state in memory was given up: start again from the store")
+            raise StoreError("a step failed half-way, so the state in memory was discarded: start again from the store")
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -388,13 +398,3 @@ class Engine:
     def give_up(self) -> None:
         """Refuse every further step: what is on disk is the last whole state."""
         self._broken = True
-
-
-def _open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:
-    if config.directory is None:
-        return None
-    if sys.platform == "win32":
-        raise NotSupported(
-            "a store cannot be kept on Windows, where an open file cannot be replaced: use WSL2 or a container"
-        )
-    return SnapshotStore(config.directory, operator_key=operator_key)

@@ -10,12 +10,12 @@ from panstream.durations import say_duration
 from panstream.engine.certainty import doubt, expected_errors
 from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.intake import INTAKES, Intake, step_length, with_facts
+from panstream.engine.names import having_text, listed_text, question_of
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
+from panstream.engine.shared_plan import machines_text
 from panstream.engine.sql import Aggregate
-
-__all__ = ["explain", "loose"]
-
-_LOOSE = 20.0
+from panstream.errors import ConfigError
+from panstream.privacy.claim import loose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,36 @@ class _Explained:
             f"epsilon of {statement.name!r} is split evenly between {len(statement.queries)} states; this one answers "
             f"{answers}"
         )
+
+    def _beside_one_machine(self, plan: QueryPlan) -> str | None:
+        """Return the error that the same question would have on one machine."""
+        if not self.config.stream.machines:
+            return None
+        stream = replace(self.config.stream, machines=())
+        try:
+            one = plan_query(plan.config, stream, plan.claim.places)
+            (at, error), (_, before) = (expected_errors(each)[-1] for each in (plan, one))
+        except ConfigError:
+            return None
+        if _figure(before) == _figure(error):
+            return f"on one machine the error would be the same, {at}"
+        return f"on one machine the error would be {_figure(before)}, not {_figure(error)}, {at}"
+
+    def _names(self, plan: QueryPlan) -> list[tuple[str, str]]:
+        """Return from how many events on names are listed, and what it would be worth to list them beforehand."""
+        query = plan.config
+        if query.names is None:
+            return []
+        one = replace(query, groups={query.names: ("",)}, delta=0.0)
+        (_, listed), *_ = expected_errors(plan_query(one, self.config.stream, plan.claim.places))
+        (_, open_), *_ = expected_errors(plan)
+        price = (
+            f"counts are off by up to {_figure(open_)} (95%), and rarer names are not seen; with groups = "
+            f"{{ {query.names} = [...] }} every listed key is answered, and off by up to {_figure(listed)}: list "
+            "the keys if they are few and known"
+        )
+        view = next(each.view for each in self.config.statements if query.name in each.queries)
+        return [("names", listed_text(query)), ("price", price), *having_text(query, view)]
 
     @property
     def step(self) -> float:
@@ -103,6 +133,7 @@ class _Explained:
                         {"at": at, "error": error if math.isfinite(error) else None}
                         for at, error in expected_errors(plan)
                     ],
+                    **({"listed_from": question_of(plan.config).listed_from} if plan.config.names else {}),
                     "claim": plan.claim.to_json(),
                 }
                 for plan in self.plans
@@ -125,28 +156,26 @@ class _Explained:
                 ("answers", _when(plan) + _counted(plan, self.config.stream)),
                 ("state", f"{plan.state_bytes:,} bytes" + _groups(plan)),
                 *[("error, 95%", f"{_figure(error)} {at}") for at, error in expected_errors(plan)],
+                *self._names(plan),
                 *[("warning", text) for text in (doubt(plan), loose(plan.config.epsilon)) if text],
                 *[("announced", text) for text in [self._announced(plan)] if text],
+                *[("two machines", text) for text in [self._beside_one_machine(plan)] if text],
                 *plan.claim.rows(),
             ]
             lines += ["", plan.config.name, *(_row(name, text) for name, text in rows)]
         lines += ["", "all queries together: the most that one of each can lose"]
         for total in planned_ledger(self.config, self.plans).totals():
             limit = "no limit declared" if total.limit is None else f"of {total.limit:g} declared"
-            loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}, {limit}"
+            slack = f", delta {total.delta:.3g}" if total.delta else ""
+            loss = f"not bounded: {total.reason}" if total.reason else f"epsilon {total.epsilon:g}{slack}, {limit}"
             lines.append(_row(total.protects, f"{loss} ({total.adjacency})"))
-        lines += ["", "how rows come in, and what that makes public besides"]
+        if self.config.stream.machines:
+            lines += ["", *machines_text(self.plans, self.config.stream.lateness, self.config.stream.cells)]
+        lines += ["", "how rows arrive, and what else that makes public"]
         lines += [f"  {intake:<13} {'; '.join(facts) or 'nothing'}" for intake, facts in self.intakes().items()]
         lines.append(f"  live rows are stored {_say_step(self.step)}")
         lines += [line for warning in self.warnings() for line in ("", f"warning: {warning}")]
         return "\n".join(lines)
-
-
-def loose(epsilon: float) -> str | None:
-    """Return a warning about an epsilon that hides next to nothing."""
-    if not _LOOSE < epsilon < math.inf:
-        return None
-    return f"epsilon = {epsilon:g} hides next to nothing: an answer may change the odds by a factor of e^{epsilon:g}"
 
 
 def explain(config: Config) -> _Explained:
@@ -179,11 +208,11 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
 
 
 def _say_step(step: float) -> str:
-    return f"every {say_duration(step)}, whether or not any came" if step else "as they come, batch by batch"
+    return f"every {say_duration(step)}, whether or not any arrived" if step else "as they arrive, batch by batch"
 
 
 def _groups(plan: QueryPlan) -> str:
-    return "" if not plan.config.parsed.group_by else f" for {len(plan.groups)} groups"
+    return "" if not plan.config.groups else f" for {len(plan.groups)} groups"
 
 
 def _row(name: str, text: str) -> str:

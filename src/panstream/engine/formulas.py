@@ -15,8 +15,6 @@ from typing import Literal, TypeAlias
 
 from panstream.estimate import Estimate
 
-__all__ = ["OWN", "Arithmetic", "Formula", "Number", "Read", "Root", "What", "answer", "computed"]
-
 What: TypeAlias = str | float | None
 """What is read off a state: its own answer, a moment by name, or a quantile."""
 Ends: TypeAlias = tuple[float, float]

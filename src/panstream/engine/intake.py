@@ -17,11 +17,9 @@ from panstream.engine.config import Config, QueryConfig, StreamConfig
 if TYPE_CHECKING:
     from panstream.engine.plan import QueryPlan
 
-__all__ = ["INTAKES", "LIVE", "Intake", "Pace", "intakes_of", "public_facts", "step_length", "with_facts"]
-
-Intake = Literal["calls", "files", "growing files", "pipe", "redis", "http"]
+Intake = Literal["calls", "files", "growing files", "pipe", "redis", "mqtt", "http"]
 INTAKES: tuple[Intake, ...] = get_args(Intake)
-LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "http"})
+LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "mqtt", "http"})
 
 _LEAST = 0.200  # seconds of a step
 _WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the length of a step is chosen
@@ -42,6 +40,8 @@ def intakes_of(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, 
             found.add("pipe")
         elif given.startswith(("redis://", "rediss://", "unix://")):
             found.add("redis")
+        elif given.startswith(("mqtt://", "mqtts://")):
+            found.add("mqtt")
         else:
             found.add("growing files" if follow else "files")
     return tuple(each for each in INTAKES if each in found)

@@ -10,8 +10,6 @@ from panstream.engine.backend import Slot
 from panstream.engine.plan import QueryPlan
 from panstream.engine.results import iso
 
-__all__ = ["Refreshed", "outlook"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refreshed:
@@ -50,10 +48,20 @@ class Refreshed:
 def outlook(plan: QueryPlan, before: int) -> tuple[bool, str]:
     """Return whether a query would be refreshed, and what to say, if ``before`` intrusions were announced already."""
     many = plan.claim.intrusions.announced
+    if plan.claim.intrusions.machines > 1:
+        return True, _ON_MACHINES[min(plan.claim.intrusions.together, 1)]
     if many < 0:
         return True, "is refreshed, which costs no epsilon but more error from here on"
     if many > before or (many and plan.config.window is not None):
         window = " per window" if plan.config.window else ""
         return True, f"is refreshed, as paid for in advance ({many} at most{window})"
     used = "all that were paid for are used up" if many else "cannot be refreshed, since announced is not declared"
-    return False, f"{used}: this is the one look that its claim covers; a further one has no finite price"
+    return False, f"{used}: this is the one intrusion that its claim covers; a second one has no finite price"
+
+
+_ON_MACHINES = (
+    "the shares are blinded anew, which costs nothing: any number of copies of one machine at a time is covered; if "
+    "both were copied in one epoch, the copies show the exact state, and the claim no longer holds",
+    "the shares are blinded anew, which costs nothing: any number of copies of one machine at a time is covered, and "
+    "copies of both in one epoch are covered once",
+)

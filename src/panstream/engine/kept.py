@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -12,14 +13,23 @@ from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.intake import Intake
 from panstream.engine.producers import Producers
 from panstream.engine.running import RunningQuery
-from panstream.errors import ConfigError, StoreDamaged, StoreError
+from panstream.errors import ConfigError, NotSupported, StoreDamaged, StoreError
 from panstream.privacy.ledger import Charge, Kind, Ledger
 from panstream.store.releases import Release, ReleaseLog
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Kept"]
-
 _FORMAT = 1
+
+
+def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | None:
+    """Return the store of a configuration, None if it names no directory."""
+    if config.directory is None:
+        return None
+    if sys.platform == "win32":
+        raise NotSupported(
+            "a store cannot be kept on Windows, where an open file cannot be replaced: use WSL2 or a container"
+        )
+    return SnapshotStore(config.directory, operator_key=operator_key)
 
 
 @dataclass(slots=True)
@@ -92,7 +102,17 @@ class Kept:
             stream=meta["stream"],
             ledger=Ledger(limits, _with_windows(Ledger.from_json(meta["ledger"]), meta["queries"])),
             seen=meta["seen"] if on else {},
-            drawn=[Release(query=q, number=n, time=t, record=r) for q, n, t, r in meta["drawn"]],
+            drawn=[
+                Release(
+                    query=q,
+                    number=n,
+                    time=t,
+                    record=r,
+                    table=parts.get(f"table/{n}/{q}", b""),
+                    unread=[q, n] in meta.get("unread", []),
+                )
+                for q, n, t, r in meta["drawn"]
+            ],
             intrusions=meta["intrusions"],
             newest=meta["newest"] if on else None,
             dirty=meta["dirty"] if on else True,
@@ -105,7 +125,7 @@ class Kept:
     @staticmethod
     def meta(parts: Mapping[str, bytes]) -> dict[str, Any]:
         """Return the public part of a commit: no state in it."""
-        damaged = "the store holds something else than an engine's state"
+        damaged = "the store holds something other than an engine's state"
         try:
             meta = json.loads(parts["meta"])
             found = meta["format"]
@@ -127,6 +147,7 @@ class Kept:
             "producers": self.producers.to_json(),
             "ledger": self.ledger.to_json(),
             "drawn": [[r.query, r.number, r.time, r.record] for r in drawn],
+            "unread": [[r.query, r.number] for r in drawn if r.unread],
             "intrusions": self.intrusions,
             "newest": self.newest,
             "dirty": self.dirty,
@@ -134,6 +155,7 @@ class Kept:
             "queries": {**self.parked, **{name: self._query_meta(query) for name, query in queries.items()}},
         }
         parts = {"meta": json.dumps(meta).encode(), **self.parked_states}
+        parts |= {f"table/{release.number}/{release.query}": release.table for release in drawn if release.table}
         for name, query in queries.items() if self.with_states else ():
             for (window, group), monitor in query.monitors.items():
                 parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes(checked=False)
@@ -176,7 +198,8 @@ def _restore_query(
         return
     name = query.plan.config.name
     now = _declared(query.plan.config, stream)
-    for key, value in meta["declared"].items():
+    declared = {"hash": "siphash", **meta["declared"]}  # which earlier releases did not write down
+    for key, value in declared.items():
         if now.get(key) != value:
             raise _changed(name, key)
     if not meta["kept"]:

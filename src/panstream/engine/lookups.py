@@ -13,8 +13,6 @@ from typing import Any
 
 from panstream.errors import ConfigError, translated
 
-__all__ = ["Lookup", "listed_keys", "read_lookup"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
@@ -26,23 +24,25 @@ class Lookup:
     digest: str
     table: Any = field(repr=False, compare=False)
 
-
-def read_lookup(name: str, file: Path, key: str) -> Lookup:
-    """Read a table; raise ConfigError if a key is missing or there twice."""
-    place = f"[lookup.{name}]"
-    table, data = _table(file, place)
-    if key not in table.schema.names:
-        raise ConfigError(f"{place}: key names column {key!r}, which {file.name} does not have")
-    columns: dict[str, str] = {}
-    for at, column in enumerate(table.schema.names):
-        kind = _kind(table.schema.types[at])
-        if kind is None:
-            raise ConfigError(f"{place}: column {column!r} of {file.name} has a type that no column can have")
-        columns[column] = kind
-    keys = table.column(key)
-    if keys.null_count or len(keys.unique()) != len(keys):
-        raise ConfigError(f"{place}: {key} must be a unique key of {file.name}: every row has one, and no two the same")
-    return Lookup(name=name, key=key, columns=columns, digest=hashlib.sha256(data).hexdigest(), table=table)
+    @classmethod
+    def read(cls, name: str, file: Path, key: str) -> Lookup:
+        """Read a table; raise ConfigError if a key is missing or there twice."""
+        place = f"[lookup.{name}]"
+        table, data = _table(file, place)
+        if key not in table.schema.names:
+            raise ConfigError(f"{place}: key names column {key!r}, which {file.name} does not have")
+        columns: dict[str, str] = {}
+        for at, column in enumerate(table.schema.names):
+            kind = _kind(table.schema.types[at])
+            if kind is None:
+                raise ConfigError(f"{place}: column {column!r} of {file.name} has a type that no column can have")
+            columns[column] = kind
+        keys = table.column(key)
+        if keys.null_count or len(keys.unique()) != len(keys):
+            raise ConfigError(
+                f"{place}: {key} must be a unique key of {file.name}: every row has one, and no two the same"
+            )
+        return cls(name=name, key=key, columns=columns, digest=hashlib.sha256(data).hexdigest(), table=table)
 
 
 def listed_keys(file: Path, column: str, place: str) -> list[Any]:

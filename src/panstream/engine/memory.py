@@ -15,8 +15,6 @@ import numpy as np
 from panstream.engine.arrow import pa
 from panstream.scratch import wipe, wipe_at
 
-__all__ = ["NONE_LENT", "Lent", "shares", "wipe_array", "wipe_unused"]
-
 _OFFSETS = {pa.string(): 4, pa.binary(): 4, pa.large_string(): 8, pa.large_binary(): 8}  # bytes each
 _UNWIPED = {kind.id for kind in (pa.string_view(), pa.binary_view(), pa.null())}
 

@@ -17,8 +17,6 @@ import numpy as np
 from panstream.engine.arrow import compute, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
 
-__all__ = ["PlainCompiler"]
-
 Condition: TypeAlias = Callable[
     [Any], Any
 ]  # of a record batch; the result is an Arrow array of truths, NULL where unknown

@@ -16,8 +16,11 @@ from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.density.optbern import OptBern
 from panstream.durations import say_duration
 from panstream.engine.config import Config, QueryConfig, StreamConfig
+from panstream.engine.counted_users import counted_users
 from panstream.engine.formulas import answer
 from panstream.engine.intake import public_facts
+from panstream.engine.names import open_names
+from panstream.engine.shared_plan import ticks_on_shares, users_on_shares
 from panstream.engine.sql import Aggregate, Output
 from panstream.engine.ticked_users import ticked_users
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, OverBudget, translated
@@ -25,21 +28,10 @@ from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place
 from panstream.privacy.composition import repeated
 from panstream.privacy.ledger import Ledger
+from panstream.sharing.statistic import SharedStatistic
 from panstream.statistics import DistinctCount
 from panstream.store import sealed
-from panstream.turnstile.block import BlockCounter
-from panstream.turnstile.heavy import HeavyHitterCount
-from panstream.turnstile.legendre import LegendreCounter
 
-__all__ = [
-    "QueryPlan",
-    "needed_columns",
-    "plan_all",
-    "plan_query",
-    "planned_ledger",
-]
-
-_BUCKETS = 1 << 14
 _BYTES = {"int": 8.0, "bits": 1 / 8, "packed": 1 / 8, "u1": 1.0, "i4": 4.0, "i8": 8.0, "u8": 8.0}  # of a cell
 _BESIDES = 1 << 20  # bytes of the store for parameters, the ledger and positions
 _STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
@@ -68,6 +60,8 @@ class QueryPlan:
     @property
     def state_bytes(self) -> int:
         """Return the size of the stored state of all groups."""
+        if self.config.names is not None or isinstance(self.algorithm, SharedStatistic):  # nothing to draw here
+            return self.most_bytes(0.0, windows=1)
         return len(self.groups) * len(self.algorithm.start().to_bytes())
 
     @property
@@ -93,13 +87,13 @@ class QueryPlan:
         """Return one answer: ``own`` is the state's, ``read`` gives others that are made of the same numbers."""
         return answer(output.formula, lambda what: own if what is None else read(what), output.name)
 
-    def most_bytes(self, lateness: float) -> int:
+    def most_bytes(self, lateness: float, windows: int | None = None) -> int:
         """Return the size of all states at their largest, from public parameters, without starting one."""
         phases = max(0, self.claim.intrusions.announced)
         one = sum(_size(field, phases) for field in self.algorithm.layout().values())
         window = self.config.window
         open_windows = 1 if window is None else 2 + math.ceil(lateness / window)
-        return one * len(self.groups) * open_windows
+        return one * len(self.groups) * (windows or open_windows)
 
     def group_name(self, group: tuple[Any, ...]) -> str:
         """Return how a group is shown: ``region=north``."""
@@ -221,7 +215,7 @@ def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ..
 
 def _plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
     algorithm, why = _choose(query, stream)
-    groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by)))
+    groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
     claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
     return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
 
@@ -255,16 +249,24 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
 
 
 def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
+    algorithm, why = _chosen(query, stream)
+    on_one = not stream.machines or isinstance(algorithm, SharedStatistic)
+    return (algorithm, why) if on_one else ticks_on_shares(algorithm, stream.cells)
+
+
+def _chosen(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     kind = query.parsed.aggregate
     name = query.parsed.aggregate.value.split("(")[0].lower()
     _check_ids(query, stream)
     if kind.of_users:
         _need(query, "a user column", stream.user)
-        return _about_users(query, stream)
+        return users_on_shares(query, stream, _releases_of(query)) if stream.machines else _about_users(query, stream)
+    if query.names is not None:
+        return open_names(query, stream)
     if query.unit is not None:
         raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
     if stream.weight is not None and kind is not Aggregate.SUM:
-        raise InvalidParameter(f"{kind.value} cannot be asked of rows that take away; SUM({stream.weight}) can")
+        raise InvalidParameter(f"{kind.value} does not work with signed weights; SUM({stream.weight}) can")
     if query.contributions is not None:
         _need(query, "a user column for contributions", stream.user)
     bounds: dict[str, float | None] = {}
@@ -329,52 +331,10 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
             releases=releases,
             announced=query.announced,
             key=query.key,
+            hash=query.hash,
         )
         return question.algorithm, question.why()
-    if query.announced:
-        raise InvalidParameter(
-            "announced intrusions cannot be paid for where rows add and take away: counters modulo a prime cannot be "
-            "refreshed"
-        )
-    place = {"universe": universe} if isinstance(universe, int) else {"buckets": query.expected or _BUCKETS}
-    common: dict[str, Any] = {"epsilon": query.epsilon, "releases": releases, "key": query.key, **place}
-    if query.max_weight is not None:
-        common["max_weight"] = query.max_weight
-    if kind is Aggregate.COUNT_DISTINCT:
-        return LegendreCounter(**common), "rows add and take away, so each user has a counter modulo a prime"
-    last = query.parsed.constants[0]
-    if last != int(last) or last < 1:
-        raise InvalidParameter(f"the last argument of {kind.value} must be a positive whole number, got {last:g}")
-    if kind is Aggregate.CROPPED_SUM:
-        return BlockCounter(**common, crop=int(last)), "a block counter per user: unbiased for the sum of min(|a|, tau)"
-    if stream.weight is not None:
-        _need(query, "lower, the lowest net weight that a user may end with (0 if nobody takes away more)", query.lower)
-    return _heavy(HeavyHitterCount(**common, threshold=int(last), **_net_weights(query)))
-
-
-def _net_weights(query: QueryConfig) -> dict[str, Any]:
-    """Return the declared bounds of a user's net weight."""
-    bounds = {"least": query.lower, "largest": query.upper}
-    for name, bound in zip(("lower", "upper"), bounds.values(), strict=True):
-        if bound is not None and bound != int(bound):
-            raise InvalidParameter(f"{name} must be a whole number, a bound of net weights, got {name}={bound:g}")
-    if query.lower is not None and query.lower > 0:
-        raise InvalidParameter(f"lower must be 0 or below: users who never came are at 0, got lower={query.lower:g}")
-    return {name: int(bound) for name, bound in bounds.items() if bound is not None}
-
-
-def _heavy(counter: HeavyHitterCount) -> tuple[HeavyHitterCount, str]:
-    why = "a block counter per user, read at every weight below the threshold"
-    if counter.bracketed:
-        why = (
-            f"a block counter per user, read in steps of {counter.width}: an interval without a point, wider by the "
-            f"number of users from {counter.light + 1} to {counter.heavy + counter.width - 1}"
-        )
-    if counter.placement.open:
-        why += (
-            f"; ids of any kind share {counter.cells:,} buckets, and buckets are counted: give universe if it is known"
-        )
-    return counter, why
+    return counted_users(query, stream, releases)
 
 
 def _check_ids(query: QueryConfig, stream: StreamConfig) -> None:

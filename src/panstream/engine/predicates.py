@@ -22,8 +22,6 @@ from panstream.engine.plain import PlainCompiler
 from panstream.engine.rows import arrow_type
 from panstream.errors import EvaluationFailed, MissingExtra, SqlRefused
 
-__all__ = ["Evaluator", "Expression", "Keys", "Kind", "Mask", "Result", "Values"]
-
 Kind = Literal["mask", "value", "key"]
 
 _SETTINGS = (
@@ -96,7 +94,7 @@ class _Duck:
         sql = self._renamed(tree)
         found = self._type_of(sql)
         if found is None or not self._works(sql):
-            raise SqlRefused(f"DuckDB does not take {text}", hint="compare and compute with columns of fitting types")
+            raise SqlRefused(f"DuckDB does not accept {text}", hint="compare and compute with matching types")
         family = found.partition("(")[0]
         if kind == "mask" and family != "BOOLEAN":
             raise SqlRefused(f"{text} is not a condition", hint="write a comparison")
@@ -104,7 +102,7 @@ class _Duck:
             raise SqlRefused(f"{text} is not a number", hint="use CAST or a numeric function")
         if kind == "key":
             if family not in _KEYS:
-                raise SqlRefused(f"{text} is no key", hint="keys are texts, numbers, truths, dates or times")
+                raise SqlRefused(f"{text} cannot be a group key", hint="keys are text, numbers, booleans or times")
             self._results.append(f"TRY(CAST({sql} AS {_KEYS[family][0]}))")
             return len(self._results) - 1, _KEYS[family][1]
         target = "BOOLEAN" if kind == "mask" else "BIGINT" if family in _WHOLE else "DOUBLE"
@@ -144,7 +142,7 @@ class _Duck:
             try:
                 import duckdb
             except ImportError:
-                raise MissingExtra("rich SQL conditions", "engine") from None
+                raise MissingExtra("this SQL condition", "engine") from None
             self._error = duckdb.Error
             self._opened = _database(duckdb)
         return self._opened
@@ -267,7 +265,8 @@ class Evaluator:
     def evaluate(self, batch: Any) -> list[Result]:
         """Return one result an expression, in order; equal expressions share theirs."""
         rich = self._duck.evaluate(batch)
-        self._made.append((rich, list(batch.columns)))
+        if rich:
+            self._made.append((rich, list(batch.columns)))
         results = {expression: step(batch, rich) for expression, step in self._steps.items()}
         return [results[expression] for expression in self._order]
 
@@ -352,7 +351,7 @@ def _parsed(sql: str) -> Any:
     except errors.SqlglotError:
         tree = None
     if tree is None:
-        raise SqlRefused("this is not an expression in SQL")
+        raise SqlRefused("this is not a SQL expression")
     return tree
 
 

@@ -16,8 +16,6 @@ from typing import Any, Self
 from panstream.errors import InvalidParameter, ProducerRefused
 from panstream.randomness.entropy import random_id
 
-__all__ = ["ID_PATTERN", "NAME_PATTERN", "ROUND", "WINDOW", "Producers", "Sender"]
-
 NAME_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
 ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}@[0-9a-f]{16}$"
 WINDOW = 1_000  # how far a batch's number may lie above the last one that was counted
@@ -54,7 +52,7 @@ class Producers:
     def open(self, token: str, name: str, most: int) -> _Producer:
         """Open a producer, or take it over; ``most`` may be open under one token."""
         if _NAME.fullmatch(name) is None:
-            raise InvalidParameter(f"the name of a producer must fit {NAME_PATTERN}")
+            raise InvalidParameter(f"the name of a producer must match {NAME_PATTERN}")
         own = self._tokens.get(token, {})
         found = own.get(name)
         if found is None and len(own) >= most:
@@ -87,8 +85,8 @@ class Producers:
         found = self._tokens.get(sender.token, {}).get(sender.id.rpartition("@")[0])
         if found is None or found.id != sender.id:
             raise ProducerRefused(
-                "this producer was closed, retired or opened anew, or never opened under this token; what became of "
-                "earlier batches cannot be told here, and this one was not taken: open it again",
+                "this producer was closed, retired or reopened, or never opened under this token; whether earlier "
+                "batches were counted is unknown, and this one was not: open it again",
                 code="unknown_producer",
             )
         found.active = True

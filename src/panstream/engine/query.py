@@ -6,6 +6,7 @@ counts; what is known of values, groups and people is said by whoever asks, or n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +17,16 @@ from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import Feed
 from panstream.engine.feeds.guessing import Guess, guess, guess_table
-from panstream.engine.feeds.inputs import LEDGER, expand
-from panstream.engine.results import shown
+from panstream.engine.feeds.inputs import expand
+from panstream.engine.results import notes, shown
 from panstream.engine.rows import Rows
 from panstream.engine.run import drain, feed_of, is_paths
+from panstream.engine.scalars import not_too_deep
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, InvalidParameter, translated
+from panstream.privacy.claim import loose
 from panstream.privacy.ledger import Ledger
-from panstream.store.ledger_file import charge
-
-__all__ = ["Asked", "query", "source_of"]
+from panstream.store.ledger_file import LEDGER, beside, charge
 
 _T = TypeVar("_T")
 _NAME = "answer"
@@ -49,27 +50,32 @@ def query(
 ) -> Answer:
     """Answer one SELECT about a file or a table, with a loss of at most ``epsilon``.
 
-    ``source`` is a file, a glob, a directory or "-" for standard input (CSV, TSV, JSON lines, Parquet, Arrow,
-    compressed or not), or a table of pandas, polars, Arrow or DuckDB; FROM may call it anything. Its format and columns
-    are guessed from its first rows, unless ``types`` names them, and are public.
+    Parameters
+        source: a file, a glob, a directory or "-" for standard input (CSV, TSV, JSON lines, Parquet, Arrow, compressed
+            or not), or a table of pandas, polars, Arrow or DuckDB. Its format and columns are guessed from its first
+            rows, and are public.
+        sql: one SELECT; FROM may call the source anything. epsilon: the privacy cost of the answer.
+        user: the column that identifies the person each row is about; without it, single rows are protected.
+        ledger: where the cost is added up: a file next to each file that is read (True, ``visits.csv.ledger``), another
+            one that you name, or none (False). Tables and standard input have none unless you name one.
+        budget: refuse what would cost more in total; the ledger remembers it.
+        format: csv, tsv, json, parquet or arrow, if the file name does not say. types: types of columns, instead of the
+            guess. time: the column of event time, if a window needs one and there is more than one.
 
-    ``user`` is the column that identifies the person each row is about; without it, single rows are protected.
-    ``settings`` are the other keys of a ``[[query]]``: ``lower`` and ``upper`` bounds, ``groups``, ``universe``,
-    ``expected``, ``contributions``, ``window`` and so on. They are never read from the rows. ``time`` is the column of
-    event time, where a window needs one and there are several.
+    Other keywords are keys of a ``[[query]]``: ``lower`` and ``upper`` bounds, ``groups``, ``universe``, ``expected``,
+    ``contributions``, ``window``, ``delta`` and so on. They are never read from the rows.
 
-    What it costs is added to a ``ledger``: a file beside each file that is read (``visits.csv.ledger``), another one
-    that you name, or none (False); tables and standard input have none unless you name one. Beyond ``budget``, which
-    the ledger keeps, the question is refused.
-
-    >>> import pyarrow
-    >>> visits = pyarrow.table({"host": ["a", "b", "a", "c"] * 1000, "bytes": [10, 20, 30, 40] * 1000})
-    >>> answer = query(visits, "SELECT AVG(bytes) FROM visits", epsilon=1.0, lower=0, upper=100)
-    >>> 20 <= float(answer) <= 30
-    True
+    Example
+        >>> import pyarrow
+        >>> visits = pyarrow.table({"host": ["a", "b", "a", "c"] * 1000, "bytes": [10, 20, 30, 40] * 1000})
+        >>> answer = query(visits, "SELECT AVG(bytes) FROM visits", epsilon=1.0, lower=0, upper=100)
+        >>> 20 <= float(answer) <= 30
+        True
     """
     given = [str(source)] if isinstance(source, str | Path) else source
     asked = Asked(given, sql, epsilon=epsilon, user=user, format=format, types=types, time=time, settings=settings)
+    if text := loose(epsilon):
+        warnings.warn(text, stacklevel=2)
     return asked.answer(ledger=ledger, budget=budget)
 
 
@@ -102,8 +108,7 @@ class Asked:
         """Return the files that the cost is written to."""
         if isinstance(ledger, bool):
             files = expand([str(f) for f in self.files], format="csv") if ledger and self.files else []
-            real = [file.path.resolve() for file in files if file.path is not None]
-            return [path.with_name(path.name + LEDGER) for path in real if path.suffix != LEDGER]
+            return [beside(file.path) for file in files if file.path is not None and file.path.suffix != LEDGER]
         return [Path(ledger)]
 
     def answer(
@@ -115,8 +120,6 @@ class Asked:
     ) -> Answer:
         """Charge the question, read the input, and answer."""
         paths = self.ledgers(ledger)
-        if budget is not None and not budget > 0:
-            raise InvalidParameter(f"budget must be positive, got budget={budget}")
         if budget is not None and not paths:
             raise InvalidParameter("a budget needs a ledger: name a file for it")
         with _told(lambda: Selector(self.config)) as select, _told(lambda: Engine(self.config)) as engine:
@@ -132,15 +135,18 @@ class Asked:
             engine.finish()
             several = len(self.config.statements[0].view.shown) > 1
             rows = [answer_row(release, name if several else None) for name, release in shown(engine)]
+            said = tuple(note for _, note in notes(engine))
         return Answer(
             sql=self.sql,
             rows=tuple(rows),
             claims=tuple(claims.values()),
             guessed=self.guess.to_json(),
             ledger=_largest(charged),
+            notes=said,
         )
 
 
+@not_too_deep
 def source_of(sql: str) -> str | None:
     """Return what a statement reads FROM; None where it does not say. A file's name stands in quotes.
 

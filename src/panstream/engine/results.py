@@ -4,9 +4,11 @@ plots.
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panstream.engine.certainty import help_for, too_uncertain
+from panstream.engine.names import listed_names, note_of
 from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
 from panstream.errors import InvalidParameter, MissingExtra
+from panstream.estimate import Estimate
+from panstream.frequent.estimates import ItemEstimates
 from panstream.store.releases import Release
 
 if TYPE_CHECKING:
     from panstream.engine.engine import Engine
 
-__all__ = ["EXTRA", "answers", "history", "iso", "plot", "record", "shown", "stamp_of", "write"]
-
-EXTRA = ("group", "window", "until", "beyond", "statement", "too_uncertain", "help")
+EXTRA = ("group", "window", "until", "beyond", "statement", "too_uncertain", "help", "key", "items", "listed_from")
 """Fields of a record that only some answers have."""
 _COLUMNS = (
     *("query", "number", "time", "window", "until", "value", "standard_error", "low", "high", "epsilon", "unit"),
@@ -33,9 +36,9 @@ _COLUMNS = (
 
 
 def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
-    """Return what is published: the estimate, its interval, and the claim of the whole query."""
+    """Return what is published: the estimate, its interval, and the claim of the whole query; of names the tables."""
     claim = plan.claim.to_json()
-    fields: dict[str, Any] = {**drawn.estimate.to_json(), "claim": claim, "epsilon": claim["epsilon"]}
+    fields: dict[str, Any] = {**Estimate.to_json(drawn.estimate), "claim": claim, "epsilon": claim["epsilon"]}
     group = plan.groups[drawn.group]
     if group:
         fields["group"] = dict(zip(plan.config.parsed.group_by, map(_plain, group), strict=True))
@@ -46,8 +49,12 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
         fields["until"] = iso(drawn.until)
     if too_uncertain(plan, drawn.estimate, plan.outputs[drawn.output]):
         fields |= {"too_uncertain": True, "help": help_for(plan)}
-    name = plan.series[drawn.group * len(plan.outputs) + drawn.output]
-    return Release(query=name, number=drawn.number, time=stamp, record=_finite(fields))
+    name, table = plan.series[drawn.group * len(plan.outputs) + drawn.output], b""
+    names = isinstance(drawn.estimate, ItemEstimates)
+    if isinstance(drawn.estimate, ItemEstimates):
+        fields |= {"key": plan.config.names, "listed_from": drawn.estimate.listed_from}
+        table = drawn.estimate.held.tables.to_bytes()
+    return Release(query=name, number=drawn.number, time=stamp, record=_finite(fields), table=table, unread=names)
 
 
 def iso(seconds: float) -> str:
@@ -88,17 +95,35 @@ def shown(engine: Engine, *, latest: bool = False) -> Iterator[tuple[str, Releas
     for statement in engine.config.statements:
         view, parts = statement.view, [plans[name] for name in statement.queries]
         draws: dict[int, list[dict[str, Release]]] = {}
+        if parts[0].config.names is not None:
+            found = _releases(engine, parts[0].series[0], latest=latest)
+            yield from ((view.shown[0], each) for release in found for each in listed_names(release, view))
+            continue
         for plan in parts:
             places = ((group, output.name) for group in range(len(plan.groups)) for output in plan.outputs)
             for (group, name), series in zip(places, plan.series, strict=True):
-                last = engine.log.last(series)
-                for release in engine.log.history(series) if not latest else [last] if last is not None else []:
+                for release in _releases(engine, series, latest=latest):
                     number = 0 if latest else release.number
                     draws.setdefault(number, [{} for _ in plan.groups])[group][name] = release
-        for _, found in sorted(draws.items()):
-            values = [{name: release.record["value"] for name, release in each.items()} for each in found]
+        for _, drawn in sorted(draws.items()):
+            values = [{name: release.record["value"] for name, release in each.items()} for each in drawn]
             for place in view.rows(parts[0].groups, values):
-                yield from ((name, found[place][name]) for name in view.shown if name in found[place])
+                yield from ((name, drawn[place][name]) for name in view.shown if name in drawn[place])
+
+
+def _releases(engine: Engine, series: str, *, latest: bool) -> list[Release]:
+    if not latest:
+        return list(engine.log.history(series))
+    last = engine.log.last(series)
+    return [] if last is None else [last]
+
+
+def notes(engine: Engine) -> Iterator[tuple[str, str]]:
+    """Yield what the latest lists of names promise: the name of every statement that has one, and a sentence."""
+    names = {plan.config.name for plan in engine.plans if plan.config.names is not None}
+    for statement in engine.config.statements:
+        if statement.queries[0] in names and (last := engine.log.last(statement.queries[0])) is not None:
+            yield statement.name, note_of(last, statement.view)
 
 
 def _as_answer(release: Release) -> dict[str, Any]:
@@ -121,14 +146,11 @@ def _series(engine: Engine) -> list[str]:
 
 def write(engine: Engine, path: Path) -> int:
     """Write all releases to a CSV or Parquet file; return how many."""
-    rows = [_row(release) for releases in history(engine).values() for release in releases]
+    released = [release for releases in history(engine).values() for release in releases]
+    found = [each for release in released for each in (release, *listed_names(release))]
+    rows = [_row(release) for release in found]
     if path.suffix == ".csv":
-        import csv
-
-        with path.open("w", newline="") as file:
-            out = csv.writer(file)
-            out.writerow(_COLUMNS)
-            out.writerows(rows)
+        path.write_text(to_csv(found), newline="")
     elif path.suffix == ".parquet":
         from panstream.engine.arrow import pa
 
@@ -142,6 +164,15 @@ def write(engine: Engine, path: Path) -> int:
     else:
         raise InvalidParameter(f"the file of answers must end in .csv or .parquet, got {path.suffix!r}")
     return len(rows)
+
+
+def to_csv(releases: Iterable[Release]) -> str:
+    """Return releases as CSV with a header line."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(_COLUMNS)
+    writer.writerows(_row(release) for release in releases)
+    return out.getvalue()
 
 
 def _row(release: Release) -> list[Any]:

@@ -20,17 +20,16 @@ from panstream.engine.stored_ids import StoredIds
 from panstream.errors import InvalidParameter
 from panstream.scratch import clear_registers
 
-__all__ = ["ENDLESS", "NOT_JSON", "RAGGED", "Applied", "BadRow", "QueryRows", "RowSchema", "Rows", "arrow_type"]
-
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.uint16]
 
-RAGGED, NOT_JSON, ENDLESS = 1, 2, 3  # codes of rows that are not made as they should be
+RAGGED, NOT_JSON, ENDLESS, NOT_LOG = 1, 2, 3, 4  # codes of rows that are not made as they should be
 _FAULTS = (
     "",
     "the row has too few or too many fields",
     "the line is not a JSON object",
     "the record does not end: a quote is not closed, or it is too long",
+    "the line is not one of an access log in the common or combined format",
 )
 _RULES = {
     "int": "is not a whole number of 64 bits",
@@ -156,6 +155,7 @@ class QueryRows:
     values: NDArray[np.float64] | None = None
     weights: NDArray[np.int64] | None = None
     groups: NDArray[np.int64] | None = None
+    names: Any = None  # an Arrow array of texts or whole numbers, of keys that nobody listed
 
     @classmethod
     def all(cls, count: int, **columns: Any) -> Self:
@@ -164,8 +164,8 @@ class QueryRows:
 
     def part(self, start: int, stop: int) -> QueryRows:
         """Return consecutive rows."""
-        columns = (self.rows, self.unusable, self.values, self.weights, self.groups)
-        names = ("rows", "unusable", "values", "weights", "groups")
+        columns = (self.rows, self.unusable, self.values, self.weights, self.groups, self.names)
+        names = ("rows", "unusable", "values", "weights", "groups", "names")
         return QueryRows(**{n: None if c is None else c[start:stop] for n, c in zip(names, columns, strict=True)})  # type: ignore[arg-type]
 
 

@@ -24,8 +24,6 @@ from panstream.engine.select import Selector
 from panstream.errors import ClockJumped
 from panstream.interrupts import INTERRUPTS
 
-__all__ = ["Fed", "Tick", "bad_rows", "drain", "feed", "feed_of", "is_paths"]
-
 _REMEMBERED = 1000  # row numbers kept for the report to the sender
 _ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
 _NO_TIME = "the time is missing or cannot be read"
@@ -58,8 +56,8 @@ class Fed:
 def feed_of(
     config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **more: Any
 ) -> Feed:
-    """Return the feed for files, globs, directories, "-" for standard input, or one ``redis://host/db#stream``; or of
-    a table that speaks Arrow. ``more`` goes to the feed.
+    """Return the feed for files, globs, directories, "-" for standard input, one ``redis://host/db#stream`` or one
+    ``mqtt://host/topic``; or of a table that speaks Arrow. ``more`` goes to the feed.
     """
     schema = RowSchema.of(config.stream, needed_columns(config))
     if not is_paths(inputs):

@@ -12,18 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine.arrow import arrow_mask
 from panstream.engine.backend import Backend, Held, LocalBackend, Slot
 from panstream.engine.badrows import IdCheck
 from panstream.engine.clocks import UNKNOWN, Schedule
-from panstream.engine.memory import wipe_array
+from panstream.engine.memory import shares, wipe_array
 from panstream.engine.plan import QueryPlan
 from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.sql import Aggregate
-from panstream.errors import NotSupported
+from panstream.errors import BudgetExhausted, NotSupported
 from panstream.estimate import Estimate
 from panstream.scratch import wipe
-
-__all__ = ["Drawn", "Prepared", "RunningQuery"]
 
 Mask = NDArray[np.bool_]
 
@@ -213,6 +212,11 @@ class RunningQuery:
             weights = chosen.weights if whole else chosen.weights[part]
             copies += [] if whole else [weights]
             return algorithm.batch(ids, weights)
+        if chosen.names is not None:
+            names = chosen.names if whole else chosen.names.filter(arrow_mask(part))
+            own = names.indices if hasattr(names, "indices") else names
+            copies += [] if whole or shares(own, chosen.names) else [own]
+            return algorithm.batch(names)
         if kind is Aggregate.COUNT:
             count = int(np.count_nonzero(part))
             return algorithm.batch(np.ones(count, np.int64), users=ids) if by_user else algorithm.batch(count)
@@ -293,6 +297,14 @@ class RunningQuery:
         for slot in [slot for slot in self.monitors if slot[0] == window]:
             del self.monitors[slot]
             self.exposed.discard(slot)
+
+    def check_asked(self) -> None:
+        """Raise if the query does not answer when asked, or if all paid releases were made."""
+        name = self.plan.config.name
+        if self.finished:
+            raise BudgetExhausted(f"query {name!r} has no release left (releases={self.plan.releases})")
+        if self.schedule is not None:
+            raise NotSupported(f"query {name!r} answers by its schedule, not when asked")
 
     def draw_now(self, draw: Callable[[Drawn], None]) -> None:
         """Answer a query without schedule."""

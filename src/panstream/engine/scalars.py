@@ -9,14 +9,16 @@ a long text of a short one (REPEAT, LPAD) is not on the list.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from panstream.errors import SqlRefused
+from panstream.errors import SqlRefused, translated
 
-__all__ = ["Joined", "Place", "Scalars", "conjuncts"]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _NODES = frozenset(
     word
@@ -53,6 +55,18 @@ _USUAL = "comparisons, arithmetic, CASE, COALESCE, text and date functions of on
 _DEEPEST = 20  # derived columns made of derived columns
 
 
+def not_too_deep(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate what reads SQL, so that a text nested too deeply for the parser is refused like any other."""
+
+    @functools.wraps(function)
+    def read(*args: P.args, **kwargs: P.kwargs) -> T:
+        return translated(
+            lambda: function(*args, **kwargs), RecursionError, lambda error: SqlRefused("this is nested too deeply")
+        )
+
+    return read
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
     """A column of a public lookup table, found by a key that is a function of the row."""
@@ -78,6 +92,8 @@ class Place:
         """Return where a node begins; of a function whose own place is not known, from where its arguments are."""
         from sqlglot import expressions
 
+        if node is None:  # an argument that is missing
+            return None
         if isinstance(node, list):
             return min((start for each in node if (start := self._start(each)) is not None), default=None)
         if "start" in node.meta:
@@ -146,7 +162,7 @@ class Scalars:
             return self._exactly(node, name)
         if name in self.derived:
             if self._depth > _DEEPEST:
-                raise self.place.refuse(node, f"derived column {name!r} is made of itself")
+                raise self.place.refuse(node, f"derived column {name!r} refers to itself")
             self.used.add(name)
             self._depth += 1
             inner = parse_one(self.derived[name], read="duckdb")

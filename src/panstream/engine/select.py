@@ -17,13 +17,12 @@ from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
 from panstream.engine.config import Config, QueryConfig
 from panstream.engine.lookups import Lookup
 from panstream.engine.memory import wipe_array
+from panstream.engine.names import check_kind
 from panstream.engine.predicates import Evaluator, Expression, Keys, Mask, Result, Values
 from panstream.engine.rows import QueryRows, Rows, arrow_type
 from panstream.engine.scalars import Joined
 from panstream.engine.sql import ParsedQuery
 from panstream.errors import ConfigError, InvalidParameter, SqlRefused
-
-__all__ = ["Selector"]
 
 
 def _places_of(column: Any, keys: Any) -> Any:
@@ -187,7 +186,9 @@ class Selector:
         for query in queries:
             names = query.parsed.group_by
             kinds = {name: evaluator.kind_of(each) for name, each in zip(names, _keys(query.parsed), strict=True)}
-            if names:
+            if query.names is not None:
+                check_kind(query.names, kinds[query.names])
+            elif names:
                 keys[query.name] = _GroupKeys.of({name: query.groups[name] for name in names}, kinds)
         return joins, evaluator, expressions, keys
 
@@ -247,11 +248,16 @@ class Selector:
             unusable |= truth_of(column.is_null())
             weights = self._own(np.array(numbers_of(column), np.int64))
             weights[unusable] = 0
-        groups = None
-        if query.name in self._keys:
+        groups = names = None
+        if query.names is not None:
+            (key,) = (results[each] for each in _keys(parsed))
+            assert isinstance(key, Keys)
+            names = key.column
+            chosen &= truth_of(names.is_valid())
+        elif query.name in self._keys:
             keys = [results[each] for each in _keys(parsed)]
             groups = self._own(self._keys[query.name].numbers([each.column for each in keys if isinstance(each, Keys)]))
-        return QueryRows(rows=chosen, values=values, weights=weights, groups=groups, unusable=unusable)
+        return QueryRows(rows=chosen, values=values, weights=weights, groups=groups, names=names, unusable=unusable)
 
     def _numbers(self, results: dict[Expression, Result], sql: str | None, kind: Any, unusable: Mask) -> Any:
         """Return the numbers of an expression; mark where there is none or, for weights, none that is whole."""

@@ -11,8 +11,6 @@ from panstream.engine.scalars import Scalars
 from panstream.engine.states import Aggregate, Asked
 from panstream.engine.views import Both, Compared, Condition, Negated, Sorting, View
 
-__all__ = ["Shown"]
-
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 _COMPARED = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _NUMERIC = ("DOUBLE", "REAL", "FLOAT", "DECIMAL")

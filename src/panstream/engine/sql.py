@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from panstream.engine.aggregates import AggregateReader
-from panstream.engine.formulas import OWN, Formula
-from panstream.engine.scalars import Joined, Place, Scalars, conjuncts
+from panstream.engine.formulas import OWN, Arithmetic, Formula
+from panstream.engine.scalars import Joined, Place, Scalars, conjuncts, not_too_deep
 from panstream.engine.shown import Shown
 from panstream.engine.states import Aggregate, State, share_states, simplified
 from panstream.engine.views import View
@@ -32,6 +32,11 @@ class Output:
     name: str
     aggregate: Aggregate
     formula: Formula = OWN
+
+    @property
+    def additive(self) -> bool:
+        """Return whether answers about two periods add up to that about both."""
+        return self.aggregate in (Aggregate.COUNT, Aggregate.SUM) and not isinstance(self.formula, Arithmetic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,7 @@ class ParsedQuery:
     user_where: str | None = None  # condition on the user column alone
     group_by: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()  # what each of them is computed from
+    whole_key: bool = False  # whether the only one is a column of whole numbers
     columns: frozenset[str] = frozenset()  # every column that must be read, the user column included
     joined: tuple[Joined, ...] = ()
     meaning: Mapping[str, str] = field(default_factory=dict)  # derived columns and lookup tables, as they are now
@@ -65,6 +71,13 @@ class Select:
     parts: tuple[ParsedQuery, ...]
     view: View
 
+    @property
+    def counts_names(self) -> bool:
+        """Whether all that is asked is how often each value of one key comes, which needs no list of values."""
+        first = self.parts[0]
+        plain = len(self.parts) == 1 and first.aggregate is Aggregate.COUNT and len(first.group_by) == 1
+        return plain and [output.formula for output in first.outputs] == [OWN]
+
 
 _CLAUSES = {"expressions", "from", "from_", "joins", "where", "group", "having", "order", "limit", "offset"}
 _INSTEAD = {
@@ -73,11 +86,12 @@ _INSTEAD = {
     "with_": ("WITH", "write the expression out, or name it in [stream.derived]"),
     "qualify": ("QUALIFY", "use HAVING"),
     "windows": ("WINDOW", "use window = or every = for answers over time"),
-    "laterals": ("LATERAL", "every row may bring one row at most"),
+    "laterals": ("LATERAL", "every row may produce at most one row"),
     "sample": ("TABLESAMPLE", "all rows are counted"),
 }
 
 
+@not_too_deep
 def parse(
     statement: str,
     *,
@@ -102,6 +116,7 @@ def parse(
     return _Reader(trees[0], scalars, stream, dict(lookups or {})).read()
 
 
+@not_too_deep
 def check_derived(
     name: str, text: str, columns: Mapping[str, str], user: str | None, derived: Mapping[str, str]
 ) -> None:
@@ -180,6 +195,7 @@ class _Reader:
             user_where=_all_of(user_where),
             group_by=names,
             keys=keys,
+            whole_key=[self.scalars.columns.get(key.strip('"')) for key in keys] == ["int"],
             columns=frozenset((self.used - set(of_joined)) | user),
             joined=joined,
             meaning=self.meaning,
@@ -220,7 +236,7 @@ class _Reader:
             known = ", ".join(self.lookups) or "none is declared"
             raise self.refuse(
                 join,
-                f"JOIN is not supported but with a public lookup table of [lookup.*] ({known})",
+                f"JOIN is not supported except with a public lookup table of [lookup.*] ({known})",
                 "a join with a stream or file could turn one row into many",
             )
         side, kind = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
@@ -275,11 +291,13 @@ def _trees(statement: str) -> Any:
     try:
         import sqlglot
     except ImportError:
-        raise MissingExtra("SQL queries", "engine") from None
+        raise MissingExtra("a SQL query", "engine") from None
 
     def told(error: Any) -> SqlRefused:
         details = (getattr(error, "errors", None) or [{}])[0]
         description = str(details.get("description") or "this is not SQL")
+        if description.startswith("Required keyword"):  # names a class of the parser
+            description = "an argument or expression is missing"
         return SqlRefused(description, line=details.get("line"), column=details.get("col"))
 
     return translated(lambda: sqlglot.parse(statement, read="duckdb"), sqlglot.errors.SqlglotError, told)

@@ -19,8 +19,6 @@ from panstream.engine.plan import QueryPlan, needed_columns, planned_ledger
 from panstream.engine.statement_page import PAGE
 from panstream.privacy.claim import Claim, Unit
 
-__all__ = ["statement"]
-
 _PROOFS = {  # by the room of the algorithm
     "density": "joint-loss.md",
     "distinct": "bitmap.md",
@@ -89,7 +87,7 @@ def _collected(config: Config) -> Iterable[str]:
         roles = [
             role
             for column, role in (
-                (stream.user, "identifies whom the row is about"),
+                (stream.user, "identifies the person the row is about"),
                 (stream.time, "when it happened"),
                 (stream.weight, "how much is added or taken away"),
             )
@@ -143,7 +141,9 @@ def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[
 def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str]:
     rows = []
     for plan, query in zip(plans, told["queries"], strict=True):
-        groups = f", for each of {len(plan.groups):,} groups" if plan.config.parsed.group_by else ""
+        groups = f", for each of {len(plan.groups):,} groups" if plan.config.groups else ""
+        if plan.config.names is not None:
+            groups = f", for every {plan.config.names} with at least {_round(query['listed_from'])} rows (95%)"
         error = query["error_95"][-1]
         reach = "no bound on" if error["error"] is None else f"± {_round(error['error'])}"
         rows.append([plan.config.name, _code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
@@ -276,6 +276,9 @@ def _places(config: Config, plans: Sequence[QueryPlan]) -> str:
 
 def _break_ins(claim: Claim) -> str:
     often, where = claim.intrusions, " and ".join(claim.places)
+    if often.machines > 1 and often.unannounced < 0:
+        both = ", and both at once one time" if often.together else ""
+        return f"any number, at one machine at a time{both} ({where})"
     if not often.unannounced and not often.announced:
         return "none"
     if not often.announced:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PAGE"]
-
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Privacy statement: {stream}</title>

@@ -14,8 +14,6 @@ from enum import Enum
 
 from panstream.engine.formulas import OWN, Arithmetic, Formula, Number, Read, Root
 
-__all__ = ["Aggregate", "Asked", "State", "share_states", "simplified"]
-
 
 class Aggregate(Enum):
     """The questions, by their SQL name."""

@@ -19,8 +19,6 @@ from panstream.engine.memory import wipe_array
 from panstream.errors import FeedError
 from panstream.scratch import wipe
 
-__all__ = ["StoredIds", "StoredPage"]
-
 Mask = NDArray[np.bool_]
 
 _LARGEST = 2**31 - 1  # bytes of text in a batch

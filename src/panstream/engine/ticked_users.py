@@ -11,8 +11,6 @@ from panstream.engine.config import QueryConfig, StreamConfig
 from panstream.engine.sql import Aggregate
 from panstream.errors import InvalidParameter
 
-__all__ = ["ticked_users"]
-
 _ABOUT = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)
 
 
@@ -46,7 +44,7 @@ def ticked_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tup
         density = ContinualDensity(epsilon=query.epsilon, **common)
         algorithm, why = density, density.why()
     else:
-        question = ContinualDistinct(query.epsilon, memory=query.memory, **common)
+        question = ContinualDistinct(query.epsilon, memory=query.memory, hash=query.hash, **common)
         algorithm, why = question.algorithm, question.why()  # type: ignore[assignment]
     return None if algorithm.paid and query.unit is None else (algorithm, why)
 
@@ -73,14 +71,14 @@ def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:
     if not asked:
         raise InvalidParameter("unit can be chosen for COUNT(DISTINCT user) and DENSITY(user) only")
     if query.announced:
-        raise InvalidParameter("announced cannot be combined with unit: a tree over changes covers one look")
+        raise InvalidParameter("announced cannot be combined with unit: a tree over changes covers one intrusion")
     if (query.unit == "user-window") != (query.user_window is not None):
         raise InvalidParameter('unit = "user-window" needs user_window, its length, and nothing else does')
     if query.unit == "user-window" and (query.window is not None or query.every is None):
         raise InvalidParameter('unit = "user-window" needs every, and no window, which makes windows the unit anyway')
     if deletions and query.parsed.aggregate is Aggregate.COUNT_DISTINCT:
         raise InvalidParameter(
-            "unit cannot be chosen where rows take away: one event turns a counter modulo a prime for ever, so a tree "
+            "unit cannot be chosen with signed weights: one event turns a counter modulo a prime for ever, so a tree "
             "over its changes loses more than releases that are paid for one by one; DENSITY(user) can take deletions"
         )
 

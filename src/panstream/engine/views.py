@@ -13,8 +13,6 @@ from typing import Any, Literal, TypeAlias
 
 from panstream.engine.formulas import Formula, What, computed
 
-__all__ = ["Both", "Compared", "Condition", "Negated", "Sorting", "View"]
-
 Comparison = Literal["=", "<>", "<", "<=", ">", ">="]
 _COMPARED: dict[str, Callable[[float, float], bool]] = {
     "=": operator.eq,

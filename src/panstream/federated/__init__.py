@@ -13,6 +13,7 @@ _NAMES = {
     "AverageScores": "thesis",
     "DistributedParameters": "thesis",
     "FederatedModel": "analyst",
+    "FederatedPairs": "pairs",
     "FederatedTree": "gaussian",
     "Federation": "analyst",
     "GaussianSums": "gaussian",
@@ -22,6 +23,7 @@ _NAMES = {
     "MajorityVoting": "thesis",
     "NoisyModel": "thesis",
     "NoisyStatistics": "thesis",
+    "Roster": "secure_sums",
 }
 
 __all__ = sorted(_NAMES)

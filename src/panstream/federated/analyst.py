@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidBytes, InvalidParameter
-from panstream.federated.answers import Answer, Declined, Introduction, Tables, read_answer
-from panstream.federated.questions import CountTables, Introduce, Noise, Question, Table
+from panstream.federated.answers import Answer, Declined, Introduction, Opening, Tables, read_answer
+from panstream.federated.questions import CountTables, Introduce, Noise, Table
+from panstream.federated.reading import Question
+from panstream.federated.secure_sums import CloseSum, OpenSum, part_of_noise, usual_colluders
 from panstream.federated.wire import digest
 from panstream.networks import baselines
 from panstream.networks.domain import Domain
+from panstream.networks.mixture import Mixture
 from panstream.networks.network import BayesianNetwork
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.composition import per_holder
 from panstream.privacy.tables import table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
-
-__all__ = ["Channel", "FederatedModel", "Federation", "Sums"]
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
 _FAR = 20.0  # standard deviations: a table further off than this did not come from the law that was asked for
@@ -53,7 +54,7 @@ class Channel(Protocol):
 class FederatedModel:
     """A network, the claim towards every record of every holder, who took part and who was left out."""
 
-    network: BayesianNetwork
+    network: BayesianNetwork | Mixture
     claim: Claim
     method: str
     run: str
@@ -161,16 +162,70 @@ class Federation:
             holders=len(answers),
         )
 
+    def secure_sums(self, tables: Sequence[Table], *, colluders: int | None = None) -> Sums:
+        """Ask for tables that can be read only as a sum, with the noise of one holder; see federated.secure_sums.
+
+        Every holder must answer to the end. Who fails before the sum is closed is left out at no cost; after that the
+        run stops, and another run is charged again.
+        """
+        while True:
+            members = sorted(self.holders, key=lambda each: each.holder)
+            names = tuple(each.holder for each in members)
+            many = usual_colluders(len(names)) if colluders is None else colluders
+            fields: dict[str, Any] = {
+                "run": self.run,
+                "domain": self.schema,
+                "tables": tuple(tables),
+                "members": names,
+                "colluders": many,
+            }
+            opened = {who.holder: each for who, each in self.ask(OpenSum(**fields), Opening, lambda _, __: None)}
+            if len(opened) == len(names):
+                break
+        question = CloseSum(**fields, openings=tuple(opened[name] for name in names))
+        shapes = [table.shape(self.domain) for table in tables]
+        answers = self.ask(question, Tables, lambda found, _: _shaped(found, shapes))
+        if len(answers) < len(names):
+            raise FederationStopped(
+                "a holder failed after the sum was closed, and the others' parts cannot be read without it; "
+                "run again under another label (it is charged again)"
+            )
+        totals = [np.zeros(shape, np.int64) for shape in shapes]
+        for _, answer in answers:
+            for total, table in zip(totals, answer.tables, strict=True):
+                total += table  # modulo 2^64: the masks cancel
+        parts = [part_of_noise(table.budget, len(names), many) for table in tables]
+        deviations = [math.sqrt(law.variance * len(names)) for law in parts]
+        _add_up(totals, deviations, self.records, "the sum does")
+        return Sums(
+            attributes=tuple(table.attributes for table in tables),
+            tables=tuple(totals),
+            deviations=tuple(deviations),
+            records=self.records,
+            holders=len(names),
+        )
+
     def all_sums(self, noise: Noise, degree: int, budget: float, *, clip: bool = False) -> Sums:
         """Ask for the tables of all sets of ``degree + 1`` attributes (of all attributes where there are fewer)."""
+        return self.sums(noise, self.all_tables(degree, budget), clip=clip)
+
+    def all_tables(self, degree: int, budget: float) -> list[Table]:
+        """Return the tables of all sets of ``degree + 1`` attributes, at equal shares of the budget."""
         size = min(degree + 1, len(self.domain))
         count = math.comb(len(self.domain), size)
         assert count < 1 << 20, "too many tables"
         sets = itertools.combinations(range(len(self.domain)), size)
-        return self.sums(noise, [Table(attributes=each, budget=budget / count) for each in sets], clip=clip)
+        return [Table(attributes=each, budget=budget / count) for each in sets]
 
     def finish(
-        self, network: BayesianNetwork, method: str, *, epsilon: float, delta: float = 0.0, **facts: Any
+        self,
+        network: BayesianNetwork | Mixture,
+        method: str,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        note: str = "",
+        **facts: Any,
     ) -> FederatedModel:
         """Return the result of a run in which every holder spent at most (epsilon, delta)."""
         present = self.holders
@@ -182,6 +237,7 @@ class Federation:
             intrusions=Intrusions(unannounced=0),
             releases=self.questions,
             public=("the number of records of every holder",),
+            note=note,
         )
         open_to_all = own.without_privacy("the noise of a holder came from a test source")
         claim = replace(per_holder([own if each.secure else open_to_all for each in present]), releases=own.releases)
@@ -294,12 +350,20 @@ def _deviation(noise: Noise, budget: float) -> float:
 def _plausible(
     found: Tables, who: Introduction, shapes: Sequence[tuple[int, ...]], deviations: Sequence[float]
 ) -> None:
+    _shaped(found, shapes)
+    _add_up(found.tables, deviations, who.records, "its tables do")
+
+
+def _shaped(found: Tables, shapes: Sequence[tuple[int, ...]]) -> None:
     if [table.shape for table in found.tables] != list(shapes):
         raise InvalidParameter("its tables have other shapes than those asked for")
-    for table, deviation in zip(found.tables, deviations, strict=True):
-        off = abs(float(table.sum(dtype=np.float64)) - who.records)
+
+
+def _add_up(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], records: int, what: str) -> None:
+    for table, deviation in zip(tables, deviations, strict=True):
+        off = abs(float(table.sum(dtype=np.float64)) - records)
         if off > _FAR * max(deviation, 1.0) * math.sqrt(table.size):
-            raise InvalidParameter("its tables do not add up to its number of records, even with the noise")
+            raise InvalidParameter(f"{what} not add up to the number of records, even with the noise")
 
 
 def _label() -> str:

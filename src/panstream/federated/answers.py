@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidBytes
 from panstream.federated.wire import Content, Message, Readers
 
-__all__ = ["Answer", "Choice", "Declined", "Introduction", "Model", "Scores", "Tables", "read_answer"]
-
-_REASONS = ("budget", "schema", "question", "fault")
+_REASONS = ("budget", "schema", "question", "fault", "roster")
 
 
 def _only(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
@@ -80,9 +78,24 @@ class Introduction(_Answer):
     secure: bool
 
 
+def _hex(size: int) -> Callable[[Any], Any]:
+    return _only(lambda value: isinstance(value, str) and len(bytes.fromhex(value)) == size and value == value.lower())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening(_Answer):
+    """A member's one-time key for a secure sum and its signature, both in hexadecimal."""
+
+    kind = "opening"
+    readers: ClassVar[Readers] = {"key": _hex(32), "signature": _hex(64)}
+
+    key: str
+    signature: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tables(_Answer):
-    """Noisy tables, in the order of the question."""
+    """Noisy tables, in the order of the question; those of a secure sum are masked."""
 
     kind = "tables"
     readers: ClassVar[Readers] = {"tables": _tables}
@@ -124,7 +137,7 @@ class Scores(_Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declined(_Answer):
-    """Why a holder does not answer: ``budget``, ``schema``, ``question`` or ``fault``. Says nothing about records."""
+    """Why a holder does not answer (budget, schema, question, roster or fault). Says nothing about records."""
 
     kind = "refusal"
     readers: ClassVar[Readers] = {"reason": _only(lambda value: value in _REASONS), "text": _text}
@@ -133,8 +146,10 @@ class Declined(_Answer):
     text: str
 
 
-Answer: TypeAlias = Introduction | Tables | Choice | Model | Scores | Declined
-_KINDS: dict[str, type[Answer]] = {each.kind: each for each in (Introduction, Tables, Choice, Model, Scores, Declined)}
+Answer: TypeAlias = Introduction | Opening | Tables | Choice | Model | Scores | Declined
+_KINDS: dict[str, type[Answer]] = {
+    each.kind: each for each in (Introduction, Opening, Tables, Choice, Model, Scores, Declined)
+}
 
 
 def read_answer(data: bytes, question: str) -> Answer:

@@ -10,11 +10,15 @@ from panstream.configuration import Section, read_file
 from panstream.errors import ConfigError, translated
 from panstream.federated.certificates import Identity
 from panstream.federated.gaussian import FederatedTree, GaussianSums, IndependentMarginals
+from panstream.federated.holder import Holder
+from panstream.federated.pairs import FederatedPairs
+from panstream.federated.secure_sums import Roster, read_signing_key
 from panstream.federated.thesis import MajorityVoting, NoisyModel, NoisyStatistics
-
-__all__ = ["METHODS", "HolderConfig", "Member", "RunConfig"]
+from panstream.networks.domain import Domain
+from panstream.networks.records import Records
 
 METHODS: dict[str, Any] = {
+    "pairs": FederatedPairs,
     "tree": FederatedTree,
     "gaussian-sums": GaussianSums,
     "independent": IndependentMarginals,
@@ -23,7 +27,8 @@ METHODS: dict[str, Any] = {
     "noisy-model": NoisyModel,
 }
 _IDENTITY = ("certificate", "key", "authority")
-_PURE = ("noisy-statistics", "majority-voting", "noisy-model")
+_ROSTER = ("signing_key", "members", "colluders")
+PURE = ("noisy-statistics", "majority-voting", "noisy-model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +45,13 @@ class HolderConfig:
     analysts: tuple[str, ...]
     host: str
     port: int
+    roster: Roster | None
 
     @classmethod
     def read(cls, path: Path) -> HolderConfig:
         """Read the file of ``panstream holder``."""
         folder, table = path.parent, Section("the file", read_file(path), {"holder"})
-        known = {*cls.__dataclass_fields__, *_IDENTITY} - {"identity"}
+        known = {*cls.__dataclass_fields__, *_IDENTITY, *_ROSTER} - {"identity", "roster"}
         holder = Section("[holder]", table.required("holder", dict), known)
         return cls(
             name=holder.required("name", str),
@@ -58,6 +64,14 @@ class HolderConfig:
             analysts=tuple(holder.optional("analysts", list, [])),
             host=holder.optional("host", str, "127.0.0.1"),
             port=holder.optional("port", int, 0),
+            roster=_roster(holder, folder) if any(map(holder.has, _ROSTER)) else None,
+        )
+
+    def open(self) -> Holder:
+        """Read the table and open the ledger."""
+        records = Records.load(self.data, Domain.load(self.domain))
+        return Holder(
+            self.name, records, epsilon=self.epsilon, delta=self.delta, ledger=self.ledger, roster=self.roster
         )
 
 
@@ -91,7 +105,10 @@ class RunConfig:
         folder, table = path.parent, Section("the file", read_file(path), {"federation", "holder"})
         members = tuple(_member(holder, folder) for holder in table.required("holder", list))
         remote = any(member.url is not None for member in members)
-        known = {*cls.__dataclass_fields__, "epsilon", "delta", "degree"} - {"members", "identity"}
+        known = {*cls.__dataclass_fields__, "epsilon", "delta", "degree", "secure", "colluders"} - {
+            "members",
+            "identity",
+        }
         run = Section("[federation]", table.required("federation", dict), {*known, *(_IDENTITY if remote else ())})
         if len({member.name for member in members}) != len(members) or not members:
             raise ConfigError("[[holder]] must be given at least once, each with a name of its own")
@@ -108,6 +125,15 @@ class RunConfig:
         )
 
 
+def _roster(section: Section, folder: Path) -> Roster:
+    try:
+        keys = {name: bytes.fromhex(key) for name, key in section.required("members", dict).items()}
+    except (TypeError, ValueError):
+        raise ConfigError("[holder.members] must give every member's public key as 64 hexadecimal digits") from None
+    key = read_signing_key(folder / section.required("signing_key", str))
+    return Roster(key=key, members=keys, colluders=section.optional("colluders", int, 1))
+
+
 def _identity(section: Section, folder: Path) -> Identity:
     certificate, key, authority = (folder / section.required(each, str) for each in _IDENTITY)
     return Identity(certificate=certificate, key=key, authority=authority)
@@ -119,11 +145,12 @@ def _method(run: Section) -> Any:
         raise ConfigError(f"method must be one of {', '.join(METHODS)}, got method={name!r}")
     given: dict[str, Any] = {"epsilon": run.required("epsilon", float)}
     delta = run.optional("delta", float, 0.0)
-    if delta or name not in _PURE:
+    if delta or name not in PURE:
         given["delta"] = delta
-    if run.has("degree"):
-        given["degree"] = run.optional("degree", int)
-    surplus = "degree" if run.has("degree") else "delta"
+    for key, kind in (("degree", int), ("secure", bool), ("colluders", int)):
+        if run.has(key):
+            given[key] = run.optional(key, kind)
+    surplus = next((key for key in ("degree", "secure", "colluders") if key in given), "delta")
     return translated(
         lambda: METHODS[name](**given), TypeError, lambda _: ConfigError(f"method {name!r} takes no {surplus}")
     )

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["posterior_pair", "posterior_shares"]
-
 _SPARSE = 0.25
 _FLAT = 1.0
 Floats = NDArray[np.float64]

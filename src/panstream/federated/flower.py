@@ -3,8 +3,9 @@
 ``client_app()`` answers ``query`` messages for the holder whose file the node's configuration names
 (``holder="/path/north.toml"``); ``server_app()`` runs the method of the file that the run's configuration names
 (``federation``, ``out``). Flower may start a new process for every message, which is fine: what was answered and
-charged is in the holder's ledger. A round costs seconds there, so methods ask few questions with many tables each
-(three for :class:`FederatedTree`).
+charged is in the ledger, one-time keys of secure sums included. A round costs seconds there, so methods ask few
+questions with many tables each (three for :class:`FederatedTree`). Secure sums are ours, not Flower's SecAgg+
+(docs/howto/flower.md says why): the SuperLink relays openings that are signed by keys the holders have pinned.
 
 Use TLS and node keys (docs/howto/flower.md). Flower's telemetry is switched off by importing this module; set
 FLWR_TELEMETRY_ENABLED=0 for its own commands too.
@@ -21,12 +22,8 @@ from typing import Any
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter, MissingExtra
 from panstream.federated.analyst import Federation
 from panstream.federated.config import HolderConfig, RunConfig
-from panstream.federated.holder import Holder
 from panstream.networks.domain import Domain
 from panstream.networks.files import save
-from panstream.networks.records import Records
-
-__all__ = ["client_app", "server_app"]
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 _RECORD, _FIELD = "panstream", "message"
@@ -62,8 +59,7 @@ def client_app() -> Any:
 
     def answer(message: Any, context: Any) -> Any:
         given = HolderConfig.read(Path(str(context.node_config["holder"])))
-        records = Records.load(given.data, Domain.load(given.domain))
-        with Holder(given.name, records, epsilon=given.epsilon, delta=given.delta, ledger=given.ledger) as holder:
+        with given.open() as holder:
             return flwr.app.Message(_content(holder.answer(_data(message.content))), reply_to=message)
 
     app.query()(answer)

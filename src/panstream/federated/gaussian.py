@@ -23,8 +23,6 @@ from panstream.networks.network import BayesianNetwork
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.tables import table_sigma
 
-__all__ = ["FederatedTree", "GaussianSums", "IndependentMarginals"]
-
 Floats: TypeAlias = NDArray[np.float64]
 Groups: TypeAlias = list[NDArray[np.int64]]
 Pairs: TypeAlias = list[tuple[int, int]]
@@ -108,8 +106,9 @@ class GaussianSums:
             tables = sums.lookup()
             parents = greedy(domain, tables, self.degree, root=self.root)
             network = fit_tables(domain, parents, tables, pseudocount=_PSEUDOCOUNT * sums.deviations[0])
-        facts = {"tables": len(sums.tables)}
-        return federation.finish(network, "Gaussian sums", epsilon=self.epsilon, delta=self.delta, **facts)
+        return federation.finish(
+            network, "Gaussian sums", epsilon=self.epsilon, delta=self.delta, tables=len(sums.tables)
+        )
 
 
 def _pair_forest(domain: Domain, sums: Sums) -> BayesianNetwork:
@@ -141,7 +140,7 @@ class FederatedTree:
     1. All margins; larger tables get more of the budget.
     2. Tables of pairs. From the noisy margins and the known noise the analyst decides which pairs could stand out at
        all, and joins neighbouring codes into groups so that a cell is worth its noise.
-    3. The edges of the heaviest forest once more, both answers combined.
+    3. The edges of the heaviest forest a second time, both answers combined.
 
     **Privacy.** (epsilon, delta) towards every record, replace-one: the three questions share rho. The later questions
     depend on earlier *answers* only, so no selection mechanism is needed.

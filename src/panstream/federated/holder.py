@@ -11,14 +11,14 @@ from typing import Self
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, PanstreamError
 from panstream.federated.answers import Declined, Introduction
 from panstream.federated.ledger import HolderLedger
-from panstream.federated.questions import Introduce, read_question
+from panstream.federated.questions import Introduce
+from panstream.federated.reading import Question, read_question
+from panstream.federated.secure_sums import CloseSum, OpenSum, Roster, new_opening
 from panstream.federated.statistics import Statistics
 from panstream.federated.wire import digest
 from panstream.networks.records import Records
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.randomness import Source
-
-__all__ = ["Holder"]
 
 
 class Holder:
@@ -27,7 +27,8 @@ class Holder:
     **Privacy.** One record, replace-one; the number of records is public. Whatever the analyst asks, in whatever order
     and however it depends on earlier answers, the answers together are (epsilon, delta)-private
     (docs/proofs/federated.md). The records themselves stay in this process's memory: a holder protects against the
-    analyst, not against a thief of its own machine.
+    analyst, not against a thief of its own machine. With a ``roster`` it also takes part in secure sums
+    (:mod:`panstream.federated.secure_sums`), whose noise it shares with the other members.
 
     >>> from panstream.federated import FederatedTree, Federation
     >>> from panstream.networks import Domain, Records
@@ -50,6 +51,7 @@ class Holder:
         delta: float = 0.0,
         ledger: str | os.PathLike[str] = ":memory:",
         source: Callable[[], Source] = Source,
+        roster: Roster | None = None,
     ) -> None:
         if not name or len(name) > 100:
             raise InvalidParameter("the name of a holder must have 1 to 100 characters")
@@ -58,6 +60,7 @@ class Holder:
         self._domain = records.domain.digest()
         self._ledger = HolderLedger(ledger, epsilon=epsilon, delta=delta, domain=self._domain, records=len(records))
         self._source = source
+        self._roster = roster
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -107,19 +110,45 @@ class Holder:
         except InvalidParameter as error:
             return Declined(reason="schema", text=str(error)).write(name)
 
-        def draw() -> bytes:
-            with self._source() as source:
-                return question.draw(self._statistics, source).write(name)
-
+        if isinstance(question, OpenSum | CloseSum):
+            problem = "this holder has no roster" if self._roster is None else self._roster.problem(self.name, question)
+            if problem is not None:
+                return Declined(reason="roster", text=problem).write(name)
         with self._lock:
             try:
-                return self._ledger.settle(name, question.kind, question.run, question.loss(), draw)
+                return self._drawn(question, name)
             except BudgetExhausted as error:
                 return Declined(reason="budget", text=str(error)).write(name)
             except InvalidParameter as error:
                 return Declined(reason="question", text=str(error)).write(name)
             except PanstreamError:
                 return Declined(reason="fault", text="the holder's ledger cannot be written").write(name)
+
+    def _drawn(self, question: Question, name: str) -> bytes:
+        """Return the stored answer, or charge and draw."""
+        assert not isinstance(question, Introduce)
+        if isinstance(question, OpenSum):
+            return self._ledger.open(name, lambda: self._opening(question, name))
+
+        def draw() -> bytes:
+            with self._source() as source:
+                if not isinstance(question, CloseSum):
+                    return question.draw(self._statistics, source).write(name)
+                assert self._roster is not None
+                # The one-time secret is forgotten in the commit that stores the answer.
+                secret = self._ledger.take_secret(question.opened)
+                found = question.draw(self._statistics, source)
+                return question.masked(found, self.name, secret, self._roster).write(name)
+
+        answer = self._ledger.settle(name, question.kind, question.run, question.loss(), draw)
+        if isinstance(question, CloseSum):
+            self._ledger.forget()
+        return answer
+
+    def _opening(self, question: OpenSum, name: str) -> tuple[bytes, bytes]:
+        assert self._roster is not None
+        secret, opening = new_opening(question, self.name, self._roster)
+        return secret, opening.write(name)
 
     def _introduce(self) -> Introduction:
         limit = self._ledger.limit

@@ -15,8 +15,6 @@ from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, St
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.holders import Loss
 
-__all__ = ["HolderLedger"]
-
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -29,7 +27,9 @@ CREATE TABLE IF NOT EXISTS answers (
     rho REAL NOT NULL,
     answer BLOB NOT NULL
 );
+CREATE TABLE IF NOT EXISTS openings (question TEXT PRIMARY KEY, secret BLOB, answer BLOB NOT NULL) WITHOUT ROWID;
 """
+_MOST_OPEN = 1000
 _ROUNDING = 1e-12
 
 
@@ -52,6 +52,7 @@ class HolderLedger:
         try:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.execute("PRAGMA secure_delete=ON")  # one-time keys are overwritten, not only unlinked
             self._connection.executescript(_SCHEMA)
             problem = self._describe({"version": str(_VERSION), "domain": domain, "records": str(records)})
             self._total = self._sum()
@@ -122,6 +123,33 @@ class HolderLedger:
             raise
         self._total = self._sum()
         return answer
+
+    def open(self, question: str, make: Callable[[], tuple[bytes, bytes]]) -> bytes:
+        """Return the stored opening of a secure sum, or make a secret and an opening and store both."""
+        found = self._connection.execute("SELECT answer FROM openings WHERE question = ?", (question,)).fetchone()
+        if found is not None:
+            return bytes(found[0])
+        waiting = self._connection.execute("SELECT COUNT(*) FROM openings WHERE secret IS NOT NULL").fetchone()[0]
+        if waiting >= _MOST_OPEN:
+            raise InvalidParameter(f"{_MOST_OPEN} sums are open and none of them was closed")
+        secret, answer = make()
+        try:
+            self._connection.execute("INSERT INTO openings VALUES (?, ?, ?)", (question, secret, answer))
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"the ledger could not be written, nothing was answered: {error}") from None
+        return answer
+
+    def take_secret(self, question: str) -> bytes:
+        """Return the one-time secret of an opening and forget it; call it inside of :meth:`settle`."""
+        found = self._connection.execute("SELECT secret FROM openings WHERE question = ?", (question,)).fetchone()
+        if found is None or found[0] is None:
+            raise InvalidParameter("this sum was never opened here, or it is already closed")
+        self._connection.execute("UPDATE openings SET secret = NULL WHERE question = ?", (question,))
+        return bytes(found[0])
+
+    def forget(self) -> None:
+        """Empty the write-ahead log, where a one-time secret may still stand after its row was overwritten."""
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

@@ -9,11 +9,10 @@ An answer is computed from exact statistics, then noise on whole numbers is adde
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.errors import InvalidBytes, InvalidParameter
+from panstream.errors import InvalidParameter
 from panstream.federated.answers import Answer, Choice, Model, Scores, Tables
 from panstream.federated.statistics import Family, Statistics, needed_tables
 from panstream.federated.wire import Content, Message, Readers
@@ -33,8 +32,6 @@ from panstream.privacy.rounding import share
 from panstream.privacy.tables import table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
 
-__all__ = ["CountTables", "Introduce", "LocalModel", "LocalScores", "Question", "Table", "Vote", "read_question"]
-
 Noise: TypeAlias = Literal["laplace", "gaussian"]
 Groups: TypeAlias = tuple[int, ...] | None
 _LARGEST_CELLS = 1 << 25
@@ -43,13 +40,15 @@ _LARGEST_TABLES = 1 << 20
 _LARGEST_DEGREE = 8
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
+    """Read a short text."""
     if not isinstance(value, str) or len(value) > 200:
         raise TypeError
     return value
 
 
-def _whole(value: Any) -> int:
+def whole(value: Any) -> int:
+    """Read a whole number, 0 or more."""
     if type(value) is not int or not 0 <= value < 1 << 31:
         raise TypeError
     return value
@@ -64,7 +63,7 @@ def _number(value: Any) -> float:
 def _positions(values: Any) -> tuple[int, ...]:
     if not isinstance(values, list):
         raise TypeError
-    return tuple(_whole(each) for each in values)
+    return tuple(whole(each) for each in values)
 
 
 def _check_cells(what: str, cells: int) -> None:
@@ -149,7 +148,9 @@ class Table:
         return counts
 
 
-class _Question(Content):
+class Asked(Content):
+    """A question as it travels."""
+
     __slots__ = ()
 
     def write(self) -> bytes:
@@ -158,17 +159,17 @@ class _Question(Content):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Introduce(_Question):
+class Introduce(Asked):
     """Who are you? Name, number of records (public), the domain's digest, the budget and what is left of it. Free."""
 
     kind = "introduce"
-    readers: ClassVar[Readers] = {"run": _text}
+    readers: ClassVar[Readers] = {"run": text}
 
     run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Charged(_Question, ABC):
+class Charged(Asked, ABC):
     """A question about records, which costs something."""
 
     run: str
@@ -187,16 +188,16 @@ class _Charged(_Question, ABC):
         """Return a private answer, once :meth:`check` let the question pass."""
 
 
-_COMMON = {"run": _text, "domain": _text}
+COMMON = {"run": text, "domain": text}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountTables(_Charged):
+class CountTables(Charged):
     """Noisy tables of counts, unclipped; the cost is the sum of the tables' budgets."""
 
     kind = "count-tables"
     readers: ClassVar[Readers] = {
-        **_COMMON,
+        **COMMON,
         "noise": lambda value: value,
         "tables": lambda tables: tuple(map(Table.read, tables)),
     }
@@ -245,11 +246,11 @@ class CountTables(_Charged):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vote(_Charged):
+class Vote(Charged):
     """Which attribute, with which ``min(degree, placed)`` of the placed ones as parents, would you add next?"""
 
     kind = "vote"
-    readers: ClassVar[Readers] = {**_COMMON, "placed": _positions, "degree": _whole, "epsilon": _number}
+    readers: ClassVar[Readers] = {**COMMON, "placed": _positions, "degree": whole, "epsilon": _number}
 
     placed: tuple[int, ...]
     degree: int
@@ -282,14 +283,14 @@ class Vote(_Charged):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalModel(_Charged):
+class LocalModel(Charged):
     """A whole network learned by the holder alone: structure by votes with itself, tables with Laplace noise."""
 
     kind = "local-model"
     readers: ClassVar[Readers] = {
-        **_COMMON,
-        "degree": _whole,
-        "root": _whole,
+        **COMMON,
+        "degree": whole,
+        "root": whole,
         "structure": _number,
         "parameters": _number,
     }
@@ -332,12 +333,12 @@ class LocalModel(_Charged):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalScores(_Charged):
+class LocalScores(Charged):
     """The local mutual information of each family ``(*parents, child)``, with Laplace noise."""
 
     kind = "local-scores"
     readers: ClassVar[Readers] = {
-        **_COMMON,
+        **COMMON,
         "families": lambda families: tuple(map(_positions, families)),
         "epsilon": _number,
     }
@@ -371,24 +372,3 @@ class LocalScores(_Charged):
             source.add_discrete_laplace(chosen, DiscreteLaplace.at_most(each / statistics.sensitivity(kind)))
             scores[binary == kind] = chosen
         return Scores(scores=scores)
-
-
-Question: TypeAlias = Introduce | CountTables | Vote | LocalModel | LocalScores
-_KINDS: Mapping[str, type[Question]] = {
-    each.kind: each for each in (Introduce, CountTables, Vote, LocalModel, LocalScores)
-}
-
-
-@functools.lru_cache(maxsize=4)  # many holders in one process read the same question
-def read_question(data: bytes) -> Question:
-    """Read a question; raise InvalidBytes for anything that is not exactly one."""
-    message = Message.decode(data)
-    if message.arrays:
-        raise InvalidBytes("a question has no arrays")
-    if message.kind not in _KINDS:
-        raise InvalidBytes("the message is not a question that this release knows")
-    try:
-        return _KINDS[message.kind].read(message.fields)
-    except (InvalidParameter, TypeError, ValueError) as error:
-        text = str(error) if isinstance(error, InvalidParameter) else "a field is missing, unknown or of a wrong type"
-        raise InvalidBytes(f"the question is malformed: {text}") from None

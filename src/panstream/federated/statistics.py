@@ -20,8 +20,6 @@ from panstream.networks.records import Records
 from panstream.privacy.tables import choice_rate, mutual_information_sensitivity
 from panstream.randomness import Preference, Source
 
-__all__ = ["Family", "Statistics", "needed_tables"]
-
 Family: TypeAlias = tuple[int, tuple[int, ...]]
 """A child and its parents."""
 

@@ -3,6 +3,10 @@
 As printed, holders set negative counts to 0 before they share them (section 3.3.3): ``clip_at_holder=True``. Every cell
 that is nearly empty then gains half a noise scale per holder, and that bias acts as smoothing, much stronger than the 1
 that every cell gets in both forms. By default negative counts are cut after summing, which keeps the sums unbiased.
+
+Two of them share nothing but sums of tables: the noisy sufficient statistics and the parameters of a given structure.
+``secure=True`` asks for these by secure sums, so that the comparison of the methods can be drawn at the noise of one
+curator. The noise is then Gaussian, and the claim (epsilon, delta).
 """
 
 from __future__ import annotations
@@ -17,83 +21,111 @@ import numpy as np
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.federated.analyst import FederatedModel, Federation
+from panstream.federated.analyst import FederatedModel, Federation, Sums
 from panstream.federated.answers import Choice, Introduction, Model, Scores
 from panstream.federated.questions import LocalModel, LocalScores, Table, Vote
+from panstream.federated.secure_sums import MARGIN, promise, usual_colluders
 from panstream.federated.statistics import Family, needed_tables
 from panstream.networks.baselines import Parents, fit_tables, greedy, tables_from, tables_of
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork, topological_order
 from panstream.networks.records import Records
 from panstream.networks.sampling import sample
+from panstream.privacy.composition import zcdp_rho
 from panstream.randomness import Source
-
-__all__ = [
-    "AverageScores",
-    "DistributedParameters",
-    "MajorityVoting",
-    "NoisyModel",
-    "NoisyStatistics",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyStatistics:
+class _Sums:
+    """Methods that need nothing but sums of tables, which may be asked for as secure sums."""
+
+    epsilon: float
+    delta: float = 0.0
+    clip_at_holder: bool = False
+    secure: bool = False
+    colluders: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.finite(epsilon=self.epsilon)
+        if self.secure:
+            checks.probability(delta=self.delta)
+            if self.clip_at_holder:
+                raise InvalidParameter("no holder's counts can be cut in a secure sum: clip_at_holder must be False")
+        elif self.delta or self.colluders is not None:
+            raise InvalidParameter("delta and colluders are for secure sums: give secure=True too")
+
+    def _asked(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[Sums, str]:
+        """Return the sums of tables at equal shares of the budget, and what the claim says besides."""
+        if not self.secure:
+            tables = [Table(attributes=each, budget=self.epsilon / len(sets)) for each in sets]
+            return federation.sums("laplace", tables, clip=self.clip_at_holder), ""
+        rho = zcdp_rho(self.epsilon, self.delta) * (1 - 2 * MARGIN)
+        tables = [Table(attributes=each, budget=rho / len(sets)) for each in sets]
+        sums = federation.secure_sums(tables, colluders=self.colluders)
+        return sums, promise(rho, self.delta, sums.holders, self.colluders or usual_colluders(sums.holders))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyStatistics(_Sums):
     """Every holder sends all tables of ``degree + 1`` attributes with Laplace noise; the analyst learns from the sums.
 
     Sharing the noisy sufficient statistics (Digalakis 2018, Algorithm 3.5).
 
-    **Privacy.** Pure epsilon towards every record, replace-one: C(N, k+1) tables at equal shares (Theorem 3.4).
+    **Privacy.** Pure epsilon towards every record, replace-one: C(N, k+1) tables at equal shares (Theorem 3.4). With
+    ``secure`` (epsilon, delta) as for :class:`FederatedPairs`: Gaussian noise of one holder on the sums.
 
     ``clip_at_holder`` sets negative counts to 0 before they are summed, as printed; else it is done after. The cells
     get 1 added.
     """
 
-    epsilon: float
     degree: int = 1
     root: int = 0
-    clip_at_holder: bool = False
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
+        _Sums.__post_init__(self)
         checks.within(1, 8, degree=self.degree)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once, then learn structure and parameters without asking again."""
-        sums = federation.all_sums("laplace", self.degree, self.epsilon, clip=self.clip_at_holder)
+        """Ask once (twice with ``secure``: keys first), then learn structure and parameters without asking again."""
+        sets = [table.attributes for table in federation.all_tables(self.degree, self.epsilon)]
+        sums, note = self._asked(federation, sets)
         tables = sums.lookup()
         parents = greedy(federation.domain, tables, self.degree, root=self.root)
         network = fit_tables(federation.domain, parents, tables)
-        return federation.finish(network, "noisy statistics", epsilon=self.epsilon, tables=len(sums.tables))
+        method = "noisy statistics, secure sums" if self.secure else "noisy statistics"
+        return federation.finish(
+            network, method, epsilon=self.epsilon, delta=self.delta, note=note, tables=len(sums.tables)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistributedParameters:
+class DistributedParameters(_Sums):
     """Learn the tables of a given structure: one question for all families, with Laplace noise.
 
     Distributed parameter learning (Digalakis 2018, Algorithm 3.4); ``clip_at_holder`` cuts negative counts as printed.
 
     **Privacy.** Pure epsilon towards every record, replace-one. Families that lie within another one are summed from
-    it, so fewer than N tables share the budget (N - k of them for a structure of the greedy kind).
+    it, so fewer than N tables share the budget (N - k of them for a structure of the greedy kind). With ``secure``
+    (epsilon, delta), Gaussian noise of one holder on the sums.
     """
 
-    epsilon: float
     parents: Parents
-    clip_at_holder: bool = False
 
     def __post_init__(self) -> None:
-        checks.finite(epsilon=self.epsilon)
+        _Sums.__post_init__(self)
         topological_order(self.parents)
 
     def run(self, federation: Federation) -> FederatedModel:
-        """Ask once."""
+        """Ask once (twice with ``secure``: keys first)."""
         largest: list[tuple[int, ...]] = []  # the families that lie within no other
         every = [(*family, child) for child, family in enumerate(self.parents)]
         for family in sorted(every, key=len, reverse=True):
             if not any(set(family) <= set(other) for other in largest):
                 largest.append(family)
-        network = _learn_parameters(federation, self.parents, self.epsilon, largest, clip=self.clip_at_holder)
-        return federation.finish(network, "distributed parameters", epsilon=self.epsilon)
+        sums, note = self._asked(federation, [tuple(sorted(family)) for family in largest])
+        network = fit_tables(federation.domain, self.parents, sums.lookup())
+        method = "distributed parameters, secure sums" if self.secure else "distributed parameters"
+        return federation.finish(network, method, epsilon=self.epsilon, delta=self.delta, note=note)
 
 
 def _learn_parameters(

@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes, InvalidParameter
 
-__all__ = ["LARGEST_MESSAGE", "Content", "Message", "Readers", "digest"]
-
 LARGEST_MESSAGE = 1 << 28
 LARGEST_HEADER = 1 << 24
 _MAGIC = b"PFED"
@@ -82,7 +80,7 @@ class Message:
             raise InvalidBytes(f"message version {version} is not known; this release reads {_VERSION}")
         body = memoryview(data)[:-_DIGEST]
         if hashlib.sha256(body).digest() != data[-_DIGEST:]:
-            raise InvalidBytes("the message is damaged: its checksum does not fit")
+            raise InvalidBytes("the message is damaged: its checksum does not match")
         end = _START.size + length
         if length > LARGEST_HEADER or end > len(body):
             raise InvalidBytes("the header of the message is longer than the message")

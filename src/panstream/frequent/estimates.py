@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import math
-import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from panstream import checks
-from panstream.errors import InvalidParameter
+from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate, figure
-from panstream.frequent.rows import CountRows, ErrorLaw
-from panstream.privacy.claim import Claim
-
-__all__ = ["CountedName", "ItemEstimates", "PointCounts"]
+from panstream.frequent.decoding import decode
+from panstream.frequent.points import PointCounts
+from panstream.frequent.rows import CountRows
+from panstream.frequent.tables import Tables
 
 _LEVEL = 0.95
+_OUTSIDE = 0.04  # chance that the interval of some right name does not hold; with the wrong ones .05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,61 +38,66 @@ class CountedName:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PointCounts:
-    """Released rows and what it takes to read them: the count of any name, any number of times, at no cost."""
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """What was read from released tables: the list, and what answers for any name."""
 
-    rows: CountRows
-    law: ErrorLaw
-    longest: int
-    step: int
-    seed: int
+    items: tuple[CountedName, ...]
+    points: PointCounts
 
-    def count(self, name: str | bytes | int, claim: Claim) -> Estimate:
-        """Return how often ``name`` came; the interval is for this name alone."""
-        from panstream._kernels.names import hash_names
 
-        spelled = name if isinstance(name, bytes) else str(name).encode()
-        hashes = np.empty(1, np.uint64)
-        data = np.frombuffer(spelled or b"\0", np.uint8)
-        offsets = np.array([0, len(spelled)])
-        hash_names(offsets, data, self.longest, self.step, np.uint64(self.seed), hashes)
-        found = self.rows.counts(hashes)
-        value, error = float(found.values[0]), float(found.errors[0])
+def spell(tables: Tables) -> Spelled:
+    """Return the names that released tables hold. It takes seconds, and costs no privacy, however often it is done."""
+    decoded = decode(tables)
+    law = decoded.rest.error_law(len(decoded.names))
+    half = law.quantile(_OUTSIDE / max(len(decoded.names), 1))
+    rows = CountRows(tables.rows, decoded.rest.scale)
+    return Spelled(
+        items=tuple(
+            CountedName(
+                name=name.decode(errors="backslashreplace") + ("…" if cut else ""),
+                count=float(value),
+                standard_error=float(sd),
+                interval=(max(float(value - half * sd), 0.0), float(value + half * sd)),
+            )
+            for (name, cut), value, sd in zip(decoded.names, decoded.values, decoded.errors, strict=True)
+        ),
+        points=PointCounts(rows=rows, law=law, longest=tables.longest, step=tables.bits, seed=int(tables.seed)),
+    )
 
-        def rule(level: float) -> tuple[float, float]:
-            half = self.law.quantile(1 - level) * error
-            return value - half, value + half
 
-        return Estimate.clipped(
-            value, (0.0, math.inf), standard_error=error, claim=claim, name="events with this name", rule=rule
-        )
+class Released:
+    """Released tables, spelled when somebody looks, and once."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the rows, compressed, as a text of ASCII letters."""
-        packed = zlib.compress(np.ascontiguousarray(self.rows.cells, "<i4").tobytes(), 6)
-        return {
-            "rows": base64.b85encode(packed).decode(),
-            "shape": list(self.rows.cells.shape),
-            "scale": self.rows.scale,
-            "law": list(self.law.quantiles),
-            "longest": self.longest,
-            "step": self.step,
-            "seed": f"{self.seed:016x}",
-        }
+    __slots__ = ("_spelled", "_tables")
 
-    @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> Self:
-        """Return what :meth:`to_json` wrote."""
-        flat: NDArray[np.int32] = np.frombuffer(zlib.decompress(base64.b85decode(stored["rows"])), "<i4")
-        cells = np.ascontiguousarray(flat.reshape(stored["shape"]), np.int32)
-        return cls(
-            rows=CountRows(cells, stored["scale"]),
-            law=ErrorLaw(tuple(stored["law"])),
-            longest=stored["longest"],
-            step=stored["step"],
-            seed=int(stored["seed"], 16),
-        )
+    def __init__(self, tables: Tables) -> None:
+        self._tables: Tables | None = tables
+        self._spelled: Spelled | None = None
+
+    @property
+    def tables(self) -> Tables:
+        """Return the tables, which are there until they are spelled."""
+        if self._tables is None:
+            raise NotSupported("these tables were spelled, and are gone")
+        return self._tables
+
+    @property
+    def spelled(self) -> Spelled:
+        """Return what the tables hold."""
+        if self._spelled is None:
+            self._spelled, self._tables = spell(self.tables), None
+        return self._spelled
+
+
+def ranks_sure(intervals: Sequence[Sequence[float]], k: int, listed_from: float) -> int:
+    """Return how many of the first ``k`` intervals lie above those of all other names, listed or not.
+
+    >>> ranks_sure([(90.0, 110.0), (45.0, 55.0), (40.0, 50.0)], 2, 30.0)
+    1
+    """
+    bar = max([listed_from, *(high for _, high in intervals[k:])])
+    return sum(low > bar for low, _ in intervals[:k])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +108,18 @@ class ItemEstimates(Estimate):
     95%. ``count(name)`` answers for any name, listed or not, as often as asked.
     """
 
-    items: tuple[CountedName, ...]
     listed_from: float
-    points: PointCounts = field(repr=False, compare=False)
+    held: Released = field(repr=False, compare=False)
+
+    @property
+    def items(self) -> tuple[CountedName, ...]:
+        """Return the listed names. They are spelled when this is first asked for, which takes seconds."""
+        return self.held.spelled.items
+
+    @property
+    def points(self) -> PointCounts:
+        """Return what answers for any name."""
+        return self.held.spelled.points
 
     def top(self, k: int) -> tuple[CountedName, ...]:
         """Return the ``k`` names with the largest counts, or all if there are fewer."""
@@ -123,11 +134,7 @@ class ItemEstimates(Estimate):
 
     def ranks_sure(self, k: int) -> int:
         """Return how many of the first ``k`` surely belong there: their intervals lie above that of the next name."""
-        if len(self.items) <= k:
-            return 0
-        bar = max(item.interval[1] for item in self.items[k:])
-        bar = max(bar, self.listed_from)
-        return sum(item.interval[0] > bar for item in self.items[:k])
+        return ranks_sure([item.interval for item in self.items], k, self.listed_from)
 
     def count(self, name: str | bytes | int) -> Estimate:
         """Return how often ``name`` came, listed or not."""

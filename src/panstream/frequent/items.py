@@ -16,9 +16,8 @@ from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import Dictionary, Integers, Items, Part, Strings, items
 from panstream.codec import FieldLayout, noised, public
 from panstream.errors import InvalidParameter, MergeRefused
-from panstream.frequent.decoding import Tables, decode
-from panstream.frequent.estimates import CountedName, ItemEstimates, PointCounts
-from panstream.frequent.rows import CountRows
+from panstream.frequent.estimates import ItemEstimates, Released
+from panstream.frequent.tables import Tables
 from panstream.hashing import check_key
 from panstream.hashing.keys import key_words
 from panstream.privacy.claim import Claim, Intrusions
@@ -27,19 +26,15 @@ from panstream.privacy.rounding import share, up
 from panstream.randomness import DiscreteGaussian, Source
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["FrequentItems", "FrequentState"]
-
 _CHUNK = 1 << 18  # rows whose names are counted together
 _DIGITS = 20
 _SURE = 3.0  # standard deviations of a level's cell from which a name is listed with 95%
 _TESTED = 7.0  # standard errors of a count from which it passes the test with 95%
-_OUTSIDE = 0.05  # chance that some interval of a list does not hold
-_TOGETHER = 1 << 15  # names whose cells are moved together
 
 
 @dataclass(slots=True, eq=False)
 class FrequentState:
-    """Cells of one life: since the start, or since the last release."""
+    """Cells since the start, or since the last release."""
 
     levels: NDArray[np.int32] = noised()
     rows: NDArray[np.int32] = noised()
@@ -56,11 +51,11 @@ class FrequentItems(Algorithm[FrequentState]):
     again. Names are spelled from the released tables, prefix by prefix, and tested and counted in the released rows.
 
     Privacy
-        Unit: one event added or removed (``contributions=K``: a user of at most K events). One look at the state at any
-        time and the releases lose ``epsilon`` (and ``delta``) together; so do any number of announced looks with a
+        Unit: one event added or removed (``contributions=K``: a user of at most K events). One copy of the state at any
+        time and the releases lose ``epsilon`` (and ``delta``) together; so do any number of announced copies with a
         refresh after each. Start and release noise each use the whole budget, since an event is hidden by one of them.
         With ``delta=0`` noise is discrete Laplace, else discrete Gaussian, and delta is exact. The hash key is public.
-        Two unannounced looks between two releases: no bound.
+        Two unannounced copies between two releases: no bound.
 
     Error
         A name with at least 3·sqrt(2)·sd events, sd that of the noise of a level's cell, is listed with 95%
@@ -147,7 +142,7 @@ class FrequentItems(Algorithm[FrequentState]):
         return max(_SURE * level, _TESTED * row / math.sqrt(self.rows), 1.0)
 
     def claim(self) -> Claim:
-        """Return the loss of one event in one life, with one look."""
+        """Return the loss of one event, with one copy of the state."""
         rows = self.contributions
         note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
         return Claim(
@@ -194,10 +189,9 @@ class FrequentItems(Algorithm[FrequentState]):
             self._move(state, part, source.scratch)
 
     def _move(self, state: FrequentState, part: Part, scratch: Scratch) -> None:
-        from panstream._kernels.names import count_codes, count_names, move_cells
+        from panstream._kernels.names import count_codes, count_names, move_cells, room_for
 
-        together: list[Any] = [scratch.array(_TOGETHER, kind) for kind in (np.uint64, np.int64, np.int64)]
-        given: Any = (state.levels, state.rows, self.step, self._seed, *together)
+        given: Any = (state.levels, state.rows, self.step, self._seed, *room_for(self.longest, scratch.array))
         taken = scratch.taken
         if isinstance(part, Dictionary):
             values = _spelled(part.values, scratch)
@@ -224,7 +218,7 @@ class FrequentItems(Algorithm[FrequentState]):
         return key_words(self.key, "names")[0]
 
     def release(self, state: FrequentState, source: Source) -> ItemEstimates:
-        """Publish the tables with fresh noise, start again, and spell what was published."""
+        """Publish the tables with fresh noise and start again; the answer spells what was published when asked."""
         state.released = spend_release(state.released, self.releases)
         self._add_noise(state.levels, state.rows, source)
         shown, draws = (state.levels, state.rows), state.draws + 1
@@ -244,18 +238,8 @@ class FrequentItems(Algorithm[FrequentState]):
             level_sd=level,
             row_sd=row,
         )
-        decoded = decode(tables)
-        law = decoded.rest.error_law(len(decoded.names))
-        points = PointCounts(
-            rows=CountRows(rows, decoded.rest.scale),
-            law=law,
-            longest=self.longest,
-            step=self.step,
-            seed=int(self._seed),
-        )
         total, cells = float(levels[0, : 1 << self.step].sum(dtype=np.int64)), draws << self.step
         error = level * math.sqrt(1 << self.step)
-        half = law.quantile(_OUTSIDE / max(len(decoded.names), 1))
         return ItemEstimates(
             value=max(total, 0.0),
             unbiased=total,
@@ -264,17 +248,8 @@ class FrequentItems(Algorithm[FrequentState]):
             name="events with a name",
             support=(0.0, math.inf),
             rule=lambda at: (total - error * self._wide(1 - at, cells), total + error * self._wide(1 - at, cells)),
-            items=tuple(
-                CountedName(
-                    name=name.decode(errors="backslashreplace") + ("…" if cut else ""),
-                    count=float(value),
-                    standard_error=float(sd),
-                    interval=(max(float(value - half * sd), 0.0), float(value + half * sd)),
-                )
-                for (name, cut), value, sd in zip(decoded.names, decoded.values, decoded.errors, strict=True)
-            ),
             listed_from=self._listed_from(draws),
-            points=points,
+            held=Released(tables),
         )
 
     def _wide(self, tail: float, draws: int) -> float:
@@ -302,6 +277,12 @@ class FrequentItems(Algorithm[FrequentState]):
         for cells in (mine.levels, mine.rows, theirs.levels, theirs.rows):
             wipe(cells)
         return self, state
+
+    def count_error(self, *, beta: float) -> float:
+        """Return what the count of one name is off by with probability at most ``beta``, if rows are wide enough."""
+        checks.probability(beta=beta)
+        draws = 2 * self.rows
+        return math.sqrt(2 * self.laws[1].variance / self.rows) * self._wide(beta, draws)
 
     def error(self, *, beta: float) -> float:
         """Return what the total number of events is off by with probability at most ``beta``."""

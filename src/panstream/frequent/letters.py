@@ -7,8 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["flat_letters", "learned_letters", "symbol_priors"]
-
 Numbers = NDArray[np.float64]
 
 

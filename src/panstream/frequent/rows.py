@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from panstream.hashing.keys import key_words
 
-__all__ = ["CountRows", "Counts", "ErrorLaw", "padded", "scale_of"]
-
 _MEDIAN = {False: 0.6745, True: 0.5815}  # of the size of noise of scale 1: one Gaussian, or two Laplace draws
 _SMALLEST_SCALE = 0.25  # without noise: less than one event
 _GRID = 64
@@ -60,7 +58,10 @@ class ErrorLaw:
         return cls(tuple(float(ordered[int(tail * ordered.size)]) for tail in tails if tail * ordered.size >= 20))
 
     def quantile(self, tail: float) -> float:
-        """Return what |error| / standard error exceeds with probability ``tail``: no less than a normal law says."""
+        """Return what |error| / standard error exceeds with probability ``tail``: no less than a normal law says.
+
+        Beyond what was measured, the last two halvings are repeated: the tail of an exponential law, or a heavier one.
+        """
         step = (-math.log2(tail) - 1.0) * 4
         last = len(self.quantiles) - 1
         normal = _two_sided(tail)
@@ -69,7 +70,9 @@ class ErrorLaw:
         if step <= last:
             return max(float(np.interp(step, range(last + 1), self.quantiles)), normal)
         reached = _two_sided(0.5 ** (1 + last / 4))
-        return normal * max(self.quantiles[-1] / reached, 1.0)
+        back = max(last - 8, 0)
+        slope = (self.quantiles[last] - self.quantiles[back]) / max(last - back, 1)
+        return max(normal * max(self.quantiles[-1] / reached, 1.0), self.quantiles[-1] + slope * (step - last))
 
 
 def _two_sided(tail: float) -> float:

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from panstream.batch.calls import read_only
 from panstream.errors import InvalidBatch, InvalidParameter
 
-__all__ = ["check_array", "check_limit", "check_out", "checked_strings", "words_of"]
-
 
 def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
     """Raise InvalidParameter unless ``array`` is one-dimensional, contiguous and of one of ``dtypes``."""

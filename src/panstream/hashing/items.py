@@ -6,16 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.batch import Dictionary, Integers, Items, Strings
-from panstream.hashing.integers import hash_integers
+from panstream.hashing._integers import hash_integers
+from panstream.hashing._strings import hash_strings
 from panstream.hashing.keys import HashKey
-from panstream.hashing.strings import hash_strings
 from panstream.scratch import Scratch
-
-__all__ = ["hash_items"]
 
 
 def hash_items(items: Items, key: HashKey, out: NDArray[np.uint64]) -> None:
-    """Write the hash of every row to ``out``; a dictionary's entries are hashed once each."""
+    """Write the hash of every row to ``out``, of strings by SipHash; a dictionary's entries are hashed once each."""
     for row, part in items.spans():
         target = out[row : row + len(part)]
         if isinstance(part, Dictionary):
@@ -31,4 +29,4 @@ def _hash(values: Integers | Strings, key: HashKey, out: NDArray[np.uint64]) -> 
     if isinstance(values, Integers):
         hash_integers(values.values, key, out)
     else:
-        hash_strings(values.offsets, values.data, key, out)
+        hash_strings(values.offsets, values.data, key, out, hash="siphash")

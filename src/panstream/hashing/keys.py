@@ -19,8 +19,6 @@ import numpy as np
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["HashKey", "check_key", "derive", "expand", "key_words"]
-
 HashKey = int
 """A public key: an integer in 0..2**128 - 1."""
 

@@ -23,19 +23,6 @@ from panstream.networks.information import entropy, mutual_information
 from panstream.networks.network import BayesianNetwork, topological_order
 from panstream.networks.records import Records
 
-__all__ = [
-    "Parents",
-    "Tables",
-    "chow_liu",
-    "fit_tables",
-    "greedy",
-    "independent",
-    "local_search",
-    "naive_bayes",
-    "tables_from",
-    "tables_of",
-]
-
 Parents: TypeAlias = tuple[tuple[int, ...], ...]
 Tables: TypeAlias = Callable[[tuple[int, ...]], NDArray[Any]]
 """Counts of some attributes, one axis each in the order asked for; noisy counts may be negative."""

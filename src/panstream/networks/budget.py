@@ -31,20 +31,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import BudgetExhausted, InvalidParameter
+from panstream.networks.joint_noise import LARGEST_TABLE, group_price, joint_groups, joint_spread
 from panstream.networks.noisy_tables import NoisyTable, Views
 from panstream.privacy import Claim, Intrusions
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.tables import choice_epsilon, choice_rate, f_sensitivity, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
-from panstream.randomness.balls import LARGEST_DIMENSION
-
-__all__ = ["RESIDUAL_SENSITIVITY", "Budget", "PureBudget", "Split", "ZcdpBudget", "portions"]
 
 RESIDUAL_SENSITIVITY = math.ceil(f_sensitivity(1) * 2)
 """How far one record moves ‖counts - expectation‖₁, the utility of an edge."""
 
 _GRID = 1 << 50
-_LARGEST_TABLE = 64  # cells; in larger tables noise that adds up to 0 is hardly smaller
 _MOST_FOR_TABLES = 0.45
 _OVERLOOKED = 0.15  # total variation distance that a private choice of an edge may miss
 
@@ -247,7 +244,7 @@ class PureBudget(Budget):
     def size(self, share: Fraction, cells: int) -> float:
         """Return the mean absolute noise of a cell, about (1 - 1/cells)/kappa where it is balanced."""
         size = math.sqrt(self._law(share).variance / 2.0)
-        return size * (1.0 - 1.0 / cells) if cells <= _LARGEST_TABLE else size
+        return size * (1.0 - 1.0 / cells) if cells <= LARGEST_TABLE else size
 
     def _add_noise(self, counts: NDArray[np.int64], share: Fraction, source: Source, whole: bool) -> float:
         """Add discrete Laplace noise of rate epsilon·share/2 to every cell; in small whole tables it adds up to 0.
@@ -256,7 +253,7 @@ class PureBudget(Budget):
         variance is then (c-1)(2c-1)/(2c(c+1)) of the independent noise's: a quarter of it with c = 2 cells.
         """
         law, cells = self._law(share), counts.size
-        if cells > _LARGEST_TABLE or not whole:
+        if cells > LARGEST_TABLE or not whole:
             source.add_discrete_laplace(counts, law)
             return math.sqrt(law.variance)
         source.add_balanced_laplace(counts, law)
@@ -272,9 +269,9 @@ class PureBudget(Budget):
     ) -> list[NoisyTable]:
         """Add noise of rate epsilon·share/2 to groups of tables at once."""
         sizes = [table.size for table in counts]
-        groups = _joint_groups(sizes)
+        groups = joint_groups(sizes)
         found: dict[int, NoisyTable] = {}
-        parts = portions(share, [_group_price([sizes[at] for at in group]) for group in groups])
+        parts = portions(share, [group_price([sizes[at] for at in group]) for group in groups])
         for group, part in zip(groups, parts, strict=True):
             if len(group) == 1:
                 found[group[0]] = self.measure(purpose, (group[0],), counts[group[0]], part, source)
@@ -282,15 +279,15 @@ class PureBudget(Budget):
             self._pay(purpose, part)
             law, noisy = self._law(part), [np.array(counts[at], np.int64) for at in group]
             source.add_joint_laplace(noisy, law)
-            for at, table, spread in zip(group, noisy, _joint_spread([table.size for table in noisy]), strict=True):
+            for at, table, spread in zip(group, noisy, joint_spread([table.size for table in noisy]), strict=True):
                 found[at] = NoisyTable((at,), table, math.sqrt(law.variance * spread), laplace=True)
         return [found[at] for at in range(len(counts))]
 
     def moved(self, sizes: Sequence[int]) -> float:
         """Return the sum over groups of (D + 1)(1 - 1/c)/(2·kappa), or of (c - 1)/(2·kappa) for tables on their own."""
-        groups = [[sizes[at] for at in group] for group in _joint_groups(sizes)]
+        groups = [[sizes[at] for at in group] for group in joint_groups(sizes)]
         total = 0.0
-        for group, part in zip(groups, portions(Fraction(1), [_group_price(group) for group in groups]), strict=True):
+        for group, part in zip(groups, portions(Fraction(1), [group_price(group) for group in groups]), strict=True):
             if len(group) == 1:
                 total += group[0] * self.size(part, group[0]) / 2.0
             else:
@@ -353,48 +350,3 @@ class ZcdpBudget(Budget):
     def parts(self) -> dict[str, float]:
         """Return what was spent on what, in rho."""
         return {f"rho of {purpose}": self.rho * float(share) for purpose, share in self.spent.items()}
-
-
-def _group_price(sizes: Sequence[int]) -> float:
-    """Return the share of a group in proportion to which all groups together have the least absolute noise.
-
-    >>> round(_group_price([10]) ** 2, 6), round(_group_price([2, 2]) ** 2, 6)
-    (9.0, 3.0)
-    """
-    free = sum(size - 1 for size in sizes)
-    return math.sqrt((free + 1) * max(math.fsum(1 - 1 / size for size in sizes), 0.5))
-
-
-def _joint_groups(sizes: Sequence[int]) -> list[list[int]]:
-    """Return positions in groups: the cheapest division of the sorted sizes; large tables stay alone.
-
-    >>> _joint_groups([2, 40, 2, 3])
-    [[0, 2, 3], [1]]
-    """
-    order = sorted((at for at, size in enumerate(sizes) if size <= _LARGEST_TABLE), key=lambda at: sizes[at])
-    best, cut = [0.0], [0]
-    for end in range(1, len(order) + 1):
-        found = (math.inf, 0)
-        group: list[int] = []
-        for start in range(end - 1, -1, -1):
-            group.append(sizes[order[start]])
-            if len(group) > 1 and sum(group) - len(group) > LARGEST_DIMENSION:
-                break
-            found = min(found, (best[start] + _group_price(group), start))
-        best.append(found[0])
-        cut.append(found[1])
-    groups = [[at] for at, size in enumerate(sizes) if size > _LARGEST_TABLE]
-    end = len(order)
-    while end:
-        groups.append(sorted(order[cut[end] : end]))
-        end = cut[end]
-    return sorted(groups)
-
-
-def _joint_spread(sizes: Sequence[int]) -> list[float]:
-    """Return each table's variance of a cell over that of independent noise of the same rate, for weak rates.
-
-    Half of a table's L1 norm is uniform in a ball of c - 1 dimensions whose radius has a Gamma law of shape D + 1.
-    """
-    free = sum(size - 1 for size in sizes)
-    return [(free + 1) * (free + 2) * (size - 1) * (2 * size - 1) / (2 * size**2 * (size + 1) ** 2) for size in sizes]

@@ -13,8 +13,6 @@ from panstream.errors import InvalidParameter
 from panstream.networks.domain import LARGEST_TABLE
 from panstream.networks.records import Records
 
-__all__ = ["Comparison", "compare", "contingency", "pairwise", "total_variation"]
-
 
 def contingency(records: Records, attributes: Sequence[int]) -> NDArray[np.int64]:
     """Return the counts of all value combinations of ``attributes`` (positions), one axis per attribute.

@@ -7,76 +7,28 @@ a :class:`Domain` is written down by hand, or proposed from public metadata by :
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.configuration import read_file
 from panstream.errors import InvalidBytes, InvalidParameter
-
-__all__ = ["LARGEST_TABLE", "Attribute", "Bins", "Domain", "propose_domain"]
+from panstream.networks.bins import Bins, date_edges
 
 LARGEST_TABLE = 1 << 27  # cells; a gigabyte of counts
 _LARGEST_SIZE = 1 << 16
 _FORMAT = "panstream-domain"
-_VERSION = 1
+_VERSION, _WITH_MORE = 1, 2  # the second for bins with atoms, a tail or dates
 _MISSING = "missing"
 _INFINITIES = {"-inf": -math.inf, "inf": math.inf}
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Bins:
-    """Public edges that turn a numeric column into categories: ``edges[i] <= x < edges[i + 1]``, the last bin closed.
-
-    A value outside the edges is refused (or counts as missing where that is declared) unless ``clip`` puts it into
-    the nearest bin. The outer edges may be infinite. ``whole`` says that the values are whole numbers.
-
-    >>> ages = Bins([0, 18, 65, 120])
-    >>> ages.labels
-    ('[0, 18)', '[18, 65)', '[65, 120]')
-    """
-
-    edges: tuple[float, ...]
-    clip: bool
-    whole: bool
-
-    def __init__(self, edges: Iterable[float], *, clip: bool = False, whole: bool = False) -> None:
-        values = tuple(float(edge) for edge in edges)
-        if len(values) < 2:
-            raise InvalidParameter(f"edges must hold at least two numbers, got {len(values)}")
-        if not all(low < high for low, high in itertools.pairwise(values)):
-            raise InvalidParameter("edges must increase strictly, and none may be NaN")
-        object.__setattr__(self, "edges", values)
-        object.__setattr__(self, "clip", bool(clip))
-        object.__setattr__(self, "whole", bool(whole))
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Return the bins as intervals."""
-        pairs = list(itertools.pairwise(self.edges))
-        ends = [")"] * (len(pairs) - 1) + ["]"]
-        return tuple(f"[{low:.12g}, {high:.12g}{end}" for (low, high), end in zip(pairs, ends, strict=True))
-
-    def codes(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the bin of each value; -1 for NaN and for what lies outside and may not be clipped."""
-        edges = np.asarray(self.edges)
-        found = np.searchsorted(edges, values, side="right").astype(np.int64) - 1
-        last = edges.size - 2
-        found[values == edges[-1]] = last
-        if self.clip:
-            np.clip(found, 0, last, out=found)
-        else:
-            found[found > last] = -1
-        found[np.isnan(values)] = -1
-        return found
+_MORE = ("atoms", "tail", "dates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,20 +144,28 @@ class Domain:
         """Return the domain of some of the attributes, in the order asked for."""
         return _of(tuple(self.attributes[position] for position in positions))
 
+    def preceded_by(self, name: str, labels: Sequence[str]) -> Domain:
+        """Return the domain with one more attribute before all others."""
+        return _of((Attribute(name=name, labels=tuple(labels)), *self.attributes))
+
     def to_plain(self) -> dict[str, Any]:
         """Return the domain as dictionaries, lists, strings and numbers."""
-        return {"format": _FORMAT, "version": _VERSION, "attributes": [_plain(each) for each in self.attributes]}
+        attributes = [_plain(each) for each in self.attributes]
+        more = any(key in each for each in attributes for key in _MORE)
+        return {"format": _FORMAT, "version": _WITH_MORE if more else _VERSION, "attributes": attributes}
 
     @classmethod
     def from_plain(cls, plain: Any) -> Domain:
         """Read what :meth:`to_plain` wrote, or raise InvalidBytes."""
         if not isinstance(plain, dict) or plain.get("format") != _FORMAT:
             raise InvalidBytes("this is not a domain of panstream")
-        if plain.get("version") != _VERSION:
-            raise InvalidBytes(f"domain version {plain.get('version')!r} is not known; this release reads {_VERSION}")
+        if plain.get("version") not in (_VERSION, _WITH_MORE):
+            raise InvalidBytes(
+                f"domain version {plain.get('version')!r} is not known; this release reads {_VERSION} and {_WITH_MORE}"
+            )
         try:
             return _of(tuple(_rich(each) for each in plain["attributes"]))
-        except (KeyError, TypeError, AttributeError, OverflowError, InvalidParameter) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
             raise InvalidBytes(f"the domain is damaged: {error}") from None
 
     def digest(self) -> str:
@@ -227,9 +187,9 @@ class Domain:
         return cls.from_plain(plain)
 
     @classmethod
-    def load(cls, path: Path) -> Domain:
+    def load(cls, path: str | Path) -> Domain:
         """Read a file: what :meth:`to_json` wrote, or declarations for :func:`propose_domain` in TOML or JSON."""
-        plain = read_file(path, "domain file")
+        plain = read_file(Path(path), "domain file")
         declared = isinstance(plain, dict) and plain.get("format") == _FORMAT
         return cls.from_plain(plain) if declared else propose_domain(plain)
 
@@ -261,18 +221,37 @@ def _plain(attribute: Attribute) -> dict[str, Any]:
     if attribute.bins is None:
         plain["categories"] = list(attribute.labels)
     else:
-        plain["edges"] = [edge if math.isfinite(edge) else str(edge) for edge in attribute.bins.edges]
-        plain["clip"], plain["whole"] = attribute.bins.clip, attribute.bins.whole
+        bins = attribute.bins
+        plain["edges"] = [edge if math.isfinite(edge) else str(edge) for edge in bins.edges]
+        plain["clip"], plain["whole"] = bins.clip, bins.whole
+        if bins.atoms:
+            plain["atoms"] = list(bins.atoms)
+        if bins.tail is not None:
+            plain["tail"] = bins.tail
+        if bins.dates:
+            plain["edges"], plain["dates"] = [date.fromordinal(int(edge)).isoformat() for edge in bins.edges], True
     if attribute.missing is not None:
         plain["missing"] = attribute.labels[attribute.missing]
     return plain
 
 
+def _edge(edge: Any) -> float:
+    return _INFINITIES.get(edge, math.nan) if isinstance(edge, str) else float(edge)
+
+
 def _rich(plain: Any) -> Attribute:
     values: Sequence[str] | Bins
     if "edges" in plain:
-        edges = [_INFINITIES.get(edge, math.nan) if isinstance(edge, str) else float(edge) for edge in plain["edges"]]
-        values = Bins(edges, clip=plain["clip"] is True, whole=plain["whole"] is True)
+        dates, tail = plain.get("dates") is True, plain.get("tail")
+        edges = plain["edges"] if dates else [_edge(edge) for edge in plain["edges"]]
+        values = Bins(
+            edges,
+            clip=plain["clip"] is True,
+            whole=plain["whole"] is True,
+            atoms=plain.get("atoms", ()),
+            tail=None if tail is None else float(tail),
+            dates=dates,
+        )
     else:
         values = plain["categories"]
         if not isinstance(values, list):
@@ -288,7 +267,9 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
 
     Per attribute: a list of categories; a number of categories (they are called "0", "1", …); or a mapping with
     ``enum`` or ``categories``, or ``type`` ("boolean", "integer", "number") with ``minimum`` and ``maximum`` and
-    optionally ``bins``, or ``edges``. ``nullable: true`` adds a category for missing values. A Table Schema
+    optionally ``bins``, or ``edges``; numbers may have ``atoms`` and a ``tail`` (see :class:`Bins`). ``type`` "date"
+    has ``minimum``, ``maximum`` and ``step`` ("day", "week", "month", "quarter", "year"). ``nullable: true`` adds a
+    category for missing values, ``missing: "?"`` one that is written as it was read. A Table Schema
     (``{"fields": [{"name": …, "type": …, "constraints": {…}}]}``) is understood as well. Integers with at most ``bins``
     values get a category each; wider ranges get ``bins`` bins of equal width.
 
@@ -300,7 +281,9 @@ def propose_domain(metadata: Mapping[str, Any], *, bins: int = 16, missing: str 
     nullable: dict[str, str] = {}
     for name, declared in _fields(metadata).items():
         attributes[name] = _proposed(name, declared, bins)
-        if isinstance(declared, Mapping) and declared.get("nullable") is True:
+        if isinstance(declared, Mapping) and "missing" in declared:
+            nullable[name] = str(declared["missing"])
+        elif isinstance(declared, Mapping) and declared.get("nullable") is True:
             nullable[name] = missing
     return Domain(attributes, missing=nullable)
 
@@ -327,24 +310,41 @@ def _proposed(name: str, declared: Any, bins: int) -> Sequence[str] | Bins:
         if key in declared:
             return [str(label) for label in declared[key] if label is not None]
     whole = declared.get("type") == "integer"
+    if declared.get("type") == "date":
+        return _dates(name, declared)
+    given: dict[str, Any] = {key: declared[key] for key in ("atoms", "tail") if key in declared}
+    given["clip"] = declared.get("clip") is True
     if "edges" in declared:
-        return Bins(declared["edges"], clip=declared.get("clip") is True, whole=whole)
+        return Bins(map(_edge, declared["edges"]), whole=whole, **given)
     if declared.get("type") == "boolean":
         return ["False", "True"]
-    return _range(name, declared, int(declared.get("bins", bins)), whole)
+    return _range(name, declared, int(declared.get("bins", bins)), whole, given)
 
 
-def _range(name: str, declared: Mapping[str, Any], bins: int, whole: bool) -> Sequence[str] | Bins:
+def _dates(name: str, declared: Mapping[str, Any]) -> Bins:
+    clip = declared.get("clip") is True
+    if "edges" in declared:
+        return Bins(declared["edges"], clip=clip, dates=True)
+    if not all(key in declared for key in ("minimum", "maximum")):
+        raise InvalidParameter(f"{name!r} needs a minimum and a maximum, or edges; rows are not looked at")
+    step = declared.get("step", "month")
+    return Bins(date_edges(declared["minimum"], declared["maximum"], step), clip=clip, dates=True)
+
+
+def _range(
+    name: str, declared: Mapping[str, Any], bins: int, whole: bool, given: dict[str, Any]
+) -> Sequence[str] | Bins:
     if not all(isinstance(declared.get(key), int | float) for key in ("minimum", "maximum")):
         raise InvalidParameter(f"{name!r} needs categories, edges, or a minimum and a maximum; rows are not looked at")
-    low, high, clip = declared["minimum"], declared["maximum"], declared.get("clip") is True
+    low, high = declared["minimum"], declared["maximum"]
     if not low < high:
         raise InvalidParameter(f"the minimum of {name!r} must be below its maximum, got {low} and {high}")
     if not whole:
-        return Bins([float(edge) for edge in np.linspace(low, high, bins + 1)], clip=clip)
+        return Bins(np.linspace(low, high, bins + 1), **given)
     count = int(high) - int(low) + 1
     if count <= bins:
-        return [str(value) for value in range(int(low), int(high) + 1)]
+        more = [atom for atom in given.get("atoms", ()) if not low <= atom <= high]
+        return [str(value) for value in (*range(int(low), int(high) + 1), *more)]
     width = -(-count // bins)
     starts = range(int(low), int(high), width)  # the last bin is closed, so it takes the maximum itself
-    return Bins([*starts, int(high)], clip=clip, whole=True)
+    return Bins([*starts, int(high)], whole=True, **given)

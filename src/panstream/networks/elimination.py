@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from panstream.errors import NotSupported
 
-__all__ = ["LARGEST_FACTOR", "Factor", "maximise", "sum_product"]
-
 LARGEST_FACTOR = 1 << 24  # cells; 128 MB of floats
 _SMALL = 2.0**-100
 
@@ -125,6 +123,32 @@ def maximise(
     for variable, given, codes in reversed(traces):
         best[variable] = int(codes[tuple(best[each] for each in given)])
     return best, float(sum(float(factor.values) for factor in pool))
+
+
+def conditionals(
+    factors: Sequence[Factor], sizes: Sequence[int], *, limit: int = LARGEST_FACTOR
+) -> tuple[dict[int, tuple[tuple[int, ...], NDArray[np.float64]]], float]:
+    """Return the normalised product as conditional tables by variable, and log2 of what it sums to.
+
+    A table has an axis for each variable it depends on, all of them eliminated later, and its own variable last.
+    """
+    scopes = [factor.variables for factor in factors]
+    everything = {variable for scope in scopes for variable in scope}
+    pool, scale = list(factors), 0.0
+    found: dict[int, tuple[tuple[int, ...], NDArray[np.float64]]] = {}
+    for variable in _elimination_order(scopes, sizes, everything, limit=limit):
+        variables, tables, pool = _taken(variable, pool, sizes)
+        joined, shift = _product(tables)
+        rows = np.moveaxis(joined, variables.index(variable), -1)
+        total = np.asarray(rows.sum(axis=-1))
+        # What cannot happen is never drawn; any row will do.
+        even = np.full(rows.shape, 1.0 / rows.shape[-1])
+        rest = tuple(each for each in variables if each != variable)
+        found[variable] = rest, np.divide(rows, total[..., None], out=even, where=total[..., None] > 0)
+        pool.append(Factor(rest, total))
+        scale += shift
+    left = math.prod(float(factor.values) for factor in pool)
+    return found, scale + (math.log2(left) if left > 0 else -math.inf)
 
 
 def _taken(

@@ -1,12 +1,13 @@
 """A network as a file: JSON with a version and a checksum, and BIF for other programs.
 
-The JSON keeps everything, every probability to its last bit. ``about`` may carry public notes, such as the privacy
+The JSON keeps everything, every probability to its last bit; a mixture has its weights where a network has parents
+(version 2). ``about`` may carry public notes, such as the privacy
 claim that the network was learned under.
 
 BIF is the interchange format that pgmpy, bnlearn and others read. Names and categories in it are single words, so
 everything but letters, digits and ``_`` becomes ``_`` (with a number where two names would meet). The originals stand
 beside them in ``property`` lines, and :func:`from_bif` puts them back. Bins come back as plain categories: BIF has no
-numeric columns.
+numeric columns. A mixture becomes a network whose first variable, ``component``, is the hidden parent.
 """
 
 from __future__ import annotations
@@ -25,46 +26,79 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes, InvalidParameter
 from panstream.networks.domain import Domain
+from panstream.networks.mixture import Mixture
 from panstream.networks.network import BayesianNetwork
 
-__all__ = ["from_bif", "from_json", "load", "read_about", "save", "seven_attributes", "to_bif", "to_json"]
-
 _FORMAT = "panstream-network"
-_VERSION = 1
+_VERSION, _WITH_WEIGHTS, _WITH_FOREST = 1, 2, 3
 _LARGEST_TEXT = 1 << 30
 
 
-def to_json(network: BayesianNetwork, about: Mapping[str, Any] | None = None) -> str:
+def to_json(network: BayesianNetwork | Mixture, about: Mapping[str, Any] | None = None) -> str:
     """Return the network as JSON text; ``about`` holds public notes of plain values."""
-    names = network.domain.names
+    version, shape = _VERSION, {} if isinstance(network, Mixture) else _plain(network)
+    if isinstance(network, Mixture):
+        version, shape = _WITH_WEIGHTS, {"weights": network.weights.tolist(), "tables": _flat(network.tables)}
+        if network.forest is not None:
+            version, shape = _WITH_FOREST, {**shape, "forest": _plain(network.forest)}
     content: dict[str, Any] = {
         "format": _FORMAT,
-        "version": _VERSION,
+        "version": version,
         "about": dict(about or {}),
         "domain": network.domain.to_plain(),
-        "parents": [[names[each] for each in family] for family in network.parents],
-        "tables": [table.ravel().tolist() for table in network.tables],
+        **shape,
     }
     content["sha256"] = _digest(content)
     lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def from_json(text: str | bytes) -> BayesianNetwork:
+def _plain(network: BayesianNetwork) -> dict[str, Any]:
+    names = network.domain.names
+    return {
+        "parents": [[names[each] for each in family] for family in network.parents],
+        "tables": _flat(network.tables),
+    }
+
+
+def _flat(tables: Sequence[NDArray[np.float64]]) -> list[list[float]]:
+    return [table.ravel().tolist() for table in tables]
+
+
+def from_json(text: str | bytes) -> BayesianNetwork | Mixture:
     """Read a network that :func:`to_json` wrote; raise InvalidBytes for anything foreign, damaged or too new."""
     content = _content(text)
     domain = Domain.from_plain(content.get("domain"))
-    names: Any = content.get("parents")
-    tables: Any = content.get("tables")
-    if not (_lists(names, len(domain), str) and _lists(tables, len(domain), (int, float))):
-        raise InvalidBytes("the network must have one list of parents and one table per attribute")
     try:
-        parents = tuple(tuple(domain.position(name) for name in family) for family in names)
-        shapes = [tuple(domain.sizes[each] for each in (*family, at)) for at, family in enumerate(parents)]
-        arrays = tuple(np.array(flat, np.float64).reshape(shape) for flat, shape in zip(tables, shapes, strict=True))
-        return BayesianNetwork(domain, parents, arrays)
+        return (_network if content["version"] == _VERSION else _mixture)(domain, content)
     except (ValueError, OverflowError) as error:  # InvalidParameter is a ValueError
         raise InvalidBytes(f"the network is damaged: {error}") from None
+
+
+def _network(domain: Domain, content: dict[str, Any]) -> BayesianNetwork:
+    names: Any = content.get("parents")
+    if not _lists(content.get("tables"), len(domain), (int, float)):
+        raise InvalidBytes("the network must have one table per attribute")
+    if not _lists(names, len(domain), str):
+        raise InvalidBytes("the network must have one list of parents per attribute")
+    parents = tuple(tuple(domain.position(name) for name in family) for family in names)
+    shapes = [tuple(domain.sizes[each] for each in (*family, at)) for at, family in enumerate(parents)]
+    arrays = zip(content["tables"], shapes, strict=True)
+    return BayesianNetwork(domain, parents, tuple(np.array(flat, np.float64).reshape(shape) for flat, shape in arrays))
+
+
+def _mixture(domain: Domain, content: dict[str, Any]) -> Mixture:
+    weights: Any = content.get("weights")
+    if not _lists([weights], 1, (int, float)):
+        raise InvalidBytes("a mixture must have a list of weights")
+    if not _lists(content.get("tables"), len(domain), (int, float)):
+        raise InvalidBytes("the network must have one table per attribute")
+    forest: Any = content.get("forest")
+    if (content["version"] == _WITH_FOREST) != isinstance(forest, dict):
+        raise InvalidBytes("a mixture must have a forest from version 3 on, and none before")
+    arrays = zip(content["tables"], domain.sizes, strict=True)
+    tables = tuple(np.array(flat, np.float64).reshape(len(weights), size) for flat, size in arrays)
+    return Mixture(domain, np.array(weights, np.float64), tables, forest and _network(domain, forest))
 
 
 def read_about(text: str | bytes) -> dict[str, Any]:
@@ -75,14 +109,14 @@ def read_about(text: str | bytes) -> dict[str, Any]:
     return about
 
 
-def save(network: BayesianNetwork, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
+def save(network: BayesianNetwork | Mixture, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
     """Write ``path`` as BIF if it ends so, else as JSON. BIF has no place for ``about`` and renames (see to_bif)."""
     path = Path(path)
     text = to_bif(network) if path.suffix.lower() == ".bif" else to_json(network, about)
     path.write_text(text, "utf-8")
 
 
-def load(path: str | Path) -> BayesianNetwork:
+def load(path: str | Path) -> BayesianNetwork | Mixture:
     """Read a network from a JSON or BIF file."""
     path = Path(path)
     text = path.read_text("utf-8")
@@ -98,10 +132,12 @@ def _content(text: str | bytes) -> dict[str, Any]:
         raise InvalidBytes("the network is not valid JSON") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise InvalidBytes("this is not a network of panstream")
-    if content.get("version") != _VERSION:
-        raise InvalidBytes(f"network version {content.get('version')!r} is not known; this release reads {_VERSION}")
+    if content.get("version") not in (_VERSION, _WITH_WEIGHTS, _WITH_FOREST):
+        raise InvalidBytes(
+            f"network version {content.get('version')!r} is not known; this release reads {_VERSION} to {_WITH_FOREST}"
+        )
     if content.pop("sha256", None) != _digest(content):
-        raise InvalidBytes("the checksum does not fit: the network is damaged or was edited")
+        raise InvalidBytes("the checksum does not match: the network is damaged or was edited")
     return content
 
 
@@ -122,8 +158,10 @@ _COMMENT = re.compile(r'("[^"\n]*")|/\*.*?\*/|//[^\n]*', re.DOTALL)
 _TOKEN = re.compile(r'"[^"\n]*"|[^\s{}()\[\],;|"]+|[{}()\[\],;|]')
 
 
-def to_bif(network: BayesianNetwork) -> str:
+def to_bif(network: BayesianNetwork | Mixture) -> str:
     """Return the network as BIF text; probabilities keep all their digits."""
+    if isinstance(network, Mixture):
+        network = network.with_component()
     domain = network.domain
     names = _words(domain.names)
     states = [_words(attribute.labels) for attribute in domain.attributes]
@@ -295,4 +333,5 @@ def seven_attributes() -> BayesianNetwork:
     >>> network.domain.sizes, f"{network.entropy():.2f}"
     ((2, 2, 2, 2, 2, 2, 3), '5.12')
     """
-    return from_json(resources.files("panstream.networks").joinpath("seven_attributes.json").read_text("utf-8"))
+    content = _content(resources.files("panstream.networks").joinpath("seven_attributes.json").read_text("utf-8"))
+    return _network(Domain.from_plain(content["domain"]), content)

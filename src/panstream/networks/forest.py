@@ -21,9 +21,10 @@ from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.noisy_tables import NoisyTable, expected, smoothed
 
-__all__ = ["fit_forest"]
-
 _TINY = 1e-12
+MOSTLY_NOISE = 0.25
+"""Total variation by which noise alone moves a one-way table, above which it shows little else."""
+_DROWNED = 1.0  # the same, above which a posterior mean is nearer than a projection (level with it at 1 on Adult)
 _VISIBLE = 0.2  # noise standard deviation over the average cell
 
 
@@ -77,14 +78,26 @@ def fit_forest(
     child's own distribution, so no probability is 0.
 
     Tables are first smoothed along declared bins (:mod:`panstream.networks.noisy_tables`). ``records`` is the public
-    number of records. Tables of the same attributes are averaged with weights 1/sigma².
+    number of records. Tables of the same attributes are averaged with weights 1/sigma². Without edges, and where noise
+    alone would move tables by all they hold, they are replaced by what they mean on average, which is nearer to the
+    truth than the nearest distribution: of fifty rows of Adult at epsilon 1, .66 instead of .74 (uniform: .68).
     """
     checks.at_least(1, records=records)
     merged = _merged(domain, records, tables)
     edges = tuple(key for key in merged if len(key) == 2)
     forest = _spanning(domain.sizes, [(one, other) for one, other in edges])
+    if not edges and merged and _moved(merged) > _DROWNED:
+        found = {at: expected(each.values, each.sd) for (at,), each in merged.items()}
+        nodes = [found.get(at, np.full(size, 1.0 / size)) for at, size in enumerate(domain.sizes)]
+        return _network(domain, forest, merged, nodes, [], smoothing)
     nodes, pairs = _descend(forest, merged, shrinkage, iterations)
     return _network(domain, forest, merged, nodes, pairs, smoothing)
+
+
+def _moved(merged: _Merged) -> float:
+    """Return how far noise alone moves the tables on average, in total variation."""
+    moved = [each.values.size * each.sd / math.sqrt(2 * math.pi) for each in merged.values()]
+    return math.fsum(moved) / len(moved)
 
 
 def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merged:

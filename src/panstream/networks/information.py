@@ -24,8 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from panstream.errors import InvalidParameter
 
-__all__ = ["ErrorTerms", "entropy", "mutual_information", "noisy_entropy_bias", "noisy_entropy_error"]
-
 
 def entropy(table: NDArray[Any]) -> float:
     """Return the entropy in bits of the distribution proportional to ``table``; 0 for an empty table.

@@ -6,10 +6,9 @@ a network that was learned privately may be asked anything.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +16,11 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.networks.domain import Domain
 from panstream.networks.elimination import LARGEST_FACTOR, Factor, maximise, sum_product
+from panstream.networks.model import Evidence, Model
 from panstream.networks.records import Records
-
-__all__ = ["BayesianNetwork", "Evidence", "Explanation", "topological_order"]
 
 _ROUNDING = 1e-9
 _LAST_BITS = 1e-12
-
-Evidence: TypeAlias = Mapping[str, str | float]
-"""What is known: a category, or for a numeric attribute a number or the name of its bin, by the attribute's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +32,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BayesianNetwork:
+class BayesianNetwork(Model):
     """A domain, the parents of each attribute and its table: ``tables[i][parents' codes..., code]``.
 
     ``tables[i]`` has the shape ``(*sizes of parents[i], size of i)`` and its last axis sums to 1 (within 1e-9; it is
@@ -115,50 +110,11 @@ class BayesianNetwork:
                 waiting.extend(self.parents[each])
         return found
 
-    def marginal(self, attributes: Sequence[int]) -> NDArray[np.float64]:
-        """Return the exact joint distribution of some attributes, one axis each, by variable elimination."""
-        if len(set(attributes)) != len(attributes):
-            raise InvalidParameter("attributes must be distinct positions")
-        table, scale = self._summed(tuple(attributes), {}, LARGEST_FACTOR)
-        return np.ldexp(table, int(scale))
-
-    def posterior(
-        self, attributes: Sequence[str], given: Evidence | None = None, *, limit: int = LARGEST_FACTOR
-    ) -> NDArray[np.float64]:
-        """Return P(attributes | given), one axis per attribute in the order asked for; it sums to 1.
-
-        A table of more than ``limit`` cells on the way is refused before it is made.
-
-        >>> domain = Domain({"rain": ["no", "yes"], "wet": ["no", "yes"]})
-        >>> tables = (np.array([0.75, 0.25]), np.array([[0.875, 0.125], [0.125, 0.875]]))
-        >>> BayesianNetwork(domain, ((), (0,)), tables).posterior(["rain"], {"wet": "yes"}).tolist()
-        [0.3, 0.7]
-        """
-        codes = self._codes(given)
-        wanted = tuple(self.domain.position(name) for name in attributes)
-        if not wanted or len(set(wanted)) != len(wanted) or set(wanted) & set(codes):
-            raise InvalidParameter("attributes must be at least one, each once, and none of them observed")
-        table, _ = self._summed(wanted, codes, limit)
-        total = table.sum()
-        if not total > 0:
-            raise InvalidParameter("what is given has probability 0 under the network")
-        result: NDArray[np.float64] = table / total
-        return result
-
-    def log_probability(self, given: Evidence, *, limit: int = LARGEST_FACTOR) -> float:
-        """Return log2 of the probability that a record holds all these values; -inf if none can."""
-        table, scale = self._summed((), self._codes(given), limit)
-        return math.log2(float(table)) + scale if table > 0 else -math.inf
-
-    def probability(self, given: Evidence, *, limit: int = LARGEST_FACTOR) -> float:
-        """Return the probability that a record holds all these values."""
-        return float(2.0 ** self.log_probability(given, limit=limit))
-
     def most_probable(self, given: Evidence | None = None, *, limit: int = LARGEST_FACTOR) -> Explanation:
         """Return the most probable explanation: the likeliest record among those that hold the given values."""
         domain, factors = self.domain, self._factors(range(len(self.domain)), self._codes(given))
         best, value = maximise(factors, domain.sizes, limit=limit)
-        if value == -math.inf:
+        if value == float("-inf"):
             raise InvalidParameter("what is given has probability 0 under the network")
         values = {domain.names[at]: domain.labels(at)[best[at]] for at in sorted(best)}
         return Explanation(values=values, log_probability=value)
@@ -187,16 +143,6 @@ class BayesianNetwork:
             add_looked_up(records.codes, np.array(family, np.int64), shape, logs, totals)
         return totals
 
-    def log_likelihood(self, records: Records) -> float:
-        """Return log2 of the probability of all records together."""
-        return float(self.log_likelihoods(records).sum())
-
-    def cross_entropy(self, records: Records) -> float:
-        """Return the mean of -log2 probability over the records: bits per record under this network's code."""
-        if not len(records):
-            raise InvalidParameter("cross entropy needs at least one record")
-        return -self.log_likelihood(records) / len(records)
-
     def cross_entropy_from(self, truth: BayesianNetwork) -> float:
         """Return the exact mean of -log2 probability under ``truth``: its entropy plus the divergence from it."""
         self._same_domain(truth.domain)
@@ -222,25 +168,6 @@ class BayesianNetwork:
         if self.domain.cells > 1 << 22:
             raise NotSupported(f"the joint table would have {self.domain.cells} cells; ask for marginals instead")
         return self.marginal(range(len(self.domain)))
-
-    def _codes(self, given: Evidence | None) -> dict[int, int]:
-        domain, codes = self.domain, {}
-        for name, value in (given or {}).items():
-            at = domain.position(name)
-            bins = domain.attributes[at].bins
-            if isinstance(value, str):
-                codes[at] = domain.code(at, value)
-            elif bins is not None:
-                codes[at] = int(bins.codes(np.array([float(value)]))[0])
-                if codes[at] < 0:
-                    raise InvalidParameter(f"the value given for {name!r} must lie inside its declared edges")
-            else:
-                codes[at] = domain.code(at, str(value))
-        return codes
-
-    def _same_domain(self, domain: Domain) -> None:
-        if domain != self.domain:
-            raise InvalidParameter("the records or the other network must have the same domain")
 
 
 def topological_order(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -26,8 +26,6 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
 
-__all__ = ["NoisyTable", "Views", "expected", "pair_views", "project", "smoothed"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
@@ -78,6 +76,19 @@ class NoisyTable:
             raise InvalidParameter(f"sigma must be finite and at least 0, got sigma={self.sigma}")
         if np.asarray(self.counts).ndim != len(self.attributes):
             raise InvalidParameter("a noisy table must have one axis for each of its attributes")
+
+
+def averaged(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+    """Return one table for each set of attributes: those measured twice are averaged with weights 1/sigma²."""
+    found: dict[tuple[int, ...], NoisyTable] = {}
+    for table in tables:
+        if (first := found.get(table.attributes)) is not None:
+            weight = first.sigma**2 / (first.sigma**2 + table.sigma**2)
+            counts = weight * table.counts + (1 - weight) * first.counts
+            sigma = first.sigma * table.sigma / math.hypot(first.sigma, table.sigma)
+            table = NoisyTable(table.attributes, counts, sigma, table.laplace)
+        found[table.attributes] = table
+    return list(found.values())
 
 
 def pair_views(domain: Domain, pair: tuple[int, int], shapes: Sequence[NDArray[np.float64]], cells: float) -> Views:

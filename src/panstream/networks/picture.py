@@ -9,9 +9,8 @@ from html import escape
 
 from panstream.errors import NotSupported
 from panstream.networks.information import mutual_information
+from panstream.networks.mixture import Mixture
 from panstream.networks.network import BayesianNetwork, topological_order
-
-__all__ = ["to_svg"]
 
 _ROW, _BOX, _MARGIN, _GAP = 34, 24, 18, 54
 _LETTER = 7.7  # width of a letter at 13 px, on the safe side
@@ -25,12 +24,14 @@ text{fill:#e8edf4}.size{fill:#a3afbf}.arrow{stroke:#9fb0c6}.head{fill:#9fb0c6}}
 """
 
 
-def to_svg(network: BayesianNetwork, *, title: str = "Bayesian network") -> str:
+def to_svg(network: BayesianNetwork | Mixture, *, title: str = "Bayesian network") -> str:
     """Return the picture: arrows lead from left to right, the small number is the count of categories.
 
     Hovering over an arrow tells the mutual information of its two ends in bits. The colours follow the reader's light
-    or dark setting.
+    or dark setting. Of a mixture the strongest dependences are drawn, as a tree.
     """
+    if isinstance(network, Mixture):
+        network = network.nearest_tree()
     layout = _layered(network.parents)
     lefts, widths = _columns(network, layout)
     width = lefts[-1] + widths[-1] + _MARGIN

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.baselines import tables_from
-from panstream.networks.budget import Budget, PureBudget, Split, portions
+from panstream.networks.budget import Budget, Split, portions
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
 from panstream.networks.forest import fit_forest
 from panstream.networks.information import mutual_information
+from panstream.networks.learner import Learned, Progress, PureLearner
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.noisy_tables import NoisyTable, expected, project
 from panstream.networks.records import Records
-from panstream.networks.tree import LearnedNetwork, Progress, grow_forest
-from panstream.privacy import Claim
+from panstream.networks.tree import grow_forest
 from panstream.privacy.tables import (
     f_sensitivity,
     mutual_information_sensitivity,
@@ -36,13 +36,11 @@ from panstream.privacy.tables import (
 )
 from panstream.randomness import Source
 
-__all__ = ["PrivBayes"]
-
 _PSEUDOCOUNT = 0.3  # noise standard deviations a cell; add-one smoothing misleads where noise is hundreds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivBayes:
+class PrivBayes(PureLearner):
     """Learn a Bayesian network with pure epsilon-differential privacy.
 
     **Privacy**: record level, replace-one, epsilon. The number of records and the domain are public.
@@ -60,14 +58,13 @@ class PrivBayes:
     (((0, 1),), 1.0, 0.0)
     """
 
-    epsilon: float
     degree: int | None = None
     score: Literal["gain", "R", "mi", "F"] = "gain"
     theta: float = 4.0
     split: Split | None = None
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
+        PureLearner.__post_init__(self)
         if self.score not in ("gain", *_SCORES):
             raise InvalidParameter(f"score must be one of gain, R, mi, F, got score={self.score!r}")
         if self.degree is not None:
@@ -76,30 +73,14 @@ class PrivBayes:
             raise InvalidParameter(f"score gain makes a forest, so degree must be 0 or 1, got degree={self.degree}")
         checks.positive(theta=self.theta)
 
-    def claim(self) -> Claim:
-        """Return what is promised before anything is looked at."""
-        return PureBudget(self.epsilon).claim()
-
-    def fit(
-        self, records: Records, source: Source | None = None, progress: Progress = lambda what, done: None
-    ) -> LearnedNetwork:
-        """Learn from the records; all noise is drawn afresh from the operating system unless a test source is given."""
-        if source is None:
-            with Source() as fresh:
-                return self.fit(records, fresh, progress)
-        if len(records) < 1:
-            raise InvalidParameter("records must not be empty")
-        budget = PureBudget(self.epsilon)
-        if self.score == "gain":
-            tables = grow_forest(records, budget, source, self.split, self.degree, progress)
-            network = fit_forest(records.domain, len(records), tables)
-        else:
-            tables, network = self._greedy(records, budget, source, progress)
-        progress("done", 1.0)
-        return LearnedNetwork(network, budget.claim(source), len(records), tuple(tables))
+    def _learn(self, records: Records, budget: Budget, source: Source, progress: Progress) -> Learned:
+        if self.score != "gain":
+            return self._greedy(records, budget, source, progress)
+        tables = grow_forest(records, budget, source, self.split, self.degree, progress)
+        return tables, fit_forest(records.domain, len(records), tables)
 
     def _greedy(
-        self, records: Records, budget: PureBudget, source: Source, progress: Progress
+        self, records: Records, budget: Budget, source: Source, progress: Progress
     ) -> tuple[list[NoisyTable], BayesianNetwork]:
         domain = records.domain
         split = self.split or Split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,10 @@ from panstream import checks
 from panstream.batch.files import read_columns
 from panstream.batch.frames import library_of, pyarrow
 from panstream.errors import InvalidBatch
+from panstream.networks.bins import EVERYWHERE, Within
 from panstream.networks.domain import Attribute, Domain
 from panstream.randomness import Source
-
-__all__ = ["Records"]
+from panstream.scratch import wipe
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -57,6 +57,8 @@ class Records:
     def read(cls, data: Any, domain: Domain) -> Records:
         """Read a mapping of columns, a list of mappings, a pandas or polars frame or an Arrow table.
 
+        Our own working copies are overwritten afterwards; the codes and the given columns are the caller's.
+
         Columns that the domain does not name are left alone. A value that is not declared is refused by its row
         number, or becomes the attribute's missing category where one is declared. Whole numbers match categories
         written without a decimal point.
@@ -73,14 +75,15 @@ class Records:
             if found.size != codes.shape[1]:
                 raise InvalidBatch(f"column {attribute.name!r} must be as long as the others")
             codes[position] = found
+            wipe(found)
         assert codes is not None  # a domain has at least one attribute
         return cls(domain, codes)
 
     @classmethod
-    def load(cls, path: Path, domain: Domain) -> Records:
-        """Read the declared columns of a CSV (also gzipped) or Parquet file."""
-        text = [each.name for each in domain.attributes if each.bins is None]
-        return cls.read(read_columns(path, domain.names, text=text), domain)
+    def load(cls, path: str | Path, domain: Domain) -> Records:
+        """Read the declared columns of a file: CSV, TSV, JSON lines (also compressed), Parquet or Arrow."""
+        text = [each.name for each in domain.attributes if each.bins is None or each.bins.dates]
+        return cls.read(read_columns(Path(path), domain.names, text=text), domain)
 
     def to_columns(self) -> dict[str, list[str]]:
         """Return the labels of every record, one list per attribute; a bin is named by its interval."""
@@ -90,32 +93,27 @@ class Records:
             columns[attribute.name] = labels[row].tolist()
         return columns
 
-    def numeric_columns(self, source: Source) -> dict[str, list[object]]:
-        """Return columns of labels, and of numbers drawn evenly from the bins where an attribute has bins.
+    def numeric_columns(
+        self, source: Source, *, within: Mapping[str, Within] | None = None, markers: bool = False
+    ) -> dict[str, list[object]]:
+        """Return columns of labels, and of numbers or dates drawn evenly from the bins where an attribute has bins.
 
-        A bin without end gives its finite edge; whole numbers stay whole; a missing value is ``None``.
+        Atoms are themselves; a bin without end reaches to its tail, or gives its finite edge; whole numbers stay whole,
+        as bins and as categories; dates are ISO 8601. ``within`` keeps numbers to ranges. A missing number is ``None``;
+        with ``markers`` it is the label that stands for it, and the column is text.
         """
         columns: dict[str, list[object]] = {}
         for attribute, row, labels in zip(self.domain.attributes, self.codes, self.to_columns().values(), strict=True):
             if attribute.bins is None:
-                columns[attribute.name] = list(labels)
-                continue
-            edges, last = attribute.bins.edges, len(attribute.bins.edges) - 2
-            words = source.scratch.array(row.size, np.uint64)
-            source.fill_words(words)
-            values: list[object] = []
-            for code, share in zip(row.tolist(), (words / 2.0**64).tolist(), strict=True):
-                if code > last:
-                    values.append(None)
-                    continue
-                low, high = edges[code], edges[code + 1]
-                if not (math.isfinite(low) and math.isfinite(high)):
-                    low = high = low if math.isfinite(low) else high if math.isfinite(high) else 0.0
-                if attribute.bins.whole:
-                    first, count = math.ceil(low), max(math.ceil(high) - math.ceil(low) + (code == last), 1)
-                    values.append(first + min(int(share * count), count - 1))
-                else:
-                    values.append(low + share * (high - low))
+                whole = whole_numbers(attribute)
+                values = list(labels) if whole is None else [whole[code] for code in row.tolist()]
+            else:
+                words = source.scratch.array(row.size, np.uint64)
+                source.fill_words(words)
+                limits = (within or {}).get(attribute.name, EVERYWHERE)
+                values = attribute.bins.drawn(row, np.minimum(words / 2.0**64, 1 - 2.0**-53), limits)
+            if markers and attribute.missing is not None:
+                values = _marked(values, attribute.labels[attribute.missing])
             columns[attribute.name] = values
         return columns
 
@@ -134,6 +132,27 @@ class Records:
 
 
 _INTEGERS = "biu"
+_LONGEST_WHOLE = 18  # digits that 64 bits always hold
+
+
+def _marked(values: list[object], marker: str) -> list[object]:
+    """Return a column as text with a marker in the place of what is missing, if anything is."""
+    if None not in values:
+        return values
+    return [marker if value is None else str(value) for value in values]
+
+
+def whole_numbers(attribute: Attribute) -> list[int | None] | None:
+    """Return the categories as whole numbers, "missing" as None, if all are written as such; codes as 007 are text."""
+    found: list[int | None] = []
+    for code, label in enumerate(attribute.labels):
+        if code == attribute.missing:
+            found.append(None)
+        elif len(label) <= _LONGEST_WHOLE and re.fullmatch(r"0|-?[1-9][0-9]*", label):
+            found.append(int(label))
+        else:
+            return None
+    return found
 
 
 def _named_columns(data: Any) -> dict[str, Any]:
@@ -161,7 +180,8 @@ def _column_codes(column: Any, attribute: Attribute) -> NDArray[np.int64]:
     unknown = found < 0
     if unknown.any():
         if attribute.missing is None:
-            rule = "a number inside the declared edges" if attribute.bins else "one of the declared categories"
+            inside = "a date" if attribute.bins and attribute.bins.dates else "a number"
+            rule = f"{inside} inside the declared edges" if attribute.bins else "one of the declared categories"
             raise InvalidBatch(f"{attribute.name!r} must be {rule}", row=int(unknown.argmax()))
         found[unknown] = attribute.missing
     return found
@@ -171,7 +191,9 @@ def _labelled(column: Any, attribute: Attribute) -> NDArray[np.int64]:
     codes, entries = _factorised(column)
     known: dict[str | None, int] = {label: code for code, label in enumerate(attribute.labels)}
     table = np.array([*(known.get(_text(entry), -1) for entry in entries), -1], np.int64)
-    return table[codes]  # a null has code -1, which is the table's last entry
+    found = table[codes]  # a null has code -1, which is the table's last entry
+    wipe(codes)
+    return found
 
 
 def _text(value: Any) -> str | None:
@@ -195,7 +217,7 @@ def _factorised(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
         column, library = column.to_arrow(), "pyarrow"
     if library == "pandas":
         codes, entries = column.factorize()
-        return np.asarray(codes, np.int64), list(entries)
+        return np.array(codes, np.int64), list(entries)
     if library == "pyarrow":
         return _factorised_arrow(column)
     array = column if isinstance(column, np.ndarray) else None
@@ -230,23 +252,33 @@ def _factorised_values(values: list[Any]) -> tuple[NDArray[np.int64], list[Any]]
 
 def _binned(column: Any, attribute: Attribute) -> NDArray[np.int64]:
     assert attribute.bins is not None
-    return attribute.bins.codes(_numbers(column, attribute))
+    numbers = _numbers(column, attribute)
+    found = attribute.bins.codes(numbers)
+    wipe(numbers)
+    return found
 
 
 def _numbers(column: Any, attribute: Attribute) -> NDArray[np.float64]:
     """Return the column as floats with NaN for null; text that reads as a number is taken as one."""
-    if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in _INTEGERS + "f":
-        return column.astype(np.float64)
+    plain = isinstance(column, np.ndarray) and column.ndim == 1
+    if plain and column.dtype.kind in _INTEGERS + "f" and not (attribute.bins and attribute.bins.dates):
+        return np.array(column, np.float64)
+    if plain and column.dtype.kind == "M":
+        column = column.astype("datetime64[D]")  # nanoseconds would come as numbers
     codes, entries = _factorised(column)
+    assert attribute.bins is not None
     known = attribute.labels[attribute.missing] if attribute.missing is not None else None
     table = np.empty(len(entries) + 1)
     table[-1] = np.nan
     for place, entry in enumerate(entries):
         try:
-            table[place] = np.nan if entry is None or entry == known else float(entry)
+            table[place] = np.nan if entry is None or entry == known else attribute.bins.number(entry)
         except (TypeError, ValueError):
             if attribute.missing is None:
                 row = int((codes == place).argmax())
-                raise InvalidBatch(f"{attribute.name!r} must hold numbers", row=row) from None
+                kind = "dates as YYYY-MM-DD" if attribute.bins.dates else "numbers"
+                raise InvalidBatch(f"{attribute.name!r} must hold {kind}", row=row) from None
             table[place] = np.nan
-    return table[codes]
+    found = table[codes]
+    wipe(codes)
+    return found

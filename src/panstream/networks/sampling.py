@@ -15,17 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
+from panstream.networks.mixture import Mixture
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.records import Records
 from panstream.randomness import Source
-
-__all__ = ["balanced_sample", "sample"]
 
 _BLOCK = 1 << 15
 _BITS = 63
 
 
-def sample(network: BayesianNetwork, size: int, source: Source) -> Records:
+def sample(network: BayesianNetwork | Mixture, size: int, source: Source) -> Records:
     """Draw ``size`` independent records from the network's distribution.
 
     Sampling a network that was learned privately looks at no data, so it costs no privacy.
@@ -40,6 +39,8 @@ def sample(network: BayesianNetwork, size: int, source: Source) -> Records:
     """
     from panstream._kernels.prior import draw_attribute
 
+    if isinstance(network, Mixture):
+        return _visible(network, sample(network.with_component(), size, source))
     if size < 0:
         raise InvalidParameter(f"size must be nonnegative, got size={size}")
     domain, order = network.domain, network.order
@@ -57,6 +58,11 @@ def sample(network: BayesianNetwork, size: int, source: Source) -> Records:
     return Records(domain, codes)
 
 
+def _visible(mixture: Mixture, drawn: Records) -> Records:
+    """Return the records without the component they came from."""
+    return Records(mixture.domain, np.ascontiguousarray(drawn.codes[1:]))
+
+
 def _thresholds(table: NDArray[np.float64]) -> NDArray[np.uint64]:
     """Return per row of a conditional table the cumulative probabilities times 2^63, rounded down, without the last."""
     rows = table.reshape(-1, table.shape[-1])
@@ -65,7 +71,7 @@ def _thresholds(table: NDArray[np.float64]) -> NDArray[np.uint64]:
     return np.ascontiguousarray(np.ldexp(cumulative[:, :-1], _BITS).astype(np.uint64))
 
 
-def balanced_sample(network: BayesianNetwork, size: int, source: Source) -> Records:
+def balanced_sample(network: BayesianNetwork | Mixture, size: int, source: Source) -> Records:
     """Return ``size`` records by systematic sampling within the groups of equal parents.
 
     >>> from panstream.networks import Domain
@@ -75,6 +81,8 @@ def balanced_sample(network: BayesianNetwork, size: int, source: Source) -> Reco
     ...     balanced_sample(fair, 1000, source).to_columns()["coin"].count("heads")
     500
     """
+    if isinstance(network, Mixture):
+        return _visible(network, balanced_sample(network.with_component(), size, source))
     if size < 0:
         raise InvalidParameter(f"size must be nonnegative, got size={size}")
     sizes = network.domain.sizes

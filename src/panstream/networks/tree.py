@@ -10,50 +10,28 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.networks.budget import RESIDUAL_SENSITIVITY, Budget, Split, ZcdpBudget, portions
+from panstream.networks.budget import RESIDUAL_SENSITIVITY, Budget, Split, portions
 from panstream.networks.counting import contingency, pairwise
 from panstream.networks.domain import Domain
 from panstream.networks.forest import fit_forest
-from panstream.networks.network import BayesianNetwork
+from panstream.networks.learner import GaussianLearner, Learned, Progress
 from panstream.networks.noisy_tables import NoisyTable, Views, pair_views, project, smoothed
 from panstream.networks.records import Records
-from panstream.privacy import Claim
 from panstream.randomness import Source
-
-__all__ = ["LearnedNetwork", "Progress", "TreeNetwork", "grow_forest"]
 
 _NOISE_PRICE = 0.6  # of the noise's expected L1 norm: projection removes part of it
 
 
-Progress: TypeAlias = Callable[[str, float], None]
-"""Called with what is being done and how much of the whole is finished, from 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LearnedNetwork:
-    """A network learned with differential privacy: everything in here may be published.
-
-    ``records`` is the number of records learned from, public under replace-one; ``tables`` are the noisy counts.
-    """
-
-    network: BayesianNetwork
-    claim: Claim
-    records: int
-    tables: tuple[NoisyTable, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeNetwork:
+class TreeNetwork(GaussianLearner):
     """Learn a forest network at (epsilon, delta).
 
     **Privacy**: record level, replace-one, (epsilon, delta)-DP by zCDP composition of discrete Gaussian tables and
@@ -71,35 +49,17 @@ class TreeNetwork:
     (((0, 1),), 1.0)
     """
 
-    epsilon: float
-    delta: float = 1e-9
     degree: int | None = None
     split: Split | None = None
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        checks.probability(delta=self.delta)
+        GaussianLearner.__post_init__(self)
         if self.degree not in (None, 0, 1):
             raise InvalidParameter(f"degree must be 0 or 1, got degree={self.degree}")
 
-    def claim(self) -> Claim:
-        """Return what is promised before anything is looked at."""
-        return ZcdpBudget(self.epsilon, self.delta).claim()
-
-    def fit(
-        self, records: Records, source: Source | None = None, progress: Progress = lambda what, done: None
-    ) -> LearnedNetwork:
-        """Learn from the records; all noise is drawn afresh from the operating system unless a test source is given."""
-        if source is None:
-            with Source() as fresh:
-                return self.fit(records, fresh, progress)
-        budget = ZcdpBudget(self.epsilon, self.delta)
-        if len(records) < 1:
-            raise InvalidParameter("records must not be empty")
+    def _learn(self, records: Records, budget: Budget, source: Source, progress: Progress) -> Learned:
         tables = grow_forest(records, budget, source, self.split, self.degree, progress)
-        network = fit_forest(records.domain, len(records), tables)
-        progress("done", 1.0)
-        return LearnedNetwork(network, budget.claim(source), len(records), tuple(tables))
+        return tables, fit_forest(records.domain, len(records), tables)
 
 
 def grow_forest(

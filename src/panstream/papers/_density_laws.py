@@ -24,17 +24,6 @@ from panstream.planning._stored_values import (
 )
 from panstream.randomness import Coin, Source
 
-__all__ = [
-    "LaplaceLaw",
-    "LevelLaw",
-    "RealLaw",
-    "StoredLaw",
-    "TruncatedGaussianLaw",
-    "TruncatedLaplaceLaw",
-    "laplace_quantile",
-    "uniforms",
-]
-
 Floats = NDArray[np.float64]
 Uniform = Callable[[int], Floats]
 

@@ -15,8 +15,6 @@ from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
 from panstream.privacy.continual import binary_levels
 from panstream.randomness import Source
 
-__all__ = ["BinaryMechanism"]
-
 
 @dataclass(frozen=True, slots=True)
 class _DyadicPlan:
@@ -77,7 +75,7 @@ class BinaryMechanism(PartialSums):
         4
 
     Reference: Budaeva et al. 2013, Algorithm 2, with bit_length(T) levels and the single-intrusion transform of
-    §2.4.4 made sound; Chan, Shi, Song 2011 for the binary case.
+    §2.4.4 corrected; Chan, Shi, Song 2011 for the binary case.
     """
 
     needs_horizon: ClassVar[bool] = True

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.estimate import falling_root
 
-__all__ = ["cauchy_loss", "cauchy_scale", "l1_deviation"]
-
 
 def cauchy_loss(shift: float, scale: float) -> float:
     """Return the largest log-ratio of two Cauchy densities of one scale, ``shift`` apart.

@@ -19,8 +19,6 @@ from panstream import checks
 from panstream._kernels.psums import ratchet
 from panstream.estimate import Estimate, Estimates
 
-__all__ = ["ConsistentCount"]
-
 
 def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
     """Return integers that start from ``last`` and rise by 0 to ``most`` in every slot, following ``values`` from

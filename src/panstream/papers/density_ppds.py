@@ -22,8 +22,6 @@ from panstream.planning.density_published import ppds_failure
 from panstream.privacy.claim import Claim
 from panstream.randomness import Coin, DiscreteLaplace, Source
 
-__all__ = ["PublishedPPDS", "levels_of"]
-
 
 @dataclass(slots=True)
 class _PPDSState:

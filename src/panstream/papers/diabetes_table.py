@@ -22,8 +22,6 @@ from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
 from panstream.networks.records import Records
 
-__all__ = ["prepare", "read_table", "write_table"]
-
 _IDS = ("encounter_id", "patient_nbr")
 _DROPPED = (*_IDS, "weight", "medical_specialty", "payer_code", "examide", "citoglipton")
 _DIAGNOSES = ("diag_1", "diag_2", "diag_3")

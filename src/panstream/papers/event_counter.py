@@ -13,8 +13,6 @@ from panstream.continual.noise_sum import NoiseParts
 from panstream.privacy.continual import event_counter_memberships, segment_levels
 from panstream.randomness import Source
 
-__all__ = ["EventCounter"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCounter(SlotCounter):
@@ -24,8 +22,8 @@ class EventCounter(SlotCounter):
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. The noises of running
         segments are kept in the state on purpose and the proof counts them in the view. An event moves at most c draws,
         where c is ceil(log2 T), or one more if T is a power of two (with one-step ticks only if T is 2, 4 or 8); all
-        draws have rate epsilon/(c·sensitivity), so one look at any time and all outputs lose exactly ``epsilon``. A
-        refresh adds noise to the count and to every running segment, and any number of announced looks costs no more.
+        draws have rate epsilon/(c·sensitivity), so one copy at any time and all outputs lose exactly ``epsilon``. A
+        refresh adds noise to the count and to every running segment, and any number of announced copies costs no more.
 
     Error
         Every answer holds 1 + ceil(log2 T) draws: variance 2(1 + ceil(log2 T))(c·sensitivity/epsilon)².

@@ -19,8 +19,6 @@ from panstream.papers.logarithmic import LogarithmicMechanism
 from panstream.papers.simple_counters import SimpleCounterI
 from panstream.randomness import Source
 
-__all__ = ["HybridMechanism"]
-
 _LAST_EPOCH = 61
 _OUTER = (1, 1, 0)  # the logarithmic mechanism's part of the state
 _BOUNDED: dict[str, type[SlotCounter]] = {
@@ -38,8 +36,8 @@ class HybridMechanism(SlotCounter):
     Privacy
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event enters the
         logarithmic mechanism (epsilon/2) and one bounded counter (epsilon/2), both with noise at the start and at the
-        release of every sum: one look at any time and all outputs lose exactly ``epsilon``; any number of announced
-        looks with a refresh too.
+        release of every sum: one copy at any time and all outputs lose exactly ``epsilon``; any number of announced
+        copies with a refresh too.
 
     Error
         With the binary mechanism, after slot t with k = floor(log2 t): 8(k+1)s² + 16·k²·s²·popcount(t - 2**k) at most,

@@ -3,7 +3,7 @@
 A mechanism in the p-sum framework is a *plan*: which sums are kept, when each opens and closes, and which closed ones
 add up to the answer. The transform gives every sum its own accumulator that starts as noise, and releases it with fresh
 noise. A unit of data that came before the look is hidden by the noise the accumulator started with; one that came after
-by the noise of its release. So one look and all outputs together lose what the outputs alone lose: memberships·kappa.
+by the noise of its release. So one copy and all outputs together lose what the outputs alone lose: memberships·kappa.
 Initial noise alone would not do: release minus state shows what came in between. A sum of a single slot that is filled
 and closed in one step never meets an intruder and needs no initial noise.
 
@@ -22,8 +22,6 @@ from typing import Protocol
 
 from panstream.continual.counter import IDLE, Answer, Shape, SlotCounter, Slots, TickState
 from panstream.randomness import DiscreteLaplace, Source
-
-__all__ = ["Closing", "Opening", "PartialSums", "Plan"]
 
 
 @dataclass(frozen=True, slots=True)

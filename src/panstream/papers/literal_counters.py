@@ -26,16 +26,6 @@ from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual import binary_levels
 from panstream.randomness import DiscreteLaplace, Source
 
-__all__ = [
-    "PublishedAverage",
-    "PublishedBinary",
-    "PublishedHybrid",
-    "PublishedInitialNoise",
-    "PublishedPointNoise",
-    "PublishedSimpleCounterI",
-    "PublishedVariance",
-]
-
 
 @dataclass(slots=True)
 class _ClearState:
@@ -70,7 +60,7 @@ class _LiteralCounter(Algorithm[_ClearState]):
 
     @property
     def joint_loss(self) -> float:
-        """Return the true loss of one look and all outputs: the sums in memory are clear."""
+        """Return the true loss of one copy and all outputs: the sums in memory are clear."""
         return math.inf
 
     @property

@@ -28,8 +28,6 @@ from panstream.planning.density_published import PublishedEstimator
 from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source
 
-__all__ = ["LiteralBatch", "LiteralDensity", "smallest_error"]
-
 
 @dataclass(slots=True)
 class _SampleState:

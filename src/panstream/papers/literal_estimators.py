@@ -24,15 +24,6 @@ from panstream.planning.density_published import (
 )
 from panstream.privacy.joint import pair_loss, pair_state_loss
 
-__all__ = [
-    "PublishedDwork",
-    "PublishedLaplace",
-    "PublishedOptBern",
-    "PublishedQuantisedLaplace",
-    "PublishedTruncatedGaussian",
-    "PublishedTruncatedLaplace",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedDwork(LiteralDensity):

@@ -13,8 +13,6 @@ from panstream.continual.noise_sum import NoiseParts
 from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, Plan
 from panstream.randomness import Source
 
-__all__ = ["LogarithmicMechanism"]
-
 
 @dataclass(frozen=True, slots=True)
 class _DoublingPlan:
@@ -48,8 +46,8 @@ class LogarithmicMechanism(PartialSums):
 
     Privacy
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. An event lies in one sum;
-        its accumulator starts as noise of rate epsilon/sensitivity and closes with fresh noise of that rate. One look
-        at any time and all outputs lose exactly ``epsilon``; any number of announced looks with a refresh too.
+        its accumulator starts as noise of rate epsilon/sensitivity and closes with fresh noise of that rate. One copy
+        at any time and all outputs lose exactly ``epsilon``; any number of announced copies with a refresh too.
 
     Error
         The answer after slot 2**k holds 2(k+1) draws: variance 4(k+1)(sensitivity/epsilon)².

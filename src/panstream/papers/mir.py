@@ -1,4 +1,4 @@
-"""The algorithms of Mir et al. 2011: distinct count, cropped sum, heavy hitters.
+"""The algorithms of Mir et al. 2011: distinct count and cropped sum; its heavy hitters are a difference of two sums.
 
 Algorithms 2 and 3 work on real numbers modulo 2·crop. ``corrected=True`` repairs the debiasing constant, which is
 tau²·m/K in the paper and must be 2·tau²·m/K, K = 2·tau - 1 + e**epsilon; nothing repairs the rest. What the forms do on
@@ -22,12 +22,9 @@ from panstream.batch import integers
 from panstream.codec import FieldLayout
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
-from panstream.hashing import KWise
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.randomness import Source
 from panstream.turnstile.counter import CounterBatch
-
-__all__ = ["PublishedCroppedSum", "PublishedDistinct", "PublishedHeavyHitters"]
 
 _MAX_VECTORS = 200_000
 
@@ -164,58 +161,6 @@ class PublishedCroppedSum(Algorithm[_RealState]):
     def error(self, *, beta: float) -> float:
         """Return infinity: no error bound holds for the printed form."""
         return math.inf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedHeavyHitters:
-    """Algorithm 3: two cropped sums over hashed buckets, their difference divided by the difference of the crops.
-
-    True loss over the real numbers: 4·epsilon, 8·epsilon for replace (two runs of Algorithm 2, whose state loses
-    epsilon and whose sum, which one user moves by up to 2·crop, as much again); of this
-    code: infinite. Mean: ``mean``, 87,300 where the truth is 5 (epsilon 1, 1000 buckets, crops 100 and 50).
-    """
-
-    buckets: int
-    epsilon: float
-    total_weight: int
-    k: int
-    ratio: int = 2
-    corrected: bool = False
-    key: int = 0
-
-    @property
-    def sums(self) -> tuple[PublishedCroppedSum, PublishedCroppedSum]:
-        """Return the two runs of Algorithm 2, with crops F1/k and F1/(c·k)."""
-        threshold = self.total_weight // self.k
-        first, second = (
-            PublishedCroppedSum(universe=self.buckets, epsilon=self.epsilon, crop=crop, corrected=self.corrected)
-            for crop in (threshold, threshold // self.ratio)
-        )
-        return first, second
-
-    def mean(self, loads: NDArray[np.int64]) -> float:
-        """Return the mean of the estimate for the given loads of the buckets."""
-        first, second = (
-            cropped.offset + sum(cropped.counted(int(load)) for load in loads if load) for cropped in self.sums
-        )
-        return (first - second) / (self.sums[0].crop - self.sums[1].crop)
-
-    def bucket_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return f(i) for a pairwise independent f, as Lemma 7 asks."""
-        out = np.empty(ids.size, np.int64)
-        KWise.from_key(2, self.key, "published").buckets(ids, self.buckets, out)
-        return out
-
-    def run(self, ids: NDArray[np.int64], weights: NDArray[np.int64], source: Source) -> float:
-        """Return the estimate for a whole stream."""
-        loads = np.bincount(self.bucket_of(ids), weights, self.buckets).astype(np.int64)
-        totals = []
-        for cropped in self.sums:
-            state = cropped.begin(source)
-            cropped.update(state, cropped.batch(np.arange(self.buckets), loads), source)
-            totals.append(cropped.release(state, source).value)
-        first, second = self.sums
-        return (totals[0] - totals[1]) / (first.crop - second.crop)
 
 
 def _uniform(source: Source, size: int) -> NDArray[np.float64]:

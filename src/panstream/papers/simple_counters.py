@@ -13,8 +13,6 @@ from panstream.continual.noise_sum import NoiseParts
 from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, Plan
 from panstream.randomness import Source
 
-__all__ = ["SimpleCounterI", "SimpleCounterII"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleCounterI(SlotCounter):
@@ -23,8 +21,8 @@ class SimpleCounterI(SlotCounter):
     Privacy
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. All draws have rate
         epsilon/(T·sensitivity). An event of slot t that came before the look moves the start and the t - 1 outputs
-        before it; one that came after moves the outputs from t on: at most T draws, so one look at any time and all
-        outputs lose exactly ``epsilon``, and any number of announced looks with a refresh too.
+        before it; one that came after moves the outputs from t on: at most T draws, so one copy at any time and all
+        outputs lose exactly ``epsilon``, and any number of announced copies with a refresh too.
 
     Error
         Two draws in every answer: variance 4(T·sensitivity/epsilon)². Useful for a handful of slots only.
@@ -99,9 +97,9 @@ class SimpleCounterII(PartialSums):
 
     Privacy
         Unit: one event added or removed, or with ``unit="slot"`` a slot's content exchanged. Every slot starts as noise
-        of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate: one look
+        of rate epsilon/sensitivity (unless a tick is one step) and closes with fresh noise of that rate: one copy
         at any time and all outputs lose exactly ``epsilon``. What was published is all that stays in the state, so
-        one look in every slot loses no more, and announced looks with a refresh neither.
+        one copy in every slot loses no more, nor do announced copies with a refresh.
 
     Error
         The answer after slot t holds 2t draws (t if ticks are one step): variance 4t(sensitivity/epsilon)².

@@ -11,14 +11,6 @@ from numpy.typing import NDArray
 
 from panstream import checks
 
-__all__ = [
-    "StoredValues",
-    "lloyd_max",
-    "quantised_values",
-    "truncated_gaussian_values",
-    "truncated_laplace_values",
-]
-
 Floats = NDArray[np.float64]
 _NODES = 40
 _FAR = 1e3  # no mass beyond, in double precision

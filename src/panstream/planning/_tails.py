@@ -23,8 +23,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NoisyCount", "UpperTail"]
-
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
 

@@ -24,20 +24,6 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.continual import binary_levels, segment_levels
 
-__all__ = [
-    "average_bound",
-    "beta_for",
-    "binary_bound",
-    "concentration",
-    "conjectured_bound",
-    "corollary_one",
-    "epsilon_for",
-    "event_counter_bound",
-    "horizon_for",
-    "unbounded_sum_bound",
-    "variance_bound",
-]
-
 
 def concentration(scale: float, draws: int, beta: float) -> float:
     """Return a bound for the sum of ``draws`` Laplace(``scale``) draws.                        [Corollary 2.9 of Chan

@@ -19,8 +19,6 @@ from panstream.planning.density_published import (
 )
 from panstream.planning.text import Plan
 
-__all__ = ["density_plan"]
-
 TOO_FEW = "needs more users than exist"
 
 

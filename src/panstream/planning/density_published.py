@@ -29,22 +29,6 @@ from panstream.planning._stored_values import (
 )
 from panstream.privacy.joint import pair_loss
 
-__all__ = [
-    "DWORK",
-    "GAUSSIAN",
-    "LAPLACE",
-    "OPTBERN",
-    "QUANTISED_LAPLACE",
-    "STATIC_ESTIMATORS",
-    "TRUNCATED_LAPLACE",
-    "PublishedEstimator",
-    "ppds_capacity",
-    "ppds_failure",
-    "ppds_level",
-    "quantised_laplace",
-    "roth_sample_size",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedEstimator:

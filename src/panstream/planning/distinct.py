@@ -22,8 +22,6 @@ from panstream.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
 from panstream.privacy.split import minimise
 
-__all__ = ["bitmap_buckets", "bitmap_epsilon", "bitmap_error", "break_even_density"]
-
 _LEVELS = 24
 _MOST_BUCKETS = 1 << 26
 _MAX_EPSILON = 50.0

@@ -10,8 +10,6 @@ from panstream.planning.text import Plan
 from panstream.turnstile.inner_product import InnerProduct
 from panstream.turnstile.second_moment import SecondMoment
 
-__all__ = ["moments_plan"]
-
 _USERS = (2, 5, 10, 100)
 
 
@@ -46,7 +44,7 @@ def moments_plan(
     releases: int = 1,
     beta: float = 0.05,
 ) -> Plan:
-    """Compare what one event, and users of at most so many rows, cost at an L2 norm of ``expected``.
+    """Compare what one event, and users with at most this many rows, cost at an L2 norm of ``expected``.
 
     The error is that of the last release, in parts of the squared norm; of the norm itself it is half as large.
 

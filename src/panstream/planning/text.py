@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Plan", "aligned"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

@@ -25,13 +25,6 @@ from panstream.turnstile.legendre import LegendreCounter
 from panstream.turnstile.profile import ProfileSketch
 from panstream.turnstile.statistic import DISTINCT, Statistic
 
-__all__ = [
-    "Question",
-    "epsilon_needed",
-    "error_of",
-    "turnstile_plan",
-]
-
 Question = Literal["distinct", "cropped sum", "heavy hitters"]
 MAX_EPSILON = 50.0
 _PROFILE_LARGEST = 1 << 16
@@ -103,6 +96,7 @@ def turnstile_plan(
     crop: int | None = None,
     threshold: int | None = None,
     total_weight: int | None = None,
+    least: int | None = None,
     releases: int = 1,
     adjacency: Adjacency = "add-remove",
     beta: float = 0.05,
@@ -110,8 +104,8 @@ def turnstile_plan(
     """Compare every counter that can answer ``question`` about ``users`` users, the smallest error and bias first.
 
     ``universe`` is the size of a known universe, None if ids are of any kind; ``largest`` bounds |net weight|; ``crop``
-    belongs to cropped sums; ``threshold`` and ``total_weight`` (a public bound on the sum of all weights) to heavy
-    hitters.
+    belongs to cropped sums; ``threshold``, ``total_weight`` (a public bound on the sum of all weights) and
+    ``least`` (the lowest net weight that a user may end with; None if no row takes away) to heavy hitters.
 
     >>> plan = turnstile_plan("cropped sum", epsilon=1.0, users=20_000, universe=20_000, crop=16, largest=160)
     >>> plan.rows[0].name, plan.rows[0].useful
@@ -130,7 +124,12 @@ def turnstile_plan(
         if threshold is None:
             raise InvalidParameter("threshold must be given for heavy hitters")
         answer = float(users if total_weight is None else min(users, total_weight // threshold))
-        rows = _heavy(common, universe, largest, threshold, total_weight, answer, beta)
+        if universe is None and (least or 0) < 0:
+            raise InvalidParameter(
+                f"universe must be given where net weights may end below 0, got least={least}: in a shared bucket they "
+                "would cancel others"
+            )
+        rows = _heavy(common, universe, (least, largest), threshold, total_weight, answer, beta)
     else:
         raise InvalidParameter(f"question must be distinct, cropped sum or heavy hitters, got question={question!r}")
     ordered = sorted(rows, key=lambda row: row.error + row.bias)
@@ -181,7 +180,7 @@ def _shared(common: dict[str, Any], users: int, buckets: int, largest: int, crop
 def _heavy(
     common: dict[str, Any],
     universe: int | None,
-    largest: int,
+    between: tuple[int | None, int],
     threshold: int,
     total_weight: int | None,
     answer: float,
@@ -192,15 +191,17 @@ def _heavy(
     def note(row: _Row, otherwise: str) -> _Row:
         return replace(row, note=otherwise if row.error + row.bias < answer else drowned)
 
+    least, largest = between
     if universe is not None:
-        counter = HeavyHitterCount(universe=universe, threshold=threshold, largest=largest, **common)
+        counter = HeavyHitterCount(universe=universe, threshold=threshold, least=least, largest=largest, **common)
         yield note(_row(counter, f"universe={universe}, prime={counter.prime}", beta), _reach(counter))
-        if largest <= _PROFILE_LARGEST:
+        furthest = max(largest, -(least or 0))
+        if furthest <= _PROFILE_LARGEST:
             yield note(
-                _profile(common, universe, largest, Statistic.heavy_hitters(threshold), beta),
+                _profile(common, universe, furthest, Statistic.heavy_hitters(threshold), beta),
                 "a point at any threshold",
             )
-    if total_weight is not None:
+    if total_weight is not None and (least or 0) >= 0:
         best = min(
             (_bucketed(common, 1 << power, largest, threshold, total_weight, beta) for power in range(4, 26)),
             key=lambda row: row.error + row.bias,

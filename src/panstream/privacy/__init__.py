@@ -1,6 +1,7 @@
 """What an intruder can learn, in one place: claims, closed forms of losses, optimal budgets, composition, ledgers.
 
-``joint`` has the losses of stored bits; ``bitmap``, ``turnstile``, ``continual`` and ``tables`` those of their rooms;
+``joint`` has the losses of stored bits, ``changes`` those of counting them at every tick; ``bitmap``, ``turnstile``,
+``continual``, ``frequent``, ``tables`` and ``holders`` are for their rooms; ``split`` divides an epsilon;
 ``rounding`` keeps them on the safe side in floats. Every form has a proof in docs/proofs and is checked against the
 shipped code. No other room computes a loss.
 """

@@ -22,19 +22,6 @@ from panstream.privacy.rounding import HAIR, down, log_up, rest, up
 from panstream.privacy.split import density_split, laplace_variance, minimise
 from panstream.randomness.laws import COIN_BITS, exp_fraction
 
-__all__ = [
-    "Decoder",
-    "LevelMoments",
-    "bitmap_split",
-    "level_rates",
-    "merged_claim",
-    "merged_flip",
-    "merged_loss",
-    "noisy_or",
-    "reference_users",
-    "toggling_kappa",
-]
-
 Floats = NDArray[np.float64]
 _LEAST_VARIANCE = 1e-12  # stands in for 0 where nothing is noisy and nobody has come
 
@@ -317,7 +304,8 @@ def merged_claim(states: tuple[float, ...], kappa: float, releases: int = 1) -> 
     gone = odds.pop(left_out)  # 1 - T
     low = high * gone
     output = low + (1 - low) * exp_fraction(Fraction(kappa) * releases)
-    seldom = min(low, 1 - high * (1 + (1 - gone) * max(odds, default=0)))  # the least chance of a merged bit's value
-    margin = 4 * Fraction(len(states) - 1, 1 << COIN_BITS) / seldom
+    # No value of a merged bit is seldomer: a 0 has at least (1 - T(K + o))·h, o the largest of the odds seen and K the
+    # product of one less each of them, and K is at most 1 - o.
+    margin = 4 * Fraction(len(states) - 1, 1 << COIN_BITS) / low
     shown = sum(map(Fraction, states), Fraction(0)) - Fraction(states[left_out])
     return up(shown + Fraction(log_up(output / gone * (1 + HAIR))) + margin)

@@ -15,36 +15,14 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.joint import kappa_near, log_mixture, mixture_room, present_probability
 from panstream.privacy.rounding import down
 
-__all__ = [
-    "change_loss",
-    "change_room",
-    "change_room_near",
-    "flicker_loss",
-    "flicker_room",
-    "single_loss",
-    "single_room",
-]
-
 _MARGIN = 1e-9  # of epsilon: far more than floats lose in the formula of Theorem B
 _ROUNDS = 60
 
 
-def change_loss(epsilon_state: float, tree: float, start: float = 0.0, *, deletions: bool = False) -> float:
-    """Return what one event loses: max{eps_s + f(tree + start), f(2·tree)}, f(x) = ln(1 - p1 + p1·e**x).  [Theorem A]
-
-    ``tree`` is levels·kappa and ``start`` the rate of the noise with which the start is released, 0 if it is not. With
-    deletions it is eps_s + f(max(2·tree, tree + start)).
-
-    >>> round(change_loss(math.log(3), 2 * math.log(1.25)), 9)
-    1.450588712
-    """
-    if deletions:
-        return epsilon_state + log_mixture(epsilon_state, max(2.0 * tree, tree + start))
-    return max(epsilon_state + log_mixture(epsilon_state, tree + start), log_mixture(epsilon_state, 2.0 * tree))
-
-
 def change_room(epsilon: float, epsilon_state: float, start: float = 0.0, *, deletions: bool = False) -> float:
-    """Return the largest ``tree`` with which one event loses at most ``epsilon``, rounded down.
+    """Return the largest ``tree`` with which one event loses at most ``epsilon``, rounded down.  [Theorem A]
+
+    ``tree`` is levels·kappa and ``start`` the rate of the noise with which the start is released, 0 if it is not.
 
     With deletions a start of the same rate as the whole tree is free.
     """
@@ -71,18 +49,11 @@ def change_room_near(epsilon: float, epsilon_state: float, start: float = 0.0, *
     return max(min(room - start, kappa_near(epsilon + epsilon_state, epsilon_state) / 2.0), 0.0)
 
 
-def single_loss(epsilon_state: float, kappa: float, start: float) -> float:
-    """Return what a user loses where the start is released, then one answer, and no row is taken after it. [Theorem C]
-
-    eps_s + max{f(kappa) - f0(-start), f(start) + f0(kappa)}, f0(x) = ln(p1 + p0·e**x).
-    """
-    early = log_mixture(epsilon_state, kappa) - log_mixture(-epsilon_state, -start)
-    late = log_mixture(epsilon_state, start) + log_mixture(-epsilon_state, kappa)
-    return epsilon_state + max(early, late)
-
-
 def single_room(epsilon: float, epsilon_state: float, start: float) -> float:
-    """Return the largest kappa with which ``single_loss`` is at most ``epsilon``, less a margin; 0 if there is none."""
+    """Return the largest kappa with which a user loses at most ``epsilon``, less a margin; 0 if there is none.
+
+    The start is released, then one answer, and no row is taken after it. [Theorem C]
+    """
     left = epsilon * (1.0 - _MARGIN) - epsilon_state
     early = left + log_mixture(-epsilon_state, -start)
     late = left - log_mixture(epsilon_state, start)
@@ -95,7 +66,7 @@ def _unmixed(epsilon_state: float, loss: float) -> float:
     return math.log1p(math.expm1(loss) / present_probability(epsilon_state))
 
 
-def flicker_loss(
+def _flicker_loss(
     epsilon_state: float, kappa: float, levels: int, closings: Sequence[int], *, windowed: bool = False
 ) -> float:
     """Return a bound for what any rows of one user lose; infinite where 2·levels·kappa exceeds ``epsilon_state``.
@@ -133,10 +104,10 @@ def flicker_room(
         return math.inf
     most = epsilon * (1.0 - _MARGIN)
     low, high = 0.0, epsilon_state / 2.0
-    if flicker_loss(epsilon_state, high / levels, levels, closings, windowed=windowed) <= most:
+    if _flicker_loss(epsilon_state, high / levels, levels, closings, windowed=windowed) <= most:
         return high * (1.0 - _MARGIN)
     for _ in range(_ROUNDS):
         middle = (low + high) / 2.0
-        fits = flicker_loss(epsilon_state, middle / levels, levels, closings, windowed=windowed) <= most
+        fits = _flicker_loss(epsilon_state, middle / levels, levels, closings, windowed=windowed) <= most
         low, high = (middle, high) if fits else (low, middle)
     return low

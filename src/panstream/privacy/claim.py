@@ -11,18 +11,29 @@ from panstream import checks
 from panstream.durations import say_duration
 from panstream.errors import InvalidParameter
 
-__all__ = ["Adjacency", "Claim", "Inputs", "Intrusions", "Place", "Unit", "say_unit"]
-
 Unit = Literal["event", "slot", "record", "edge", "user", "user-window"]
 Adjacency = Literal["add-remove", "replace"]
 Place = Literal["memory", "disk"]
 Inputs = Literal["adaptive", "fixed"]
 
 
+_LOOSE = 20.0
 _SAID = {
-    "adaptive": "may depend on earlier answers and on what a look showed",
+    "adaptive": "may depend on earlier answers and on what an intruder saw",
     "fixed": "do not depend on earlier answers",
 }
+_PARTS = {"state": "stored state", "output": "answers"}
+
+
+def loose(epsilon: float) -> str | None:
+    """Return a warning about an epsilon that hides almost nothing; infinity stands for no noise on purpose.
+
+    >>> loose(1000.0)
+    'epsilon = 1000 hides almost nothing: an answer may change the odds by a factor of e^1000'
+    """
+    if not _LOOSE < epsilon < math.inf:
+        return None
+    return f"epsilon = {epsilon:g} hides almost nothing: an answer may change the odds by a factor of e^{epsilon:g}"
 
 
 def say_unit(unit: Unit, window: float | None = None) -> str:
@@ -40,14 +51,20 @@ class Intrusions:
 
     ``unannounced`` copies may happen at any time, before or after any release, without anyone noticing. ``announced``
     ones are followed by a refresh; then one unannounced copy is tolerated in every phase between two refreshes
-    if ``per_phase`` is true, else only in the last phase.
+    if ``per_phase`` is true, else only in the last phase. Below 0 is any number. With two ``machines`` that hold shares
+    a copy is one of either; copies of both are covered if no epoch is seen at both, but for ``together`` epochs.
     """
 
     unannounced: int = 1
     announced: int = 0
     per_phase: bool = False
+    machines: int = 1
+    together: int = 0
 
     def __str__(self) -> str:
+        if self.machines > 1 and self.unannounced < 0:
+            both = "both in one epoch once at most" if self.together else "both never in one epoch"
+            return f"any number, at one machine at a time ({both}), before or after any release"
         if self.unannounced == 0 and self.announced == 0:
             return "none"
         many = "any number of" if self.announced < 0 else str(self.announced)
@@ -56,7 +73,7 @@ class Intrusions:
         where = ""
         if self.announced and self.unannounced:
             where = " in every phase" if self.per_phase else " (the unannounced one after the last refresh)"
-        return " and ".join(parts) + where + ", before or after any release"
+        return " and ".join(parts) + where + ", at any time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +84,17 @@ class Claim:
     streams are neighbours when they differ in any occurrences of one ``unit`` (``add-remove``) or when one unit's
     occurrences are exchanged for another's (``replace``).
 
-    ``inputs`` says whether rows, and the moment of a look, may be chosen after seeing earlier answers and what a look
-    showed ("adaptive"), or whether the promise is for data that do not depend on them ("fixed");
-    docs/proofs/adaptive.md. ``window`` is the length in seconds of the windows that a claim per user-window is about.
-    ``event_epsilon`` is what one event of the unit loses, where that is less than ``epsilon``.
+    Parameters
+        epsilon, delta: the total loss. unit: what one change of the input is. adjacency: see above.
+        parts: how epsilon is split. intrusions: how many copies of the state are covered. places: which copies, memory
+            or disk.
+        inputs: "adaptive" if rows, and the moment of an intrusion, may be chosen after seeing earlier answers and what
+            an intruder saw; "fixed" if the promise is for data that do not depend on them (docs/proofs/adaptive.md).
+        releases: how many answers are covered. horizon: how many ticks. public: facts that are not protected.
+        note: anything else that a reader must know.
+        window: length in seconds of the windows of a claim per user-window.
+        event_epsilon: what one event of the unit loses, where that is less than ``epsilon``.
+        assumption: what the promise depends on; without one it holds against any intruder.
     """
 
     epsilon: float
@@ -87,6 +111,7 @@ class Claim:
     note: str = ""
     window: float | None = None
     event_epsilon: float | None = None
+    assumption: str = ""
 
     def __post_init__(self) -> None:
         checks.at_least(0, epsilon=self.epsilon)
@@ -131,9 +156,11 @@ class Claim:
             "adjacency": self.adjacency,
             "parts": {name: loss if math.isfinite(loss) else "inf" for name, loss in self.parts.items()},
             "intrusions": {
-                "unannounced": self.intrusions.unannounced,
+                "unannounced": "any" if self.intrusions.unannounced < 0 else self.intrusions.unannounced,
                 "announced": "any" if self.intrusions.announced < 0 else self.intrusions.announced,
                 "per_phase": self.intrusions.per_phase,
+                **({"machines": self.intrusions.machines} if self.intrusions.machines > 1 else {}),
+                **({"together": self.intrusions.together} if self.intrusions.together else {}),
             },
             "inputs": self.inputs,
             "places": list(self.places),
@@ -143,6 +170,7 @@ class Claim:
             "note": self.note,
             "window": self.window,
             "event_epsilon": self.event_epsilon if self.is_private else None,
+            **({"assumption": self.assumption} if self.assumption else {}),
         }
 
     def rows(self) -> list[tuple[str, str]]:
@@ -152,15 +180,19 @@ class Claim:
         if self.delta:
             rows.append(("delta", f"{self.delta:.3g}"))
         if self.parts:
-            rows.append(("made of", ", ".join(f"{name} {loss:.4g}" for name, loss in self.parts.items())))
+            rows.append(
+                ("split", ", ".join(f"{loss:.3g} {_PARTS.get(name, name)}" for name, loss in self.parts.items()))
+            )
         rows.append(("protects", f"one {self.protects} ({self.adjacency})"))
         if self.event_epsilon is not None and self.is_private:
             rows.append(("one event", f"loses {self.event_epsilon:.6g}"))
         rows.append(("intrusions", f"{self.intrusions} ({' and '.join(self.places) or 'nowhere'})"))
+        if self.assumption:
+            rows.append(("assumption", self.assumption))
         rows.append(("inputs", _SAID[self.inputs]))
         rows.append(("releases", str(self.releases) if self.releases >= 0 else "any number"))
         if self.horizon is not None:
-            rows.append(("horizon", f"{self.horizon:,} ticks"))
+            rows.append(("horizon", f"{self.horizon:,} tick{'' if self.horizon == 1 else 's'}"))
         if self.public:
             rows.append(("public", "; ".join(self.public)))
         if self.note:

@@ -16,18 +16,6 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import multiple, total
 
-__all__ = [
-    "group",
-    "group_delta",
-    "parallel",
-    "per_holder",
-    "repeated",
-    "sequential",
-    "zcdp_epsilon",
-    "zcdp_rho",
-]
-
-
 _MOST_DELTA = 1 - 2**-53
 _MARGIN = 1e-12  # of conversions between rho and (epsilon, delta): far more than their floating-point error
 
@@ -197,6 +185,7 @@ def _composed(
         public=tuple(dict.fromkeys(fact for claim in claims for fact in claim.public)),
         note=_joined(claim.note for claim in claims),
         event_epsilon=event_epsilon if event_epsilon < epsilon else None,
+        assumption=_joined(claim.assumption for claim in claims),
     )
 
 
@@ -204,11 +193,13 @@ def _weaker(intrusions: Sequence[Intrusions]) -> Intrusions:
     """Return the intrusions that every claim covers."""
     counted = [each.announced for each in intrusions if each.announced >= 0]  # the others cover any number
     announced = min(counted, default=-1)
+    unnoticed = [each.unannounced for each in intrusions if each.unannounced >= 0]
     # With any number of announced looks, or one unannounced look in every phase, the last phase is one of them.
     return Intrusions(
-        unannounced=min(each.unannounced for each in intrusions),
+        unannounced=min(unnoticed, default=-1),
         announced=announced,
         per_phase=all(each.per_phase for each in intrusions),
+        machines=min(each.machines for each in intrusions),
     )
 
 

@@ -8,18 +8,14 @@ Every formula is checked against the linear program on the view matrix of the sh
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 from panstream import checks
+from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.rounding import share
-
-__all__ = [
-    "binary_levels",
-    "event_counter_memberships",
-    "moment_sensitivity",
-    "segment_levels",
-    "tree_kappa",
-]
+from panstream.randomness.laws import DiscreteGaussian, DiscreteLaplace
 
 
 def tree_kappa(epsilon: float, levels: int, sensitivity: int = 1, contributions: int = 1) -> Fraction | float:
@@ -88,3 +84,34 @@ def event_counter_memberships(horizon: int, *, one_step_ticks: bool) -> int:
 def _at_least_one(horizon: int) -> int:
     checks.at_least(1, horizon=horizon)
     return horizon
+
+
+def tables_laws(
+    epsilon: float, delta: float, levels: int, shares: Sequence[Fraction], contributions: int = 1
+) -> tuple[DiscreteLaplace | DiscreteGaussian, ...]:
+    """Return the noise of the cells of each table, where one record moves one cell of every table on every level.
+
+    With delta = 0 rates kappa = share·epsilon/(levels·K): what :func:`tree_kappa` gives, divided by shares that add up
+    to at most 1. Else discrete Gaussians with sigma² = K²·levels/(2·share·rho), rho the largest zCDP that gives
+    (epsilon, delta).                                                                    [continual-tree.md, Theorem 9]
+
+    >>> tables_laws(1.0, 0.0, 2, [Fraction(1, 4), Fraction(3, 4)])[0].kappa
+    0.125
+    >>> [round(law.sigma, 1) for law in tables_laws(1.0, 1e-9, 1, [Fraction(1, 4), Fraction(3, 4)])]
+    [11.6, 6.7]
+    """
+    checks.positive(epsilon=epsilon)
+    checks.at_least(1, contributions=contributions)
+    assert sum(shares) <= 1, "the shares of the tables must add up to at most 1"
+    if math.isinf(epsilon):
+        return (DiscreteLaplace(None),) * len(shares)
+    if delta == 0.0:
+        return tuple(DiscreteLaplace.at_most(Fraction(epsilon) * each / (levels * contributions)) for each in shares)
+    rho = zcdp_rho(epsilon, delta)
+    squares = [contributions**2 * levels / (2 * Fraction(rho) * each) for each in shares]
+    return tuple(DiscreteGaussian.at_least(math.nextafter(math.sqrt(square), math.inf)) for square in squares)
+
+
+def tables_rho(laws: Sequence[DiscreteGaussian], levels: int, contributions: int = 1) -> float:
+    """Return the zCDP loss of that noise: K²·levels times the sum of 1/(2·sigma²) over the tables."""
+    return contributions**2 * levels * math.fsum(0.5 / law.sigma**2 for law in laws)

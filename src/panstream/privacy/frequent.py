@@ -16,8 +16,6 @@ from panstream.errors import InvalidParameter
 from panstream.privacy.composition import zcdp_rho
 from panstream.randomness.laws import DiscreteGaussian, DiscreteLaplace
 
-__all__ = ["ROW_SHARE", "names_delta", "names_laws"]
-
 ROW_SHARE = 0.25  # of the budget: the rows that test and count; the levels that spell get the rest
 _LEAST_DELTA = 1e-12
 _REACH = 13.0  # standard deviations that a sum of noise is followed to; beyond, less than 1e-37

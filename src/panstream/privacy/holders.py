@@ -18,8 +18,6 @@ from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.rounding import total
 from panstream.privacy.tables import choice_rho
 
-__all__ = ["Loss"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:

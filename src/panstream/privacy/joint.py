@@ -7,25 +7,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from typing import TypeVar
 
 from panstream.errors import InvalidParameter
 from panstream.privacy.rounding import HAIR, down, log_down, log_up
 from panstream.randomness.laws import exp_fraction
-
-__all__ = [
-    "kappa_for",
-    "kappa_for_pair",
-    "kappa_near",
-    "log_mixture",
-    "mixture_room",
-    "pair_loss",
-    "pair_state_loss",
-    "present_probability",
-    "symmetric_loss",
-]
-
 
 Number = TypeVar("Number", float, Fraction)
 
@@ -65,6 +53,7 @@ def kappa_near(epsilon: float, epsilon_state: float, releases: int = 1, announce
     return math.log1p(math.expm1(left) / p1) / releases
 
 
+@lru_cache(maxsize=1024)
 def kappa_for(epsilon: float, epsilon_state: float, releases: int = 1, announced: int = 0) -> float:
     """Return the largest kappa with which all looks and releases lose at most ``epsilon``, rounded down.
 

@@ -18,8 +18,6 @@ from panstream.privacy.claim import Adjacency, Claim, Unit, say_unit
 from panstream.privacy.composition import group_delta
 from panstream.privacy.rounding import multiple, total
 
-__all__ = ["Charge", "Kind", "Ledger", "Total"]
-
 Kind = tuple[Unit, Adjacency]
 Charge = tuple[str, Claim]  # what was paid for, and how much
 _TOLERANCE = 1e-12  # three queries at .1 fit a limit of .3, whose binary sum is a little larger
@@ -167,6 +165,9 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __str__(self) -> str:
+        return "; ".join(f"{_loss(each)} for one {each.protects}" for each in self.totals())
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; :meth:`from_json` reads them back."""
         return {
@@ -186,6 +187,12 @@ class Ledger:
         except (KeyError, TypeError, ValueError):
             raise InvalidBytes("this is not a ledger") from None
         return cls(limits, entries)
+
+
+def _loss(found: Total) -> str:
+    if found.epsilon == math.inf:
+        return "no bound on epsilon"
+    return f"epsilon {found.epsilon:.6g}" + (f", delta {found.delta:.3g}," if found.delta else "")
 
 
 def _touched(unit: Unit, adjacency: Adjacency, window: float | None, claim: Claim) -> int | str:

@@ -12,19 +12,6 @@ from collections.abc import Iterable
 from decimal import Context, Decimal
 from fractions import Fraction
 
-__all__ = [
-    "HAIR",
-    "down",
-    "log_down",
-    "log_up",
-    "multiple",
-    "rest",
-    "share",
-    "state_and_output",
-    "total",
-    "up",
-]
-
 HAIR = Fraction(1, 10**60)
 _CONTEXT = Context(prec=80)
 

@@ -9,8 +9,6 @@ from functools import lru_cache
 from panstream import checks
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
 
-__all__ = ["density_split", "laplace_variance", "minimise"]
-
 
 def laplace_variance(kappa: float) -> float:
     """Return the variance of discrete Laplace noise with decay rate ``kappa``."""

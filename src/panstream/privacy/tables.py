@@ -12,19 +12,6 @@ from fractions import Fraction
 
 from panstream import checks
 
-__all__ = [
-    "TABLE_L1",
-    "TABLE_L2_SQUARED",
-    "choice_epsilon",
-    "choice_rate",
-    "choice_rho",
-    "f_sensitivity",
-    "mutual_information_sensitivity",
-    "r_sensitivity",
-    "table_kappa",
-    "table_sigma",
-]
-
 TABLE_L1 = 2
 TABLE_L2_SQUARED = 2
 

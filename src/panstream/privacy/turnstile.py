@@ -14,11 +14,6 @@ from panstream import checks
 from panstream.privacy.rounding import down, rest
 from panstream.privacy.split import laplace_variance, minimise
 
-__all__ = [
-    "counter_split",
-    "profile_split",
-]
-
 
 def _class_probabilities(epsilon_state: float, prime: int) -> tuple[float, float]:
     """Return (P, w): the chance of the plus class for a user whose net weight is 0, and for everyone else.
@@ -59,8 +54,9 @@ def counter_split(
     )
 
 
-def _profile_gain(epsilon_state: float, prime: int) -> float:
-    """Return 1/|N̂(k)|², the same at every frequency k ≠ 0, of the start law N of the profile sketch.
+def refresh_factor(epsilon_state: float, prime: int) -> float:
+    """Return 1/|N̂(k)|², the same at every frequency k ≠ 0, of the start law N on the field: what decoding it costs,
+    and so the factor by which another start value multiplies the variance.
 
     |N̂(k)| = B·sqrt(p+1)/2, B the difference of a plus and a minus element's chance           [turnstile.md, Lemma 5]
     """
@@ -70,25 +66,31 @@ def _profile_gain(epsilon_state: float, prime: int) -> float:
 
 
 @lru_cache(maxsize=1024)
-def profile_split(epsilon: float, cells: int, prime: int, *, releases: int = 1) -> tuple[float, float]:
-    """Return (epsilon_state, kappa) that minimise (m/p + Var DLap(kappa))/|N̂|², the variance of any decoded sum.
+def profile_split(
+    epsilon: float, cells: int, prime: int, *, releases: int = 1, announced: int = 0
+) -> tuple[float, float]:
+    """Return (epsilon_state, kappa) that minimise (m/p + Var DLap(kappa))/|N̂|^2(k+1), the variance of any decoded sum.
 
-    The histogram's L1 sensitivity is 2: epsilon = epsilon_state + 2·n·kappa                   [turnstile.md, Theorem 3]
+    The histogram's L1 sensitivity is 2: epsilon = (k+1)·epsilon_state + 2·n·kappa         [turnstile.md, Theorems 3, 5]
     """
+    looks = announced + 1
     return _split(
         epsilon,
         2 * releases,
-        lambda state, kappa: (cells / prime + laplace_variance(kappa)) * _profile_gain(state, prime),
+        lambda state, kappa: (cells / prime + laplace_variance(kappa)) * refresh_factor(state, prime) ** looks,
+        looks,
     )
 
 
-def _split(epsilon: float, shares: int, variance: Callable[[float, float], float]) -> tuple[float, float]:
+def _split(
+    epsilon: float, shares: int, variance: Callable[[float, float], float], looks: int = 1
+) -> tuple[float, float]:
     checks.positive(epsilon=epsilon)
     if math.isinf(epsilon):
         return math.inf, math.inf
 
     def objective(state: float) -> float:
-        return variance(state, min((epsilon - state) / shares, 500.0))
+        return variance(state, min((epsilon - looks * state) / shares, 500.0))
 
-    state = minimise(objective, 1e-6 * epsilon, epsilon * (1.0 - 1e-9))
-    return state, down(rest(epsilon, state) / shares)
+    state = minimise(objective, 1e-6 * epsilon, epsilon * (1.0 - 1e-9) / looks)
+    return state, down(rest(epsilon, *[state] * looks) / shares)

@@ -21,8 +21,6 @@ from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 
-__all__ = ["LARGEST_DIMENSION", "balanced_point", "balls", "mixture", "pick"]
-
 LARGEST_DIMENSION = 256
 Below = Callable[[int], int]
 """Draws a uniform integer below its argument."""

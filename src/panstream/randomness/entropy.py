@@ -13,8 +13,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["random_id", "system_entropy"]
-
 
 def _getrandom() -> Callable[[int, int, int], int] | None:
     if sys.platform != "linux":

@@ -14,18 +14,6 @@ from fractions import Fraction
 from panstream import checks
 from panstream.errors import InvalidParameter
 
-__all__ = [
-    "COIN_BITS",
-    "LAPLACE_BITS",
-    "RATE_BITS",
-    "Coin",
-    "DiscreteGaussian",
-    "DiscreteLaplace",
-    "Preference",
-    "exp_fraction",
-    "symmetric_pair",
-]
-
 COIN_BITS = 64
 LAPLACE_BITS = 52
 RATE_BITS = 52

@@ -29,8 +29,6 @@ from panstream.randomness.laws import (
 )
 from panstream.scratch import Scratch, wipe
 
-__all__ = ["Integers", "Source"]
-
 Integers = NDArray[np.signedinteger[Any]]
 
 _NO_WORDS = np.empty(0, np.uint64)
@@ -160,7 +158,7 @@ class Source:
         """Add noise from a table of the law if that pays, and tell whether it was done: a matter of sizes only."""
         if values.size < _MANY or not values.flags.c_contiguous:
             return False
-        from panstream.randomness.tables import draw_table, resolve
+        from panstream.randomness._tables import draw_table, resolve
 
         table = draw_table(law)
         if table is None:

@@ -26,8 +26,6 @@ from panstream.errors import InvalidParameter
 from panstream.randomness.entropy import system_entropy
 from panstream.server.refusals import Refusal
 
-__all__ = ["SCOPES", "Access", "Gate", "Limits", "create_token"]
-
 SCOPES = ("ingest", "read", "admin")
 _FIRST_SECONDS = 5.0
 _PREFIX = "pan_"
@@ -55,7 +53,7 @@ def create_token(path: Path, name: str, scopes: list[str]) -> str:
     if not scopes:
         raise InvalidParameter(f"a token needs a scope: {', '.join(SCOPES)}")
     if path.exists() and name in {grant.name for _, grant in _read(path)}:
-        raise InvalidParameter(f"there is a token named {name!r} already; remove its line first")
+        raise InvalidParameter(f"a token named {name!r} already exists; remove its line first")
     raw = np.empty(32, np.uint8)
     system_entropy(raw)
     token = _PREFIX + base64.urlsafe_b64encode(raw.tobytes()).rstrip(b"=").decode()
@@ -75,7 +73,7 @@ def _read(path: Path) -> list[tuple[bytes, _Grant]]:
     except (OSError, UnicodeDecodeError):
         lines = None
     if lines is None:
-        raise InvalidParameter(f"the file of tokens {path.name!r} cannot be read")
+        raise InvalidParameter(f"the token file {path.name!r} cannot be read")
     found = []
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.startswith("#"):
@@ -110,11 +108,11 @@ class Access:
         """Read a file of tokens, which a server needs unless its host is a loopback address."""
         if path is None:
             if not is_loopback(host):
-                raise InvalidParameter("tokens are needed unless host is a loopback address, got no file of tokens")
+                raise InvalidParameter("tokens are needed unless host is a loopback address, got no token file")
             return cls(None)
         found = _read(path)
         if not found:
-            raise InvalidParameter(f"{path.name} holds no token; make one with: panstream token {path.name} NAME")
+            raise InvalidParameter(f"{path.name} holds no token; create one with: panstream token {path.name} NAME")
         return cls(tuple(found))
 
     def check(self, headers: Mapping[str, str], scope: str | None) -> _Grant:
@@ -238,9 +236,7 @@ class Gate:
                 self._memory += size
                 use.memory += size
         if full:
-            raise Refusal(
-                "rate_limited", "as many events as may wait under this token are waiting; try again", retry_after=1
-            )
+            raise Refusal("rate_limited", "too many events are waiting under this token; try again", retry_after=1)
 
     def give_back(self, size: int, name: str = "") -> None:
         """Free what was reserved."""

@@ -11,6 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from panstream import __version__
+from panstream import __version__, secret_memory
 from panstream.engine.engine import Engine
 from panstream.engine.intrusions import Refreshed, outlook
 from panstream.engine.plan import QueryPlan
@@ -34,11 +35,11 @@ from panstream.errors import (
 from panstream.server.access import Access, Gate
 from panstream.server.bodies import receive
 from panstream.server.jobs import Job, origin
+from panstream.server.metrics import metrics
 from panstream.server.openapi import describe
 from panstream.server.refusals import Refusal, to_json
-from panstream.server.service import Service, metrics, release_json
-
-__all__ = ["application"]
+from panstream.server.service import Service, release_json, releases_csv
+from panstream.store.releases import Release
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -47,6 +48,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_NAMES = 100  # that one request may ask for
 _LONGEST = 1_000  # bytes of the one small JSON body
 _STATUS_CODES = {404: "not_found", 405: "method_not_allowed"}
 _ERROR_CODES = {BudgetExhausted: "budget_exhausted", InvalidParameter: "bad_request", NotSupported: "conflict"}
@@ -76,6 +78,7 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
             DELETE=("ingest", calls.close_producer),
         ),
         route("/v1/queries", GET=("read", calls.queries)),
+        route("/v1/queries/{name}/counts", GET=("read", calls.counts)),
         route("/v1/queries/{name}/release", POST=("admin", calls.release)),
         route("/v1/releases", GET=("read", calls.releases)),
         route("/v1/ledger", GET=("read", calls.ledger)),
@@ -140,11 +143,34 @@ class _Calls:
 
     async def release(self, request: Request) -> Response:
         name = request.path_params["name"]
-        drawn = await self._worker.call(lambda engine: engine.release(name))
-        return _json({"releases": [release_json(each) for each in drawn]})
+
+        def draw(engine: Engine) -> tuple[list[Release], list[Future[Release]]]:
+            found = engine.draw(name)
+            return found, engine.spelling.of(found)
+
+        def published(engine: Engine) -> list[Release]:
+            engine.publish_names(wait=False)
+            return [engine.log.find(each) or each for each in drawn]
+
+        drawn, names = await self._worker.call(draw)
+        if names:  # they are read beside the steps: rows are taken in meanwhile
+            await asyncio.gather(*map(asyncio.wrap_future, names))
+            drawn = await self._worker.call(published)
+        return _json({"releases": [release_json(each, self._service.config) for each in drawn]})
+
+    async def counts(self, request: Request) -> Response:
+        names, number = request.query_params.getlist("name"), request.query_params.get("number")
+        if not 1 <= len(names) <= _NAMES:
+            raise Refusal("bad_request", f"name must be given, {_NAMES} times at most")
+        if number is not None and not (number.isascii() and number.isdecimal() and len(number) <= 9):
+            raise Refusal("bad_request", "number must be the number of a release")
+        return _json({"counts": await self._service.counts(request.path_params["name"], names, number)})
 
     async def releases(self, request: Request) -> Response:
         query, since, limit = request.query_params.get("query"), request.query_params.get("since"), _limit(request)
+        written = request.query_params.get("format", "json")
+        if written not in ("json", "csv"):
+            raise Refusal("bad_request", "format must be json or csv")
         if since is not None and _TIME.fullmatch(since) is None:
             raise Refusal("bad_request", "since must be a time in UTC such as 2026-01-31T23:59:59Z")
         streamed = "text/event-stream" in request.headers.get("accept", "") and request.method == "GET"
@@ -153,11 +179,16 @@ class _Calls:
             since = seen
         listener = self._service.listeners.listen(request.state.token, self._gate.limits.at_once) if streamed else None
         try:
-            past = await self._service.past(query, since, limit)
+            releases = await self._service.past(query, since, limit)
         except BaseException:
             if listener is not None:
                 self._service.listeners.leave(listener)
             raise
+        if listener is None and written == "csv":
+            return Response(
+                releases_csv(releases, self._service.config), 200, {"cache-control": "no-store"}, "text/csv"
+            )
+        past = [release_json(each, self._service.config) for each in releases]
         if listener is None:
             return _json({"releases": past})
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -250,6 +281,7 @@ def _queries(engine: Engine) -> dict[str, Any]:
             "durability": config.durability,
             "on_disk": config.directory is not None,
         },
+        "web": None if config.web is None else config.web.to_json(),
         "queries": [_query(engine, plan) for plan in engine.plans],
     }
 
@@ -265,6 +297,9 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
         "claim": plan.claim.to_json(),
         "state_bytes": plan.state_bytes,
         "series": list(plan.series),
+        "outputs": [
+            {"name": each.name, "aggregate": each.aggregate.value, "additive": each.additive} for each in plan.outputs
+        ],
         "releases": {"planned": None if query.window is not None else plan.releases, "made": engine.made(query.name)},
         "every": query.every,
         "window": query.window,
@@ -312,7 +347,7 @@ def _intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> di
 def _health(*, failed: bool, stopping: bool, waiting: bool = False) -> dict[str, Any]:
     """Return whether events are taken, and whether answers wait for the operator to set the clock right."""
     status = "failed" if failed else "stopping" if stopping else "waiting" if waiting else "ok"
-    return {"status": status, "version": __version__}
+    return {"status": status, "version": __version__, "memory": secret_memory.report().kind}
 
 
 def _json(content: object, status: int = 200) -> Response:

@@ -6,20 +6,17 @@ Bodies that wait together are joined to one micro-batch: what a step costs is th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 
 from panstream.engine.arrow import pa
-from panstream.engine.engine import Applied, Engine
-from panstream.engine.rows import Rows
+from panstream.engine.engine import Engine
+from panstream.engine.rows import Applied, Rows
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError, ProducerRefused
 from panstream.server.jobs import Job, Outcome
 from panstream.server.refusals import Refusal
-
-__all__ = ["Applier"]
 
 _ROWS = 1 << 18  # of a joined batch, at most
 _BYTES = 1 << 26  # of it, at most: far from 2 GiB, which the offsets of words cannot exceed
@@ -109,7 +106,8 @@ class Applier:
         try:
             if fresh:
                 joined = _join([batch for _, batch in fresh])
-                rows = replace(self._select(joined), origins=tuple(new.items()))
+                rows = self._select(joined)
+                rows.origins = tuple(new.items())
                 parts = _split(self.engine.apply(rows, commit=False), [batch for _, batch in fresh])
                 for (job, batch), applied in zip(fresh, parts, strict=True):
                     job.result = Outcome(applied=applied, rows=len(batch))
@@ -133,7 +131,8 @@ class Applier:
         try:
             place = self._place(job)
             if job.refusal is None:
-                rows = replace(self._select(batch), producer=place, sequence=job.sequence)
+                rows = self._select(batch)
+                rows.producer, rows.sequence = place, job.sequence
                 job.result = Outcome(applied=self.engine.apply(rows, commit=False), rows=len(batch))
         except PanstreamError as error:
             job.refusal = Refusal("bad_body", str(error))

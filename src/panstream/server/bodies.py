@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from panstream.engine.arrow import compute, pa, truth_of
 from panstream.engine.feeds.arrow_columns import check_layout, check_types, from_arrow
 from panstream.engine.feeds.arrow_ipc import check_body
+from panstream.engine.feeds.beacons import parse_beacons
 from panstream.engine.feeds.coalesce import joined
 from panstream.engine.feeds.csv import CsvParser
 from panstream.engine.feeds.guard import guarded
@@ -30,13 +31,12 @@ from panstream.server.wiping import BUFFERS
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["FORMATS", "Body", "parse", "receive"]
-
 FORMATS = {
     "application/x-ndjson": "json",
     "text/csv": "csv",
     "application/vnd.apache.arrow.stream": "arrow",
 }
+BEACONS = "beacons"  # many, gathered by the server
 _PLACE = "the body"
 _STREAM = "an Arrow IPC stream"
 _VIEWS = (pa.string_view(), pa.binary_view())
@@ -88,7 +88,7 @@ class Body:
     def hold(self, more: int) -> None:
         """Count more memory as this body's, or refuse."""
         if 2 * (self.reserved + more) > self.gate.limits.memory:
-            raise Refusal("too_large", "the body takes more memory than one may; send it in smaller parts")
+            raise Refusal("too_large", "the body needs more memory than is allowed; send it in smaller parts")
         self.gate.reserve(more, self.token)
         self.reserved += more
 
@@ -168,7 +168,9 @@ def parse(body: Body, schema: RowSchema) -> Rows:
     try:
         if body.encoding != "identity":
             _unpack(body)
-        return _held(body, replace(_rows(body, schema), first_row=1))
+        rows = _rows(body, schema)
+        rows.first_row = 1
+        return _held(body, rows)
     except FeedError as error:
         refusal = Refusal("bad_body", str(error))
     finally:
@@ -188,6 +190,8 @@ def _held(body: Body, batch: Rows) -> Rows:
 
 def _rows(body: Body, schema: RowSchema) -> Rows:
     limits, data = body.gate.limits, body.data
+    if body.kind == BEACONS:
+        return parse_beacons(data, body.size, schema)
     if body.kind == "arrow":
         return _read_arrow(memoryview(data)[: body.size], schema, rows=limits.rows, unpacked=limits.unpacked)
     if body.size and data[body.size - 1] != 0x0A:

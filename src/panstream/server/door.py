@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import hashlib
 import math
 import socket
@@ -24,8 +25,6 @@ from panstream.randomness.entropy import system_entropy
 from panstream.server.access import Limits
 from panstream.server.refusals import Refusal
 
-__all__ = ["Door", "Guest"]
-
 Key: TypeAlias = str | int  # a token's name, or the place of an address
 Crowds: TypeAlias = "dict[Key, dict[Guest, None]]"
 Make: TypeAlias = "Callable[[Guest], asyncio.BaseProtocol]"
@@ -38,7 +37,7 @@ _PLACES = 1 << 16  # of the table of addresses
 _MAPPED = bytes(10) + b"\xff\xff"  # what stands before an IPv4 address in IPv6
 _YOUNG = 1.0  # seconds that a handshake is worth
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_PAUSE = 0.1  # seconds before the next try when the system has no room for a connection
+_PAUSE = 0.1  # seconds before the next try when the system has no room for a connection, or cannot tell of one
 _FULL = Refusal("unavailable", "all connections are busy; try again", retry_after=1).framed(last=True)
 _CLOSING = 5.0  # seconds for the end of a TLS connection
 
@@ -92,19 +91,19 @@ class Door:
         self._welcoming: set[asyncio.Task[None]] = set()
         self._make: Make | None = None
         self._tls: ssl.SSLContext | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._listening: socket.socket | None = None
+        self._again: asyncio.TimerHandle | None = None  # when listening goes on after a pause
 
     def open(self, listening: socket.socket, make: Make, tls: ssl.SSLContext | None) -> None:
         """Begin to accept; ``make`` returns the protocol of a connection. Call it from the event loop."""
         listening.setblocking(False)
         listening.listen(_BACKLOG)
-        self._make, self._tls = make, tls
-        self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
+        self._make, self._tls, self._listening = make, tls, listening
+        self._listen()
 
     def close(self) -> None:
         """Accept nothing more, and end handshakes."""
-        if self._accepting is not None:
-            self._accepting.cancel()
+        self._stop_listening()
         for task in self._welcoming:
             task.cancel()
         for place, outside in list(self._waiting.items()):
@@ -209,20 +208,35 @@ class Door:
         own = packed[12:] if packed.startswith(_MAPPED) else packed[:8]
         return int.from_bytes(hashlib.blake2b(own, digest_size=2, key=self._key).digest())
 
-    async def _accept(self, listening: socket.socket) -> None:
+    def _accept(self) -> None:
+        """Let in who has come. It is called again at once if there are more: others have their turn between."""
+        assert self._listening is not None
+        try:
+            for _ in range(_AT_ONCE):  # whoever floods may have hundreds in the queue before an honest one
+                self._receive(*self._listening.accept())
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._make_room(-1, within=False)
+                self._stop_listening()
+                self._again = asyncio.get_running_loop().call_later(_PAUSE, self._listen)
+
+    def _listen(self) -> None:
+        assert self._listening is not None
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                self._receive(*await loop.sock_accept(listening))
-                for _ in range(_AT_ONCE):  # whoever floods may have hundreds in the queue before an honest one
-                    self._receive(*listening.accept())
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                if error.errno in _NO_ROOM:
-                    self._make_room(-1, within=False)
-                    await asyncio.sleep(_PAUSE)
-            await asyncio.sleep(0)  # others have their turn, however many come
+        try:
+            loop.add_reader(self._listening.fileno(), self._accept)
+        except NotImplementedError:  # on Windows
+            self._accept()
+            self._again = loop.call_later(_PAUSE, self._listen)
+
+    def _stop_listening(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if self._listening is not None:
+            with contextlib.suppress(NotImplementedError):
+                asyncio.get_running_loop().remove_reader(self._listening.fileno())
 
     def _receive(self, connection: socket.socket, address: Any) -> None:
         connection.setblocking(False)
@@ -302,7 +316,13 @@ class Door:
     def _welcome(self, guest: Guest) -> None:
         task = asyncio.get_running_loop().create_task(self._connect(guest))
         self._welcoming.add(task)
-        task.add_done_callback(self._welcoming.discard)
+        task.add_done_callback(functools.partial(self._welcomed, guest))
+
+    def _welcomed(self, guest: Guest, task: asyncio.Task[None]) -> None:
+        self._welcoming.discard(task)
+        if task.cancelled():  # perhaps before it began, when nothing in it could
+            self.left(guest)
+            guest.socket.close()
 
     async def _connect(self, guest: Guest) -> None:
         loop, make, patience = asyncio.get_running_loop(), self._make, {}
@@ -313,7 +333,7 @@ class Door:
             with contextlib.suppress(OSError):
                 guest.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.connect_accepted_socket(lambda: make(guest), guest.socket, ssl=self._tls, **patience)
-        except (OSError, asyncio.CancelledError):
+        except OSError:
             self.left(guest)
             guest.socket.close()
 

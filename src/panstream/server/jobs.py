@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
 
-from panstream.engine.engine import Applied, Engine
+from panstream.engine.engine import Engine
 from panstream.engine.producers import ID_PATTERN, Sender
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.rows import Applied, Rows, RowSchema
 from panstream.server.access import Access, Gate
 from panstream.server.bodies import Body, parse
 from panstream.server.refusals import Refusal, framed, to_json
-
-__all__ = ["MAX_SEQUENCE", "FastPath", "Job", "Outcome", "Parsers", "Stage", "origin"]
 
 MAX_SEQUENCE = 2**62
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
@@ -124,7 +122,7 @@ def origin(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:
     if producer is None or sequence is None:
         raise Refusal("bad_request", "Panstream-Producer and Panstream-Sequence are given together or not at all")
     if _ID.fullmatch(producer) is None:
-        raise Refusal("bad_request", f"Panstream-Producer must be the id that opening it told, and fit {ID_PATTERN}")
+        raise Refusal("bad_request", f"Panstream-Producer must be the id that opening it returned: {ID_PATTERN}")
     if not (sequence.isascii() and sequence.isdecimal() and len(sequence) < 20 and 1 <= int(sequence) <= MAX_SEQUENCE):
         raise Refusal("bad_request", f"Panstream-Sequence must be a whole number in 1..{MAX_SEQUENCE}")
     return Sender(token, producer), int(sequence)
@@ -148,7 +146,7 @@ class FastPath:
 
         Its place is held and its body's memory reserved.
         """
-        found = _read_head(data, size, self.first)
+        found = read_head(data, 0, size, self.first)
         job = None if found is None else self._admitted(found[0])
         return None if found is None or job is None or job.body is None else (job, job.body, found[1])
 
@@ -192,22 +190,22 @@ class FastPath:
         self._gate.leave(job.body.token)
 
 
-def _read_head(data: bytearray, size: int, first: bytes) -> tuple[dict[str, str], int] | None:
+def read_head(data: bytearray, start: int, stop: int, first: bytes) -> tuple[dict[str, str], int] | None:
     """Return the headers, by their names in small letters, and where the body begins; None if anything is unusual.
 
-    ``first`` is the line that the request must begin with; ``size`` bytes of ``data`` are looked at. Whatever is
-    unusual is left to the general parser: which requests are refused, and how, is decided in one place.
+    ``first`` is the line that the request must begin with; ``data[start:stop]`` is looked at. Whatever is unusual is
+    left to the general parser: which requests are refused, and how, is decided in one place.
 
     >>> request = bytearray(b"POST /x HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: 3\\r\\n\\r\\n{}\\n")
-    >>> _read_head(request, len(request), b"POST /x HTTP/1.1\\r\\n")
+    >>> read_head(request, 0, len(request), b"POST /x HTTP/1.1\\r\\n")
     ({'host': 'a', 'content-length': '3'}, 48)
     """
-    if not data.startswith(first, 0, size):
+    if not data.startswith(first, start, stop):
         return None
-    end = data.find(_END, len(first), size)
+    end = data.find(_END, start + len(first), stop)
     if end < 0:
         return None
-    head = bytes(memoryview(data)[len(first) : end + 2])
+    head = bytes(memoryview(data)[start + len(first) : end + 2])
     if _LINES.fullmatch(head) is None:
         return None
     headers: dict[str, str] = {}

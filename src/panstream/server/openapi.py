@@ -10,8 +10,6 @@ from panstream.server.jobs import MAX_SEQUENCE
 from panstream.server.refusals import CODES
 from panstream.server.schemas import SCHEMAS
 
-__all__ = ["describe"]
-
 
 def describe() -> dict[str, Any]:
     """Return the description of the interface."""
@@ -94,7 +92,7 @@ def _paths() -> dict[str, Any]:
         "/v1/producers/{name}": {
             "get": _operation(
                 "getProducer",
-                "How far a producer of this token came.",
+                "The last batch counted from a producer of this token.",
                 "Producer",
                 "ingest",
                 ("not_found",),
@@ -122,6 +120,22 @@ def _paths() -> dict[str, Any]:
             ),
         },
         "/v1/queries": {"get": _operation("listQueries", "What is asked, and what each question costs.", "Queries")},
+        "/v1/queries/{name}/counts": {
+            "get": _operation(
+                "countNames",
+                "How often names came, listed or not, from a published table: it costs nothing, however often it is "
+                "asked.",
+                "NameCounts",
+                "read",
+                ("not_found",),
+                text="In the order of the names. Each interval holds for its name alone, with 95%.",
+                parameters=[
+                    *query,
+                    _parameter("query", "name", word, "A name; may be given up to 100 times."),
+                    _parameter("query", "number", {"type": "integer"}, "Of which release; the latest unless given."),
+                ],
+            )
+        },
         "/v1/queries/{name}/release": {
             "post": _operation(
                 "releaseQuery",
@@ -152,7 +166,11 @@ def _paths() -> dict[str, Any]:
         },
         "/healthz": {"get": _operation("getHealth", "Whether the server takes events.", "Health", None)},
         "/metrics": {
-            "get": _operation("getMetrics", "Prometheus text: only quantities that the claims declare public.", plain)
+            "get": _operation(
+                "getMetrics",
+                "Prometheus text: the latest answers, and only quantities that the claims declare public.",
+                plain,
+            )
         },
         "/openapi.json": {"get": _operation("getDescription", "This description.", anything, None)},
     }
@@ -177,16 +195,16 @@ def _events() -> dict[str, Any]:
                 "header",
                 "Panstream-Producer",
                 {**word, "pattern": ID_PATTERN},
-                "The id that opening the producer told. A batch of a producer counts once, however often it is sent. "
-                "One producer must not have two requests under way at a time. Without it, a batch counts each time.",
+                "The id returned when the producer was opened. A batch of a producer counts once, however often it is "
+                "sent. A producer must not have two requests in flight. Without it, a batch counts each time.",
             ),
             _parameter(
                 "header",
                 "Panstream-Sequence",
                 {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE},
-                "Grows from batch to batch of a producer, beginning above the `last` that opening it told: the next "
-                f"number, or at most {WINDOW:,} above the last one that was counted. A batch with a number not above "
-                "that was counted before, and `new` is false. Given together with the producer or not at all.",
+                "Grows from batch to batch of a producer, starting above the `last` returned when it was opened: the "
+                f"next number, or at most {WINDOW:,} above the last one that was counted. A batch whose number is not "
+                "higher was counted before, and `new` is false. Given together with the producer or not at all.",
             ),
             _parameter(
                 "header", "Content-Encoding", {"enum": ["identity", "gzip", "zstd"]}, "How the body is compressed."
@@ -195,7 +213,7 @@ def _events() -> dict[str, Any]:
         requestBody={
             "required": True,
             "content": {
-                "application/x-ndjson": {"schema": {**word, "description": "One JSON object a line."}},
+                "application/x-ndjson": {"schema": {**word, "description": "One JSON object per line."}},
                 "text/csv": {"schema": {**word, "description": "With a header line."}},
                 "application/vnd.apache.arrow.stream": {"schema": {**word, **stream}},
             },
@@ -204,13 +222,18 @@ def _events() -> dict[str, Any]:
 
 
 def _releases() -> dict[str, Any]:
-    text = {"type": "string", "maxLength": 200}
+    word = {"type": "string"}
+    text = {**word, "maxLength": 200}
     time = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$"}
     number = {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1_000}
     return _operation(
         "listReleases",
-        "What was published: a page as JSON, or with Accept: text/event-stream the same and then everything new.",
-        {**_json("Releases"), "text/event-stream": {"schema": {"type": "string"}}},
+        "What was published: a page as JSON or CSV, or with Accept: text/event-stream it and then everything new.",
+        {
+            **_json("Releases"),
+            "text/csv": {"schema": {"type": "string"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
         "read",
         ("not_found",),
         text="Oldest first. An event stream has events `release` (data: a Release; id: its time), `ledger` "
@@ -222,8 +245,9 @@ def _releases() -> dict[str, Any]:
                 "query",
                 "limit",
                 number,
-                "At most so many, the latest ones; of a stream, so many old ones at its start.",
+                "At most this many, the latest ones; for an event stream, how many old ones it starts with.",
             ),
+            _parameter("query", "format", {"enum": ["json", "csv"], "default": "json"}, "How a page is written."),
             _parameter(
                 "header",
                 "Last-Event-ID",

@@ -1,21 +1,18 @@
 """HTTP/1.1 on a connection: uvicorn's pure-Python protocol, with a fast path for events, and time limits.
 
-Pure Python, since a parser in C keeps buffers that nobody overwrites. This is the only module that relies on what
-h11 and uvicorn do not promise: where the parser keeps bytes, how many are left of a body, and the methods that
-``Protocol`` replaces. ``_check_private_parts`` looks at them when a server starts, and the releases are bounded in
+Pure Python, since a parser in C keeps buffers that nobody overwrites. This module and ``parser`` are the only ones that
+rely on what h11 and uvicorn do not promise: where the parser keeps bytes, how many are left of a body, and the methods
+that ``Protocol`` replaces. ``_check_private_parts`` looks at them when a server starts, and the releases are bounded in
 pyproject.toml.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
-from typing import Any
 
 import h11
 import numpy as np
-from h11._readers import ContentLengthReader
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -23,18 +20,16 @@ from uvicorn.server import ServerState
 from panstream.errors import PanstreamError
 from panstream.scratch import clear_registers, wipe
 from panstream.server.access import Limits
+from panstream.server.beacons import Beacons
 from panstream.server.bodies import Body
 from panstream.server.door import Guest
 from panstream.server.jobs import FastPath, Job
+from panstream.server.parser import Parser
 from panstream.server.refusals import Refusal
 from panstream.server.wiping import Sweeper, overwrite
 
-__all__ = ["Protocol", "Shared"]
-
 _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
 _SCRATCH = 1 << 16
-_FRAMING = re.compile(rb"(?im)^(content-length|transfer-encoding)[ \t]*:([^\n]*)")
-_FOLDED = re.compile(rb"\n[ \t]")
 _REPLACED = (
     *("connection_made", "connection_lost", "data_received", "on_response_complete", "send_400_response", "shutdown"),
     *("timeout_keep_alive_handler", "_should_upgrade", "_unset_keepalive_if_required", "handle_events"),
@@ -44,9 +39,9 @@ _REPLACED = (
 class Shared:
     """What all connections of a server share."""
 
-    def __init__(self, limits: Limits, fast_path: FastPath) -> None:
+    def __init__(self, limits: Limits, fast_path: FastPath, beacons: Beacons | None = None) -> None:
         _check_private_parts()
-        self.limits, self.fast_path, self.sweeper = limits, fast_path, Sweeper()
+        self.limits, self.fast_path, self.beacons, self.sweeper = limits, fast_path, beacons, Sweeper()
         self.scratch = bytearray(_SCRATCH)  # what arrives here is dealt with at once, or copied
         self.view, self.cells = memoryview(self.scratch), np.frombuffer(self.scratch, np.uint8)
 
@@ -72,14 +67,15 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         guest: Guest,
     ) -> None:
         super().__init__(config, state, {}, loop)
-        self.conn = self._parser = _Parser(h11.SERVER, shared.limits.head)
+        self.conn = self._parser = Parser(h11.SERVER, shared.limits.head)
         self._shared, self._limits, self._fast_path = shared, shared.limits, shared.fast_path
         self._guest = guest
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
         super().connection_made(transport)
-        self.client = None  # addresses are not kept
+        if self._shared.beacons is None:
+            self.client = None  # addresses are not kept; for beacons, while the connection is open
         self._start_timer(self._limits.head_time, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -88,6 +84,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         if self._body is not None:
             self._drop_body()
         super().connection_lost(exc)
+        self.client = None
         self._guest.leave()
         self._unset_keepalive_if_required()
         self._forget()
@@ -122,18 +119,44 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
             if job is not None:
                 self._early += view[:count]
                 self.flow.pause_reading()
-            elif not self._enter(count):
-                self.data_received(bytes(view[:count]))
+            else:
+                left = count - self._take_beacons(count)
+                if left and not self._enter(left):
+                    self.data_received(bytes(view[:left]))
         finally:
             wipe(self._shared.cells[:count])
             clear_registers()
 
-    def _enter(self, count: int) -> bool:
-        """Begin a request on the fast path, if it may go there."""
-        conn, view = self.conn, self._shared.view
+    @property
+    def _between_requests(self) -> bool:
+        """Whether a request may begin with the next byte."""
+        conn = self.conn
         if conn.their_state is not h11.IDLE or conn.our_state is not h11.IDLE or conn.trailing_data[0]:
             return False
-        if self._allowance is not None or self.transport.is_closing():
+        return self._allowance is None and not self.transport.is_closing()
+
+    def _take_beacons(self, count: int) -> int:
+        """Take the beacons that stand whole in what arrived; return how many bytes they were, and move up the rest."""
+        beacons, shared, taken = self._shared.beacons, self._shared, 0
+        if beacons is None or self.client is None or not self._between_requests:
+            return 0
+        answers = []
+        while taken < count and (found := beacons.read(shared.scratch, taken, count, self.client[0])) is not None:
+            answers.append(found[0])
+            taken = found[1]
+        if taken:
+            self._stop_timer()
+            self._guest.begin()
+            self._guest.end()
+            self.transport.write(b"".join(answers))
+            self._note_answer()
+            shared.view[: count - taken] = shared.view[taken:count]
+        return taken
+
+    def _enter(self, count: int) -> bool:
+        """Begin a request on the fast path, if it may go there."""
+        view = self._shared.view
+        if not self._between_requests:
             return False
         found = self._fast_path.admit(self._shared.scratch, min(count, self._limits.head))
         if found is None:
@@ -164,16 +187,13 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         """Write the answer, and go on with what came meanwhile."""
         self._job = None
         self._guest.end()
-        self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
         self.transport.write(answer)
         if self._last:
             self.transport.close()
             return
-        self._answered = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._close_if_idle_in(self.timeout_keep_alive)
+        self._note_answer()
         if not good:
             self._shared.sweeper.soon(self.loop)
         if self._early:
@@ -181,6 +201,11 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
             self._shared.view[: len(early)] = early
             self.flow.resume_reading()
             self.buffer_updated(len(early))
+
+    def _note_answer(self) -> None:
+        self._answered = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_if_idle_in(self.timeout_keep_alive)
 
     def _close_if_idle_in(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
@@ -270,6 +295,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         self._answered = self.loop.time()
         self._guest.end()
         super().on_response_complete()
+        self.server_state.total_requests = 0  # how many there were is nobody's business
         if self._answering:
             self._guest.begin()  # with the next request, which was here already
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
@@ -320,52 +346,9 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
         self._shared.sweeper.soon(self.loop)
 
 
-class _Parser(h11.Connection):
-    """The parser, refusing heads that it would read although another parser might see another body in them."""
-
-    def next_event(self) -> Any:
-        """Return the next event, or raise ``RemoteProtocolError``."""
-        if self.their_state is h11.IDLE and _is_ambiguous(self._receive_buffer._data):
-            raise h11.RemoteProtocolError("more than one way to tell where the body ends")
-        return super().next_event()
-
-    def skip(self, count: int) -> bool:
-        """Count bytes as read, if they are in the middle of a body of known length, and nothing waits before them."""
-        reader = self._reader
-        if type(reader) is not ContentLengthReader or self.our_state is h11.DONE:
-            return False
-        if count >= reader._remaining or self.trailing_data[0]:
-            return False
-        reader._remaining -= count
-        return True
-
-    def wipe(self) -> None:
-        """Overwrite what was received and not read."""
-        overwrite(self._receive_buffer._data)
-
-
-def _is_ambiguous(data: bytearray) -> bool:
-    """Return whether a whole head is there that servers and proxies may read differently: the way to smuggle requests.
-
-    That is a head with more than one length or coding of the body, with a folded line, or of HTTP/1.0 with a coding.
-
-    >>> _is_ambiguous(bytearray(b"POST / HTTP/1.1\\r\\nContent-Length: 3\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n"))
-    True
-    """
-    ends = [end for end in (data.find(b"\n\r\n"), data.find(b"\n\n")) if end >= 0]
-    if not ends:
-        return False
-    head = bytes(memoryview(data)[: min(ends)])
-    framing = _FRAMING.findall(head)
-    first = head.partition(b"\n")[0].rstrip(b"\r")
-    coded = [name for name, _ in framing if name[:1] in b"tT"]
-    lists = [value for _, value in framing if b"," in value]
-    return bool(len(framing) > 1 or lists or _FOLDED.search(head) or (coded and not first.endswith(b"HTTP/1.1")))
-
-
 def _check_private_parts() -> None:
     """Raise PanstreamError if h11 or uvicorn are not as this module needs them: bytes might stay."""
-    parser = _Parser(h11.SERVER, 1 << 10)
+    parser = Parser(h11.SERVER, 1 << 10)
     good = set(_REPLACED) <= set(vars(H11Protocol))
     good &= {"body", "response_complete", "message_event"} <= set(RequestResponseCycle.__init__.__code__.co_names)
     try:
@@ -378,4 +361,4 @@ def _check_private_parts() -> None:
     except AttributeError:
         good = False
     if not good:
-        raise PanstreamError("this release of h11 or uvicorn is not one that the server can run with")
+        raise PanstreamError("this version of h11 or uvicorn does not work with the server")

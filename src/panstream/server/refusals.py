@@ -6,27 +6,25 @@ import json
 
 from panstream.engine.producers import WINDOW
 
-__all__ = ["CODES", "Refusal", "framed", "to_json"]
-
 CODES = {
     "bad_request": (400, "The request cannot be understood, or could be understood in two ways."),
     "bad_body": (400, "The body does not hold rows of the declared columns, or is not compressed as it says."),
-    "unauthorized": (401, "A bearer token is needed, and this is none that is known."),
+    "unauthorized": (401, "Missing or unknown bearer token."),
     "forbidden": (403, "The token has another scope, or the request comes from another site."),
     "not_found": (404, "There is nothing under this name."),
     "method_not_allowed": (405, "This cannot be done here."),
     "request_timeout": (408, "The request came too slowly."),
     "conflict": (409, "The query answers by its schedule, not when asked."),
     "budget_exhausted": (409, "All releases that were paid for have been made."),
-    "unknown_producer": (409, "The producer is not open under this token, or was opened anew; nothing was taken."),
-    "sequence_gap": (409, f"The batch's number is more than {WINDOW:,} above the last one; nothing was taken."),
-    "too_many_producers": (409, "As many producers as a token may have are open: close some."),
+    "unknown_producer": (409, "The producer is not open under this token, or was reopened; nothing was counted."),
+    "sequence_gap": (409, f"The batch's number is more than {WINDOW:,} above the last one; nothing was counted."),
+    "too_many_producers": (409, "Too many producers are open under this token: close some."),
     "too_large": (413, "The body, as sent or decompressed, or its number of rows is over the limit."),
-    "unsupported_media_type": (415, "Content-Type or Content-Encoding is none of those that are understood."),
+    "unsupported_media_type": (415, "Content-Type or Content-Encoding is not supported."),
     "misdirected": (421, "Without tokens, the server answers only under a loopback name."),
-    "rate_limited": (429, "The token's rate or its number of requests at a time is used up; see Retry-After."),
-    "header_too_large": (431, "The head of the request is over the limit."),
-    "internal": (500, "The server is at fault. What was acknowledged is kept."),
+    "rate_limited": (429, "The token's request rate or number of simultaneous requests is exceeded; see Retry-After."),
+    "header_too_large": (431, "The request's header is over the limit."),
+    "internal": (500, "Internal error. What was acknowledged is kept."),
     "unavailable": (503, "The server is stopping, is full, or gave up its state; try again later."),
 }
 _PHRASES = {
@@ -54,7 +52,7 @@ class Refusal(Exception):
     def after(cls, error: Exception, what: str) -> Refusal:
         """Return what a sender is told whose body the server could not deal with; the error itself may quote a row."""
         if isinstance(error, MemoryError):
-            return cls("too_large", "the body takes more memory than there is; send it in smaller parts")
+            return cls("too_large", "the body needs more memory than there is; send it in smaller parts")
         return cls("internal", f"{what} ({type(error).__name__})")
 
     @property

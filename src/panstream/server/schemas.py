@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SCHEMAS"]
-
 
 def _object(properties: dict[str, Any], optional: tuple[str, ...] = (), text: str = "") -> dict[str, Any]:
     return {
@@ -50,9 +48,9 @@ _RELEASE = {
     },
     "standard_error": {**_maybe("number"), "description": "Null where there is none."},
     "interval": {**_list(_maybe("number"), "Low and high end; null is open."), "minItems": 2, "maxItems": 2},
-    "level": {**_NUMBER, "description": "Of the interval: 0.95."},
+    "level": {**_NUMBER, "description": "Coverage of the interval: 0.95."},
     "epsilon": _EPSILON,
-    "unit": {**_TEXT, "description": "Whom it protects: user, event, user-window ..."},
+    "unit": {**_TEXT, "description": "What it protects: user, event, user-window ..."},
     "group": {"type": "object", "description": "Values of the GROUP BY columns."},
     "window": {**_list(_TIME, "Begin and end."), "minItems": 2, "maxItems": 2},
     "until": {**_TIME, "description": "End of its slot: it counts the rows that came before the stream reached it."},
@@ -63,13 +61,36 @@ _RELEASE = {
     },
 }
 
+_NAMES = {
+    "key": {**_TEXT, "description": "Of names that nobody listed: what they are names of."},
+    "items": _list(
+        _object(
+            {
+                "name": {"type": ["string", "integer"]},
+                "count": _NUMBER,
+                "standard_error": _NUMBER,
+                "interval": {**_list(_NUMBER), "minItems": 2, "maxItems": 2},
+            }
+        ),
+        "The names that the query shows, in its order. All intervals hold together, with 95%; `value` is the number of "
+        "events with any name.",
+    ),
+    "listed_from": {**_NUMBER, "description": "Names with at least this many events are listed with probability 95%."},
+}
+_DOUBT = {
+    "too_uncertain": {**_FLAG, "description": "Whether the interval reaches further than the answer itself."},
+    "help": {**_TEXT, "description": "What would make the answer better, where it is too uncertain."},
+}
+
 _CLAIM = {
     "epsilon": _EPSILON,
     "delta": _NUMBER,
     "unit": _TEXT,
     "adjacency": _TEXT,
     "parts": {"type": "object", "additionalProperties": _EPSILON},
-    "intrusions": _object({"unannounced": _WHOLE, "announced": _MANY, "per_phase": _FLAG}),
+    "intrusions": _object(
+        {"unannounced": _MANY, "announced": _MANY, "per_phase": _FLAG, "machines": _WHOLE}, optional=("machines",)
+    ),
     "inputs": {"enum": ["adaptive", "fixed"], "description": "Whether rows may depend on earlier answers."},
     "places": _list(_TEXT, "Which copies are covered: memory, disk."),
     "releases": _MANY,
@@ -78,6 +99,7 @@ _CLAIM = {
     "note": _TEXT,
     "window": _WINDOW,
     "event_epsilon": {**_maybe("number"), "description": "What one event loses, where that is less."},
+    "assumption": {**_TEXT, "description": "What the promise depends on, where it depends on anything."},
 }
 
 _QUERY = {
@@ -87,7 +109,17 @@ _QUERY = {
     "why": {**_TEXT, "description": "Why this algorithm was chosen."},
     "claim": _ref("Claim"),
     "state_bytes": _WHOLE,
-    "series": _list(_TEXT, "One per group; the query's name if there are none."),
+    "series": _list(_TEXT, "One per group, and in it one per output; the query's name if there are none."),
+    "outputs": _list(
+        _object(
+            {
+                "name": _TEXT,
+                "aggregate": _TEXT,
+                "additive": {**_FLAG, "description": "Whether answers about two periods add up, as counts do."},
+            }
+        ),
+        "The answers of each group.",
+    ),
     "releases": _object(
         {
             "planned": {**_maybe("integer"), "description": "Per series; null for windows, which never end."},
@@ -98,7 +130,7 @@ _QUERY = {
     "window": {**_maybe("number"), "description": "Seconds of a window, if there are windows."},
     "on_demand": {**_FLAG, "description": "Whether POST .../release answers it."},
     "finished": {**_FLAG, "description": "Whether all releases were made."},
-    "refreshable": {**_FLAG, "description": "Whether an announced intrusion can be made good."},
+    "refreshable": {**_FLAG, "description": "Whether its state can be refreshed after an announced intrusion."},
 }
 
 _KIND = {"unit": _TEXT, "adjacency": _TEXT}
@@ -137,7 +169,7 @@ SCHEMAS: dict[str, Any] = {
     "RowNumbers": _object(
         {"count": _WHOLE, "rows": _list(_WHOLE, "The first 1,000 row numbers, counted from 1.")},
     ),
-    "Claim": _object(_CLAIM, text="What is promised, to whom, against whom."),
+    "Claim": _object(_CLAIM, optional=("assumption",), text="What is promised, to whom, against whom."),
     "Query": _object(_QUERY),
     "Queries": _object(
         {
@@ -151,11 +183,34 @@ SCHEMAS: dict[str, Any] = {
                     "on_disk": _FLAG,
                 }
             ),
+            "web": {
+                **_object({"site": _TEXT, "source": {"enum": ["beacon", "log"]}}),
+                "type": ["object", "null"],
+                "description": "The site whose visitors the stream is about, if the configuration names one.",
+            },
             "queries": _list(_ref("Query")),
         }
     ),
-    "Release": _object(_RELEASE, optional=("group", "window", "until", "beyond", "statement", "too_uncertain", "help")),
+    "Release": _object(
+        {**_RELEASE, **_DOUBT, **_NAMES},
+        optional=("group", "window", "until", "beyond", "statement", *_DOUBT, *_NAMES),
+    ),
     "Releases": _object({"releases": _list(_ref("Release"))}),
+    "NameCounts": _object(
+        {
+            "counts": _list(
+                _object(
+                    {
+                        **{field: _RELEASE[field] for field in ("query", "number", "time", "window")},
+                        "key": _NAMES["key"],
+                        "name": {**_TEXT, "description": "With … if only its beginning counts."},
+                        **{field: _RELEASE[field] for field in ("value", "standard_error", "interval", "level")},
+                    },
+                    optional=("window",),
+                )
+            )
+        }
+    ),
     "LedgerState": _object(
         {
             "totals": _list(
@@ -217,6 +272,11 @@ SCHEMAS: dict[str, Any] = {
                 "description": "Waiting: the system's clock jumped ahead; rows are taken, no answers drawn.",
             },
             "version": _TEXT,
+            "memory": {
+                "enum": ["secret", "locked", "ordinary"],
+                "description": "Where this process keeps states between steps: in memory that no other process can "
+                "read, in memory that is never swapped, or in ordinary memory.",
+            },
         }
     ),
 }

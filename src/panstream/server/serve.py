@@ -29,19 +29,20 @@ from panstream.engine.engine import Engine
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import QueryRows, Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
+from panstream.server import site
 from panstream.server.access import Access, Gate, Limits
 from panstream.server.app import application
-from panstream.server.bodies import Body, parse
+from panstream.server.beacons import Beacons
+from panstream.server.bodies import BEACONS, Body, parse
 from panstream.server.dashboard import routes
 from panstream.server.door import Door, Guest
 from panstream.server.jobs import FastPath
 from panstream.server.protocol import Protocol, Shared
 from panstream.server.refusals import Refusal
 from panstream.server.service import Service
+from panstream.server.visitors_page import visitors_route
 from panstream.server.wiping import Sweeper
 from panstream.store.releases import Release
-
-__all__ = ["Settings", "make_server"]
 
 OpenEngine = Callable[[Callable[[Release], None]], Engine]  # given what is to be told of every release
 
@@ -55,6 +56,7 @@ _WORDS = {
     "timestamp": "2000-01-01 00:00:00",
     "date": "2000-01-01",
 }
+_BEACON = b'site address\nagent\nen-GB\n{"url": "/", "referrer": "", "event": "view", "value": 1}\n'
 _NOW = 1e9
 
 
@@ -82,10 +84,18 @@ class _Server(uvicorn.Server):
         listening: socket.socket,
         started: Callable[[str], None],
     ) -> None:
-        stream, gate = service.config.stream.name, Gate(limits)
+        stream, gate, web = service.config.stream.name, Gate(limits), service.config.web
+        self._beacons: Beacons | None = None
+        pages = routes()
+        if web is not None and web.source == "beacon":
+            period = service.worker.engine.step_length
+            self._beacons = Beacons(web, gate, service.worker.submit, service.check_running, period)
+            pages += site.routes(self._beacons, limits.body_time)
+        if web is not None:
+            pages.append(visitors_route(web, service.worker.engine.plans, service.worker.engine.step_length))
         super().__init__(
             uvicorn.Config(
-                application(service, access, gate, routes()),
+                application(service, access, gate, pages),
                 loop="asyncio",
                 http=Protocol,
                 ws="none",
@@ -102,7 +112,7 @@ class _Server(uvicorn.Server):
         )
         first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
         fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
-        self._shared, self.door = Shared(limits, fast_path), Door(limits)
+        self._shared, self.door = Shared(limits, fast_path, self._beacons), Door(limits)
         host, port = listening.getsockname()[:2]
         scheme = "https" if tls else "http"
         self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -129,6 +139,8 @@ class _Server(uvicorn.Server):
         self._service.start()
         Sweeper.start()
         await super().startup([])
+        if self._beacons is not None:
+            self._beacons.start()
         self.door.open(self._listening, self._protocol, self.config.ssl)
         self._started(self.address)
 
@@ -140,6 +152,8 @@ class _Server(uvicorn.Server):
         self._service.begin_stop()
         self.door.close()
         await super().shutdown(sockets)
+        if self._beacons is not None:
+            self._beacons.stop()
         await self._service.stop()
         Sweeper.stop()
 
@@ -215,8 +229,11 @@ def _warm_up(config: Config) -> None:
     """
     config = replace(config, directory=None)
     schema = RowSchema.of(config.stream, needed_columns(config))
+    bodies = _bodies(schema)
+    if config.web is not None and config.web.source == "beacon":
+        bodies[BEACONS] = _BEACON
     with contextlib.suppress(PanstreamError, Refusal), Selector(config) as select:
-        for kind, text in _bodies(schema).items():
+        for kind, text in bodies.items():
             body = Body(Gate(Limits()), kind, "identity")
             body.make_room(len(text))
             body.data[: len(text)], body.size = text, len(text)

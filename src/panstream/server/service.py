@@ -1,4 +1,4 @@
-"""What is served: the engine's thread, its releases as they are published, and figures for an operator.
+"""What is served: the engine's thread, and its releases as they are published.
 
 All that is shown here is public: releases, the version, whether the state can be stored (the disk's affair), intrusions
 announced, answers made (by the schedule or when asked), and what the configuration spends.
@@ -7,20 +7,18 @@ announced, answers made (by the schedule or when asked), and what the configurat
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeAlias
 
-from panstream import __version__
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
-from panstream.engine.results import EXTRA
-from panstream.errors import MissingExtra
+from panstream.engine.names import listed_names, shown_items
+from panstream.engine.point_queries import counted
+from panstream.engine.results import EXTRA, to_csv
+from panstream.engine.views import View
 from panstream.server.refusals import Refusal, to_json
 from panstream.server.worker import Worker
 from panstream.store.releases import Release
-
-__all__ = ["Service", "metrics", "release_json"]
 
 _WAITING = 1_000  # events that a slow listener may be behind before it is dropped
 _LISTENERS = 256
@@ -65,10 +63,10 @@ class Service:
         if self.stopping:
             raise Refusal("unavailable", "the server is stopping", retry_after=5)
 
-    async def past(self, query: str | None, since: str | None, limit: int) -> list[dict[str, Any]]:
+    async def past(self, query: str | None, since: str | None, limit: int) -> list[Release]:
         """Return the latest releases, oldest first."""
 
-        def look(engine: Engine) -> list[dict[str, Any]]:
+        def look(engine: Engine) -> list[Release]:
             names = None
             if query is not None:
                 names = [
@@ -79,15 +77,30 @@ class Service:
                 ]
                 if not names:
                     raise Refusal("not_found", "there is no query of this name")
-            return [release_json(each) for each in engine.log.latest(names, since=since, limit=limit)]
+            return engine.log.latest(names, since=since, limit=limit)
 
-        found: list[dict[str, Any]] = await self.worker.call(look)
+        found: list[Release] = await self.worker.call(look)
         return found
+
+    async def counts(self, query: str, names: list[str], number: str | None) -> list[dict[str, Any]]:
+        """Return how often names came, from the table of one release, the latest unless told; no state is looked at."""
+
+        def look(engine: Engine) -> tuple[Release, bytes]:
+            found = engine.log.last(query)
+            if number is not None:
+                found = next(engine.log.history(query, after=int(number) - 1), None)
+            table = b"" if found is None else engine.log.table(query, found.number)
+            if found is None or not table or number not in (None, str(found.number)):
+                raise Refusal("not_found", "this query has published no table of names, or none of this number")
+            return found, table
+
+        release, table = await self.worker.call(look)
+        return await asyncio.to_thread(counted, release, table, names)
 
     def _published(self, release: Release) -> None:
         """Hand a release to the listeners; called by the engine's thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.listeners.publish, "release", release_json(release))
+            self._loop.call_soon_threadsafe(self.listeners.publish, "release", release_json(release, self.config))
 
 
 class _Listeners:
@@ -155,10 +168,12 @@ def _event(kind: str, shown: dict[str, Any]) -> bytes:
     return f"{head}event: {kind}\ndata: {to_json(shown).decode()}\n\n".encode()
 
 
-def release_json(published: Release) -> dict[str, Any]:
-    """Return one published answer."""
+def release_json(published: Release, config: Config) -> dict[str, Any]:
+    """Return one published answer; of a list of names, those that its statement shows."""
     record = published.record
     extra: dict[str, Any] = {key: record[key] for key in EXTRA if key in record}
+    if "items" in extra:
+        extra["items"] = shown_items(record, view_of(published, config))
     name = published.query.partition(" [")[0] if "group" in extra else published.query
     return {
         "query": name,
@@ -171,47 +186,12 @@ def release_json(published: Release) -> dict[str, Any]:
     }
 
 
-def metrics(engine: Engine, *, failed: bool) -> bytes:
-    """Return the current figures in Prometheus' text format: nothing that moves with rows or requests.
-
-    The registry is our own: the client library's default collectors would tell of the process, and counts and
-    histograms of requests of the people behind them.
-    """
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError:
-        raise MissingExtra("the server", "server") from None
-
-    class _Figures:
-        def collect(self) -> Iterator[Any]:
-            yield from _families(engine, failed)
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures())
-    return bytes(generate_latest(registry))
+def releases_csv(published: Iterable[Release], config: Config) -> str:
+    """Return published answers as CSV; a list of names is followed by those that its statement shows."""
+    return to_csv(each for release in published for each in (release, *listed_names(release, view_of(release, config))))
 
 
-def _families(engine: Engine, failed: bool) -> Iterator[Any]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
-
-    yield InfoMetricFamily("panstream", "The release that runs.", {"version": __version__})
-    yield GaugeMetricFamily("panstream_failed", "1 while the state cannot be stored.", float(failed))
-    yield CounterMetricFamily("panstream_intrusions", "Intrusions announced, ever.", len(engine.intrusions))
-    made = CounterMetricFamily("panstream_releases", "Releases made, ever.", labels=["query"])
-    loss = GaugeMetricFamily("panstream_epsilon", "Privacy loss that a query's claim names.", labels=["query", "unit"])
-    for plan in engine.plans:
-        made.add_metric([plan.config.name], engine.made(plan.config.name))
-        loss.add_metric([plan.config.name, plan.claim.unit], plan.claim.epsilon)
-    yield made
-    yield loss
-    names = ["unit", "adjacency", "window"]
-    spent = GaugeMetricFamily(
-        "panstream_ledger_epsilon", "Most that one unit can have lost to all queries; +Inf: not bounded.", labels=names
-    )
-    limit = GaugeMetricFamily("panstream_ledger_limit", "The declared budget.", labels=names)
-    for total in engine.ledger.totals():
-        labels = [total.unit, total.adjacency, "" if total.window is None else f"{total.window:g}"]
-        spent.add_metric(labels, total.epsilon)
-        limit.add_metric(labels, math.inf if total.limit is None else total.limit)
-    yield spent
-    yield limit
+def view_of(published: Release, config: Config) -> View:
+    """Return what the statement of a release shows of it."""
+    views = {name: statement.view for statement in config.statements for name in statement.queries}
+    return views.get(published.query, View())

@@ -14,8 +14,6 @@ import numpy as np
 
 from panstream.scratch import wipe
 
-__all__ = ["BUFFERS", "Sweeper", "overwrite"]
-
 _STEP = 1 << 17
 _LARGEST = 1 << 22  # larger buffers go back to the system
 _KEPT = 1 << 25  # bytes that are kept for the next bodies, at most

@@ -24,8 +24,6 @@ from panstream.server.applying import Applier
 from panstream.server.jobs import Job, Outcome, Parsers, Stage
 from panstream.server.refusals import Refusal
 
-__all__ = ["Worker"]
-
 _PULSE = 1.0  # seconds between looks at the clock
 _GROUP = 256  # batches that share a commit at most
 _JOINED = 32  # batches that are applied as one at most
@@ -141,6 +139,7 @@ class Worker:
             while not self._ending:
                 step()
             self._guard(self.engine.commit)
+            self._guard(self.engine.publish_names)
         except BaseException:
             self._die()
         finally:

@@ -18,22 +18,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from panstream import checks
 from panstream.errors import InvalidBytes, StoreDamaged, StoreError
 from panstream.privacy.claim import Adjacency, Claim, Unit
 from panstream.privacy.ledger import Ledger
 
-__all__ = ["charge"]
-
+LEDGER = ".ledger"  # the ending of such a file
 _VERSION = 1
 _EVENT: tuple[Unit, Adjacency] = ("event", "add-remove")
+
+
+def beside(path: Path) -> Path:
+    """Return where the ledger of a file lies: beside the file itself, whatever link it was reached by."""
+    real = path.resolve()
+    return real.with_name(real.name + LEDGER)
 
 
 def charge(paths: Iterable[Path], claims: Mapping[str, Claim], *, budget: float | None = None) -> list[Ledger]:
     """Charge claims, by name, to the ledgers in all of these files; or raise BudgetExhausted, and charge none.
 
-    ``budget`` is kept in the file and holds from then on, until another one is given: for one event, and for every
-    unit that an answer protects. Return the ledgers with the charges.
+    ``budget`` is kept in the file and holds from then on, until another one is given: for every unit that an answer
+    protects, and for one event unless all that was published are models of the table's records. Return the ledgers with
+    the charges.
     """
+    if budget is not None:
+        checks.positive(budget=budget)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(_opened(path)) for path in sorted(set(paths))]  # in one order: they are locked
         charged = []
@@ -41,7 +50,9 @@ def charge(paths: Iterable[Path], claims: Mapping[str, Claim], *, budget: float 
             limit = file.budget if budget is None else budget
             known = [claim for _, claim in file.ledger]
             kinds = {(claim.unit, claim.adjacency) for claim in (*known, *claims.values())}
-            limits = {} if limit is None else dict.fromkeys([*kinds, _EVENT], limit)
+            if any(unit != "record" for unit, _ in kinds):
+                kinds.add(_EVENT)
+            limits = {} if limit is None else dict.fromkeys(kinds, limit)
             charged.append(Ledger(limits, file.ledger))
             for name, claim in claims.items():
                 charged[-1].charge(name, claim)

@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import StoreDamaged, StoreTorn
 from panstream.randomness.entropy import system_entropy
-from panstream.store.sealed import KEY_BYTES, open_sealed, seal
-
-__all__ = ["BLOCK", "Record"]
+from panstream.store.sealed import KEY_BYTES, open_pieces, seal
 
 BLOCK = 4096
 _MAGIC, _WRAPPED = b"PANKEY03", b"PANKEYO3"
@@ -78,7 +76,8 @@ class Record:
         whole = _END in (data[_PLAIN : _PLAIN + len(_END)], data[_SEALED : _SEALED + len(_END)])
         try:
             if wrapped and operator is not None:
-                data = open_sealed(data[len(_WRAPPED) : _SEALED], operator, _LABEL)
+                sealed = memoryview(data)[len(_WRAPPED) : _SEALED]
+                data = bytes(open_pieces([sealed], len(sealed), operator, _LABEL))
             return _record(data, slot)
         except StoreDamaged as error:
             refused = str(error)

@@ -6,12 +6,10 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from panstream.errors import StoreDamaged, StoreError, translated
-
-__all__ = ["Release", "ReleaseLog"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS releases (
@@ -22,20 +20,27 @@ CREATE TABLE IF NOT EXISTS releases (
     PRIMARY KEY (query, number)
 ) WITHOUT ROWID
 """
+_TABLES = "CREATE TABLE IF NOT EXISTS tables (query TEXT, number INTEGER, data BLOB, PRIMARY KEY (query, number))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One published answer: ``record`` is ``Estimate.to_json()`` as it was published."""
+    """One published answer: ``record`` is ``Estimate.to_json()`` as it was published, and ``table`` the published cells
+    that answer point queries, where there are some; logs give them by ``table`` only. One that is ``unread`` has all
+    cells there instead, and no names yet: it is stored, and published when they are read.
+    """
 
     query: str
     number: int
     time: str
     record: dict[str, Any]
+    table: bytes = field(default=b"", repr=False, compare=False)
+    unread: bool = field(default=False, repr=False, compare=False)
 
 
 class ReleaseLog:
     """What was published, for everyone to read. Publishing the same release again is fine; another value is refused.
+    Of every query the tables of the last ``keep_tables`` releases are kept, or of all.
 
     >>> log = ReleaseLog(":memory:")
     >>> log.publish(Release(query="visitors", number=1, time="2026-03-01T00:00Z", record={"value": 7.0}))
@@ -46,14 +51,15 @@ class ReleaseLog:
     {'value': 7.0}
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, keep_tables: int | None = None) -> None:
+        self._keep_tables = keep_tables
         self._connection = translated(
             lambda: sqlite3.connect(path, isolation_level=None, check_same_thread=False),
             sqlite3.Error,
             lambda error: StoreError(f"the release log cannot be opened: {error}"),
         )
         try:
-            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _SCHEMA):
+            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _SCHEMA, _TABLES):
                 self._connection.execute(statement)
         except sqlite3.DatabaseError as error:
             refused = StoreDamaged(f"the release log cannot be used: {error}")
@@ -85,18 +91,42 @@ class ReleaseLog:
 
     def _append(self, release: Release) -> bool:
         record = json.dumps(release.record, sort_keys=True)
+        if release.table:  # first, so that no answer is there without its table
+            stored = (release.query, release.number, release.table)
+            self._connection.execute("INSERT OR IGNORE INTO tables VALUES (?, ?, ?)", stored)
+            if self._keep_tables is not None:
+                over = (release.query, release.number - self._keep_tables)
+                self._connection.execute("DELETE FROM tables WHERE query = ? AND number <= ?", over)
         row = (release.query, release.number, release.time, record)
         added = self._connection.execute("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?)", row).rowcount == 1
         if not added:
-            stored = self._connection.execute(
+            found = self._connection.execute(
                 "SELECT record FROM releases WHERE query = ? AND number = ?", row[:2]
             ).fetchone()
-            if stored[0] != record:
+            if found[0] != record:
                 raise StoreError(
                     f"release {release.number} of {release.query!r} was published with another value: a release must "
                     "never be drawn twice"
                 )
         return added
+
+    def find(self, release: Release) -> Release | None:
+        """Return a release as it was published, None if it was not."""
+        return next(self._select("WHERE query = ? AND number = ?", (release.query, release.number)), None)
+
+    def table(self, query: str, number: int) -> bytes:
+        """Return the table that was published with a release; empty if there was none."""
+        statement = "SELECT data FROM tables WHERE query = ? AND number = ?"
+        found = self._connection.execute(statement, (query, number)).fetchone()
+        return b"" if found is None else bytes(found[0])
+
+    def with_tables(self) -> Iterator[Release]:
+        """Yield the releases that were published with a table, in order."""
+        return self._select("JOIN tables USING (query, number) ORDER BY query, number", ())
+
+    def version(self) -> int:
+        """Return a number that is another one after somebody else has published."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def last(self, query: str) -> Release | None:
         """Return the latest release of a query."""

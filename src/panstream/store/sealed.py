@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness.entropy import system_entropy
 
-__all__ = ["KEY_BYTES", "MOST", "Sealer", "open_pieces", "open_sealed", "seal", "unpack"]
-
 KEY_BYTES = 32
 MOST = (1 << 36) - 32  # bytes that AES-GCM may encrypt under one key and nonce
 _NONCE = 12
@@ -37,7 +35,7 @@ class Sealer:
     def __init__(self) -> None:
         self._out = bytearray()
 
-    def seal(self, parts: Mapping[str, bytes], key: NDArray[np.uint8], label: bytes) -> memoryview:
+    def seal(self, parts: Mapping[str, bytes | memoryview], key: NDArray[np.uint8], label: bytes) -> memoryview:
         """Return nonce, ciphertext and tag, valid until the next call; ``unpack`` gets the parts back."""
         pieces = _pieces(parts)
         payload = sum(map(len, pieces))
@@ -56,11 +54,6 @@ class Sealer:
         encryptor.finalize()
         out[at:size] = encryptor.tag
         return out[:size]
-
-
-def open_sealed(data: bytes, key: NDArray[np.uint8], label: bytes) -> bytes:
-    """Return what was sealed, or raise StoreDamaged."""
-    return bytes(open_pieces([memoryview(data)], len(data), key, label))
 
 
 def open_pieces(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8], label: bytes) -> memoryview:
@@ -87,8 +80,8 @@ def open_pieces(pieces: Iterable[memoryview], size: int, key: NDArray[np.uint8],
     raise StoreDamaged(damaged)
 
 
-def _pieces(parts: Mapping[str, bytes]) -> list[bytes]:
-    pieces = [struct.pack("<I", len(parts))]
+def _pieces(parts: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]:
+    pieces: list[bytes | memoryview] = [struct.pack("<I", len(parts))]
     for name, content in parts.items():
         label = name.encode()
         pieces += [struct.pack("<HQ", len(label), len(content)), label, content]

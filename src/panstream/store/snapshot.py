@@ -47,8 +47,6 @@ from panstream.scratch import wipe
 from panstream.store.record import BLOCK, Record
 from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack
 
-__all__ = ["SnapshotStore"]
-
 _LABEL = b"panstream state 1"
 _FIRST = 2 * BLOCK  # where ciphertext begins
 _PREVIOUS = (
@@ -126,7 +124,10 @@ class SnapshotStore:
             record = next((each for each in found if each.generation == self.generation), None)
             if record is None:
                 raise StoreDamaged("the key of the state is gone: was the file altered?")
-            return unpack(self._opened(record))
+            payload = self._opened(record)
+            parts = unpack(payload)
+            wipe(np.frombuffer(payload, np.uint8))
+            return parts
         finally:
             for each in found:
                 wipe(each.key)
@@ -136,7 +137,7 @@ class SnapshotStore:
         """Return the number of the stored state: how many commits there were."""
         return 0 if self._current is None else self._current.generation
 
-    def commit(self, parts: Mapping[str, bytes], *, durable: Callable[[], None] | None = None) -> None:
+    def commit(self, parts: Mapping[str, bytes | memoryview], *, durable: Callable[[], None] | None = None) -> None:
         """Replace the stored state by ``parts``; when this returns, they are durable and the old ones unreadable.
 
         With ``durable``, that is called and this returns as soon as they are durable, while the old ones are being made

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from panstream.engine.config import load_config
+from panstream.engine.feeds.access_log import COLUMNS
 from panstream.errors import PanstreamError
 from panstream.system_audit.inputs import Neighbour, generated, neighbours, read_rows
-from panstream.system_audit.plants import CLUSTER_PLANTS, PLANTS, SERVER_PLANTS
+from panstream.system_audit.plants import BEACON_PLANTS, CLUSTER_PLANTS, PLANTS, SERVER_PLANTS
 from panstream.system_audit.product import Fields, Product, Road
-
-__all__ = ["FACTS", "QUICK", "ROADS", "SystemReport", "audit_system", "bundled", "try_controls"]
 
 ROADS = (
     Road(command="run", format="csv"),
@@ -29,6 +28,8 @@ ROADS = (
     Road(command="serve", format="csv", workers=2),
     Road(command="query", format="csv"),
     Road(command="query", format="json"),
+    Road(command="run", format="log"),
+    Road(command="serve", format="beacon"),
 )
 
 QUICK = (ROADS[0], ROADS[2], ROADS[8])
@@ -103,6 +104,8 @@ def audit_system(
         lookup["file"] = str((path.parent / lookup["file"]).resolve())
     made = generated(config, now) if rows is None else read_rows(config, str(rows))
     columns = config.stream.columns
+    fitting = {"log": columns.keys() <= COLUMNS.keys(), "beacon": config.web is not None}
+    roads = [road for road in roads if fitting.get(road.format, True)]
     original = Neighbour(name="the original", rows=made)
     tried = [each for each in neighbours(config, made, now) if choose(each)]
     report = SystemReport(neighbours=len(tried))
@@ -135,17 +138,18 @@ def try_controls(*, full: bool = True, only: tuple[str, ...] = ()) -> dict[str, 
     Every planted leak, and the mistakes of earlier versions, must be caught.
     """
     visitors = next(path for path in bundled() if path.stem == "visitors")
-    kinds = [(PLANTS, ROADS[0])]
+    kinds = [(PLANTS, visitors, ROADS[0])]
     if full:
         serve = next(road for road in ROADS if road.command == "serve" and not road.workers)
         cluster = next(road for road in ROADS if road.command == "serve" and road.workers)
-        kinds += [(SERVER_PLANTS, serve), (CLUSTER_PLANTS, cluster)]
+        kinds += [(SERVER_PLANTS, visitors, serve), (CLUSTER_PLANTS, visitors, cluster)]
+        kinds += [(BEACON_PLANTS, next(path for path in bundled() if path.stem == "site"), ROADS[-1])]
     found: dict[str, str] = {}
-    for plants, road in kinds:
+    for plants, path, road in kinds:
         for name in plants:
             if only and name not in only:
                 continue
-            report = audit_system(visitors, roads=[road], plants=[name], choose=lambda each: each.name in _TELLING)
+            report = audit_system(path, roads=[road], plants=[name], choose=lambda each: each.name in _TELLING)
             found[name] = report.undeclared[0].field if report.undeclared else ""
     return found
 

@@ -16,10 +16,9 @@ from typing import Any
 
 from panstream.batch.files import read_columns
 from panstream.engine.config import Config, QueryConfig
+from panstream.engine.feeds.access_log import COLUMNS
 from panstream.engine.rows import arrow_type
 from panstream.errors import InvalidParameter
-
-__all__ = ["MEDIA_TYPES", "Neighbour", "generated", "neighbours", "read_rows"]
 
 MEDIA_TYPES = {
     "csv": "text/csv",
@@ -185,7 +184,7 @@ class Neighbour:
         """Return the rows as bytes."""
         if format in _TYPED:
             return _arrow(columns, self.rows, format)
-        write = _csv_line if format == "csv" else _json_line
+        write = {"csv": _csv_line, "log": _log_line}.get(format, _json_line)
         lines = [write(columns, row).encode() for row in self.rows]
         if self.line is not None:
             place, what = self.line
@@ -265,6 +264,8 @@ def _odd(kind: str, is_time: bool, value: Any, now: float) -> Iterator[tuple[str
 
 
 def _spoilt(line: bytes, what: str, format: str) -> bytes:
+    if format == "log" and what in _LINES[:2]:
+        return line + b' "surplus"' if what == "a field too many" else line.rpartition(b'" ')[0]
     if what == "a field too many":
         return line + b",1" if format == "csv" else line[:-1] + b', "surplus": [1, {"a": 2}]}'
     if what == "a field missing":
@@ -289,6 +290,22 @@ def _json_line(columns: Mapping[str, str], row: Row) -> str:
         for name, value in fields
     ]
     return "{" + ", ".join(pairs) + "}"
+
+
+def _log_line(columns: Mapping[str, str], row: Row) -> str:
+    """Return a line of a log in the combined format; a space where none can be ends a field, so there is none."""
+    field = {name: _logged(name, row[name]) if name in columns else "-" for name in COLUMNS}
+    start = f"{field['host']} - {field['user']} [{field['time']}] "
+    request = f'"GET /{field["path"]} HTTP/1.1" {field["status"]} {field["bytes"]}'
+    return f'{start}{request} "{field["referrer"]}" "{field["agent"]}"'
+
+
+def _logged(name: str, value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.strftime("%d/%b/%Y:%H:%M:%S +0000")
+    text = value.text if isinstance(value, _Raw) else _text(value)
+    text = text.replace('"', '\\"').replace("\n", "\\n") or "-"
+    return text if name in ("path", "referrer", "agent") else text.replace(" ", "_")
 
 
 def _values(columns: Mapping[str, str], row: Row) -> list[Any]:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CLUSTER_PLANTS", "PLANTS", "SERVER_PLANTS", "plant"]
-
 _hits = _rows = 0
 _ending: list[Callable[[int], int]] = []
 
@@ -22,7 +20,7 @@ def plant(names: Sequence[str]) -> Callable[[int], int]:
     """Put leaks into this process; return what they make of its exit code."""
     for name in names:
         _count_hits()
-        {**PLANTS, **SERVER_PLANTS, **CLUSTER_PLANTS}[name]()
+        {**PLANTS, **SERVER_PLANTS, **CLUSTER_PLANTS, **BEACON_PLANTS}[name]()
 
     def exit_code(code: int) -> int:
         for change in _ending:
@@ -222,6 +220,31 @@ SERVER_PLANTS: dict[str, Callable[[], None]] = {
     "headers of responses": _in_headers,
     "size of responses": _in_pages,
 }
+
+
+def _beacons_in_headers() -> None:
+    """Tell in every answer how many beacons came."""
+    from starlette.responses import Response
+
+    from panstream.server.beacons import Beacons
+
+    came = 0
+
+    def counting(take: Any, *given: Any) -> Any:
+        nonlocal came
+        came += 1
+        return take(*given)
+
+    def telling(start: Any, response: Any, headers: Any = None) -> Any:
+        return start(response, {**(headers or {}), "x-beacons": str(came)})
+
+    _wrap(Beacons, "take", counting)
+    _wrap(Response, "init_headers", telling)
+
+
 CLUSTER_PLANTS: dict[str, Callable[[], None]] = {
     "shards take part only where a row was selected": _steps_of_shards,
+}
+BEACON_PLANTS: dict[str, Callable[[], None]] = {
+    "number of beacons": _beacons_in_headers,
 }

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import numpy as np
 
@@ -32,15 +33,15 @@ from panstream.server.access import create_token
 from panstream.store.snapshot import SnapshotStore
 from panstream.system_audit.inputs import MEDIA_TYPES
 
-__all__ = ["Fields", "Product", "Road"]
-
 Fields = dict[str, str]
 
 _WIDTHS = {"u1": 1, "i4": 4, "i8": 8, "u8": 8}
 _PATIENCE = 120.0
+_WAITED = 3  # commits after which every beacon has had its step
 _PATHS = ("/healthz", "/metrics", "/v1/queries", "/v1/releases", "/v1/ledger", "/v1/intrusions")
-_ENDINGS = {"json": "jsonl"}
-_ASKED = ("epsilon", "lower", "upper", "universe", "expected", "contributions", "window")  # options of query
+_ENDINGS = {"json": "jsonl", "beacon": "jsonl"}
+_VISITOR = re.compile(rb'"visitor": ([0-9]{1,5})\b')
+_ASKED = ("epsilon", "lower", "upper", "universe", "expected", "contributions", "delta", "longest", "window")
 _BY_CLOCK = (": commits", "meta: step", "field step")
 _UNSTABLE = ("date",)  # header of a response that holds the time
 
@@ -168,17 +169,22 @@ class Product:
         try:
             port = self._port(place, pid)
             path = f"/v1/streams/{self.stream}/events"
-            media = MEDIA_TYPES[road.format]
+            media = MEDIA_TYPES.get(road.format, "")
             empty = bodies[0].split(b"\n", 1)[0] + b"\n" if road.format == "csv" else b""
             other = {"Content-Type": "text/csv" if empty else "application/x-ndjson"}
             found |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
             for body in bodies:  # what the owner is told is the owner's own channel
-                _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
+                if road.format == "beacon":
+                    self._send_beacons(port, body)
+                else:
+                    _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
+            for _ in range(_WAITED if road.format == "beacon" else 0):  # each is answered with a commit
+                _ask(port, "POST", path, tokens["other"], empty, other)
             found |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
             for step in (0, 1):
                 self.move_clock(step * 86_400.0)
                 _ask(port, "POST", path, tokens["other"], empty, other)  # a step that has seen the time
-                for page in _PATHS:
+                for page in (*_PATHS, *self._counts):
                     found |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -192,6 +198,26 @@ class Product:
             **_observe_text("log", _read(place / "stderr")),
             **_beside(_observe_directory(place / "state"), int(_read(place / "steps") or 0)),
         }
+
+    def _send_beacons(self, port: int, lines: bytes) -> None:
+        """Send every line as the beacon of a browser, on one connection; the visitor's address is made of the id."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
+        with contextlib.closing(connection):
+            for line in lines.splitlines():
+                found = _VISITOR.search(line)
+                number = 0 if found is None else int(found[1])
+                headers = {
+                    "Origin": f"https://{self.config['web']['site']}",
+                    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/130.0",
+                    "X-Forwarded-For": f"203.0.{number >> 8 & 255}.{number & 255}",
+                }
+                connection.request("POST", "/v1/beacon", line, headers)
+                connection.getresponse().read()
+
+    @property
+    def _counts(self) -> list[str]:
+        """Return where counts of a name are asked for; queries that have none refuse."""
+        return [f"/v1/queries/{quote(each['name'])}/counts?name=12" for each in self.config["query"]]
 
     def _start(self, place: Path, road: Road, argv: list[str]) -> int:
         job = {
@@ -314,7 +340,7 @@ def _sealed(directory: Path, place: str) -> Iterator[tuple[str, str]]:
         try:
             yield from ((f"{place} {name}: {key}", value) for key, value in _flat(json.loads(data)))
         except ValueError:
-            yield f"{place} {name}: bytes", hashlib.sha256(data).hexdigest()
+            yield f"{place} {name}: bytes", _digest(data)
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -351,6 +377,10 @@ def _roles(header: Mapping[str, Any]) -> dict[str, str | None]:
         return {}
 
 
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 def _releases(path: Path, place: str) -> Iterator[tuple[str, str]]:
     connection = sqlite3.connect(path)
     try:
@@ -358,6 +388,6 @@ def _releases(path: Path, place: str) -> Iterator[tuple[str, str]]:
             rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()
             yield f"{place} {table}: rows", str(len(rows))
             for at, row in enumerate(rows):
-                yield f"{place} {table}: row {at}", json.dumps(row)
+                yield f"{place} {table}: row {at}", json.dumps(row, default=_digest)
     finally:
         connection.close()

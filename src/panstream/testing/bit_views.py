@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from panstream.randomness import Coin
 from panstream.testing.sources import ScriptedSource
 
-__all__ = ["FAR", "TOGGLE", "Losses", "View", "event_loss", "user_loss", "views"]
-
 Floats = NDArray[np.float64]
 Pattern = tuple[int, ...]  # for every step of the bit: 0 nothing, 1 arrives, -1 leaves, TOGGLE
 TOGGLE = 2  # an arrival that turns the bit over instead of drawing it afresh, which nothing shipped here does
@@ -208,22 +206,20 @@ class Losses:
             if best <= before + 1e-12:
                 return best
 
+    def of_event(self, steps: tuple[int, ...] = (0, 1)) -> float:
+        """Return the largest loss between patterns that differ by one event, over every view."""
+        laws = {pattern: self.everything(pattern) for pattern in self.patterns(steps)}
+        worst = 0.0
+        for pattern, law in laws.items():
+            for at, step in enumerate(pattern):
+                if step:
+                    other = laws[(*pattern[:at], 0, *pattern[at + 1 :])]
+                    possible = (law > 0) | (other > 0)
+                    with np.errstate(divide="ignore"):
+                        worst = max(worst, float(np.abs(np.log(law[possible]) - np.log(other[possible])).max()))
+        return worst
 
-def event_loss(losses: Losses, steps: tuple[int, ...] = (0, 1)) -> float:
-    """Return the largest loss between patterns that differ by one event, over every view."""
-    laws = {pattern: losses.everything(pattern) for pattern in losses.patterns(steps)}
-    worst = 0.0
-    for pattern, law in laws.items():
-        for at, step in enumerate(pattern):
-            if step:
-                other = laws[(*pattern[:at], 0, *pattern[at + 1 :])]
-                possible = (law > 0) | (other > 0)
-                with np.errstate(divide="ignore"):
-                    worst = max(worst, float(np.abs(np.log(law[possible]) - np.log(other[possible])).max()))
-    return worst
-
-
-def user_loss(losses: Losses, steps: tuple[int, ...] = (0, 1)) -> float:
-    """Return the largest loss between any two patterns, over every view."""
-    laws = np.log([losses.everything(pattern) for pattern in losses.patterns(steps)])
-    return float((laws.max(axis=0) - laws.min(axis=0)).max())
+    def of_user(self, steps: tuple[int, ...] = (0, 1)) -> float:
+        """Return the largest loss between any two patterns, over every view."""
+        laws = np.log([self.everything(pattern) for pattern in self.patterns(steps)])
+        return float((laws.max(axis=0) - laws.min(axis=0)).max())

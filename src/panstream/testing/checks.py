@@ -28,8 +28,6 @@ from panstream.estimate import Estimate
 from panstream.randomness import SeededSource, Source
 from panstream.testing.enumerate import snapshot, update
 
-__all__ = ["CHECKS", "Specimen"]
-
 _RUNS = 200
 _STARTS = 40  # one small noisy number is equal to itself that often with probability below 1e-20
 _BETA = 0.1

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.testing.sources import outcomes
-
-__all__ = ["Enumerator", "JointLoss", "Step", "World", "refresh", "release", "tick", "update", "worlds"]
 
 ResultT = TypeVar("ResultT")
 
@@ -103,6 +101,13 @@ class JointLoss:
         return self.ratio is not None and (other.ratio is None or self.ratio < other.ratio)
 
 
+class _Law(NamedTuple):
+    """Probabilities of the view and the state, in parts of ``whole``: sums of fractions would be much slower."""
+
+    whole: int
+    weights: dict[tuple[Key, Key], int]
+
+
 class Enumerator:
     """Exact laws of what an intruder and the public see of one algorithm.
 
@@ -117,44 +122,74 @@ class Enumerator:
         self.window = window
         self._states: dict[Key, Any] = {}
         self._moves: dict[tuple[Key, Step], list[tuple[Fraction, Key, Key]]] = {}
+        self._laws: dict[tuple[World, int | None], _Law] = {}
 
     def view_law(self, world: World, look: int | None) -> dict[Key, Fraction]:
         """Return the exact law of the view: all outputs, all announced snapshots, and the state after ``look``
         steps.
         """
-        law: dict[tuple[Key, Key], Fraction] = {}
-        for weight, state in outcomes(self.algorithm.begin, self.window):
-            _add(law, ((), self.remember(state)), weight)
-        if look == 0:
-            law = _seen(law)
-        for position, step in enumerate(world, start=1):
-            if step.verb == "refresh":
-                law = _seen(law)
-            following: dict[tuple[Key, Key], Fraction] = {}
-            for (view, key), weight in law.items():
-                for chance, after, output in self.moves(key, step):
-                    _add(following, (view + output, after), weight * chance)
-            law = _seen(following) if position == look else following
-        views: dict[Key, Fraction] = {}
-        for (view, _), weight in law.items():
-            _add(views, view, weight)
-        return views
+        whole, views = self._views(world, look)
+        return {view: Fraction(weight, whole) for view, weight in views.items()}
+
+    def _views(self, world: World, look: int | None) -> tuple[int, dict[Key, int]]:
+        law = self._after(world, look)
+        views: dict[Key, int] = {}
+        for (view, _), weight in law.weights.items():
+            views[view] = views.get(view, 0) + weight
+        return law.whole, views
+
+    def _after(self, world: World, look: int | None) -> _Law:
+        """Return the law of the view and the state after the steps."""
+        if not world:
+            merged: dict[tuple[Key, Key], Fraction] = {}
+            for chance, state in outcomes(self.algorithm.begin, self.window):
+                _add(merged, ((), self.remember(state)), chance)
+            whole = math.lcm(*(chance.denominator for chance in merged.values()))
+            law = _Law(
+                whole, {place: chance.numerator * (whole // chance.denominator) for place, chance in merged.items()}
+            )
+            return _seen(law) if look == 0 else law
+        before, step = self._begun(world[:-1], look), world[-1]
+        before = _seen(before) if step.verb == "refresh" else before
+        moves = {key: self.moves(key, step) for key in {key for _, key in before.weights}}
+        whole = math.lcm(*{chance.denominator for found in moves.values() for chance, _, _ in found})
+        shares = {
+            key: [(chance.numerator * (whole // chance.denominator), after, output) for chance, after, output in found]
+            for key, found in moves.items()
+        }
+        following: dict[tuple[Key, Key], int] = {}
+        for (view, key), weight in before.weights.items():
+            for share, after, output in shares[key]:
+                place = (view + output, after)
+                following[place] = following.get(place, 0) + weight * share
+        law = _Law(before.whole * whole, following)
+        return _seen(law) if look == len(world) else law
+
+    def _begun(self, world: World, look: int | None) -> _Law:
+        """Return the law after a stream's first steps, kept for the other streams and looks that begin so."""
+        look = None if look is None or look > len(world) else look
+        if (world, look) not in self._laws:
+            self._laws[world, look] = self._after(world, look)
+        return self._laws[world, look]
 
     def joint_loss(self, streams: Sequence[World], looks: Iterable[int | None] | None = None) -> JointLoss:
         """Return the loss between any two of ``streams``, one look anywhere (or none at all)."""
         worst = JointLoss(ratio=Fraction(1))
         for look in self._looks(streams, looks):
-            laws = [self.view_law(world, look) for world in streams]
-            for view in set().union(*laws):
-                weights = [law.get(view, Fraction(0)) for law in laws]
+            self._laws = {begun: law for begun, law in self._laws.items() if begun[1] is None}  # others are past
+            found = [self._views(world, look) for world in streams]
+            common = math.lcm(*(whole for whole, _ in found))
+            laws = [(common // whole, law) for whole, law in found]
+            for view in set().union(*(law for _, law in laws)):
+                weights = [scale * law.get(view, 0) for scale, law in laws]
                 high, low = max(weights), min(weights)
-                found = JointLoss(
-                    ratio=high / low if low else None,
-                    worlds=(streams[weights.index(high)], streams[weights.index(low)]),
-                    look=look,
-                    view=view,
-                )
-                worst = found if worst < found else worst
+                if worst.ratio is not None and high * worst.ratio.denominator > low * worst.ratio.numerator:
+                    worst = JointLoss(
+                        ratio=Fraction(high, low) if low else None,
+                        worlds=(streams[weights.index(high)], streams[weights.index(low)]),
+                        look=look,
+                        view=view,
+                    )
         return worst
 
     def pair_loss(self, pairs: Iterable[tuple[World, World]], looks: Iterable[int | None] | None = None) -> JointLoss:
@@ -205,9 +240,9 @@ def snapshot(state: Any) -> Key:
     )
 
 
-def _seen(law: dict[tuple[Key, Key], Fraction]) -> dict[tuple[Key, Key], Fraction]:
-    return {((*view, key), key): weight for (view, key), weight in law.items()}
+def _seen(law: _Law) -> _Law:
+    return _Law(law.whole, {((*view, key), key): weight for (view, key), weight in law.weights.items()})
 
 
 def _add(law: dict[Any, Fraction], key: Any, weight: Fraction) -> None:
-    law[key] = law.get(key, Fraction(0)) + weight
+    law[key] = law[key] + weight if key in law else weight

@@ -4,7 +4,8 @@ A linear algorithm shows view = A·draws + B·data. Two neighbouring streams sho
 z with A·z = the difference that the data makes, and the joint loss is the cheapest such move: the smallest sum of
 kappa_i·|z_i|, or infinite if no move fits (docs/proofs/continual-tree.md, Lemma 1). This module drives the algorithm
 once for every draw and returns A, the kappas and the differences; the linear program itself is yours to solve, for
-example with ``scipy.optimize.linprog``.
+example with ``scipy.optimize.linprog``. For Gaussian draws the kappas are 1/sigma, and the cheapest move is the one
+with the smallest sum of squares: half of it is the zCDP loss.
 
 >>> from panstream.continual.sums import KaryTree
 >>> world = [ticks([0]), ticks([0])]
@@ -27,8 +28,6 @@ from panstream.errors import InvalidParameter
 from panstream.estimate import Estimates
 from panstream.testing.enumerate import Step
 from panstream.testing.sources import ScriptedSource
-
-__all__ = ["LinearView", "linear_views", "private_numbers", "published_numbers", "ticks"]
 
 Numbers = NDArray[np.float64]
 Published = Callable[[Any, Any], Numbers]

@@ -18,15 +18,6 @@ from numpy.typing import NDArray
 from panstream.errors import InvalidParameter
 from panstream.turnstile.legendre import LegendreCounter
 
-__all__ = [
-    "accuracy_bound",
-    "answers_from_counters",
-    "decode_dot_products",
-    "decode_unions",
-    "decode_with_outliers",
-    "members_from_counters",
-]
-
 Bits = NDArray[np.uint8]
 
 

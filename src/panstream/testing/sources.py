@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.randomness import Coin, DiscreteLaplace, Source
+from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Source
 from panstream.randomness.source import Integers
-
-__all__ = ["ScriptedSource", "outcomes"]
 
 ResultT = TypeVar("ResultT")
 
@@ -22,19 +22,20 @@ class _BranchingSource(Source):
 
     Discrete Laplace noise is infinite; since it is only ever added to integers, the *sums* are enumerated over
     ``window`` (inclusive). Outside the range of the possible sums likelihood ratios are constant, so a window
-    that reaches past that range by one on either side loses nothing.
+    that reaches past that range by one on either side loses nothing. Where numbers wrap around, at ``modulus``, there
+    are no more than that many sums, and no window is needed.
     """
 
-    __slots__ = ("options", "path", "probability", "window")
+    __slots__ = ("modulus", "options", "path", "probability", "window")
 
     is_secure = False
 
-    def __init__(self, path: list[int], window: tuple[int, int]) -> None:
+    def __init__(self, path: list[int], window: tuple[int, int], modulus: int | None = None) -> None:
         super().__init__()
         self.path = path
         self.options: list[int] = []  # how many choices there were at each point of the path
         self.probability = Fraction(1)
-        self.window = window
+        self.window, self.modulus = window, modulus
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Toss coins as the script says."""
@@ -52,9 +53,13 @@ class _BranchingSource(Source):
 
     def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
         """Replace each value by a sum in the window, with the probability of the noise in between."""
+        flat = values.reshape(-1)
+        if self.modulus is not None:
+            for i in range(flat.size):
+                flat[i] = (int(flat[i]) + self._branch(_wrapped(law, self.modulus))) % self.modulus
+            return
         q = law.decay()
         scale = (1 - q) / (1 + q)
-        flat = values.reshape(-1)
         for i in range(flat.size):
             x = int(flat[i])
             if law.numerator is not None:
@@ -71,11 +76,23 @@ class _BranchingSource(Source):
         return value
 
 
-def outcomes(step: Callable[[Source], ResultT], window: tuple[int, int] = (0, 0)) -> Iterator[tuple[Fraction, ResultT]]:
+@lru_cache(maxsize=16)
+def _wrapped(law: DiscreteLaplace, modulus: int) -> list[tuple[int, Fraction]]:
+    """Return the chance of every remainder of a draw."""
+    if law.numerator is None:
+        return [(0, Fraction(1))]
+    q = law.decay()
+    scale = (1 - q) / (1 + q) / (1 - q**modulus)
+    return [(k, scale * (q**k + q ** (modulus - k))) for k in range(modulus)]
+
+
+def outcomes(
+    step: Callable[[Source], ResultT], window: tuple[int, int] = (0, 0), modulus: int | None = None
+) -> Iterator[tuple[Fraction, ResultT]]:
     """Run ``step`` once for every possible sequence of draws; yield (exact probability, what it returned)."""
     path: list[int] = []
     while True:
-        source = _BranchingSource(path, window)
+        source = _BranchingSource(path, window, modulus)
         result = step(source)
         yield source.probability, result
         while path and path[-1] + 1 == source.options[len(path) - 1]:
@@ -88,8 +105,8 @@ def outcomes(step: Callable[[Source], ResultT], window: tuple[int, int] = (0, 0)
 class ScriptedSource(Source):
     """Adds given numbers instead of noise, draw by draw; draws that are not named add nothing.
 
-    ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps. One unit at one draw shows
-    what this draw does to every later view.
+    ``kappas`` records the decay rate of every discrete Laplace draw in order, across steps, and 1/sigma of every
+    discrete Gaussian one. One unit at one draw shows what this draw does to every later view.
     """
 
     __slots__ = ("kappas", "script")
@@ -107,6 +124,13 @@ class ScriptedSource(Source):
         for i in range(flat.size):
             flat[i] += self.script.get(len(self.kappas), 0)
             self.kappas.append(law.kappa)
+
+    def add_discrete_gaussian(self, values: Integers, law: DiscreteGaussian) -> None:
+        """Add what the script says and record the scales."""
+        flat = values.reshape(-1)
+        for i in range(flat.size):
+            flat[i] += self.script.get(len(self.kappas), 0)
+            self.kappas.append(1.0 / law.sigma if law.sigma else math.inf)
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Refuse: an algorithm that tosses coins has no view matrix."""

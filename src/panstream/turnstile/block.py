@@ -16,8 +16,6 @@ from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.linear import Linear, sampling_factor
 from panstream.turnstile.residues import MAX_MODULUS, prime_at_least
 
-__all__ = ["FILL_LIMIT", "BlockCounter"]
-
 FILL_LIMIT = 1 / 8  # levels fuller than this are not read: collisions would hide more than 6.8% of the sum
 
 

@@ -24,15 +24,13 @@ from panstream.codec import FieldLayout, noised, public
 from panstream.divisible import Divisible, Touches
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
-from panstream.privacy.claim import Adjacency, Claim
+from panstream.privacy.claim import Adjacency, Claim, Intrusions
 from panstream.privacy.rounding import state_and_output
-from panstream.privacy.turnstile import counter_split
+from panstream.privacy.turnstile import counter_split, refresh_factor
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch
 from panstream.turnstile.placement import Placement
 from panstream.turnstile.residues import ResidueLaw
-
-__all__ = ["CounterBatch", "ModularCounter"]
 
 _MAX_WEIGHT = (1 << 61) - 1
 
@@ -209,7 +207,7 @@ class ModularCounter(Divisible[_CounterState]):
         return self.epsilon / 2 if self.adjacency == "replace" else self.epsilon
 
     def claim(self, adjacency: Adjacency | None = None) -> Claim:
-        """Return the exact joint loss of one look at any time and all releases, in either order.
+        """Return the exact joint loss of one copy at any time and all releases, in either order.
 
         By default under the adjacency that ``epsilon`` was given for; replacing one user by another costs twice as
         much as adding or removing one.
@@ -223,11 +221,17 @@ class ModularCounter(Divisible[_CounterState]):
             unit="user",
             adjacency=asked,
             inputs="adaptive",
-            parts=state_and_output(total, *[law.epsilon_state] * users),
+            parts=state_and_output(total, *[law.epsilon_state] * users * self._looks),
+            intrusions=Intrusions(unannounced=1, announced=self._looks - 1),
             releases=self.releases,
             public=(place, *self._public()),
             note="" if math.isfinite(total) else "no noise: for tests only",
         )
+
+    @property
+    def _looks(self) -> int:
+        """Return how many looks are paid for, announced ones included."""
+        return 1
 
     def _public(self) -> tuple[str, ...]:
         """Return what else a subclass takes to be public."""
@@ -249,6 +253,11 @@ class ModularCounter(Divisible[_CounterState]):
     def fresh(self, count: int, source: Source) -> _CounterState:
         """Return counters at random: a coin for the class, a uniform block of the class, a uniform offset in it."""
         counters = np.zeros(count, np.int64)
+        self._draw_start(counters, source)
+        return _CounterState(counters=counters, released=0)
+
+    def _draw_start(self, counters: NDArray[np.int64], source: Source) -> None:
+        """Set counters to start values, where there are any."""
         start = self.law.start
         if start is not None:
             from panstream._kernels.modular import draw_start
@@ -260,7 +269,6 @@ class ModularCounter(Divisible[_CounterState]):
             minus = source.uniform_below(half + 1, counters.size - squares)
             offsets = source.uniform_below(self.width, counters.size if self.width > 1 else 0)
             draw_start(counters, coins, plus, minus, offsets, self.prime, self.width)
-        return _CounterState(counters=counters, released=0)
 
     def batch(self, ids: Any, weight: Any = 1) -> CounterBatch:
         """Check ids and their weights, integers from min_weight to max_weight; one integer is for all rows."""
@@ -317,8 +325,10 @@ class ModularCounter(Divisible[_CounterState]):
         """Turn published integers into an estimate."""
 
     def refresh(self, state: _CounterState, source: Source) -> None:
-        """Refuse: fresh noise on a modular counter is sound but multiplies the variance by about the prime."""
+        """Refuse: a second start value would be sound, but what is published cannot be decoded then."""
+        factor = 1.0 if self.law.start is None else refresh_factor(self.law.epsilon_state, self.prime)
         raise NotSupported(
-            f"{type(self).__name__} cannot be refreshed: a second start value on a modular counter would keep the loss "
-            "finite but drown the count (variance times about the prime); start a new one instead"
+            f"{type(self).__name__} cannot be refreshed: a second start value needs the whole histogram of counters to "
+            f"be decoded, and makes the variance {factor:.2g} times as large here. ProfileSketch(announced=) pays that "
+            "price, for a small largest"
         )

@@ -17,8 +17,6 @@ from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.linear import Linear, sampling_factor
 from panstream.turnstile.residues import MAX_MODULUS, prime_at_least
 
-__all__ = ["HeavyHitterCount"]
-
 _EXACT_UP_TO = 16
 _BRACKET_STEPS = 4
 _MAX_READINGS = 1024
@@ -56,8 +54,8 @@ class HeavyHitterCount(ModularCounter):
             A smaller bound gives a smaller prime and less noise. Privacy does not depend on it.
         least: the lowest net weight that a user may end with, 0 or below. By default only weights from 0 on are taken,
         so that
-            nobody can fall below 0; give 0 if rows take away no more than was added. Every L below 0 costs one more
-            reading. A user who ends below ``least`` - L counts as heavy, which nobody can notice.
+            nobody can fall below 0; give 0 if deletions never exceed what was added. Every L below 0 costs one more
+            reading. A user who ends below ``least`` - L counts as heavy, and this cannot be detected.
         graded: count users between threshold - L and threshold in proportion, L rounded down, as states of format 1
         did. total_weight: public bound on the sum of all weights, for ``collision_bias``. universe, sample: ids 0..U-1;
         or buckets: ids of any kind. independence, mixed, max_weight, releases, adjacency, key: as everywhere.

@@ -17,8 +17,6 @@ from panstream.randomness import Source
 from panstream.turnstile.counter import CounterBatch
 from panstream.turnstile.signed import Noise, SignedSketch, SketchState
 
-__all__ = ["InnerProduct"]
-
 Stream = Literal["left", "right"]
 
 

@@ -17,8 +17,6 @@ from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.linear import Linear, sampling_factor
 from panstream.turnstile.residues import MERSENNE, check_prime
 
-__all__ = ["LegendreCounter"]
-
 Floats = NDArray[np.float64]
 _GRID = 400
 

@@ -12,8 +12,6 @@ from panstream import checks
 from panstream.estimate import Estimate, normal_laplace_quantile
 from panstream.privacy.claim import Claim
 
-__all__ = ["Linear", "sampling_factor"]
-
 _GRID = 64
 
 

@@ -33,8 +33,6 @@ from panstream.hashing import (
 )
 from panstream.scratch import Scratch
 
-__all__ = ["CHUNK", "Piece", "Placement"]
-
 CHUNK = 1 << 14
 _WISE_LEVELS = 29  # a value of 61 bits gives a bucket of 32 bits and this many levels from other bits
 _MAX_CELLS = 1 << 32
@@ -73,7 +71,7 @@ class Placement:
             if self.independence is not None:
                 checks.integer(2, 1024, independence=self.independence)
         if not self.mixed and self.independence is None:
-            raise InvalidParameter("mixed= belongs to independence=")
+            raise InvalidParameter("mixed= needs independence=")
         if self.cells >= _MAX_CELLS:
             raise InvalidParameter(f"there must be fewer than 2**32 counters, got {self.cells}; use sample=")
         check_key(self.key)
@@ -178,7 +176,7 @@ class Placement:
             else:  # as in states of format 1
                 out[:] = values.view(np.uint64)
         elif not isinstance(part, Dictionary):
-            hash_strings(part.offsets[start : start + size + 1], part.data, self.key, out)
+            hash_strings(part.offsets[start : start + size + 1], part.data, self.key, out, hash="siphash")
 
     def _spread(self, words: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
         """Replace names by values of the k-wise family, arranged as ``cells_of`` reads them: bucket above, level

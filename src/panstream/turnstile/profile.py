@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.errors import InvalidParameter
+from panstream.algorithm import spend_release
+from panstream.codec import FieldLayout
+from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.turnstile import profile_split
-from panstream.turnstile.counter import ModularCounter
+from panstream.randomness import Source
+from panstream.turnstile.counter import ModularCounter, _CounterState
 from panstream.turnstile.linear import Linear, sampling_factor
 from panstream.turnstile.residues import prime_at_least
 from panstream.turnstile.statistic import DISTINCT, Statistic
 
-__all__ = ["ProfileSketch"]
-
 _MAX_LARGEST = 1 << 20
+_MOST_ANNOUNCED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +36,24 @@ class ProfileSketch(ModularCounter):
 
     Privacy
         Exactly ``epsilon`` = epsilon_state + 2·releases·kappa for one copy of the state at any time and all releases
-        (one user moves between two cells of the histogram); questions asked of a release are free. Twice that where one
-        user takes another's place. Two unannounced copies: no bound.
+        (one user moves between two cells of the histogram); questions asked of a release are free. Each announced copy
+        costs epsilon_state more, and adds a second start value to every counter. Twice that where one user takes
+        another's place. Two unannounced copies: no bound.
 
     Error
         Unbiased for every f. Variance per user about sum (f - mean f)²/tanh²(epsilon_state/2), whatever the user holds,
         and Var DLap(kappa)·sum s² once. For one question alone a dedicated counter is better for cropped sums; for
-        distinct users it is as good but for the histogram's noise.
+        distinct users it is as good but for the histogram's noise. Every refresh multiplies both parts by about
+        g/tanh²(epsilon_state/2): announced intrusions are for net weights of a few units.
 
     Parameters
         epsilon: total loss; ``math.inf`` answers exactly, for tests. largest: bound on every user's |net weight|, up to
         2**20. A user beyond it is taken modulo ``modulus`` for another one
             within; privacy does not depend on it.
         signed: whether net weights may be below 0 (twice the prime).
+        crop, threshold: what a release itself answers: the sum of min(|net|, crop), or the users with at least
+            threshold; distinct users without them.
+        announced: how many announced intrusions to pay for in advance, up to 7.
         universe, sample: ids 0..U-1; or buckets: ids of any kind, users who share a bucket being added up
             (``collision_bias``).
         independence, mixed, max_weight, releases, adjacency, key: as everywhere.
@@ -64,9 +72,18 @@ class ProfileSketch(ModularCounter):
 
     largest: int
     signed: bool = True
+    crop: int | None = None
+    threshold: int | None = None
+    announced: int = 0
 
     def _check(self) -> None:
         checks.within(1, _MAX_LARGEST, largest=self.largest)
+        checks.within(0, _MOST_ANNOUNCED, announced=self.announced)
+        if self.crop is not None and self.threshold is not None:
+            raise InvalidParameter("give crop or threshold, not both: a release answers one question, read any other")
+        for name, value in (("crop", self.crop), ("threshold", self.threshold)):
+            if value is not None:
+                checks.within(1, self.largest, **{name: value})
         if self.levels != 1:
             raise InvalidParameter(f"levels must be 1, got levels={self.levels}")
 
@@ -82,7 +99,26 @@ class ProfileSketch(ModularCounter):
 
     def _split(self) -> tuple[float, float]:
         """Return the split that is optimal for every function alike."""
-        return profile_split(self.per_user, self.cells, self.prime, releases=self.releases)
+        return profile_split(self.per_user, self.cells, self.prime, releases=self.releases, announced=self.announced)
+
+    @property
+    def _looks(self) -> int:
+        return self.announced + 1
+
+    @property
+    def asked(self) -> Statistic:
+        """Return the question that a release itself answers."""
+        if self.crop is not None:
+            return Statistic.cropped_moment(1, self.crop)
+        return DISTINCT if self.threshold is None else Statistic.heavy_hitters(self.threshold)
+
+    def layout(self) -> Mapping[str, FieldLayout]:
+        """Return the counters, and how many releases there were, ``releases`` + 1 more after every refresh."""
+        counters = super(ProfileSketch, self).layout()["counters"]
+        return {
+            "counters": counters,
+            "released": FieldLayout("int", at_least=0, below=(self.releases + 1) * (self.announced + 1)),
+        }
 
     @property
     def weights(self) -> NDArray[np.int64]:
@@ -99,43 +135,84 @@ class ProfileSketch(ModularCounter):
 
         histogram(counters, counts)
 
+    def release(self, state: _CounterState, source: Source) -> Estimate:
+        """Publish the histogram with noise and answer a question from it; with ``announced``, after it the number of
+        refreshes.
+        """
+        refreshed, made = divmod(state.released, self.releases + 1)
+        state.released += spend_release(made, self.releases) - made
+        counts: NDArray[np.int64] = source.scratch.array(self.prime, np.int64)
+        self._count(state.counters, counts)
+        source.add_discrete_laplace(counts, self.law.noise)
+        return self._decode((*counts.tolist(), *([refreshed] if self.announced else [])))
+
+    def refresh(self, state: _CounterState, source: Source) -> None:
+        """Add a second start value to every counter; at most as often as the claim has paid for."""
+        if state.released // (self.releases + 1) >= self.announced:
+            raise NotSupported(
+                f"this algorithm was built with announced={self.announced}; each announced intrusion costs "
+                f"epsilon_state={self.law.epsilon_state:.4g} and must be declared before the start"
+            )
+        self.refresh_part(state, self.cells, source)
+        state.released += self.releases + 1
+
+    def refresh_part(self, state: _CounterState, count: int, source: Source) -> None:
+        """Add start values to ``count`` counters; the whole state counts how often."""
+        starts: NDArray[np.int64] = source.scratch.array(count, np.int64)
+        starts.fill(0)
+        self._draw_start(starts, source)
+        state.counters += starts
+        np.remainder(state.counters, self.modulus, out=state.counters)
+
     def _decode(self, released: tuple[int, ...]) -> Estimate:
-        return self._answer(released, DISTINCT)
+        return self._answer(released, self.asked)
 
     def read(self, release: Estimate, statistic: Statistic) -> Estimate:
         """Answer a question from a release of this sketch; costs nothing further.
 
         Answers from one release share its noise: their errors are not independent.
         """
-        if len(release.released) != self.prime:
+        expected = self.prime + (self.announced > 0)
+        if len(release.released) != expected:
             raise InvalidParameter(
-                f"release must come from this sketch and hold {self.prime} counts, got {len(release.released)}"
+                f"release must come from this sketch and hold {expected} numbers, got {len(release.released)}"
             )
         return self._answer(release.released, statistic, release)
 
     def _answer(self, released: tuple[int, ...], statistic: Statistic, release: Estimate | None = None) -> Estimate:
-        decoder, _ = self.decoder(statistic)
+        refreshed = released[self.prime] if self.announced else 0
+        decoder, _ = self.decoder(statistic, refreshed)
         cells = self.cells
         scale = 1.0 if self.placement.open else self.placement.population / cells
-        unbiased = float(decoder @ np.array(released, np.float64)) * scale
+        unbiased = float(decoder @ np.array(released[: self.prime], np.float64)) * scale
         claim = self.claim() if release is None else release.claim
-        return self._linear(statistic).estimate(unbiased, claim=claim, name=statistic.name, released=released)
+        law = self._linear(statistic, refreshed)
+        return law.estimate(unbiased, claim=claim, name=statistic.name, released=released)
 
-    def decoder(self, statistic: Statistic) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return s with sum_u N(u)·s(a + u) = f(a), and the variance of s(c) for each net weight a."""
+    def foreseen(self, users: float) -> Estimate:
+        """Return what a release gives after all refreshes if ``users`` came, up to the crop or threshold, and no noise
+        moved it.
+        """
+        law = self._linear(self.asked, self.announced)
+        return law.estimate(users * (self.crop or 1), claim=self.claim(), name=self.asked.name, released=())
+
+    def decoder(self, statistic: Statistic, refreshed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return s with sum_u N(u)·s(a + u) = f(a), N the law of all start values together, and the variance of s(c)
+        for each net weight a.
+        """
         wanted, start = statistic.at(self.weights), self.law.start
         if start is None:
             return wanted, np.zeros_like(wanted)
         noise = np.full(self.prime, 2 * (1 - start.at_zero) / (self.prime + 1))
         roots = np.arange(1, (self.prime + 1) // 2, dtype=np.int64)
         noise[roots**2 % self.prime] = 2 * start.at_zero / (self.prime - 1)
-        spectrum = np.conj(np.fft.rfft(noise))
+        spectrum = np.conj(np.fft.rfft(noise)) ** (refreshed + 1)
         decoder = np.fft.irfft(np.fft.rfft(wanted) / spectrum, self.prime)
         second = np.fft.irfft(np.fft.rfft(decoder**2) * spectrum, self.prime)
         return decoder, np.maximum(second - wanted**2, 0.0)
 
-    def _linear(self, statistic: Statistic) -> Linear:
-        decoder, spread = self.decoder(statistic)
+    def _linear(self, statistic: Statistic, refreshed: int = 0) -> Linear:
+        decoder, spread = self.decoder(statistic, refreshed)
         wanted, cells = statistic.at(self.weights), self.cells
         users = cells if self.placement.open else self.placement.population
         noise = cells * float(spread.max()) + self.law.noise.variance * float(decoder @ decoder)
@@ -156,9 +233,9 @@ class ProfileSketch(ModularCounter):
         return 1.5 * bound * users * (users - 1) / self.cells if self.placement.open else 0.0
 
     def error(self, *, beta: float) -> float:
-        """Return the error of the distinct count that is exceeded with probability at most ``beta``."""
-        return self.error_of(DISTINCT, beta=beta)
+        """Return the error of a release's answer, after all refreshes, exceeded with probability at most ``beta``."""
+        return self.error_of(self.asked, beta=beta)
 
     def error_of(self, statistic: Statistic, *, beta: float) -> float:
         """Return the error of a statistic that is exceeded with probability at most ``beta``, collisions apart."""
-        return self._linear(statistic).error(beta)
+        return self._linear(statistic, self.announced).error(beta)

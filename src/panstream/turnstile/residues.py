@@ -15,8 +15,6 @@ from panstream.errors import InvalidParameter
 from panstream.randomness import Coin
 from panstream.randomness.laws import COIN_BITS, exp_fraction
 
-__all__ = ["MAX_MODULUS", "MERSENNE", "ResidueLaw", "check_prime", "prime_at_least"]
-
 MERSENNE = (1 << 61) - 1
 MAX_MODULUS = 1 << 62
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)

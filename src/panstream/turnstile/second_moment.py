@@ -16,8 +16,6 @@ from panstream.randomness import Source
 from panstream.turnstile.counter import CounterBatch
 from panstream.turnstile.signed import Noise, SignedSketch, SketchState
 
-__all__ = ["SecondMoment"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondMoment(SignedSketch):
@@ -27,8 +25,8 @@ class SecondMoment(SignedSketch):
 
     Privacy
         Unit: event, one row added or removed; with ``contributions=K`` a user of at most K rows. A counter starts as
-        DLap(kappa) and is released with another, kappa = epsilon/(max_weight·K). One look at any time and all releases
-        lose exactly ``epsilon``, and so do any number of announced looks with a refresh after each.
+        DLap(kappa) and is released with another, kappa = epsilon/(max_weight·K). One copy at any time and all releases
+        lose exactly ``epsilon``, and so do any number of announced copies with a refresh after each.
 
     Error
         With w counters, s2 and q the variances of a released counter's noise and of its square: variance at most

@@ -29,8 +29,6 @@ from panstream.randomness import DiscreteLaplace, Source
 from panstream.turnstile.counter import CounterBatch
 from panstream.turnstile.placement import Placement
 
-__all__ = ["Noise", "SignedSketch", "SketchState"]
-
 _FEWEST, _MOST = 64, 1 << 20  # counters of a stream, where none are asked for; a normal law needs the fewest
 _MOST_BUCKETS = 1 << 30
 _DROWNED = 0.5  # of the planned answer
@@ -78,7 +76,7 @@ class SignedSketch(Algorithm[SketchState]):
             would drown in noise at this size is refused.
         buckets: counters of a stream; by default as many as are best at ``expected``.
         max_weight: the largest weight of a row, of either sign. The noise grows with it.
-        contributions: protect a user of at most so many rows instead of one event. The caller leaves further rows out.
+        contributions: protect a user with at most this many rows, not one event. The caller leaves further rows out.
         releases: how many answers there will be. They cost no privacy; the n-th has n times the noise variance.
         key: chooses the public hash function.
     """
@@ -155,7 +153,7 @@ class SignedSketch(Algorithm[SketchState]):
         """Turn released counters, one row for each stream, into an estimate."""
 
     def claim(self) -> Claim:
-        """Return the exact joint loss of one look in the last phase, all announced looks and all releases."""
+        """Return the exact joint loss of one copy in the last phase, all announced copies and all releases."""
         rows = self.contributions
         note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
         return Claim(

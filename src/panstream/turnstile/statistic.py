@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 
-__all__ = ["DISTINCT", "Statistic"]
-
 
 @dataclass(frozen=True, slots=True)
 class Statistic:

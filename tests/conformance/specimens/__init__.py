@@ -1,16 +1,20 @@
 """A specimen of every shipped algorithm, for the conformance suite and the audit."""
 
+from functools import cache
+
 from conformance.specimens.continual import continual_specimens
 from conformance.specimens.continual_users import continual_users_specimens
 from conformance.specimens.density import density_specimens
 from conformance.specimens.distinct import distinct_specimens
 from conformance.specimens.frequent import frequent_specimens
+from conformance.specimens.networks import network_specimens
 from conformance.specimens.turnstile import turnstile_specimens
 from panstream.testing.checks import Specimen
 
 __all__ = ["specimens"]
 
 
+@cache
 def specimens() -> list[Specimen]:
     """Return one specimen for every algorithm and every option that changes its claim."""
     rooms = (
@@ -20,5 +24,6 @@ def specimens() -> list[Specimen]:
         continual_specimens,
         continual_users_specimens,
         frequent_specimens,
+        network_specimens,
     )
     return [specimen for room in rooms for specimen in room()]

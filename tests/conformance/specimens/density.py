@@ -14,6 +14,7 @@ from panstream.density.graph import GraphDensity
 from panstream.density.heavy_fraction import HeavyFraction
 from panstream.density.optbern import OptBern
 from panstream.density.quantised_laplace import QuantisedLaplace
+from panstream.density.refreshable_cropped_mean import RefreshableCroppedMean
 from panstream.testing.checks import Specimen
 
 __all__ = ["density_specimens"]
@@ -93,6 +94,14 @@ def _cropped() -> list[Specimen]:
             bad=BAD_IDS,
             truth=0.5,
             noiseless=replace(mean, crop=1, epsilon=math.inf),
+            canary=CANARY,
+        ),
+        Specimen(
+            name="RefreshableCroppedMean",
+            algorithm=RefreshableCroppedMean(universe=400, epsilon=4.0, crop=3),
+            batches=batches,
+            bad=BAD_IDS,
+            truth=1.0,
             canary=CANARY,
         ),
         Specimen(name="HeavyFraction", algorithm=heavy, batches=batches, bad=BAD_IDS, truth=0.25, canary=CANARY),

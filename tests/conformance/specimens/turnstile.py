@@ -42,6 +42,7 @@ def turnstile_specimens() -> list[Specimen]:
         "HeavyHitterCount": (heavy, 200.0),
         "HeavyHitterCount, bracket": (replace(heavy, threshold=3, steps=2), 200.0),
         "ProfileSketch": (profile, 200.0),
+        "ProfileSketch, one announced intrusion": (replace(profile, largest=5, announced=1), 200.0),
     }
     bad = (*BAD_IDS, {"ids": [3], "weight": [101]}, {"ids": [3, 4], "weight": [1]}, {"ids": [3], "weight": [None]})
     modular = [

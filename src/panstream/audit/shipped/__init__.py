@@ -14,6 +14,8 @@ from panstream.audit.shipped.distinct import distinct_cases
 from panstream.audit.shipped.frequent import frequent_cases
 from panstream.audit.shipped.mistakes import mistake_cases
 from panstream.audit.shipped.networks import network_cases
+from panstream.audit.shipped.sharing import sharing_cases
+from panstream.audit.shipped.streaming import streaming_cases
 from panstream.audit.shipped.turnstile import turnstile_cases
 
 __all__ = ["ROOMS"]
@@ -27,5 +29,7 @@ ROOMS: tuple[Callable[[], Iterable[Case]], ...] = (
     continual_users_cases,
     mistake_cases,
     network_cases,
+    streaming_cases,
+    sharing_cases,
     attack_cases,
 )

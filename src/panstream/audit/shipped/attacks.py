@@ -30,8 +30,6 @@ from panstream.noisy_bits import BitState
 from panstream.packed import toss
 from panstream.randomness import SeededSource, Source
 
-__all__ = ["attack_cases"]
-
 _NEEDLE, _OTHER = 0x51A7C0FFEE5EED17, 0x2B0B5EEDCAFED00D
 _LARGEST = 32  # words; numpy hands freed small blocks out again as they are
 _WAITING = 8  # blocks of one size that may have been freed
@@ -219,7 +217,8 @@ def _attack(
 def attack_cases() -> Iterator[Case]:
     """Yield attacks on sound code, and on code that keeps what it must not keep."""
     bits, coins = OptBern(universe=2, epsilon=1.0), OptBern(universe=_USERS, epsilon=0.1)
-    freed, cells = "the member's id is in freed memory after the step", {"buckets": 64, "levels": 2}
+    cells = Bitmap(epsilon=1.0, buckets=64, levels=2)
+    freed = "the member's id is in freed memory after the step"
     yield _attack(
         "OptBern, membership attack on a stolen file",
         bits,
@@ -227,7 +226,7 @@ def attack_cases() -> Iterator[Case]:
         _odds_speak,
         runs=4_000,
     )
-    yield _attack("Bitmap, allocator residue", Bitmap(epsilon=1.0, **cells), freed, _left_behind, runs=4_000)
+    yield _attack("Bitmap, allocator residue", cells, freed, _left_behind, runs=4_000)
     yield _attack(
         "Generator rewound",
         coins,
@@ -253,7 +252,7 @@ def attack_cases() -> Iterator[Case]:
     )
     yield _attack(
         "Ids left in freed memory",
-        _LeavesIdsBehind(epsilon=1.0, **cells),
+        _LeavesIdsBehind(epsilon=1.0, buckets=64, levels=2),
         freed,
         _left_behind,
         "memory that is freed and not overwritten: the allocator hands it to whoever asks next",

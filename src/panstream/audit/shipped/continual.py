@@ -21,7 +21,7 @@ from panstream.continual.decayed import DecayedSum
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.least_squares import LeastSquaresTree
 from panstream.continual.moments import ContinualMean, ContinualVariance
-from panstream.continual.shapes import epoch_shape
+from panstream.continual.shapes import TreeShape
 from panstream.continual.sums import ContinualCount, ContinualSum, KaryTree
 from panstream.continual.tree_engine import TreeEngine, TreeState
 from panstream.continual.windowed import WindowedSum
@@ -43,8 +43,6 @@ from panstream.papers.simple_counters import SimpleCounterI, SimpleCounterII
 from panstream.randomness import Source
 from panstream.testing.enumerate import Step, refresh, tick, update
 from panstream.testing.linear import ticks
-
-__all__ = ["continual_cases"]
 
 _LARGE = 1 << 40  # the least-squares tree rounds; noise of this size shows its weights to twelve digits
 Neighbours = Sequence[Sequence[Step]]
@@ -153,7 +151,7 @@ def _trees() -> Iterator[Case]:
     seen, looks = _with_refreshes(steps, 3)
     yield _case("KaryTree, announced intrusions", tree, seen, _with_events(seen, 1), looks=looks)
     for one, case, name in ((False, _case, ""), (True, _closed, ", one-step ticks")):
-        world = _slots(epoch_shape(0, one).slots + 2, one_step=one)
+        world = _slots(TreeShape.of_epoch(0, one).slots + 2, one_step=one)
         some = (None, *range(0, len(world) + 1, 3), len(world))
         unbounded = KaryTree(epsilon=1.0, one_step_ticks=one)
         yield case(f"KaryTree, unbounded{name}", unbounded, world, _with_events(world, 1), looks=some)
@@ -169,7 +167,7 @@ def _trees() -> Iterator[Case]:
 def _sums() -> Iterator[Case]:
     world, closed, low = _slots(4), _one_step(4), _one_step(4, nothing=-1.0)
     seen, looks = _with_refreshes(world, 3)
-    far = _slots(epoch_shape(0, False).slots + 2)
+    far = _slots(TreeShape.of_epoch(0, False).slots + 2)
     some = (None, *range(0, len(far) + 1, 4), len(far))
     grid: dict[str, Any] = {"lower": -1.0, "upper": 3.0, "resolution": 0.5}
     count = ContinualCount(epsilon=1.0, horizon=4, levels=2)

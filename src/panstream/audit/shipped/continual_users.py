@@ -19,10 +19,8 @@ from panstream.continual_users.bitmap import ContinualBitmap
 from panstream.continual_users.density import ContinualDensity
 from panstream.continual_users.ones import OnesState
 from panstream.randomness import Source
-from panstream.testing.bit_views import TOGGLE, Losses, View, event_loss, user_loss, views
+from panstream.testing.bit_views import TOGGLE, Losses, View, views
 from panstream.testing.enumerate import tick, update, worlds
-
-__all__ = ["continual_users_cases"]
 
 _TICKS = 3
 Loss = Callable[[Losses], float]
@@ -51,29 +49,29 @@ def _fixed(levels: int, **options: Any) -> dict[str, Any]:
 def _production() -> Iterator[Case]:
     one = partial(ContinualDensity, universe=1)
     event, user = {"method": "event", "horizon": _TICKS}, {"method": "user", "horizon": _TICKS, "unit": "user"}
-    yield _case("ContinualDensity, event, one level", one(**_fixed(1, **event)), event_loss)
-    yield _case("ContinualDensity, event, two levels", one(**_fixed(2, **event)), event_loss)
-    yield _case("ContinualDensity, start released", one(**_fixed(2, **event, start_rate=0.05)), event_loss)
+    yield _case("ContinualDensity, event, one level", one(**_fixed(1, **event)), Losses.of_event)
+    yield _case("ContinualDensity, event, two levels", one(**_fixed(2, **event)), Losses.of_event)
+    yield _case("ContinualDensity, start released", one(**_fixed(2, **event, start_rate=0.05)), Losses.of_event)
     sampled = (ContinualDensity(universe=2, sample=1, key=key, **_fixed(1, **event)) for key in range(64))
-    yield _case("ContinualDensity, sampled", next(each for each in sampled if _watches_first(each)), event_loss)
-    leave = partial(event_loss, steps=(0, 1, -1))
+    yield _case("ContinualDensity, sampled", next(each for each in sampled if _watches_first(each)), Losses.of_event)
+    leave = partial(Losses.of_event, steps=(0, 1, -1))
     yield _case("ContinualDensity, deletions", one(**_fixed(1, **event, deletions=True)), leave)
-    yield _case("ContinualDensity, unbounded", one(**_fixed(1, method="event")), event_loss, 2)
-    yield _case("ContinualDensity, user", one(**_fixed(1, **user)), user_loss)
+    yield _case("ContinualDensity, unbounded", one(**_fixed(1, method="event")), Losses.of_event, 2)
+    yield _case("ContinualDensity, user", one(**_fixed(1, **user)), Losses.of_user)
     few = one(**_fixed(1, **user, contributions=_TICKS + 1))
-    yield _case("ContinualDensity, few rows", few, user_loss)
+    yield _case("ContinualDensity, few rows", few, Losses.of_user)
     span = one(**_fixed(1, **{**user, "unit": "user-window"}, window=_TICKS))
-    yield _case("ContinualDensity, window", span, user_loss)
+    yield _case("ContinualDensity, window", span, Losses.of_user)
     single = one(
         epsilon=1.35, horizon=1, unit="user", method="paid", levels=0, epsilon_state=math.log(3), start_rate=0.2
     )
     streams = worlds([None, None, tick()], [update([]), update([0])])
     yield case_of(single, streams, window=(-1, 2), name="ContinualDensity, single answer")
     cell = partial(ContinualBitmap, buckets=1, rows_of_cells=1)
-    yield _case("ContinualBitmap, event", cell(**_fixed(1, **event)), event_loss)
-    yield _case("ContinualBitmap, user", cell(**_fixed(1, **user)), user_loss)
-    yield _case("ContinualBitmap, few rows", cell(**_fixed(1, **user, contributions=_TICKS)), user_loss)
-    yield _case("ContinualBitmap, unbounded", cell(**_fixed(1, method="event")), event_loss, 2)
+    yield _case("ContinualBitmap, event", cell(**_fixed(1, **event)), Losses.of_event)
+    yield _case("ContinualBitmap, user", cell(**_fixed(1, **user)), Losses.of_user)
+    yield _case("ContinualBitmap, few rows", cell(**_fixed(1, **user, contributions=_TICKS)), Losses.of_user)
+    yield _case("ContinualBitmap, unbounded", cell(**_fixed(1, method="event")), Losses.of_event, 2)
 
 
 def _watches_first(algorithm: ContinualDensity) -> bool:
@@ -96,17 +94,17 @@ def _controls() -> Iterator[Case]:
     user = {**event, "method": "user", "unit": "user"}
     control = partial(_case, kind="control")
     counted: Any = _CountsTheStart(**_fixed(2, **event))
-    yield control("Tree that counts the start as a change", counted, event_loss, stands_for="twice the constant")
+    yield control("Tree that counts the start as a change", counted, Losses.of_event, stands_for="twice the constant")
     yield control(
         "Toggled bit in a tree",
         ContinualDensity(**_fixed(1, **event)),
-        partial(event_loss, steps=(0, TOGGLE)),
+        partial(Losses.of_event, steps=(0, TOGGLE)),
         stands_for="an event turns a toggled or modular counter for ever: eps_s + (2T-1)·kappa, more than T releases",
     )
     yield control(
         "One draw in a node, user level",
         ContinualDensity(**_fixed(1, **{**user, "horizon": 5})),
-        user_loss,
+        Losses.of_user,
         5,
         draws=1,
         stands_for="a single draw bends at 0, so that every flicker of the bit costs first order",
@@ -114,7 +112,7 @@ def _controls() -> Iterator[Case]:
     yield control(
         "Deletions in a tree, user level",
         ContinualDensity(**_fixed(1, **user)),
-        partial(user_loss, steps=(0, 1, -1)),
+        partial(Losses.of_user, steps=(0, 1, -1)),
         stands_for="a user who comes and leaves moves the mean of her bit at every tick",
     )
 

@@ -21,6 +21,7 @@ from panstream.density.graph import GraphDensity
 from panstream.density.heavy_fraction import HeavyFraction
 from panstream.density.optbern import OptBern
 from panstream.density.quantised_laplace import QuantisedLaplace
+from panstream.density.refreshable_cropped_mean import RefreshableCroppedMean
 from panstream.papers.density_ppds import PublishedPPDS
 from panstream.papers.literal_density import LiteralDensity
 from panstream.papers.literal_estimators import (
@@ -30,9 +31,7 @@ from panstream.papers.literal_estimators import (
     PublishedQuantisedLaplace,
 )
 from panstream.randomness import Source
-from panstream.testing.enumerate import Step, release, update, worlds
-
-__all__ = ["TABLE", "density_cases"]
+from panstream.testing.enumerate import Step, refresh, release, update, worlds
 
 _NOTHING, _APPEAR, _TWICE, _LEAVE = update([]), update([0]), update([0, 0]), update(delete=[0])
 
@@ -102,9 +101,17 @@ def _counts() -> Iterator[Case]:
     yield _case("CroppedMean", mean(crop=2), presence_scenarios(*crops))
     yield _case("CroppedMean of one appearance", mean(crop=1), presence_scenarios(_NOTHING, _APPEAR, _TWICE))
     yield _case("CroppedMean, two releases", mean(crop=2, releases=2), [Scenario(worlds(twice, crops))])
+    refreshable = RefreshableCroppedMean(universe=1, epsilon=2.0, crop=2)
+    phases: list[Step | None] = [None, refresh(), None, release(), None]
+    yield _case("RefreshableCroppedMean", refreshable, [Scenario(worlds(phases, crops), (None, 5))])
     yield _case("HeavyFraction", heavy(threshold=2), [Scenario(worlds(last, crops))])
     yield _case("OptBern, count", bits, presence_scenarios(_NOTHING, _APPEAR, _TWICE))
     few: dict[str, Any] = {"universe": 3, "epsilon": 1.0, "sample": 1}
+    refreshable = RefreshableCroppedMean(crop=1, releases=2, **few)
+    inside = _inside(refreshable.presence)
+    both: list[Step | None] = [None, release(), refresh(), None, release()]
+    in_both = Scenario(worlds(both, [_NOTHING, update([inside])]), (None, 3, 4, 5))
+    yield _case("RefreshableCroppedMean, sampled, a release in each phase", refreshable, [in_both])
     cropped, most = CroppedMean(crop=1, **few), HeavyFraction(threshold=2, **few)
     for algorithm, presence in ((cropped, cropped.presence), (most, most.low.presence)):
         inside = _inside(presence)

@@ -28,8 +28,6 @@ from panstream.randomness import Source
 from panstream.scratch import Scratch
 from panstream.testing.enumerate import Step, release, update, worlds
 
-__all__ = ["distinct_cases"]
-
 
 def _id_in(algorithm: CellCounter, cell: int) -> int:
     """Return the first integer that falls into ``cell``."""

@@ -16,8 +16,6 @@ from panstream.frequent.items import FrequentItems, FrequentState
 from panstream.randomness import Source
 from panstream.testing.enumerate import Step, refresh, release, update
 
-__all__ = ["frequent_cases"]
-
 
 class _Shown(FrequentItems):
     """The shipped sketch; a release shows all its cells, of which everything else is computed."""

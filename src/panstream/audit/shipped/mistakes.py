@@ -25,8 +25,6 @@ from panstream.privacy.claim import Claim
 from panstream.randomness import DiscreteLaplace, Source, symmetric_pair
 from panstream.testing.enumerate import refresh, release, update, worlds
 
-__all__ = ["mistake_cases"]
-
 _NOTHING, _APPEAR = update([]), update([0])
 
 

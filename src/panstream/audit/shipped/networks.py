@@ -29,8 +29,6 @@ from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.tables import choice_rho
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
-__all__ = ["network_cases"]
-
 _TINY = Domain({"a": ["0", "1"], "b": ["0", "1"]})
 Counts = NDArray[np.int64]
 

@@ -25,8 +25,6 @@ from panstream.turnstile.profile import ProfileSketch
 from panstream.turnstile.second_moment import SecondMoment
 from panstream.turnstile.signed import SketchState
 
-__all__ = ["turnstile_cases"]
-
 _PAPER = "Mir et al. 2011"
 _GRID = float(1 << 53)
 _TWICE: list[Step | None] = [None, None, release(), release()]
@@ -189,6 +187,10 @@ def turnstile_cases() -> Iterator[Case]:
     yield _case("bracket", heavy(threshold=4, steps=2, largest=18), window=(-1, 3))
     yield _case("graded", heavy(threshold=4, steps=2, largest=6, graded=True))
     yield _case("", ProfileSketch(universe=1, epsilon=1.0, largest=1))
+    announced: list[Step | None] = [None, refresh(), None, None, release()]
+    seen = Scenario(worlds(announced, _weights(0, 1)), looks=(None, 3, 4, 5))
+    sketch = ProfileSketch(universe=1, epsilon=2.0, largest=1, announced=1)
+    yield _case("one announced intrusion", sketch, [seen], window=(0, 1))
     yield from _released_twice_and_replaced()
     yield from _moments()
     yield Case(

@@ -1,12 +1,13 @@
-"""Where events come from: files, pipes, growing files, tables and Redis Streams, all as micro-batches.
+"""Where events come from: files, pipes, growing files, tables, Redis Streams and MQTT, all as micro-batches.
 
 ::
 
     feed = open_feed(["visits/"], schema)
     feed.resume(applied)                  # how far earlier runs came: {producer: sequence}
     for batch in feed.batches():          # None while there is nothing to read
-        ...                                 # update, make the state durable together with batch.producer and
-        batch.sequence feed.acknowledge(batch.token) batch.wipe()
+        ...                               # update; make the state durable with batch.producer and batch.sequence
+        feed.acknowledge(batch.token)
+        batch.wipe()
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 from panstream.engine.feeds.csv import Dialect
 from panstream.engine.feeds.files import FileFeed, FollowFeed
 from panstream.engine.feeds.inputs import Format
+from panstream.engine.feeds.mqtt import MqttFeed
 from panstream.engine.feeds.redis_streams import RedisFeed
 from panstream.engine.feeds.tables import TableFeed
 from panstream.engine.rows import Rows, RowSchema
@@ -28,6 +30,7 @@ __all__ = [
     "FileFeed",
     "FollowFeed",
     "Format",
+    "MqttFeed",
     "RedisFeed",
     "TableFeed",
     "open_feed",
@@ -62,8 +65,15 @@ def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False,
     """Return the feed for inputs as given on a command line.
 
     Paths, globs, directories and "-" go to ``FileFeed`` or, with ``follow``, to ``FollowFeed``; a single
-    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisFeed``.
+    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisFeed``, and one
+    ``mqtt://host/topic`` (``mqtts://``) to ``MqttFeed``.
     """
+    if any(given.startswith(("mqtt://", "mqtts://")) for given in inputs):
+        if len(inputs) > 1:
+            raise FeedError("an MQTT source is given alone, as mqtt://host:port/topic; the topic may have + and #")
+        if settings.keys() & {"format", "dialect"}:
+            raise FeedError("messages of MQTT are JSON objects or bare values, and have no format")
+        return MqttFeed(inputs[0], schema, **settings)
     addresses = [given for given in inputs if given.startswith(("redis://", "rediss://", "unix://"))]
     if not addresses:
         return (FollowFeed if follow else FileFeed)(inputs, schema, **settings)

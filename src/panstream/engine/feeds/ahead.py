@@ -10,8 +10,6 @@ from typing import Protocol, TypeVar
 
 from panstream.scratch import clear_registers
 
-__all__ = ["read_ahead"]
-
 
 class _Wipeable(Protocol):
     """Something with data about people in it."""

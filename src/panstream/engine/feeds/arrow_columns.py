@@ -20,8 +20,6 @@ from panstream.engine.rows import Codes, Rows, RowSchema, arrow_type
 from panstream.engine.stored_ids import StoredIds
 from panstream.errors import FeedError
 
-__all__ = ["check_layout", "check_types", "from_arrow"]
-
 _WHOLE = {kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}
 _WHOLE |= {kind.id for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())}
 _REAL = {kind.id for kind in (pa.float16(), pa.float32(), pa.float64())}

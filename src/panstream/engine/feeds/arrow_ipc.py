@@ -20,8 +20,6 @@ from panstream.engine.feeds.guard import guarded
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
 
-__all__ = ["MOST_UNPACKED", "ArrowInput", "check_body"]
-
 MOST_UNPACKED = 1 << 30  # bytes of one message
 _MOST_METADATA = 1 << 26
 _CONTINUES = b"\xff\xff\xff\xff"

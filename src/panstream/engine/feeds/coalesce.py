@@ -16,8 +16,6 @@ from panstream.engine.rows import Rows, RowSchema, arrow_type
 from panstream.engine.stored_ids import StoredIds
 from panstream.errors import BadRowError
 
-__all__ = ["Coalescer", "joined"]
-
 
 class Coalescer:
     """Collects one producer's rows into batches of exactly ``rows`` rows read, bad ones included.

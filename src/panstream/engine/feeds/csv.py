@@ -24,8 +24,6 @@ from panstream.engine.feeds.text_columns import FALSE_WORDS, TRUE_WORDS, from_sp
 from panstream.engine.rows import RAGGED, Rows, RowSchema, arrow_type
 from panstream.errors import FeedError, InvalidParameter
 
-__all__ = ["CsvParser", "Dialect", "end_of_records"]
-
 _BOM = b"\xef\xbb\xbf"
 
 

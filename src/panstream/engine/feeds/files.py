@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
+from panstream.engine.feeds.access_log import AccessLogParser, CaddyParser
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.arrow_ipc import ArrowInput
 from panstream.engine.feeds.coalesce import Coalescer
@@ -40,8 +41,6 @@ from panstream.engine.feeds.streams import (
 )
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import FeedError
-
-__all__ = ["FileFeed", "FollowFeed"]
 
 _ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks, so that few rows are in memory
 _LEAST_BLOCK_BYTES = 1 << 15
@@ -94,6 +93,10 @@ class _Paths:
     def _parser(self, file: InputFile) -> RecordParser:
         if file.format == "json":
             return JsonParser(self._schema)
+        if file.format == "log":
+            return AccessLogParser(self._schema, place=file.name)
+        if file.format == "caddy":
+            return CaddyParser(self._schema, place=file.name)
         usual = Dialect(delimiter="\t" if file.format == "tsv" else ",")
         return CsvParser(self._schema, place=file.name, dialect=self._dialect or usual)
 
@@ -226,7 +229,7 @@ class FollowFeed(_Paths):
     ) -> None:
         super().__init__(schema, **settings)
         if "-" in inputs:
-            raise FeedError("standard input is followed anyway; leave follow out")
+            raise FeedError("standard input is always followed; drop --follow")
         self._inputs, self._format, self._name, self._sleep = list(inputs), format, name, sleep
         self._tails: dict[str, _Tail] = {}
         self._met: set[str] = set()
@@ -267,8 +270,8 @@ class FollowFeed(_Paths):
         for file in expand(self._inputs, format=self._format, name=self._name, must_exist=False):
             if file.name in self._tails:
                 continue
-            if file.format not in ("csv", "tsv", "json"):
-                raise FeedError(f"{file.name}: only CSV and JSON lines can be followed, got {file.format}")
+            if file.format not in ("csv", "tsv", "json", "log", "caddy"):
+                raise FeedError(f"{file.name}: only CSV, JSON lines and access logs can be followed, got {file.format}")
             self._open(file, fresh=file.name in self._met)
             self._met.add(file.name)
 

@@ -10,8 +10,6 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.parquet_pages.pages import Damaged
 from panstream.errors import FeedError
 
-__all__ = ["guarded"]
-
 T = TypeVar("T")
 
 
@@ -28,6 +26,6 @@ def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
         reason = "may not be read"
     except IsADirectoryError:
         reason = "is a directory"
-    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, Damaged):
+    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, Damaged):
         reason = f"could not be read: it is cut off, damaged or not {what}"
     raise FeedError(f"{place} {reason}")

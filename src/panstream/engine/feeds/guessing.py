@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from panstream.engine.arrow import pa
+from panstream.engine.feeds.access_log import CADDY, COLUMNS, LINE
 from panstream.engine.feeds.csv import CsvParser, Dialect
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.inputs import Format, InputFile, expand
@@ -26,11 +27,16 @@ from panstream.engine.feeds.tables import opened_table
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 
-__all__ = ["Guess", "guess", "guess_table", "kind_of"]
-
 _SAMPLE = 1 << 20  # bytes that are looked at
 _SEPARATORS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar", " ": "a space"}
-_FORMATS = {"json": "JSON lines", "parquet": "Parquet", "arrow": "Arrow", "table": "a table"}
+_FORMATS = {
+    "json": "JSON lines",
+    "log": "an access log",
+    "caddy": "an access log of Caddy",
+    "parquet": "Parquet",
+    "arrow": "Arrow",
+    "table": "a table",
+}
 _KINDS = {
     **{f"{sign}int{size}": "int" for sign in ("", "u") for size in (8, 16, 32, 64)},
     **dict.fromkeys(("halffloat", "float", "double", "decimal"), "double"),
@@ -103,7 +109,7 @@ def guess(inputs: Sequence[str], *, format: str | None = None) -> Guess:
             head = bytearray(guarded(lambda: raw.read(_SAMPLE), place=first.name, what="a file") or b"")
     sample = head if codec is None else unpacked_head(head, codec, _SAMPLE)
     try:
-        kind = first.format if told else _told_by(sample, first.format)
+        kind = first.format if told else _told_by(sample)
         found = _guess(replace(first, format=kind), sample)
     finally:
         for data in (head, sample):
@@ -122,21 +128,27 @@ def _first(inputs: Sequence[str], format: Any) -> tuple[InputFile, bool]:
     except FeedError:
         files, told = expand(inputs, format=format or "csv"), False  # which fails again unless it was for the name
     if not files:
-        raise FeedError("there is no file to read: no name tells of a known format")
-    return files[0], told
+        raise FeedError("there is no file to read: no file name has a known format")
+    return files[0], told and (files[0].format != "log" or format is not None)  # anything may be called .log
 
 
-def _told_by(sample: bytearray, otherwise: Format) -> Format:
-    """Return the format that an input's first bytes tell of."""
+def _told_by(sample: bytearray) -> Format:
+    """Return the format that an input's first bytes tell of; CSV otherwise."""
     magics: dict[bytes, Format] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", b"{": "json"}
-    begin = bytes(sample[:64]).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return next((format for magic, format in magics.items() if begin.startswith(magic)), otherwise)
+    begin = bytes(sample[:512]).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if LINE.match(begin):
+        return "log"
+    if begin.startswith(b"{") and CADDY in begin:
+        return "caddy"
+    return next((format for magic, format in magics.items() if begin.startswith(magic)), "csv")
 
 
 def _guess(file: InputFile, sample: bytearray) -> Guess:
     if file.format in ("parquet", "arrow"):
         schema = guarded(lambda: _schema(file, sample), place=file.name, what=file.format)
         return Guess(format=file.format, columns=_kinds(schema))
+    if file.format in ("log", "caddy"):
+        return Guess(format=file.format, columns=COLUMNS)
     if len(sample) >= _SAMPLE:  # the last line may be half a line
         del sample[sample.rfind(b"\n") + 1 or len(sample) :]
     if not sample.strip():

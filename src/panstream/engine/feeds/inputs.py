@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from panstream.errors import FeedError, InvalidParameter
+from panstream.store.ledger_file import LEDGER
 
-__all__ = ["LEDGER", "Format", "InputFile", "expand", "format_of"]
-
-Format = Literal["csv", "tsv", "json", "parquet", "arrow"]
+Format = Literal["csv", "tsv", "json", "log", "caddy", "parquet", "arrow"]
 _ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".txt": "csv",
@@ -20,6 +19,7 @@ _ENDINGS: dict[str, Format] = {
     ".json": "json",
     ".jsonl": "json",
     ".ndjson": "json",
+    ".log": "log",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "arrow",
@@ -27,7 +27,6 @@ _ENDINGS: dict[str, Format] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-LEDGER = ".ledger"  # of the file beside a file, with what answers about it have cost
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -72,13 +71,13 @@ def expand(
                 if Path(given).is_dir():
                     continue  # a README among the data
                 raise FeedError(
-                    f"{below}: the name does not tell the format; say which of {', '.join(get_args(Format))}"
+                    f"{below}: the file name does not say the format; give one of {', '.join(get_args(Format))}"
                 )
             found.append(InputFile(path=path, format=kind, name=below if name is None else f"{name}/{below}"))
     names = [file.name for file in found]
     twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
     if twice is not None:
-        raise FeedError(f"two inputs would be known as {twice!r}; give the directory above them, or rename one")
+        raise FeedError(f"two inputs would have the same name, {twice!r}; give the directory above them, or rename one")
     return found
 
 
@@ -94,7 +93,7 @@ def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         files = sorted(Path(match) for match in glob.glob(given, recursive=True))
         files = [file for file in files if file.is_file() and file.suffix != LEDGER]
         if not files and must_exist:
-            raise FeedError(f"no file fits {path.name!r}")
+            raise FeedError(f"no file matches {path.name!r}")
         return [(file, file.relative_to(base).as_posix()) for file in files]
     if must_exist and not path.exists():
         raise FeedError(f"{path.name} does not exist")

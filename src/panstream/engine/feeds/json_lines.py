@@ -13,8 +13,6 @@ import numpy as np
 from panstream.engine.feeds.text_columns import from_spans
 from panstream.engine.rows import NOT_JSON, Rows, RowSchema
 
-__all__ = ["JsonParser"]
-
 _BOM = b"\xef\xbb\xbf"
 
 

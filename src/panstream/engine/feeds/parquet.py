@@ -1,6 +1,7 @@
 """Parquet files: only the declared columns are read, a page at a time, whatever the size of the row groups.
 
-Columns of strings that are stored in the ordinary ways are decoded by ``parquet_pages``, all others by pyarrow. Either
+Columns of strings and of 64-bit integers that are stored in the ordinary ways are decoded by ``parquet_pages``, all
+others by pyarrow. Either
 way the page that is being decoded, and the dictionary of the row group where a column has one, are in memory until the
 next. Most writers end pages and dictionaries at 1 MB.
 """
@@ -17,12 +18,11 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
+from panstream.engine.feeds.parquet_pages.numbers import WIDTH, NumberColumn
 from panstream.engine.feeds.parquet_pages.pages import Chunk
 from panstream.engine.memory import wipe_array
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.stored_ids import StoredIds
-
-__all__ = ["ParquetFile"]
 
 _BUFFER_BYTES = (1 << 15, 1 << 18)  # least and most of a column that is read from the file at once
 _ROW_BYTES = 16
@@ -30,7 +30,7 @@ _CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zs
 _ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _PLAIN_BYTES = 4  # a string stored plainly takes four bytes for its length alone
 
-Column = StringColumn | StoredColumn
+Column = StringColumn | StoredColumn | NumberColumn
 
 
 class ParquetFile:
@@ -61,6 +61,7 @@ class ParquetFile:
         self._groups = len(self._sizes)
         repetitive = _repetitive(metadata, schema)
         self._strings = _strings(metadata, schema, repetitive)
+        self._numbers = _numbers(metadata, schema)
         self._stored_ids, self._hurry, self._path = stored_ids, hurry, path
         self._open: list[Column] = []
         self._file = self._guarded(
@@ -88,12 +89,14 @@ class ParquetFile:
     def pieces(self) -> Iterator[Rows]:
         """Yield the rows in order."""
         first = self._groups - len(self._sizes)
-        strings = {name: self._column(name, chunks[first:]) for name, chunks in self._strings.items()}
-        self._open = list(strings.values())
+        own: dict[str, Column] = {name: self._column(name, chunks[first:]) for name, chunks in self._strings.items()}
+        for name, chunks in self._numbers.items():
+            own[name] = NumberColumn(Cursor(self._path, chunks[first:], ahead=self._ahead, width=WIDTH))
+        self._open = list(own.values())
         for rows, others in self._others(first):
-            columns = {name: others.column(name) for name in self._schema.columns if name not in strings}
+            columns = {name: others.column(name) for name in self._schema.columns if name not in own}
             try:
-                for name, column in strings.items():
+                for name, column in own.items():
                     columns[name] = self._guarded(partial(column.take, rows))
                 piece = self._piece(columns, rows)
             except BaseException:
@@ -127,7 +130,7 @@ class ParquetFile:
 
     def _others(self, first: int) -> Iterator[tuple[int, Any]]:
         """Yield how many rows come next, and their columns as pyarrow reads them."""
-        names = [name for name in self._schema.columns if name not in self._strings]
+        names = [name for name in self._schema.columns if name not in {*self._strings, *self._numbers}]
         if not names:
             left = sum(self._sizes)
             while left:
@@ -161,6 +164,14 @@ def _strings(metadata: Any, schema: RowSchema, repetitive: list[str]) -> dict[st
     return found
 
 
+def _numbers(metadata: Any, schema: RowSchema) -> dict[str, list[Chunk]]:
+    """Return the columns of signed 64-bit integers that are decoded here, with their places in the file."""
+    types = _schema_of(metadata).to_arrow_schema()
+    wanted = [name for name, kind in schema.columns.items() if kind == "int" and types.field(name).type == pa.int64()]
+    found = {name: _chunks_of(metadata, name, "INT64") for name in wanted}
+    return {name: chunks for name, chunks in found.items() if chunks is not None}
+
+
 def _repetitive(metadata: Any, schema: RowSchema) -> list[str]:
     """Return the string columns that are stored as a dictionary throughout: they stay so, which is faster."""
     found, paths = [], _schema_of(metadata)
@@ -184,8 +195,8 @@ def _schema_of(metadata: Any) -> Any:
     return ParquetSchema(metadata)
 
 
-def _chunks_of(metadata: Any, name: str) -> list[Chunk] | None:
-    """Return where a column of strings lies, or None if pyarrow has to read it: nested, or encoded in another way."""
+def _chunks_of(metadata: Any, name: str, kind: str = "BYTE_ARRAY") -> list[Chunk] | None:
+    """Return where a column of a kind lies, or None if pyarrow has to read it: nested, or encoded in another way."""
     schema = _schema_of(metadata)
     found = [at for at in range(metadata.num_columns) if schema.column(at).path == name]
     if len(found) != 1:
@@ -196,7 +207,7 @@ def _chunks_of(metadata: Any, name: str) -> list[Chunk] | None:
     chunks = []
     for group in range(metadata.num_row_groups):
         part = metadata.row_group(group).column(found[0])
-        if part.physical_type != "BYTE_ARRAY" or part.compression not in _CODECS or part.file_path:
+        if part.physical_type != kind or part.compression not in _CODECS or part.file_path:
             return None
         if not _ENCODINGS.issuperset(part.encodings) or part.num_values != metadata.row_group(group).num_rows:
             return None

@@ -19,8 +19,6 @@ from panstream.engine.feeds.text_columns import from_spans
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, RedisRefused
 
-__all__ = ["RedisFeed"]
-
 _CALL_ROWS = 5_000  # entries asked for at a time
 _CALL_IDS = 1_000  # entries acknowledged at a time
 

@@ -6,6 +6,7 @@ ever spans of the buffer.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from typing import TypeAlias
@@ -13,11 +14,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
 
-__all__ = ["Connection", "Reply"]
-
 Reply: TypeAlias = "bytes | int | list[Reply] | None"
 _START_BYTES = 1 << 16
 _REPLY_BYTES = 1 << 28  # a larger reply is refused
+_NUMBER = re.compile(rb"-?[0-9]{1,18}")
+_DEEPEST = 16  # lists within lists
 
 
 class Connection:
@@ -94,16 +95,18 @@ class Connection:
         if lost:
             self._fail()
 
-    def reply(self) -> Reply:
+    def reply(self, depth: int = 0) -> Reply:
         """Return the next value of a reply as an object."""
         kind, number, text = self.head()
+        if depth > _DEEPEST:
+            self._fail()
         if kind == b"$":
             if number < 0:
                 return None
             begin, end = self.span(number)
             return bytes(self._data[begin:end])
         if kind == b"*":
-            return None if number < 0 else [self.reply() for _ in range(number)]
+            return None if number < 0 else [self.reply(depth + 1) for _ in range(number)]
         return number if kind == b":" else text
 
     def head(self, *, wait: float | None = None) -> tuple[bytes, int, bytes]:
@@ -117,7 +120,7 @@ class Connection:
             if text.startswith((b"LOADING", b"MASTERDOWN")):
                 self._fail()
             raise RedisRefused(f"Redis refused: {text.decode(errors='replace')}")
-        if kind not in (b"+", b":", b"$", b"*"):
+        if kind not in (b"+", b":", b"$", b"*") or (kind != b"+" and not _NUMBER.fullmatch(text)):
             self._fail()
         return kind, int(text) if kind != b"+" else 0, text
 

@@ -24,20 +24,6 @@ from panstream.engine.feeds.guard import guarded
 from panstream.engine.rows import ENDLESS, Rows
 from panstream.errors import FeedError
 
-__all__ = [
-    "BLOCK_BYTES",
-    "RECORD_BYTES",
-    "SPARE_BYTES",
-    "PipeBytes",
-    "RecordParser",
-    "TailBytes",
-    "TextReader",
-    "open_file",
-    "text_bytes",
-    "unpacked",
-    "unpacked_head",
-]
-
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES = 1 << 24  # a longer record is a bad row
 SPARE_BYTES = 1 << 16

@@ -13,8 +13,6 @@ from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import InvalidBatch
 
-__all__ = ["TableFeed", "opened_table"]
-
 
 def opened_table(data: Any) -> Any:
     """Return a ``pyarrow.Table`` or ``RecordBatchReader`` of a table in any library that speaks Arrow.

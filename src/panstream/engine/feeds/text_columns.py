@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,11 +13,10 @@ from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of, w
 from panstream.engine.memory import wipe_unused
 from panstream.engine.rows import Codes, Rows, RowSchema, arrow_type
 
-__all__ = ["FALSE_WORDS", "TRUE_WORDS", "checked_letters", "from_spans", "parse", "plain_bytes"]
-
 _NUMBERS = ("int", "double", "timestamp", "date")
 TRUE_WORDS = ["true", "True", "TRUE", "1"]
 FALSE_WORDS = ["false", "False", "FALSE", "0"]
+_LATEST = 253_402_300_800.0  # seconds to the year 10,000
 
 Mask = NDArray[np.bool_]
 
@@ -30,16 +29,24 @@ def from_spans(
     present: NDArray[np.bool_],
     copy: Callable[[int, Any, Any], None],
     woven: NDArray[np.bool_] | None = None,
+    *,
+    seconds: Collection[str] = (),
+    made: Mapping[str, Any] | None = None,
 ) -> Rows:
     """Return the declared columns, given by where their text begins and ends in ``data``, with a row for each column.
 
     ``copy`` writes the text of a column somewhere else; what is ``woven`` is no text before that. ``codes`` has what is
-    already known to be wrong with each row.
+    already known to be wrong with each row. Times in ``seconds`` are numbers of seconds since 1970. Columns that are
+    ``made`` of others are taken as they are.
     """
     columns, texts = {}, []
     for column, (name, kind) in enumerate(schema.columns.items()):
         first, last, there = places[0][column], places[1][column], present[column]
-        if kind in _NUMBERS and (woven is None or not woven[column].any()):
+        if made is not None and name in made:
+            columns[name], bad = made[name], None
+        elif name in seconds:
+            columns[name], bad = _moments(data, first, last, there)
+        elif kind in _NUMBERS and (woven is None or not woven[column].any()):
             columns[name], bad = _numbers(data, first, last, there, kind)
         else:
             texts.append(_text(first, last, there, partial(copy, column)))
@@ -106,6 +113,18 @@ def _numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tu
     valid = present & ~bad
     column = pa.Array.from_buffers(arrow_type(kind), present.size, [_bits(valid), pa.py_buffer(values)])
     return column, bad if bad.any() else None
+
+
+def _moments(data: Any, starts: Any, stops: Any, present: Mask) -> tuple[Any, Mask | None]:
+    """Return numbers of seconds since 1970 as a column of times."""
+    column, wrong = _numbers(data, starts, stops, present, "double")
+    seconds = np.frombuffer(column.buffers()[1], np.float64, len(column))
+    bad = np.zeros(present.size, bool) if wrong is None else wrong
+    bad |= present & ~(np.abs(seconds) < _LATEST)
+    valid = present & ~bad
+    values = np.rint(np.where(valid, seconds, 0.0) * 1e6).astype(np.int64)
+    times = pa.Array.from_buffers(arrow_type("timestamp"), present.size, [_bits(valid), pa.py_buffer(values)])
+    return times, bad if bad.any() else None
 
 
 def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], None]) -> Any:

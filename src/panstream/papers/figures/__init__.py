@@ -1,4 +1,4 @@
-"""The papers' figures of density estimation as data: which points they have and how each is computed.
+"""The papers' figures of densities and federated networks as data: which points they have, how each is computed.
 
 ``panstream figures`` runs them, keeps the results and draws them. Keys are the paper's number in the reference list of
 docs/reference/figures.md and the figure's number in it.

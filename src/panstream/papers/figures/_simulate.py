@@ -25,18 +25,8 @@ from panstream.density.presence import Presence
 from panstream.noisy_bits import BitLaw
 from panstream.papers._density_laws import LaplaceLaw, LevelLaw, RealLaw, StoredLaw
 from panstream.papers.density_ppds import PublishedPPDS, levels_of
-from panstream.papers.figures.plan import FigureOptions, generator
+from panstream.papers.figures.plan import FigureOptions
 from panstream.papers.literal_density import LiteralDensity
-
-__all__ = [
-    "StreamKind",
-    "distinct_counts",
-    "draw_stream",
-    "literal_estimates",
-    "ppds_estimate",
-    "presence_estimates",
-    "previous_events",
-]
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -156,7 +146,7 @@ def _settle(heights: Counts, coins: NDArray[np.bool_], previous: Counts, capacit
 
 def draw_stream(kind: StreamKind, options: FigureOptions, run: int) -> Counts:
     """Return the stream of repetition ``run``: the same for every estimator and every privacy budget."""
-    rng = generator(options, "stream", kind, options.universe, options.length, run)
+    rng = options.generator("stream", kind, options.universe, options.length, run)
     if kind == "uniform":
         return rng.integers(0, options.universe, options.length)
     keep, other = _zipf_alias(options.universe)

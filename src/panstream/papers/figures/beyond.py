@@ -9,7 +9,7 @@ import numpy as np
 from panstream.density.fixed_level import FixedLevel
 from panstream.density.optbern import OptBern
 from panstream.papers.figures._simulate import StreamKind, distinct_counts, presence_estimates
-from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePlan, Panel, Point, Row, generator, mean_row
+from panstream.papers.figures.plan import CLAIMED, FigureOptions, FigurePlan, Panel, Point, Row
 from panstream.planning.density_published import (
     DWORK,
     GAUSSIAN,
@@ -18,8 +18,6 @@ from panstream.planning.density_published import (
     TRUNCATED_LAPLACE,
     PublishedEstimator,
 )
-
-__all__ = ["FIGURES", "level_for_ids"]
 
 TOTAL = 1.0
 RUNS = 1000
@@ -56,8 +54,8 @@ def _memory(point: Point, options: FigureOptions) -> list[Row]:
     theirs = FixedLevel(universe=universe, epsilon=TOTAL, level=level)
     rows = []
     for name, algorithm in (("panstream: a bit per user", ours), ("sound fixed-level PPDS: ids", theirs)):
-        estimates = presence_estimates(algorithm, present, generator(options, name, memory, stream))
-        rows.append(mean_row(point.panel, name, memory, np.square(estimates - present / universe)))
+        estimates = presence_estimates(algorithm, present, options.generator(name, memory, stream))
+        rows.append(Row.mean(point.panel, name, memory, np.square(estimates - present / universe)))
     return rows
 
 
@@ -98,7 +96,7 @@ FIGURES = (
         key="new-loss",
         title="What the published estimators really lose",
         source="not in the papers",
-        caption="Exact joint loss of one look at the state and the output, for any sample size. Laplace's estimator "
+        caption="Exact joint loss of one copy of the state and the output, for any sample size. Laplace's estimator "
         "and PPDS have no finite loss.",
         panels=(Panel(x_label="privacy budget ε", y_label="joint loss of state and output"),),
         points=lambda options: [Point("a", round(0.02 * step, 2)) for step in range(1, 26)],

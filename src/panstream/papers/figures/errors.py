@@ -28,10 +28,6 @@ from panstream.papers.figures.plan import (
     Panel,
     Point,
     Row,
-    epsilon_grid,
-    generator,
-    mean_row,
-    share_row,
 )
 from panstream.papers.literal_density import LiteralDensity
 from panstream.papers.literal_estimators import (
@@ -42,8 +38,6 @@ from panstream.papers.literal_estimators import (
     PublishedTruncatedGaussian,
 )
 from panstream.planning.density_published import OPTBERN
-
-__all__ = ["FIGURES", "LITERAL"]
 
 LITERAL: dict[str, type[LiteralDensity]] = {
     "Dwork": PublishedDwork,
@@ -72,7 +66,7 @@ def _estimate_errors(
 ) -> NDArray[np.float64]:
     """Return estimate minus true density for ``runs`` streams, by the estimator called ``name``."""
     present = distinct_counts(stream, options, runs)
-    rng = generator(options, name, epsilon, m, stream)
+    rng = options.generator(name, epsilon, m, stream)
     if name == "PPDS":
         estimates = np.array(list(_ppds(epsilon, m, stream, options, runs, rng)))
     elif name in LITERAL:
@@ -114,9 +108,9 @@ def _measured(
         for name in names:
             errors = _estimate_errors(name, epsilon, m, setting.stream, options, runs)
             rows.append(
-                mean_row(point.panel, name, epsilon, errors**2)
+                Row.mean(point.panel, name, epsilon, errors**2)
                 if shares
-                else share_row(point.panel, name, epsilon, np.abs(errors) >= ALPHA)
+                else Row.share(point.panel, name, epsilon, np.abs(errors) >= ALPHA)
             )
         for name in theory:
             promised = LITERAL[name](universe=options.universe, epsilon=epsilon, sample=m).mean_squared_error
@@ -147,7 +141,7 @@ def _measured(
             )
             for each, setting in fixed.items()
         ),
-        points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in epsilon_grid(options)],
+        points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in options.epsilons()],
         evaluate=evaluate,
     )
 
@@ -160,7 +154,7 @@ def _over_samples() -> FigurePlan:
         stream: StreamKind = "uniform" if point.panel == "uniform" else "zipf"
         m, runs = options.users(point.x), options.runs(MSE_RUNS)
         return [
-            mean_row(point.panel, name, point.x, _estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2)
+            Row.mean(point.panel, name, point.x, _estimate_errors(name, FIXED_EPSILON, m, stream, options, runs) ** 2)
             for name in _WITH_PPDS
         ]
 

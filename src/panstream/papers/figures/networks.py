@@ -34,10 +34,8 @@ from panstream.networks.network import BayesianNetwork
 from panstream.networks.records import Records
 from panstream.networks.sampling import sample
 from panstream.papers.diabetes_table import read_table
-from panstream.papers.figures.plan import FigureOptions, FigurePlan, Panel, Point, Row, generator, mean_row
+from panstream.papers.figures.plan import FigureOptions, FigurePlan, Panel, Point, Row
 from panstream.randomness import SeededSource
-
-__all__ = ["FIGURES", "PRINTED", "SUMMED", "Setting", "held_out", "measure"]
 
 PRINTED, SUMMED = ", cut by holders", ", cut after summing"
 _RECORDS, _DELTA = 40_000, 1e-6
@@ -88,7 +86,7 @@ def _world(data: str, options: FigureOptions, run: int) -> _World:
 
 
 def _source(options: FigureOptions, *names: object) -> SeededSource:
-    return SeededSource(int(generator(options, *names).integers(1 << 62)))
+    return SeededSource(int(options.generator(*names).integers(1 << 62)))
 
 
 def _methods(setting: Setting, source: SeededSource) -> Iterator[tuple[str, Any]]:
@@ -155,7 +153,7 @@ def _figure(
             (found,) = measure(world, [setting], _source(options, number, setting, run))
             for name, bits in {**found, **_references(world, setting.degree)}.items():
                 samples.setdefault(name, []).append(bits)
-        return [mean_row("a", name, point.x, np.array(each)) for name, each in samples.items()]
+        return [Row.mean("a", name, point.x, np.array(each)) for name, each in samples.items()]
 
     def points(options: FigureOptions) -> list[Point]:
         chosen = values[1::2] if options.quick and len(values) > 4 else values

@@ -12,21 +12,6 @@ from numpy.typing import NDArray
 
 from panstream import checks
 
-__all__ = [
-    "CLAIMED",
-    "EPSILON",
-    "SAME_LOSS",
-    "FigureOptions",
-    "FigurePlan",
-    "Panel",
-    "Point",
-    "Row",
-    "epsilon_grid",
-    "generator",
-    "mean_row",
-    "share_row",
-]
-
 EPSILON = "privacy budget ε (of which 2ε is claimed)"
 SAME_LOSS = "panstream, at OptBern's true loss"
 CLAIMED = "panstream, at the claimed loss 2ε"
@@ -58,6 +43,16 @@ class FigureOptions:
     def users(self, share: float) -> int:
         """Return the sample size for a share of the universe."""
         return max(1, round(share * self.universe))
+
+    def epsilons(self) -> tuple[float, ...]:
+        """Return the privacy budgets at which an experiment is run."""
+        full = tuple(round(0.05 * step, 2) for step in range(1, 11))
+        return tuple(full[i] for i in (0, 1, 3, 6, 9)) if self.quick else full
+
+    def generator(self, *names: object) -> np.random.Generator:
+        """Return the generator that belongs to the seed and ``names``, whatever was computed before."""
+        digest = hashlib.sha256(repr((self.seed, *names)).encode()).digest()
+        return np.random.default_rng(np.frombuffer(digest, np.uint64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +87,23 @@ class Row:
     high: float = math.nan
     repetitions: int = 0
 
+    @classmethod
+    def mean(cls, panel: str, series: str, x: float, samples: NDArray[np.float64]) -> Row:
+        """Return the mean of ``samples`` with the interval of the normal approximation."""
+        half = 1.96 * float(samples.std(ddof=1)) / math.sqrt(samples.size)
+        mean = float(samples.mean())
+        return cls(panel=panel, series=series, x=x, y=mean, low=mean - half, high=mean + half, repetitions=samples.size)
+
+    @classmethod
+    def share(cls, panel: str, series: str, x: float, hits: NDArray[np.bool_]) -> Row:
+        """Return the share of ``hits`` with Wilson's interval."""
+        n, part, z = hits.size, float(hits.mean()), 1.96
+        centre = (part + z * z / (2 * n)) / (1 + z * z / n)
+        half = z * math.sqrt(part * (1 - part) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
+        return cls(
+            panel=panel, series=series, x=x, y=part, low=max(centre - half, 0.0), high=centre + half, repetitions=n
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigurePlan:
@@ -105,30 +117,3 @@ class FigurePlan:
     points: Callable[[FigureOptions], Sequence[Point]]
     evaluate: Callable[[Point, FigureOptions], Sequence[Row]]
     note: Callable[[FigureOptions], str] = lambda options: ""
-
-
-def epsilon_grid(options: FigureOptions) -> tuple[float, ...]:
-    """Return the privacy budgets at which an experiment is run."""
-    full = tuple(round(0.05 * step, 2) for step in range(1, 11))
-    return tuple(full[i] for i in (0, 1, 3, 6, 9)) if options.quick else full
-
-
-def generator(options: FigureOptions, *names: object) -> np.random.Generator:
-    """Return the generator that belongs to the seed and ``names``, whatever was computed before."""
-    digest = hashlib.sha256(repr((options.seed, *names)).encode()).digest()
-    return np.random.default_rng(np.frombuffer(digest, np.uint64))
-
-
-def mean_row(panel: str, series: str, x: float, samples: NDArray[np.float64]) -> Row:
-    """Return the mean of ``samples`` with the interval of the normal approximation."""
-    half = 1.96 * float(samples.std(ddof=1)) / math.sqrt(samples.size)
-    mean = float(samples.mean())
-    return Row(panel=panel, series=series, x=x, y=mean, low=mean - half, high=mean + half, repetitions=samples.size)
-
-
-def share_row(panel: str, series: str, x: float, hits: NDArray[np.bool_]) -> Row:
-    """Return the share of ``hits`` with Wilson's interval."""
-    n, share, z = hits.size, float(hits.mean()), 1.96
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
-    return Row(panel=panel, series=series, x=x, y=share, low=max(centre - half, 0.0), high=centre + half, repetitions=n)

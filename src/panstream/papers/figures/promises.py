@@ -16,13 +16,10 @@ from panstream.papers.figures.plan import (
     Panel,
     Point,
     Row,
-    epsilon_grid,
 )
 from panstream.planning.density import sample_size
 from panstream.planning.density_published import DWORK, OPTBERN, roth_sample_size
 from panstream.privacy.joint import pair_state_loss
-
-__all__ = ["FIGURES"]
 
 ALPHA, BETA = 0.1, 0.05  # not printed; α as in the experiments
 MANY = 10**9  # the papers' bounds sample with replacement
@@ -50,7 +47,7 @@ def _sample_sizes(key: str, title: str, source: str, names: Sequence[str]) -> Fi
         caption=f"Users that must be sampled for an error of at most {ALPHA:g} except with probability {BETA:g}. The "
         "papers' curves follow their bounds (Roth's formula, or the numerical optimum), panstream's the exact law.",
         panels=(panel,),
-        points=lambda options: [Point("a", epsilon) for epsilon in epsilon_grid(options)],
+        points=lambda options: [Point("a", epsilon) for epsilon in options.epsilons()],
         evaluate=evaluate,
     )
 

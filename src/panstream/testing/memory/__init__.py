@@ -25,9 +25,9 @@ invalid (:attr:`Report.valid`), as does memory that could not be read.
     assert report.ok, report
 """
 
-from panstream.testing.memory.encodings import ENCODINGS
-from panstream.testing.memory.inside import permit_scan, plant_control
-from panstream.testing.memory.launcher import Occurrence, Report, scan
-from panstream.testing.memory.needles import Needle, make_needles
+from panstream.testing.memory._encodings import ENCODINGS
+from panstream.testing.memory._inside import permit_scan, plant_control
+from panstream.testing.memory._launcher import Occurrence, Report, scan
+from panstream.testing.memory._needles import Needle, make_needles
 
 __all__ = ["ENCODINGS", "Needle", "Occurrence", "Report", "make_needles", "permit_scan", "plant_control", "scan"]

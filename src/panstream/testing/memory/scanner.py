@@ -19,14 +19,10 @@ from numpy.typing import NDArray
 
 from panstream._kernels.needle_index import PADDING, NeedleIndex, build_index, search
 from panstream.errors import InvalidParameter, PanstreamError
-from panstream.testing.memory.encodings import SHORTEST, forms
-from panstream.testing.memory.launcher import Scan
-from panstream.testing.memory.needles import Needle
-from panstream.testing.memory.process import Target
-
-__all__ = [
-    "Searcher",
-]
+from panstream.testing.memory._encodings import SHORTEST, forms
+from panstream.testing.memory._launcher import Scan
+from panstream.testing.memory._needles import Needle
+from panstream.testing.memory._process import Target
 
 _SIEVE_BITS = 8  # for each marked window; more would leave the cache, fewer would pass too many candidates
 _GATE_BITS = 16
@@ -91,7 +87,7 @@ class Searcher:
             lengths=lengths,
             window=window,
             stride=stride,
-            zeros=np.zeros(1, np.bool_),
+            zeros=np.zeros(1, np.int64),
             pairs=np.zeros(1 << 14, np.uint8),
             sieve=np.zeros(len(self) * stride * _SIEVE_BITS // 64 + 1, np.uint64),
             gate=np.zeros(len(self) * _GATE_BITS // 64 + 1, np.uint64),
@@ -124,7 +120,7 @@ class _Result:
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
-        self.scanned_bytes = self.regions = self.files = self.unread_bytes = 0
+        self.scanned_bytes = self.regions = self.files = self.unread_bytes = self.secret_bytes = 0
         self.cells: dict[tuple[int, int, str], list[int]] = {}
 
     def sweep(self, start: int, end: int, read: Callable[[int, memoryview], None], place: Callable[[int], str]) -> None:
@@ -159,12 +155,14 @@ def _answer(scan: Scan) -> dict[str, Any]:
             _sweep_files(scan.files, result)
             target.check_alive()
             result.unread_bytes += target.unread_bytes
+            result.secret_bytes += target.secret_bytes
     owners = {owner for owner, _, _ in result.cells}
     return {
         "scanned_bytes": result.scanned_bytes,
         "regions": result.regions,
         "files": result.files,
         "unread_bytes": result.unread_bytes,
+        "secret_bytes": result.secret_bytes,
         "found": [(*key, *cell) for key, cell in sorted(result.cells.items()) if key[0] < needles],
         "decoys_found": sum(needles <= owner < needles + decoys for owner in owners),
         "control_found": None if scan.control is None else needles + decoys in owners,

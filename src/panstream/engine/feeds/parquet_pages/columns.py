@@ -23,8 +23,6 @@ from panstream.engine.memory import wipe_array
 from panstream.engine.stored_ids import StoredIds, StoredPage
 from panstream.scratch import wipe
 
-__all__ = ["SLACK", "Cursor", "StoredColumn", "StringColumn"]
-
 SLACK = 16  # bytes that decoders may write, and read, behind the end
 _INDICES = (2, 8)
 
@@ -35,11 +33,17 @@ class Cursor:
     ``at`` is where the page's next item is and, of a page with a dictionary, ``item`` its number among ``indices``;
     ``row`` of ``rows`` rows were given away. ``present`` says by row which have a value, None if all have. Readers move
     these on. ``stored`` is the page as others hold it, who overwrite the rows that were given away themselves. With a
-    reason to ``hurry``, some pages are still compressed.
+    reason to ``hurry``, some pages are still compressed. Items have a length each, or all have the same ``width``.
     """
 
     def __init__(
-        self, path: Path, chunks: Sequence[Chunk], *, ahead: bool = True, hurry: Callable[[], bool] | None = None
+        self,
+        path: Path,
+        chunks: Sequence[Chunk],
+        *,
+        ahead: bool = True,
+        hurry: Callable[[], bool] | None = None,
+        width: int | None = None,
     ) -> None:
         self.place = path.name
         self.at = self.item = self.row = self.rows = 0
@@ -49,7 +53,7 @@ class Cursor:
         self.stored: StoredPage | None = None
         self.starts: NDArray[np.int32] | None = None  # of the dictionary's words
         self.words: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self._chunks = list(chunks)
+        self._chunks, self._width = list(chunks), width
         pages = pages_of(path, chunks) if hurry is None else pages_of(path, chunks, hurry)
         self._pages = read_ahead(pages) if ahead else pages
         self._page: Page | None = None
@@ -164,8 +168,11 @@ class Cursor:
         from panstream._kernels.pages import plain_items
 
         words = page.header.values
-        if words > page.body.size // 4:
+        if words > page.body.size // (self._width or 4):
             raise Damaged("a dictionary has more words than bytes")
+        if self._width is not None:
+            self.words = page.body[: words * self._width].copy()
+            return
         self.starts = np.zeros(words + 1, np.int32)
         self.words = np.empty(page.body.size + SLACK, np.uint8)
         _sound(plain_items(page.body, 0, words, self.starts, 0, self.words))

@@ -14,17 +14,6 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import pa
 from panstream.scratch import wipe
 
-__all__ = [
-    "DATA",
-    "DATA_2",
-    "DICTIONARY",
-    "PLAIN",
-    "Chunk",
-    "Damaged",
-    "Page",
-    "pages_of",
-]
-
 DATA, DICTIONARY, DATA_2 = 0, 2, 3
 PLAIN, _PLAIN_DICTIONARY, _RLE = 0, 2, 3
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12

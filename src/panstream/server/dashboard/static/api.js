@@ -31,8 +31,14 @@ async function ask(path, { method = "GET", accept = "application/json", body, si
   let answer;
   try {
     answer = await fetch(path, {
-      method, signal, headers: headers(sent), body: body === undefined ? undefined : JSON.stringify(body),
-      cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer",
+      method,
+      signal,
+      headers: headers(sent),
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+      referrerPolicy: "no-referrer",
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -49,7 +55,11 @@ async function ask(path, { method = "GET", accept = "application/json", body, si
 const json = async (path, options) => (await ask(path, options)).json();
 
 export const queries = () => json("v1/queries");
-export const releases = () => json("v1/releases?limit=5000");
+export const MOST = 10000; // releases in one answer of the server
+const about = (query) => (query === undefined ? "" : `&query=${encodeURIComponent(query)}`);
+export const releases = (query) => json(`v1/releases?limit=${MOST}${about(query)}`);
+export const file = async (query, format) =>
+  (await ask(`v1/releases?limit=${MOST}&format=${format}${about(query)}`, { accept: "*/*" })).blob();
 export const ledger = () => json("v1/ledger");
 export const release = (name) => json(`v1/queries/${encodeURIComponent(name)}/release`, { method: "POST" });
 export const intrusions = () => json("v1/intrusions");
@@ -77,7 +87,8 @@ export async function follow({ last, opened, got, signal }) {
     rest = blocks.pop();
     for (const block of blocks) {
       const lines = block.split("\n");
-      const field = (name) => lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).trimStart());
+      const field = (name) =>
+        lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).trimStart());
       const data = field("data");
       if (data.length) got(field("event")[0] ?? "message", JSON.parse(data.join("\n")));
     }

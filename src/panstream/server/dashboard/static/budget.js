@@ -7,38 +7,110 @@ export const title = "Budget";
 
 export function page(store) {
   const list = h("div", { class: "cards" });
-  const node = h("div", null, h("h1", null, "Budget"),
-    h("p", { class: "lead" }, "The most that one person, event or window can lose to a thief of the memory and a reader of every answer together. An event counts towards every question that reads it; a person who may have any number of events has no bound. A question is charged once, when it first runs."), list);
+  const node = h(
+    "div",
+    null,
+    h("h1", null, "Budget"),
+    h(
+      "p",
+      { class: "lead" },
+      "The most that one person, event or window can lose to someone who steals the memory and reads every answer. " +
+        "An event counts towards every question that reads it; a person who may have any number of events has no " +
+        "bound. A question is charged once, when it first runs.",
+    ),
+    list,
+  );
   return { node, update: () => store.ledger && show(list, gauges(store)) };
 }
 
 function gauges(store) {
   const { totals } = store.ledger;
-  if (!totals.length) return h("div", { class: "empty" }, h("h2", null, "Nothing was spent yet"));
+  if (!totals.length) return h("div", { class: "empty" }, h("h2", null, "Nothing has been spent yet"));
   return totals.map((total) => {
     const spent = total.epsilon === "inf" ? Infinity : total.epsilon;
     const full = total.limit ?? spent;
     const name = `gauge-${total.unit}-${total.adjacency}-${total.window ?? ""}`;
-    const words = !total.bounded ? "Not bounded"
-      : total.limit === null ? `ε ${loss(spent)} spent, no limit declared` : `ε ${loss(spent)} of ${loss(total.limit)} spent`;
+    const words = !total.bounded
+      ? "Not bounded"
+      : total.limit === null
+        ? `ε ${loss(spent)} spent, no limit declared`
+        : `ε ${loss(spent)} of ${loss(total.limit)} spent`;
     const used = total.limit === null ? null : spent / total.limit;
-    return h("section", { class: "card gauge", "aria-labelledby": name, "data-full": String(used !== null && used > 0.999) },
-      h("header", null, h("h2", { id: name }, `Per ${total.protects}`), h("p", { class: "chip" }, `${store.stream.name}, ${total.adjacency}`)),
-      h("p", { class: "figure" }, total.bounded ? loss(spent) : "Not bounded",
-        total.bounded && h("small", null, total.limit === null ? " ε, no limit declared" : ` of ${loss(total.limit)} ε`)),
+    return h(
+      "section",
+      { class: "card gauge", "aria-labelledby": name, "data-full": String(used !== null && used > 0.999) },
+      h(
+        "header",
+        null,
+        h("h2", { id: name }, `Per ${total.protects}`),
+        h("p", { class: "chip" }, `${store.stream.name}, ${total.adjacency}`),
+      ),
+      h(
+        "p",
+        { class: "figure" },
+        total.bounded ? loss(spent) : "Not bounded",
+        total.bounded &&
+          h("small", null, total.limit === null ? " ε, no limit declared" : ` of ${loss(total.limit)} ε`),
+      ),
       bar(total.parts, full, words, total.limit !== null),
-      h("p", { class: "left" }, !total.bounded ? `${total.reason}.`
-        : used === null ? "Declare [stream.budget] to have new questions refused beyond a limit."
-        : used > 0.999 ? `Used up: a new question that touches this ${total.unit} will be refused.` : `${loss(total.limit - spent)} left for new questions.`),
-      h("div", { class: "scroll" }, h("table", null,
-        h("thead", null, h("tr", null, h("th", { scope: "col" }, "Question"), h("th", { scope: "col" }, "ε"), h("th", { scope: "col" }, "Share"))),
-        h("tbody", null, total.parts.map((part, at) => h("tr", null, h("th", { scope: "row" }, h("span", { class: `swatch shade-${at % 5}` }), part.name), h("td", null, loss(part.epsilon)), h("td", null, share(part.epsilon, full))))))));
+      h(
+        "p",
+        { class: "left" },
+        !total.bounded
+          ? `${total.reason}.`
+          : used === null
+            ? "Declare [stream.budget] to have new questions refused beyond a limit."
+            : used > 0.999
+              ? `Used up: a new question that touches this ${total.unit} will be refused.`
+              : `${loss(total.limit - spent)} left for new questions.`,
+      ),
+      h(
+        "div",
+        { class: "shares" },
+        h(
+          "table",
+          null,
+          h(
+            "thead",
+            null,
+            h(
+              "tr",
+              null,
+              h("th", { scope: "col" }, "Question"),
+              h("th", { scope: "col" }, "ε"),
+              h("th", { scope: "col" }, "Share"),
+            ),
+          ),
+          h(
+            "tbody",
+            null,
+            total.parts.map((part, at) =>
+              h(
+                "tr",
+                null,
+                h("th", { scope: "row" }, h("span", { class: `swatch shade-${at % 5}` }), part.name),
+                h("td", null, loss(part.epsilon)),
+                h("td", null, share(part.epsilon, full)),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
   });
 }
 
 function bar(parts, full, words, limited) {
   const known = Number.isFinite(full) && full > 0;
-  const track = h("div", { class: limited ? "bar" : "bar open", role: "meter", "aria-label": words, "aria-valuemin": "0", "aria-valuemax": known ? String(full) : "1", "aria-valuenow": known ? String(parts.reduce((sum, part) => sum + Number(part.epsilon), 0)) : "1", "aria-valuetext": words });
+  const track = h("div", {
+    class: limited ? "bar" : "bar open",
+    role: "meter",
+    "aria-label": words,
+    "aria-valuemin": "0",
+    "aria-valuemax": known ? String(full) : "1",
+    "aria-valuenow": known ? String(parts.reduce((sum, part) => sum + Number(part.epsilon), 0)) : "1",
+    "aria-valuetext": words,
+  });
   parts.forEach((part, at) => {
     const piece = h("span", { class: `part shade-${at % 5}`, title: `${part.name}: ε ${loss(part.epsilon)}` });
     piece.style.width = known ? `${(100 * part.epsilon) / full}%` : `${100 / parts.length}%`;
@@ -47,4 +119,7 @@ function bar(parts, full, words, limited) {
   return track;
 }
 
-const share = (epsilon, full) => (Number.isFinite(full) && full > 0 ? `${((100 * epsilon) / full).toLocaleString("en", { maximumFractionDigits: 1 })}%` : "–");
+const share = (epsilon, full) =>
+  Number.isFinite(full) && full > 0
+    ? `${((100 * epsilon) / full).toLocaleString("en", { maximumFractionDigits: 1 })}%`
+    : "–";

@@ -24,7 +24,8 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
 /** Replace what a node shows. */
-export const show = (node, ...children) => node.replaceChildren(...children.flat(3).filter((child) => child !== null && child !== false));
+export const show = (node, ...children) =>
+  node.replaceChildren(...children.flat(3).filter((child) => child !== null && child !== false));
 
 /** Change a node's text only if it differs, so that screen readers are not told twice. */
 export function say(node, text) {

@@ -4,19 +4,25 @@
 export function number(value, width = 0) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (value === Infinity || value === "inf") return "∞";
+  if (value === -Infinity) return "−∞";
   const size = Math.abs(value);
   const usual = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
   const digits = width > 0 ? Math.min(Math.max(usual, 1 - Math.floor(Math.log10(width))), 8) : usual;
   return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
 }
 
+const UNSURE = "Too uncertain to say";
+
 /** An answer and the ends of its range, all with the same digits; an answer that is no number says what it is. */
 export function answer({ value, interval: [low, high], statement, too_uncertain: unsure }) {
   const width = low === null || high === null ? 0 : Math.min(high - low, 10);
   const ends = { low: low === null ? "−∞" : number(low, width), high: high === null ? "∞" : number(high, width) };
-  const words = statement?.replace(/ \(95%\)$/, "").replace(/^./, (first) => first.toUpperCase()).split("; ") ?? [];
-  const said = value === null && statement ? `${ends.low} to ${ends.high}` : words[0] ?? number(value, width);
-  return { value: said, shown: unsure ? "Too uncertain" : said, ...ends, more: words.slice(1).join("; ") };
+  const capital = (text) => text.replace(/^./, (first) => first.toUpperCase());
+  const words = statement ? capital(statement.replace(/ \(95%\)$/, "")).split("; ") : [];
+  const said = value === null && statement ? `${ends.low} to ${ends.high}` : (words[0] ?? number(value, width));
+  const more = words.slice(1).join("; ");
+  const range = !statement ? `95%: ${ends.low} to ${ends.high}` : more ? `95%: ${more}` : "95%";
+  return { value: said, shown: unsure ? UNSURE : said, ...ends, range };
 }
 
 /** A privacy loss: short, and honest about infinity. */
@@ -26,14 +32,57 @@ export function loss(value) {
   return Number(value).toLocaleString("en", { maximumSignificantDigits: 3 });
 }
 
+const DATE = { day: "numeric", month: "short", year: "numeric" };
+
 /** A time of day if it was today, else the date too. */
-export function moment(iso) {
-  const at = new Date(iso);
-  if (Number.isNaN(at.getTime())) return String(iso);
+export function moment(time) {
+  const at = new Date(typeof time === "number" ? time * 1000 : time);
+  if (Number.isNaN(at.getTime())) return String(time);
+  const seconds = at.getSeconds() ? { second: "2-digit" } : {};
+  const clock = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...seconds });
   const today = new Date().toDateString() === at.toDateString();
-  const clock = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  return today ? clock : `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" })}, ${clock}`;
+  return today ? clock : `${at.toLocaleDateString("en-GB", DATE)}, ${clock}`;
 }
+
+/** A window: its day or days if it is made of whole ones, which are days in UTC; else when it begins. */
+export function windowed([from, to]) {
+  const day = (at) => new Date(at).toLocaleDateString("en-GB", { ...DATE, timeZone: "UTC" });
+  const [begin, end] = [Date.parse(from), Date.parse(to)];
+  if (begin % 864e5 || end % 864e5) return `from ${moment(from)}`;
+  return end - begin === 864e5 ? day(begin) : `${day(begin)} to ${day(end - 864e5)}`;
+}
+
+/** "day", "3 hours". */
+export function duration(seconds) {
+  for (const [unit, length] of [
+    ["week", 604800],
+    ["day", 86400],
+    ["hour", 3600],
+    ["minute", 60],
+  ]) {
+    if (seconds >= length && seconds % length === 0) return seconds === length ? unit : many(seconds / length, unit);
+  }
+  return seconds === 1 ? "second" : many(seconds, "second");
+}
+
+/** So many per second as "3.2 per minute", with its range in the same unit. */
+export function perTime({ value, low, high }) {
+  const [unit, times] = [
+    ["second", 1],
+    ["minute", 60],
+    ["hour", 3600],
+    ["day", 86400],
+  ].find(([, length]) => Math.abs(value) * length >= 1) ?? ["day", 86400];
+  const width = Number.isFinite(high - low) ? Math.min((high - low) * times, 10) : 0;
+  return {
+    value: `${number(value * times, width)} per ${unit}`,
+    range: `${number(low * times, width)} to ${number(high * times, width)}`,
+  };
+}
+
+/** A share of one, such as a change or a level, in percent. */
+export const percent = (share, sign = false) =>
+  `${sign && share > 0 ? "+" : ""}${number(100 * share).replace(/(\.\d).*/, "$1")}%`;
 
 /** Odds as "2.7 : 1" or "1 : 2.7". */
 export function odds(value) {
@@ -43,7 +92,8 @@ export function odds(value) {
 }
 
 /** Odds as a chance in percent. */
-export const chance = (value) => `${(value === Infinity ? 100 : (100 * value) / (1 + value)).toLocaleString("en", { maximumFractionDigits: 1 })}%`;
+export const chance = (value) =>
+  `${(value === Infinity ? 100 : (100 * value) / (1 + value)).toLocaleString("en", { maximumFractionDigits: 1 })}%`;
 
 const short = (value) => value.toLocaleString("en", { maximumFractionDigits: value >= 100 ? 0 : value >= 10 ? 1 : 2 });
 

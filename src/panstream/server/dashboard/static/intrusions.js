@@ -6,15 +6,41 @@ import { loss, many, moment } from "./format.js";
 
 export const title = "Intrusions";
 
-export function page(store, tell) {
+const ONE_MACHINE =
+  "Every promise covers one copy of the memory that nobody noticed. When you learn that someone looked, announce " +
+  "it: every question that supports it is re-secured, so that the next copy is covered too.";
+const TWO_MACHINES =
+  "Every promise covers any number of copies of one machine at a time. Announce a break-in to keep it on record, and " +
+  "to have the shares blinded anew at once.";
+
+export function page(store, { tell }) {
   const list = h("div");
   const price = h("div");
+  const lead = h("p", { class: "lead" });
   const opener = h("button", { class: "main", type: "button" }, "Announce an intrusion…");
-  const node = h("div", null, h("h1", null, "Intrusions"),
-    h("p", { class: "lead" }, "Every promise covers one copy of the memory that nobody noticed. When you learn that someone looked, announce it: every state that can be is made safe again, so that the next copy is covered too."),
-    h("div", { class: "cards" },
-      h("section", { class: "card", "aria-labelledby": "known" }, h("header", null, h("h2", { id: "known" }, "Announced so far")), list),
-      h("section", { class: "card", "aria-labelledby": "price" }, h("header", null, h("h2", { id: "price" }, "What another one would cost")), price, opener)));
+  const node = h(
+    "div",
+    null,
+    h("h1", null, "Intrusions"),
+    lead,
+    h(
+      "div",
+      { class: "cards" },
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "known" },
+        h("header", null, h("h2", { id: "known" }, "Announced so far")),
+        list,
+      ),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "price" },
+        h("header", null, h("h2", { id: "price" }, "What another one would cost")),
+        price,
+        opener,
+      ),
+    ),
+  );
   const dialog = confirmation(store, tell, opener);
   opener.addEventListener("click", () => dialog.open());
   node.append(dialog.node);
@@ -22,19 +48,55 @@ export function page(store, tell) {
   function update() {
     if (!store.intrusions) return;
     const { announced, price: rows } = store.intrusions;
-    show(list, announced.length
-      ? h("ol", { class: "times" }, announced.map((time) => h("li", null, h("time", { datetime: time }, moment(time)))))
-      : h("p", { class: "left" }, "None. Nobody has told this server of a copied state."));
+    say(lead, store.queries.some((query) => query.claim.intrusions.machines) ? TWO_MACHINES : ONE_MACHINE);
+    show(
+      list,
+      announced.length
+        ? h(
+            "ol",
+            { class: "times" },
+            announced.map((time) => h("li", null, h("time", { datetime: time }, moment(time)))),
+          )
+        : h("p", { class: "left" }, "No break-ins reported."),
+    );
     show(price, table(rows));
   }
   return { node, update };
 }
 
 function table(rows) {
-  return h("div", { class: "scroll" }, h("table", { class: "price" },
-    h("thead", null, h("tr", null, h("th", { scope: "col" }, "Question"), h("th", { scope: "col" }, "Adds ε"), h("th", { scope: "col" }, "What happens"))),
-    h("tbody", null, rows.map((row) => h("tr", { "data-refreshable": String(row.refreshable) },
-      h("th", { scope: "row" }, row.query), h("td", null, row.epsilon === null ? "no finite price" : loss(row.epsilon)), h("td", null, row.text))))));
+  return h(
+    "div",
+    null,
+    h(
+      "table",
+      { class: "price" },
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          h("th", { scope: "col" }, "Question"),
+          h("th", { scope: "col" }, "Adds ε"),
+          h("th", { scope: "col" }, "What happens"),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        rows.map((row) =>
+          h(
+            "tr",
+            { "data-refreshable": String(row.refreshable) },
+            h("th", { scope: "row" }, row.query),
+            h("td", null, row.epsilon === null ? "no finite price" : loss(row.epsilon)),
+            h("td", null, row.text),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function confirmation(store, tell, opener) {
@@ -42,10 +104,26 @@ function confirmation(store, tell, opener) {
   const sure = h("input", { type: "checkbox", id: "sure" });
   const go = h("button", { class: "main danger", type: "submit", disabled: true }, "Announce now");
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
-  const form = h("form", null, h("h2", { id: "announce-title" }, "Announce an intrusion"),
-    h("p", null, "This is recorded for good. It cannot be taken back."), costs,
-    h("p", { class: "check" }, sure, h("label", { for: "sure" }, "I have read the price: someone has, or may have, copied the state.")), problem,
-    h("div", { class: "row" }, go, h("button", { class: "quiet", type: "button", onclick: () => node.close() }, "Cancel")));
+  const form = h(
+    "form",
+    null,
+    h("h2", { id: "announce-title" }, "Announce an intrusion"),
+    h("p", null, "This is recorded for good. It cannot be taken back."),
+    costs,
+    h(
+      "p",
+      { class: "check" },
+      sure,
+      h("label", { for: "sure" }, "I have read the price: someone has, or may have, copied the state."),
+    ),
+    problem,
+    h(
+      "div",
+      { class: "row" },
+      go,
+      h("button", { class: "quiet", type: "button", onclick: () => node.close() }, "Cancel"),
+    ),
+  );
   const node = h("dialog", { "aria-labelledby": "announce-title", class: "wider" }, form);
   sure.addEventListener("change", () => (go.disabled = !sure.checked));
   node.addEventListener("close", () => opener.focus());
@@ -59,7 +137,10 @@ function confirmation(store, tell, opener) {
       tell(`Intrusion announced. ${safe} of ${many(done.states.length, "state")} refreshed.`);
       await store.refresh();
     } catch (error) {
-      say(problem, error.status === 403 ? "Only a token with the scope admin can announce an intrusion." : error.message);
+      say(
+        problem,
+        error.status === 403 ? "Only a token with the scope admin can announce an intrusion." : error.message,
+      );
       problem.hidden = false;
       go.disabled = false;
     }

@@ -26,12 +26,13 @@ export function law(epsilon) {
 
 /** The cell of an id: level j with probability 2^-(j+1). The hash is public, as the library's is. */
 export function cellOf(id) {
-  let a = 0x811c9dc5, b = 0x9747b28c;
+  let a = 0x811c9dc5,
+    b = 0x9747b28c;
   for (const byte of new TextEncoder().encode(id)) {
     a = Math.imul(a ^ byte, 0x01000193);
     b = Math.imul(b ^ byte, 0x85ebca6b) ^ (b >>> 15);
   }
-  a = mix(a), b = mix(b ^ a);
+  ((a = mix(a)), (b = mix(b ^ a)));
   const level = Math.min(Math.clz32(b >>> 0 || 1), LEVELS - 1);
   return level * BUCKETS + ((a >>> 0) % BUCKETS);
 }
@@ -66,7 +67,8 @@ export function simulate(day, rules) {
     exact[cell] = 1;
   };
   day.morning.forEach(arrive);
-  const seen = bits.slice(), seenExact = exact.slice();
+  const seen = bits.slice(),
+    seenExact = exact.slice();
   day.afternoon.forEach(arrive);
   const published = Array.from({ length: LEVELS }, (_, level) => ones(bits, level) + discreteLaplace(rules.kappa));
   return { seen, seenExact, published };
@@ -81,7 +83,8 @@ function ones(bits, level) {
 /** The likeliest number of visitors, from the published numbers alone. */
 export function estimate(published, rules) {
   const noise = (2 * Math.exp(-rules.kappa)) / (1 - Math.exp(-rules.kappa)) ** 2;
-  let best = 0, least = Infinity;
+  let best = 0,
+    least = Infinity;
   for (let users = 0; users <= 20000; users = users < 50 ? users + 1 : Math.ceil(users * 1.01)) {
     let score = 0;
     for (let level = 0; level < LEVELS; level++) {
@@ -96,22 +99,25 @@ export function estimate(published, rules) {
 }
 
 /**
- * How much the odds of "this person came" against "never came" change for an intruder who knows everything about everybody
- * else: by the copied memory, and by memory and published answer together.
+ * How much the odds of "this person came" against "never came" change for an intruder who knows everything about
+ * everybody else: by the copied memory, and by memory and published answer together.
  *
  * when: "morning", "afternoon" or "both": the visit whose possibility she weighs.
  */
 export function factors({ cell, when, others, seen, published, rules }) {
-  const sharedMorning = others.morning.has(cell), sharedAfternoon = others.afternoon.has(cell);
+  const sharedMorning = others.morning.has(cell),
+    sharedAfternoon = others.afternoon.has(cell);
   const bit = seen[cell];
   const prob = (p) => (bit ? p : 1 - p);
   const before = sharedMorning ? rules.p1 : rules.p0;
-  const morning = when !== "afternoon", afternoon = when !== "morning";
+  const morning = when !== "afternoon",
+    afternoon = when !== "morning";
   const memory = prob(morning ? rules.p1 : before) / prob(before);
 
   // What she cannot know of the published number: the coins that were drawn after she looked.
   const level = Math.floor(cell / BUCKETS);
-  let known = 0, drawn = 0;
+  let known = 0,
+    drawn = 0;
   for (let at = level * BUCKETS; at < (level + 1) * BUCKETS; at++) {
     if (at === cell) continue;
     if (others.afternoon.has(at)) drawn++;
@@ -125,9 +131,12 @@ export function factors({ cell, when, others, seen, published, rules }) {
 
 /** P(rest) where rest = Binomial(drawn, p1) + own bit + discrete Laplace, up to a constant factor. */
 function likelihood(rest, drawn, [zero, one], rules) {
-  let total = 0, weight = (1 - rules.p1) ** drawn;
+  let total = 0,
+    weight = (1 - rules.p1) ** drawn;
   for (let k = 0; k <= drawn; k++) {
-    total += weight * (zero * Math.exp(-rules.kappa * Math.abs(rest - k)) + one * Math.exp(-rules.kappa * Math.abs(rest - k - 1)));
+    total +=
+      weight *
+      (zero * Math.exp(-rules.kappa * Math.abs(rest - k)) + one * Math.exp(-rules.kappa * Math.abs(rest - k - 1)));
     weight *= ((drawn - k) / (k + 1)) * (rules.p1 / (1 - rules.p1));
   }
   return total;

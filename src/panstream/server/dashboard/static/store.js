@@ -2,7 +2,8 @@
 
 import * as api from "./api.js";
 
-const FIRST_WAIT = 500, LONGEST_WAIT = 10000;
+const FIRST_WAIT = 500,
+  LONGEST_WAIT = 10000;
 
 /** Holds everything public that the server told, and tells listeners when it changed. */
 export class Store extends EventTarget {
@@ -10,6 +11,7 @@ export class Store extends EventTarget {
   problem = "";
   stream = null;
   queries = null;
+  web = null; // the site that the stream is about
   ledger = null;
   intrusions = null;
   series = new Map(); // series name -> releases in order
@@ -50,10 +52,17 @@ export class Store extends EventTarget {
   /** Read everything but the stream of new answers. */
   async load() {
     const [queries, ledger, intrusions, releases] = await Promise.all([
-      api.queries(), api.ledger(), api.intrusions(), this.series.size ? { releases: [] } : api.releases(),
+      api.queries(),
+      api.ledger(),
+      api.intrusions(),
+      this.series.size ? [] : api.releases().then((all) => all.releases),
     ]);
-    Object.assign(this, { stream: queries.stream, queries: queries.queries, ledger, intrusions });
-    for (const release of releases.releases) this.#add(release);
+    Object.assign(this, { stream: queries.stream, web: queries.web, queries: queries.queries, ledger, intrusions });
+    for (const release of releases) this.#add(release);
+    // A question that answers every second must not push the days of another one out.
+    if (releases.length >= api.MOST) {
+      for (const { name } of this.queries) for (const each of (await api.releases(name)).releases) this.#add(each);
+    }
     this.#changed("load");
   }
 
@@ -79,7 +88,7 @@ export class Store extends EventTarget {
     const known = this.series.get(release.series) ?? [];
     if (release.number > (known.at(-1)?.number ?? 0)) known.push(release);
     else if (known.some((other) => other.number === release.number)) return false;
-    else known.push(release), known.sort((a, b) => a.number - b.number);
+    else (known.push(release), known.sort((a, b) => a.number - b.number));
     this.series.set(release.series, known);
     return true;
   }

@@ -1,0 +1,121 @@
+"""What keeps a distinct count from the speed of a copy: every stage of an update alone, and the whole beside it.
+
+``python benchmarks/roofline.py`` prints, for ids of 64 bits and strings of 16 bytes and for three sizes of the bitmap,
+how many bytes are read, cells touched and coins drawn for an event, and the nanoseconds of CPU time that each stage
+takes. A stage alone finds its input in the cache; the rest of the whole is checking, wiping and waiting for memory.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from peers.anchors import described, in_turns
+
+from panstream._kernels.bits import draw_marked, scatter
+from panstream._kernels.marks import mark
+from panstream.distinct import Bitmap
+from panstream.distinct.counting import _MOST_MARKS
+from panstream.hashing import cells_of_integers, cells_of_strings, mark_strings
+from panstream.randomness import Source
+from panstream.statistics import DistinctCount
+
+ROWS, CHUNK = 4_000_000, 1 << 17
+SHAPES = {"default": None, "expected = 1e6": 1e6, "expected = 1e7": 1e7}
+
+
+def chunks(step: Callable[[int, int], object]) -> Callable[[], None]:
+    def run() -> None:
+        for start in range(0, ROWS, CHUNK):
+            step(start, min(start + CHUNK, ROWS))
+
+    return run
+
+
+def columns() -> dict[str, Any]:
+    rng = np.random.default_rng(5)
+    text = np.frombuffer(b"0123456789abcdef", np.uint8)[rng.integers(0, 16, (ROWS, 16), dtype=np.uint8)]
+    offsets = np.arange(ROWS + 1, dtype=np.int32) * 16
+    strings = pa.Array.from_buffers(pa.string(), ROWS, [None, pa.py_buffer(offsets), pa.py_buffer(text)])
+    return {"64-bit ids": rng.integers(-(2**63), 2**63 - 1, ROWS), "16-byte strings": strings}
+
+
+def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callable[[], Any]], float, float]:
+    """Return every stage as a call over all rows, and how many cells and coins an event costs."""
+    batch = bitmap.batch(column).parts[0]
+    marked = bitmap.cells <= min(ROWS, _MOST_MARKS)
+    shape, coin = (bitmap.buckets, bitmap.levels), bitmap.law.present
+    cells, out = np.empty(ROWS, np.int32), np.empty(CHUNK, np.int32)
+    coins, marks, bits = np.zeros(CHUNK, np.uint8), np.zeros(bitmap.cells, np.uint8), monitor.state.bits.copy()
+    integers = isinstance(column, np.ndarray)
+    spare = np.empty(CHUNK * 20, np.uint8)
+
+    def to_cells(start: int, stop: int) -> None:
+        if integers:
+            cells_of_integers(column[start:stop], 0, *shape, out[: stop - start])
+        else:
+            cells_of_strings(batch.offsets[start : stop + 1], batch.data, 0, *shape, out[: stop - start], hash="fold")
+
+    def copy(start: int, stop: int) -> None:
+        if integers:
+            np.copyto(spare.view(np.int64)[: stop - start], column[start:stop])
+        else:
+            np.copyto(spare[: 16 * (stop - start)], batch.data[16 * start : 16 * stop])
+
+    if integers:
+        cells_of_integers(column, 0, *shape, cells)
+    else:
+        cells_of_strings(batch.offsets, batch.data, 0, *shape, cells, hash="fold")
+
+    def toss() -> None:
+        with Source() as source:
+            room = source.scratch.array(CHUNK)
+            for _ in range(0, bitmap.cells if marked else ROWS, CHUNK):
+                taken = source.scratch.taken
+                source.bernoulli(coin, CHUNK, room)
+                source.scratch.reuse(taken)
+
+    found: dict[str, Callable[[], Any]] = {"copy": chunks(copy)}
+    if marked and not integers:
+        found["hash and mark"] = lambda: mark_strings(batch.offsets, batch.data, 0, *shape, marks)
+    else:
+        found["hash"] = chunks(to_cells)
+        if marked:
+            found["mark"] = chunks(lambda start, stop: mark(marks, cells[start:stop]))
+        else:
+            found["set"] = chunks(lambda start, stop: scatter(bits, cells[start:stop], coins[: stop - start]))
+    found["coins"] = toss
+    if marked:
+        drawn = np.zeros(bitmap.cells, np.uint8)
+        found["set"] = lambda: draw_marked(bits, marks, drawn)
+    found["whole"] = lambda: monitor.update(column)
+    touched = np.unique(cells).size if marked else ROWS
+    return found, touched / ROWS, (bitmap.cells if marked else ROWS) / ROWS
+
+
+def main() -> int:
+    print(f"nanoseconds of CPU time for an event, one thread, on {described()}\n")
+    for kind, column in columns().items():
+        read = 8 if kind.startswith("64") else 20
+        for shape, expected in SHAPES.items():
+            bitmap = Bitmap(epsilon=1.0) if expected is None else DistinctCount(1.0, expected=expected).algorithm
+            assert isinstance(bitmap, Bitmap)
+            calls, touched, coins = stages(column, bitmap, bitmap.start())
+            times = {name: statistics.median(found) / ROWS * 1e9 for name, found in in_turns(calls, 5).items()}
+            whole, copied = times.pop("whole"), times.pop("copy")
+            rest = whole - sum(times.values())
+            print(f"{kind}, {shape}: {bitmap.cells / 8 / 1024:,.0f} KB of cells")
+            print(f"  an event: {read} bytes read, {touched:.3f} cells written, {coins:.3f} coins drawn")
+            parts = ", ".join(f"{name} {time:.2f}" for name, time in times.items())
+            print(
+                f"  {parts}, rest {rest:.2f}: {whole:.2f} ns = {1e3 / whole:.0f} M/s; a copy {1e3 / copied:.0f} M/s\n"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Bodies of requests, CSV, JSON lines and Arrow, plain and packed: rows, or a refusal."""
+
+import fuzzing
+
+with fuzzing.instrumented():
+    from panstream.engine.rows import RowSchema
+    from panstream.server.access import Gate, Limits
+    from panstream.server.bodies import Body, parse
+    from panstream.server.refusals import Refusal
+
+_KINDS, _ENCODINGS = ("csv", "json", "arrow"), ("identity", "gzip", "zstd")
+_SCHEMA = RowSchema(
+    columns={
+        "user": "string",
+        "n": "int",
+        "x": "double",
+        "raw": "binary",
+        "ok": "bool",
+        "at": "timestamp",
+        "day": "date",
+    },
+    user="user",
+)
+_LIMITS = Limits(body=1 << 20, unpacked=1 << 22, rows=10_000)
+
+
+def test_one_input(data: bytes) -> None:
+    """The first byte chooses format and packing."""
+    if not data:
+        return
+    choice, gate = data[0], Gate(_LIMITS)
+    body = Body(gate, _KINDS[choice % 3], _ENCODINGS[choice // 3 % 3])
+    try:
+        body.make_room(len(data) - 1)
+        body.data[: len(data) - 1] = data[1:]
+        body.size = len(data) - 1
+        rows = parse(body, _SCHEMA)
+    except Refusal:
+        return
+    finally:
+        body.wipe()
+    rows.wipe()
+
+
+if __name__ == "__main__":
+    fuzzing.run(test_one_input)

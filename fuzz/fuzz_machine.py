@@ -1,0 +1,20 @@
+"""Messages to one of two machines: an answer or a refusal, both as bytes, and never an error."""
+
+import tempfile
+
+import fuzzing
+
+with fuzzing.instrumented():
+    from panstream.machines.machine import Machine
+    from panstream.machines.wire import unpack
+
+_MACHINE = Machine(tempfile.mkdtemp(prefix="panstream-fuzz-"), first=False, stream="s")
+
+
+def test_one_input(data: bytes) -> None:
+    unpack(_MACHINE.answer(bytearray(data)))
+    _MACHINE._abandon()
+
+
+if __name__ == "__main__":
+    fuzzing.run(test_one_input)

@@ -1,0 +1,21 @@
+"""Bytes of a state: refused, or a monitor whose bytes come back as they are."""
+
+import fuzzing
+
+with fuzzing.instrumented():
+    from panstream.algorithm import Monitor
+    from panstream.errors import PanstreamError
+
+
+def test_one_input(data: bytes) -> None:
+    try:
+        monitor = Monitor.from_bytes(data, checked=False)  # a checksum would keep everything out
+    except PanstreamError:
+        return
+    again = monitor.to_bytes(checked=False)
+    assert Monitor.from_bytes(again, checked=False).to_bytes(checked=False) == again
+    monitor.claim()
+
+
+if __name__ == "__main__":
+    fuzzing.run(test_one_input)

@@ -1,0 +1,26 @@
+"""Counters and bits of two phases, read together."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True, nogil=True)
+def count_pairs(
+    counters: NDArray[np.int32],
+    bits: NDArray[np.uint8],
+    seen_counters: NDArray[np.int32],
+    seen_bits: NDArray[np.uint8],
+    last: int,
+    counts: NDArray[np.int64],
+) -> None:
+    """Add every 1 to ``counts[seen bit, 0]``, and to ``counts[seen bit, 1]`` where the counters add up to ``last``."""
+    for cell in range(counters.size):
+        at, place = cell >> 3, np.uint8(cell & 7)
+        bit = np.int64((bits[at] >> place) & np.uint8(1))
+        seen = (seen_bits[at] >> place) & np.uint8(1)
+        counts[seen, 0] += bit
+        if counters[cell] + seen_counters[cell] == last:
+            counts[seen, 1] += bit

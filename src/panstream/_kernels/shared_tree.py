@@ -1,0 +1,136 @@
+"""One tick of the least-squares tree on shares: integers of 128 bits and public whole weights, nothing is divided.
+
+A number is two words, the low one first. ``siblings`` are in units of 1, ``complete[level]`` in units of
+2**-(12·level); an answer is in units of 2**-(12·top). Every step is linear, so shares go through it like the numbers
+they are shares of. The modulus is 2**128, or for enumerations a small number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["FRACTION", "answer_wide", "close_slot", "open_nodes"]
+
+FRACTION = 12
+
+Words = NDArray[np.uint64]
+Integers = NDArray[np.int64]
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@njit(cache=True, nogil=True)
+def _add_scaled(into: Words, number: Words, weight: int, shift: int, modulus: np.uint64) -> None:
+    """Add number·weight·2**shift, for a weight of at most 31 bits of either sign; modulo 2**128 if modulus is 0."""
+    size = np.uint64(abs(weight))
+    if modulus:
+        times = (np.uint64(1) << np.uint64(shift % 24)) * size % modulus
+        for _ in range(shift // 24):
+            times = (times << np.uint64(24)) % modulus
+        added = number[0] * times % modulus
+        into[0] = (into[0] + (added if weight >= 0 else modulus - added)) % modulus
+        return
+    low = (number[0] & _LOW) * size
+    high = (number[0] >> _HALF) * size + (low >> _HALF)
+    first = (low & _LOW) | (high << _HALF)
+    second = number[1] * size + (high >> _HALF)
+    if shift >= 64:
+        second, first = first << np.uint64(shift - 64), np.uint64(0)
+    elif shift > 0:
+        second = (second << np.uint64(shift)) | (first >> np.uint64(64 - shift))
+        first = first << np.uint64(shift)
+    if weight >= 0:
+        total = into[0] + first
+        into[1] = into[1] + second + np.uint64(total < first)
+        into[0] = total
+    else:
+        into[1] = into[1] - second - np.uint64(into[0] < first)
+        into[0] = into[0] - first
+
+
+@njit(cache=True, nogil=True)
+def open_nodes(level: int, siblings: Words, radices: Integers, noise: Words) -> None:
+    """Let the noise of the nodes that open on the levels up to ``level`` be one machine's own draws."""
+    top, used = radices.size - 1, 0
+    width = siblings.shape[2]
+    for below in range(level, -1, -1):
+        if below == level and level < top:
+            continue
+        for child in range(radices[below] if below < top else 1):
+            for part in range(width):
+                siblings[below, child, part] = noise[used]
+                used += 1
+
+
+@njit(cache=True, nogil=True)
+def close_slot(
+    siblings: Words, complete: Words, digits: Integers, radices: Integers, folds: Integers, modulus: np.uint64
+) -> int:
+    """Close a slot and the nodes that end with it; return up to which level nodes must open."""
+    top, width, level = radices.size - 1, complete.shape[1], 0
+    for part in range(width):
+        _add_scaled(complete[0, part], siblings[0, digits[0] if top > 0 else 0, part], 1, 0, modulus)
+    digits[0] += 1
+    while level < top and digits[level] == radices[level]:
+        level += 1
+        own = digits[level] if level < top else 0
+        weight = folds[level]
+        for part in range(width):
+            below = complete[level - 1, part]
+            _add_scaled(complete[level, part], below, (1 << FRACTION) - weight, 0, modulus)
+            _add_scaled(complete[level, part], siblings[level, own, part], weight, FRACTION * (level - 1), modulus)
+            below[:] = np.uint64(0)
+        digits[level - 1] = 0
+        digits[level] += 1
+    return level
+
+
+@njit(cache=True, nogil=True)
+def answer_wide(
+    total: Words,
+    siblings: Words,
+    complete: Words,
+    digits: Integers,
+    radices: Integers,
+    done_weights: Integers,
+    rest_weights: Integers,
+    modulus: np.uint64,
+    out: Words,
+) -> None:
+    """Write the running total and the noise of all slots so far, the least-squares estimate from the nodes' noise."""
+    top, unit = radices.size - 1, 0
+    done, rest, off = np.zeros(2, np.uint64), np.zeros(2, np.uint64), np.zeros(2, np.uint64)
+    kept = np.zeros(2, np.uint64)
+    for part in range(out.shape[0]):
+        unit = 0
+        done[:] = complete[0, part]
+        rest[:] = np.uint64(0)
+        if top > 0:
+            for child in range(digits[0], radices[0]):
+                _add_scaled(rest, siblings[0, child, part], 1, 0, modulus)
+        for level in range(1, top + 1):
+            off[:] = np.uint64(0)
+            _add_scaled(off, siblings[level, digits[level] if level < top else 0, part], 1, unit, modulus)
+            _add_scaled(off, done, -1, 0, modulus)
+            _add_scaled(off, rest, -1, 0, modulus)
+            kept[:] = done
+            done[:] = np.uint64(0)
+            _add_scaled(done, kept, 1, FRACTION, modulus)
+            _add_scaled(done, off, done_weights[level], 0, modulus)
+            kept[:] = rest
+            rest[:] = np.uint64(0)
+            _add_scaled(rest, kept, 1, FRACTION, modulus)
+            _add_scaled(rest, off, rest_weights[level], 0, modulus)
+            unit += FRACTION
+            _add_scaled(done, complete[level, part], 1, unit - FRACTION * level, modulus)
+            if level < top:
+                for child in range(digits[level] + 1, radices[level]):
+                    _add_scaled(rest, siblings[level, child, part], 1, unit, modulus)
+        out[part] = done
+        _add_scaled(out[part], total[part], 1, unit, modulus)
+    done[:] = np.uint64(0)
+    rest[:] = np.uint64(0)
+    off[:] = np.uint64(0)
+    kept[:] = np.uint64(0)

@@ -1,0 +1,167 @@
+"""Access logs of web servers, as columns of the same names: the common and combined formats, and Caddy's JSON lines.
+
+``visitor`` is a hash of host and agent, made as the line is read. A dash is NULL. A time is read with its zone, or as
+seconds since 1970. A line that is not of such a log is a bad row; what follows the fields is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.engine.arrow import pa
+from panstream.engine.feeds.text_columns import from_spans
+from panstream.engine.rows import NOT_LOG, Rows, RowSchema
+from panstream.errors import FeedError
+
+COLUMNS = {
+    "host": "string",
+    "user": "string",
+    "time": "timestamp",
+    "method": "string",
+    "path": "string",
+    "query": "string",
+    "protocol": "string",
+    "status": "int",
+    "bytes": "int",
+    "referrer": "string",
+    "agent": "string",
+}
+CADDY = b'"logger":"http.log.access'
+LINE = re.compile(rb"\S+ \S+ \S+ \[\d{2}/[A-Z][a-z]{2}/\d{4}:")
+VISITOR = "visitor"
+_KEY = np.uint64(0)  # there is nothing to keep secret: hashes are hashed again, and wiped with the rows
+_PLACE = {name: at for at, name in enumerate(COLUMNS)} | {VISITOR: 0}
+# Where Caddy writes what: keys of a line, of its request, and of the request's headers.
+_OUTER = ("request", "user_id", "ts", "status", "size")
+_REQUEST = ("headers", "client_ip", "remote_ip", "method", "uri", "proto")
+_HEADERS = ("Referer", "User-Agent")
+
+
+class _Lines:
+    """What logs share: they have no head, and a row is a line."""
+
+    def __init__(self, schema: RowSchema, *, place: str) -> None:
+        strange = next((name for name in schema.columns if name not in _PLACE), None)
+        if strange is not None:
+            raise FeedError(f"{place}: an access log has the columns {', '.join(_PLACE)}, and no {strange!r}")
+        if schema.columns.get(VISITOR, "int") != "int":
+            raise FeedError(f"{place}: the column visitor is a hash, so its type must be int")
+        self._schema = schema
+        self._places = [_PLACE[name] for name in schema.columns]
+
+    def start(self, data: bytearray, end: int, *, final: bool) -> int:
+        """There is no head."""
+        return 0
+
+    def _made(self, view: Any, starts: Any, stops: Any) -> dict[str, Any]:
+        """Return the column of visitors, if it is read."""
+        from panstream._kernels.visitors import hash_pairs
+
+        if VISITOR not in self._schema.columns:
+            return {}
+        host, agent = _PLACE["host"], _PLACE["agent"]
+        out = np.empty(starts.shape[1], np.uint64)
+        hash_pairs((view, starts[host], stops[host]), (view, starts[agent], stops[agent]), _KEY, out)
+        return {VISITOR: pa.Array.from_buffers(pa.int64(), out.size, [None, pa.py_buffer(out)])}
+
+    def cut(self, data: bytearray, end: int) -> int:
+        """Return where the last line ends."""
+        return data.rfind(b"\n", 0, end) + 1
+
+
+class AccessLogParser(_Lines):
+    """Rows of one log in the common or combined format."""
+
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+        """Return the rows of complete lines."""
+        from panstream._kernels.csv_fields import copy_spans
+        from panstream._kernels.log_fields import split_log
+
+        view = np.frombuffer(data, np.uint8)
+        most = data.count(b"\n", 0, end)
+        starts, stops = np.empty((2, len(COLUMNS), most), np.int64)
+        broken = np.empty(most, np.uint8)
+        rows = int(split_log(view, end, starts, stops, broken))
+        if not rows:
+            return Rows.none(self._schema), end
+        codes = np.where(broken[:rows] != 0, np.uint16(NOT_LOG), np.uint16(0))
+        made = self._made(view, starts[:, :rows], stops[:, :rows])
+        starts, stops = starts[self._places, :rows], stops[self._places, :rows]
+
+        def copy(column: int, offsets: Any, out: Any) -> None:
+            copy_spans(view, starts[column], stops[column], offsets, out)
+
+        return from_spans(view, self._schema, codes, (starts, stops), stops > starts, copy, made=made), end
+
+
+class CaddyParser(_Lines):
+    """Rows of one log that Caddy writes as JSON lines."""
+
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+        """Return the rows of complete lines."""
+        from panstream._kernels import json_fields as json
+        from panstream._kernels.json_objects import scan_within, split_texts, take_first
+
+        view = np.frombuffer(data, np.uint8)
+        outer, broken = _Found(_OUTER, data.count(b"\n", 0, end)), np.empty(data.count(b"\n", 0, end), np.uint8)
+        rows = int(json.scan_lines(view, end, *outer.arrays, broken))
+        if not rows:
+            return Rows.none(self._schema), end
+        request, headers = _Found(_REQUEST, rows), _Found(_HEADERS, rows)
+        scan_within(view, outer.places("request", rows), *request.arrays)
+        scan_within(view, request.places("headers", rows), *headers.arrays)
+        starts, stops = np.zeros((2, len(COLUMNS), rows), np.int64)
+        kinds = np.zeros((len(COLUMNS), rows), np.uint8)
+
+        def put(column: str, places: tuple[Any, Any, Any]) -> int:
+            at, there = _PLACE[column], places[2] != json.ABSENT
+            starts[at, there], stops[at, there], kinds[at, there] = (each[there] for each in places)
+            return at
+
+        for column, key in (("user", "user_id"), ("time", "ts"), ("status", "status"), ("bytes", "size")):
+            put(column, outer.places(key, rows))
+        for column, key in (("host", "remote_ip"), ("host", "client_ip"), ("method", "method"), ("protocol", "proto")):
+            put(column, request.places(key, rows))
+        for column, key in (("referrer", "Referer"), ("agent", "User-Agent")):
+            at = put(column, headers.places(key, rows))
+            take_first(view, starts[at], stops[at], kinds[at])
+        at, rest = put("path", request.places("uri", rows)), _PLACE["query"]
+        split_texts(view, ord("?"), starts[at], stops[at], kinds[at], starts[rest], stops[rest], kinds[rest])
+        fitting = np.isin(kinds, (json.STRING, json.ESCAPED, json.NUMBER))
+        kinds[~fitting | (starts == stops)] = json.ABSENT  # an empty name of a user is none
+        bad = (broken[:rows] != 0) | (outer.places("request", rows)[2] != json.NESTED)
+        codes = np.where(bad, np.uint16(NOT_LOG), np.uint16(0))
+        numbers = not (kinds[_PLACE["time"]] == json.STRING).any()  # Caddy can be told to write times as text
+        made = self._made(view, starts, stops)
+        starts, stops, kinds = starts[self._places], stops[self._places], kinds[self._places]
+
+        def copy(column: int, offsets: Any, out: Any) -> None:
+            json.gather_values(view, starts[column], stops[column], kinds[column], offsets, out)
+
+        present, woven = kinds != json.ABSENT, kinds == json.ESCAPED
+        seconds = ["time"] if numbers else []
+        return from_spans(
+            view, self._schema, codes, (starts, stops), present, copy, woven, seconds=seconds, made=made
+        ), end
+
+
+class _Found:
+    """Where the values of some keys lie, and what they are, a row for each key."""
+
+    def __init__(self, keys: tuple[str, ...], rows: int) -> None:
+        self._keys = keys
+        names = [key.encode() for key in keys]
+        places = np.zeros((2, len(keys), rows), np.int64)
+        kinds = np.zeros((len(keys), rows), np.uint8)
+        edges = np.cumsum([0, *map(len, names)])
+        self.arrays = (np.frombuffer(b"".join(names), np.uint8), edges, places[0], places[1], kinds)
+
+    def places(self, key: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Return where the values of a key begin and end, and what they are."""
+        at = self._keys.index(key)
+        _, _, starts, stops, kinds = self.arrays
+        return starts[at, :rows], stops[at, :rows], kinds[at, :rows]

@@ -1,0 +1,304 @@
+"""Sums that can be read only as sums: every holder adds its part of the noise, and masks that cancel over all holders.
+
+Two questions. :class:`OpenSum` is free: a holder checks who takes part, makes a one-time X25519 key and signs it.
+:class:`CloseSum` carries everybody's signed keys: the holder counts, adds discrete Gaussian noise of variance
+sigma²/(M - t), and for each other member adds or subtracts (by the order of names) a mask that both derive from their
+shared secret. One vector tells nothing without all others; the sum of all has the noise that one holder would need,
+even if t members tell the analyst their own vectors. Dropouts after closing leave a sum that nobody can read; a new run
+draws new noise and is charged again, since two sums over different members with the same noise would differ by one
+holder's table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from numpy.typing import NDArray
+
+from panstream import checks
+from panstream.errors import ConfigError, InvalidParameter
+from panstream.federated.answers import Opening, Tables
+from panstream.federated.questions import COMMON, Asked, Charged, CountTables, Table, whole
+from panstream.federated.statistics import Statistics
+from panstream.federated.wire import Readers, digest
+from panstream.networks.domain import Domain
+from panstream.privacy.composition import zcdp_epsilon
+from panstream.privacy.holders import Loss
+from panstream.privacy.tables import table_sigma
+from panstream.randomness import DiscreteGaussian, Source
+
+_LABEL = b"panstream secure sum 1"
+_FEWEST = 3  # members: of two, each reads the other's vector
+_MOST = 1000
+_LEAST_NOISE = 3.0
+MARGIN = 1e-9
+"""What a sum of discrete Gaussians may cost beyond one of the same variance, as a part of rho (Kairouz, Liu, Steinke
+2021, §4): with parts of a standard deviation of 3 or more it is below 1e-36."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Roster:
+    """With whom a holder adds up: its own signing key, the members' public keys, and how many of them may collude.
+
+    The keys are exchanged between the holders, not through the analyst, who could otherwise invent members.
+    """
+
+    key: Ed25519PrivateKey
+    members: Mapping[str, bytes]
+    colluders: int = 1
+
+    def __post_init__(self) -> None:
+        checks.at_least(1, colluders=self.colluders)
+        if any(len(public) != 32 for public in self.members.values()):
+            raise InvalidParameter("a member's public key must have 32 bytes")
+
+    def problem(self, name: str, question: OpenSum | CloseSum) -> str | None:
+        """Return why this holder does not take part, or None."""
+        if self.members.get(name) != self.key.public_key().public_bytes_raw():
+            return f"the roster must list {name} itself with the public half of its own key"
+        strangers = [each for each in question.members if each not in self.members]
+        if name not in question.members:
+            return "this holder is not a member of the sum"
+        if strangers:
+            return f"the key of {len(strangers)} members is not pinned here"
+        if question.colluders < self.colluders:
+            return f"the sum allows for {question.colluders} colluding members, this holder asks for {self.colluders}"
+        return None
+
+    def sign(self, opened: str, name: str, key: bytes) -> bytes:
+        """Sign a one-time key for the sum with this digest."""
+        return self.key.sign(_statement(opened, name, key))
+
+    def verify(self, opened: str, name: str, opening: Opening) -> bytes:
+        """Return a member's one-time key once its signature is checked."""
+        key, signature = bytes.fromhex(opening.key), bytes.fromhex(opening.signature)
+        try:
+            Ed25519PublicKey.from_public_bytes(self.members[name]).verify(signature, _statement(opened, name, key))
+        except InvalidSignature:
+            raise InvalidParameter(f"the opening of {name} is not signed by its pinned key") from None
+        return key
+
+
+def _statement(opened: str, name: str, key: bytes) -> bytes:
+    return b"\0".join([_LABEL, bytes.fromhex(opened), name.encode()]) + key
+
+
+def _names(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(each, str) and 0 < len(each) <= 100 for each in values):
+        raise TypeError
+    return tuple(values)
+
+
+def _openings(values: Any) -> tuple[Opening, ...]:
+    if not isinstance(values, list):
+        raise TypeError
+    return tuple(Opening.read({"key": key, "signature": signature}) for key, signature in values)
+
+
+_SUM: Readers = {
+    **COMMON,
+    "tables": lambda tables: tuple(map(Table.read, tables)),
+    "members": _names,
+    "colluders": whole,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSum(Asked):
+    """Will you take part in this sum, and with which one-time key? Free."""
+
+    kind = "open-sum"
+    readers: ClassVar[Readers] = _SUM
+
+    run: str
+    domain: str
+    tables: tuple[Table, ...]
+    members: tuple[str, ...]
+    colluders: int
+
+    def __post_init__(self) -> None:
+        _check(self.tables, self.members, self.colluders)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields as they travel."""
+        return _plain(self)
+
+    def check(self, domain: Domain) -> None:
+        """Refuse tables that do not fit the domain."""
+        _as_tables(self).check(domain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSum(Charged):
+    """Everybody's openings, in the order of the members: count, add noise, mask, and forget the one-time key."""
+
+    kind = "close-sum"
+    readers: ClassVar[Readers] = {**_SUM, "openings": _openings}
+
+    tables: tuple[Table, ...]
+    members: tuple[str, ...]
+    colluders: int
+    openings: tuple[Opening, ...]
+
+    def __post_init__(self) -> None:
+        _check(self.tables, self.members, self.colluders)
+        if len(self.openings) != len(self.members):
+            raise InvalidParameter("there must be one opening per member")
+        if len({each.key for each in self.openings}) != len(self.openings):
+            raise InvalidParameter("two openings have the same key")
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields as they travel."""
+        return {**_plain(self), "openings": [[each.key, each.signature] for each in self.openings]}
+
+    @property
+    def opened(self) -> str:
+        """Return the digest of the question that opened the sum."""
+        question = OpenSum(
+            run=self.run, domain=self.domain, tables=self.tables, members=self.members, colluders=self.colluders
+        )
+        return digest(question.write())
+
+    def check(self, domain: Domain) -> None:
+        """Refuse tables that do not fit the domain."""
+        _as_tables(self).check(domain)
+
+    def loss(self) -> Loss:
+        """Return the sum of the tables' budgets, and a hair for adding up discrete noise."""
+        return Loss.gaussian([table.budget * (1 + MARGIN) for table in self.tables])
+
+    def draw(self, statistics: Statistics, source: Source) -> Tables:
+        """Return the counts with this holder's part of the noise, not yet masked: never sent like this."""
+        # Copies: the exact counts are kept for later questions, and noise in them would be used twice.
+        exact = [table.counts(statistics).copy() for table in self.tables]
+        for table, counts in zip(self.tables, exact, strict=True):
+            law = part_of_noise(table.budget, len(self.members), self.colluders)
+            source.add_discrete_gaussian(counts.reshape(-1), law)
+        return Tables(tables=tuple(exact))
+
+    def masked(self, found: Tables, name: str, secret: bytes, roster: Roster) -> Tables:
+        """Return the vector that leaves the holder: every pair of members adds and subtracts the same mask."""
+        opened, session = self.opened, hashlib.sha256(self.write()).digest()
+        keys = {each: roster.verify(opened, each, opening) for each, opening in self._by_member().items()}
+        private = X25519PrivateKey.from_private_bytes(secret)
+        if keys[name] != private.public_key().public_bytes_raw():
+            raise InvalidParameter("this holder's own opening is not among the openings")
+        flat = np.concatenate([table.reshape(-1) for table in found.tables]).view(np.uint64)
+        for other, public in keys.items():
+            if other != name:
+                mask = _mask(_shared(private, other, public), session, name, other, flat.size)
+                flat = flat + mask if name < other else flat - mask
+        ends = np.cumsum([table.size for table in found.tables])[:-1]
+        pieces = zip(np.split(flat.view(np.int64), ends), found.tables, strict=True)
+        return Tables(tables=tuple(piece.reshape(table.shape) for piece, table in pieces))
+
+    def _by_member(self) -> dict[str, Opening]:
+        return dict(zip(self.members, self.openings, strict=True))
+
+
+def _check(tables: tuple[Table, ...], members: tuple[str, ...], colluders: int) -> None:
+    if list(members) != sorted(set(members)) or not _FEWEST <= len(members) <= _MOST:
+        raise InvalidParameter(f"members must be {_FEWEST} to {_MOST} names in order, each once")
+    if not 1 <= colluders <= len(members) - 2:
+        raise InvalidParameter(f"colluders must be in 1..{len(members) - 2}, got colluders={colluders}")
+    if not tables:
+        raise InvalidParameter("tables must be at least one")
+    if min(part_of_noise(table.budget, len(members), colluders).sigma for table in tables) < _LEAST_NOISE:
+        raise InvalidParameter(
+            f"a member's part of the noise must have a standard deviation of {_LEAST_NOISE:g} or more: "
+            "ask for a smaller budget"
+        )
+
+
+def part_of_noise(budget: float, members: int, colluders: int) -> DiscreteGaussian:
+    """Return one member's part: variance sigma²/(M - t), so that M - t of them have what one holder would need."""
+    return DiscreteGaussian.at_least(table_sigma(budget) / math.sqrt(members - colluders))
+
+
+def promise(rho: float, delta: float, members: int, colluders: int) -> str:
+    """Return what a claim of secure sums has to say besides its epsilon: what it rests on, and what is left without."""
+    alone = zcdp_epsilon(rho * (members - colluders), delta)
+    return (
+        f"computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519), towards an analyst with up to {colluders} of "
+        f"{members} holders; if all others collude, epsilon is {alone:.3g}"
+    )
+
+
+def usual_colluders(members: int) -> int:
+    """Return how many members a sum allows for unless it says otherwise: a third of them, and at least one."""
+    return max(1, members // 3)
+
+
+def _plain(question: OpenSum | CloseSum) -> dict[str, Any]:
+    return {
+        "run": question.run,
+        "domain": question.domain,
+        "tables": [[each.attributes, each.budget, each.groups] for each in question.tables],
+        "members": list(question.members),
+        "colluders": question.colluders,
+    }
+
+
+def _as_tables(question: OpenSum | CloseSum) -> CountTables:
+    return CountTables(run=question.run, domain=question.domain, noise="gaussian", tables=question.tables)
+
+
+def _shared(private: X25519PrivateKey, other: str, public: bytes) -> bytes:
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:  # a point of small order: everybody would know the secret
+        raise InvalidParameter(f"the one-time key of {other} is not a valid one") from None
+
+
+def _mask(secret: bytes, session: bytes, one: str, other: str, words: int) -> NDArray[np.uint64]:
+    pair = b"\0".join(each.encode() for each in sorted((one, other)))
+    key = HKDF(SHA256(), 32, session, _LABEL + b"\0" + pair).derive(secret)
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * words)), np.uint64)
+
+
+def write_signing_key(path: Path) -> bytes:
+    """Write a new signing key that only its owner can read, and return its public half."""
+    key = Ed25519PrivateKey.generate()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(text)
+    return key.public_key().public_bytes_raw()
+
+
+def read_signing_key(path: Path) -> Ed25519PrivateKey:
+    """Read what :func:`write_signing_key` wrote."""
+    try:
+        key = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        raise ConfigError(f"the signing key {path.name} cannot be read") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"the signing key {path.name} must be an Ed25519 key; panstream holder-key writes one")
+    return key
+
+
+def new_opening(question: OpenSum, name: str, roster: Roster) -> tuple[bytes, Opening]:
+    """Return a one-time secret and the opening that names its public half."""
+    private = X25519PrivateKey.generate()
+    public = private.public_key().public_bytes_raw()
+    signature = roster.sign(digest(question.write()), name, public)
+    return private.private_bytes_raw(), Opening(key=public.hex(), signature=signature.hex())

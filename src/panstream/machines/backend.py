@@ -1,0 +1,356 @@
+"""The front end's side: the engine's states on two machines. Rows become dense changes here, and nothing is kept.
+
+All that the engine does between two commits is one step of both machines, in rounds. They commit first, the engine
+afterwards. If it dies in between, the machines are one step ahead: batches of that step that come again are left out,
+and its answers, which the first machine keeps until the engine has them, are given again and not drawn again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream import codec
+from panstream.codec import FieldLayout, public
+from panstream.engine.backend import Held, Slot
+from panstream.errors import MachineError, NotSupported, StoreError
+from panstream.estimate import Estimate
+from panstream.machines.wire import overwrite, pack, told, unpack
+from panstream.randomness import Source
+from panstream.randomness.entropy import system_entropy
+from panstream.scratch import Scratch, leaves_nothing, wipe
+from panstream.sharing.arithmetic import Keystream
+from panstream.sharing.party import Kind, Task, deal
+from panstream.sharing.rules import Dealt, Rule
+from panstream.sharing.statistic import SharedStatistic
+from panstream.sharing.sums import find_rule
+
+__all__ = ["Line", "Link", "SharedBackend"]
+
+
+class Line(Protocol):
+    """A way to both machines for as long as one step takes."""
+
+    def ask(self, first: bool, message: bytearray) -> bytearray:
+        """Send a message to a machine and return its answer."""
+        ...
+
+
+class Link(Protocol):
+    """How the front end reaches its machines."""
+
+    def line(self) -> contextlib.AbstractContextManager[Line]:
+        """Open a way to both machines."""
+        ...
+
+
+@dataclass(slots=True)
+class _Record:
+    """What the front end keeps of a state: its releases, and the step that both machines must have reached."""
+
+    released: int = public()
+    step: int = public()
+
+
+_LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int", at_least=0)}
+
+
+class SharedBackend:
+    """Holds the states of an engine as shares on two machines.
+
+    ``statistics`` gives the statistic of every query.
+    """
+
+    def __init__(self, link: Link, stream: str, statistics: Mapping[str, Any]) -> None:
+        self._link, self._stream, self._statistics = link, stream, statistics
+        self._rules: dict[str, Rule] = {}
+        self._kinds: dict[str, str] = {}
+        self._changes: dict[str, tuple[SharedStatistic, Dealt]] = {}
+        self._started: dict[str, Rule] = {}
+        self._told: set[str] = set()  # of those, what the machines know in this step
+        self._dropped: list[str] = []
+        self._origins: dict[str, int] = {}
+        self._skipping = False
+        self._line: Line | None = None
+        self._lines = contextlib.ExitStack()
+        self._round = 0
+        self.step = self.committed = self._least = 0
+        self._attempt = 0
+        self._ahead: dict[str, int] = {}
+        self._answers: dict[str, tuple[int, list[int]]] = {}
+        self._place = (0, 0)
+        self._stored: set[str] = set()
+        self._known: set[str] = set()  # states that a front end has committed
+        self._unclaimed: set[str] = set()  # states on the machines that the engine has not asked for
+        self._join()
+
+    def _join(self) -> None:
+        """Ask both machines how far they came, and let the second settle what the first decided."""
+        with self._link.line() as line:
+            first = self._caught_up(line)
+        self._ahead = {producer: int(sequence) for producer, sequence in first["origins"].items()}
+        self._answers = {name: (int(number), list(opened)) for name, (number, opened) in first["answers"].items()}
+        for name, (kind, parameters) in first["states"].items():
+            self._rules[name], self._kinds[name] = find_rule(kind, parameters), kind
+        self._stored = set(self._rules)
+        self._unclaimed = set(self._rules)
+        self._known = set(first["known"])
+
+    def _caught_up(self, line: Line, *, begins: bool = False) -> dict[str, Any]:
+        """Follow steps that the machines took by themselves, to blind their shares; return what the first one says.
+
+        Where a step ``begins``, the first machine takes none by itself until it is over.
+        """
+        first, second = (self._ask(line, which, {"verb": "status", "begins": begins}) for which in (True, False))
+        if first["id"] == second["id"] or not first["first"] or second["first"]:
+            raise MachineError("machines must name the first machine (--as a), then the second (--as b)")
+        if first["step"] < self.step:
+            raise StoreError(f"the machines are at step {first['step']} but had come to step {self.step}")
+        self._attempt = max(first["tried"], second["tried"])
+        self._place = first["step"], first["attempt"]
+        self._ask(line, False, {"verb": "settle", "step": first["step"], "attempt": first["attempt"]})
+        self.step = first["step"]
+        return first
+
+    # What the engine asks of a backend.
+
+    def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
+        """Return a fresh state; the machines start it with the next step."""
+        if not isinstance(algorithm, SharedStatistic):
+            raise NotSupported(f"{type(algorithm).__name__} cannot be kept as shares on two machines")
+        name = _label(query, slot)
+        if name in self._known:
+            raise StoreError(
+                f"the machines hold shares of {query!r} that the front end had committed, and does not know: its own "
+                "directory is missing, or was rolled back"
+            )
+        if name not in self._stored:
+            self._started[name] = algorithm.rule
+        elif self._rules[name] != algorithm.rule:
+            raise StoreError(f"the machines hold shares of another {query!r}: their directories belong to another run")
+        return self._opened(name, algorithm, 0)
+
+    def resume(self, query: str, slot: Slot, algorithm: Any, producer: str) -> tuple[_SharedState, int]:
+        """Return a state as the machines know it, and the last batch of a producer: for those who keep nothing here."""
+        name = _label(query, slot)
+        self.start(query, slot, algorithm)
+        released = self._answers.get(name, (0, []))[0]
+        return self._opened(name, algorithm, released), self._ahead.get(producer, -1)
+
+    def restore(self, query: str, slot: Slot, data: bytes) -> Held:
+        """Return the state again."""
+        header, _ = codec.read_header(data, checked=False)
+        statistic = self._statistics.get(query)
+        record = codec.decode(data, _Record, _LAYOUT, checked=False)
+        self._least = max(self._least, record.step)
+        if self.step < self._least:
+            raise StoreError(
+                f"the machines are at step {self.step} but had come to step {self._least}: their directories are "
+                "missing, or were rolled back"
+            )
+        name = _label(query, slot)
+        if name not in self._stored:
+            raise StoreError(f"the machines hold no shares of {query!r}: their directories are missing, or others")
+        same = statistic is not None and header["parameters"] == _parameters(statistic)
+        return self._opened(name, statistic if same else None, record.released)
+
+    def _opened(self, name: str, statistic: Any, released: int) -> _SharedState:
+        self._unclaimed.discard(name)
+        if statistic is not None:
+            self._rules[name], self._kinds[name] = statistic.rule, statistic.kind
+            self._changes[name] = statistic, statistic.blank()
+        return _SharedState(self, name, statistic, released)
+
+    def begin(self, producer: str | None, sequence: int) -> None:
+        """Begin a batch; one that the machines have already is left out."""
+        self._skipping = producer is not None and self._ahead.get(producer, -1) >= sequence
+        if producer is not None:
+            self._origins[producer] = sequence
+            if self._ahead.get(producer, -1) <= sequence:
+                self._ahead.pop(producer, None)
+
+    def settle(self) -> None:
+        """End the batch."""
+        self._skipping = False
+
+    def flush(self) -> None:
+        """End the step on both machines: with rows or without, it is the same to see."""
+        try:
+            self._turn("rows", last=True)
+        finally:
+            self._hang_up()
+        self.step += 1
+        self._place = self.step, self._attempt
+        self._stored = self._stored.union(self._started).difference(self._dropped)
+        self._origins.clear()
+        self._started.clear()
+        self._dropped.clear()
+
+    def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
+        """Hear that the engine has committed; states that are over go with the next step.
+
+        So do states of the engine's questions that it did not ask for: they are of windows that began in a step which
+        a front end did not live to commit. They stay while batches of that step may come again.
+        """
+        self.committed = self.step
+        over = {_label(query, slot) for query, slot in gone}
+        if not self._ahead:
+            over |= {name for name in self._unclaimed if name.split("/", 2)[2] in self._statistics}
+        for name in sorted(over & self._rules.keys()):
+            self._dropped.append(name)
+            self._unclaimed.discard(name)
+            _wipe_all([self._changes.pop(name, (None, ()))[1]])
+            del self._rules[name], self._kinds[name]
+
+    # What its states ask.
+
+    def take(self, name: str, batch: Any) -> None:
+        """Take a checked batch into the change of the step."""
+        if not self._skipping:
+            statistic, change = self._changes[name]
+            with Scratch() as scratch:
+                statistic.gather(change, batch, scratch)
+
+    def answer(self, name: str, number: int) -> list[int]:
+        """Return the numbers that the ``number``-th answer of a state opens; drawn once, however often asked."""
+        known = self._answers.get(name)
+        if known is not None and known[0] >= number:
+            if known[0] > number:
+                raise StoreError("the machines have given more answers than the front end knows of")
+            return known[1]
+        self._turn("rows")
+        reply = self._turn("answers", answered=[name])
+        made, opened = reply["opened"][name]
+        if made != number:
+            raise StoreError(f"the machines gave answer {made} where answer {number} was asked for")
+        return list(opened)
+
+    @leaves_nothing
+    def _turn(self, kind: Kind, *, last: bool = False, answered: Collection[str] = ()) -> dict[str, Any]:
+        """Do one round of the step with both machines; what rows did is overwritten, however it ends."""
+        try:
+            if self._line is None:
+                line = self._lines.enter_context(self._link.line())
+                self._caught_up(line, begins=True)
+                self._line, self._attempt, self._round = line, self._attempt + 1, 0
+                self._told.clear()
+            task = Task(
+                kind=kind,
+                started={name: rule for name, rule in self._started.items() if name not in self._told},
+                dropped=self._dropped if self._round == 0 else [],
+                answered=sorted(answered),
+            )
+            reply = self._deal(task, self._line, last=last)
+        except BaseException:
+            self._hang_up()
+            raise
+        finally:
+            if kind == "rows":
+                _wipe_all(change for _, change in self._changes.values())
+        self._round += 1
+        self._told |= task.started.keys()
+        return reply
+
+    def _deal(self, task: Task, line: Line, *, last: bool) -> dict[str, Any]:
+        """Deal what rows do, or what answers need, to both machines; return what the first says."""
+        about = {
+            "verb": "round",
+            "step": self.step + 1,
+            "attempt": self._attempt,
+            "round": self._round,
+            "last": last,
+            "after": self._place,
+            "origins": {**self._ahead, **self._origins} if last else {},
+            "committed": self.committed,
+            "task": told(task, self._kinds),
+        }
+        seeds, dense, dealt = np.empty((2, 32), np.uint8), dict[str, Dealt](), dict[str, Dealt]()
+        system_entropy(seeds.reshape(-1))
+        try:
+            with Source() as source:
+                if task.kind == "rows":
+                    dense = {name: rule.nothing() for name, rule in self._rules.items() if name not in self._changes}
+                    dense |= {
+                        name: each.dense(change, source, fresh=name in task.started)
+                        for name, (each, change) in self._changes.items()
+                    }
+                dealt = deal(task, self._rules, dense, *(Keystream(seed, source.scratch) for seed in seeds))
+                arrays = [array for name in sorted(dealt) for array in dealt[name]]
+                self._ask(line, False, about, [seeds[1], *arrays])
+                return self._ask(line, True, about, [seeds[0]])
+        finally:
+            _wipe_all([(seeds,), *dense.values(), *dealt.values()])
+
+    def _hang_up(self) -> None:
+        self._line = None
+        self._lines.close()
+
+    def _ask(
+        self, line: Line, first: bool, header: dict[str, Any], arrays: Collection[NDArray[Any]] = ()
+    ) -> dict[str, Any]:
+        message = pack({"stream": self._stream, **header}, [*arrays])
+        try:
+            reply, _ = unpack(line.ask(first, message))  # all of it is public
+        finally:
+            overwrite(message)
+        if "refused" in reply:
+            raise MachineError(f"machine {'a' if first else 'b'} refused: {reply['refused']}")
+        return reply
+
+
+class _SharedState:
+    """A state whose shares are with the machines."""
+
+    __slots__ = ("_backend", "_name", "algorithm", "released", "state")
+
+    def __init__(self, backend: SharedBackend, name: str, algorithm: Any, released: int) -> None:
+        self.algorithm = algorithm
+        self._backend, self._name, self.released = backend, name, released
+        self.state: tuple[list[int], int] = ([], 0)  # the last answer: published numbers
+
+    def apply(self, batch: Any) -> None:
+        """Take a checked batch, and wipe it."""
+        try:
+            self._backend.take(self._name, batch)
+        finally:
+            batch.wipe()
+
+    def release(self) -> Estimate:
+        """Open an answer."""
+        opened = self._backend.answer(self._name, self.released + 1)
+        self.released += 1
+        self.state = opened, self.released
+        found: Estimate = self.algorithm.estimate(opened, self.released)
+        return found
+
+    def tick(self) -> Estimate:
+        """Close the slot, and open its answer."""
+        return self.release()
+
+    def refresh(self) -> None:
+        """Do nothing: shares are blinded anew in every step, and the engine is about to take one."""
+
+    def to_bytes(self, *, checked: bool = True) -> bytes:
+        """Return the record that the front end stores: numbers of answers and steps."""
+        record = _Record(released=self.released, step=self._backend.step)
+        name, parameters = type(self.algorithm).__name__, self.algorithm.parameters()
+        return codec.encode(name, parameters, record, _LAYOUT, checked=checked)
+
+
+def _wipe_all(changes: Iterable[Dealt]) -> None:
+    for array in (each for change in changes for each in change):
+        wipe(array)
+
+
+def _label(query: str, slot: Slot) -> str:
+    return f"{slot[0]}/{slot[1]}/{query}"
+
+
+def _parameters(statistic: SharedStatistic) -> Any:
+    data = codec.encode(type(statistic).__name__, statistic.parameters(), _Record(0, 0), _LAYOUT)
+    return codec.read_header(data)[0]["parameters"]

@@ -1,0 +1,66 @@
+"""What one machine keeps on its disk, beside its shares: all of it public."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from panstream.errors import StoreDamaged
+from panstream.sharing.party import Share
+from panstream.sharing.sums import find_rule
+
+__all__ = ["Held", "loaded", "stored"]
+
+_FORMAT = 1
+
+
+@dataclass(slots=True)
+class Held:
+    """What counts after a step: who tried it, the batches in it and in those before that the front end has not
+    committed, and the answers opened in them.
+    """
+
+    step: int = 0
+    attempt: int = 0
+    origins: dict[str, tuple[int, int]] = field(default_factory=dict)  # by producer: its last batch, and the step
+    answers: dict[str, tuple[int, list[int], int]] = field(default_factory=dict)  # by state: number, opened, the step
+    kinds: dict[str, str] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()  # states that the front end has committed
+
+
+def stored(name: str, held: Held, shares: dict[str, Share], about: dict[str, Any]) -> dict[str, bytes | memoryview]:
+    """Return shares, where they lie, and what belongs to them as the named parts of a commit."""
+    states = {state: [held.kinds[state], share.rule.parameters(), share.released] for state, share in shares.items()}
+    meta = {
+        "format": _FORMAT,
+        "step": held.step,
+        "attempt": held.attempt,
+        "origins": held.origins,
+        "answers": held.answers,
+        "states": states,
+        "known": sorted(held.known),
+        **about,
+    }
+    cells = {f"{name}/{state}": share.cells.data for state, share in shares.items()}
+    return {name: json.dumps(meta).encode(), **cells}
+
+
+def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held, dict[str, Share]]:
+    """Return what :func:`stored` wrote; raise KeyError, ValueError or TypeError where it is something else."""
+    meta = json.loads(parts[name])
+    if meta["format"] != _FORMAT:
+        raise StoreDamaged(f"the shares have format {meta['format']!r}; this release reads format {_FORMAT}")
+    kinds, shares = {}, {}
+    for state, (kind, parameters, released) in meta["states"].items():
+        rule, cells = find_rule(kind, parameters), np.frombuffer(parts[f"{name}/{state}"], np.uint8).copy()
+        if cells.size != rule.size:
+            raise ValueError(state)
+        kinds[state], shares[state] = kind, Share(rule, cells, released)
+    origins = {producer: (sequence, step) for producer, (sequence, step) in meta["origins"].items()}
+    answers = {state: (number, opened, step) for state, (number, opened, step) in meta["answers"].items()}
+    known = frozenset(meta.get("known", ()))
+    return meta, Held(meta["step"], meta["attempt"], origins, answers, kinds, known), shares

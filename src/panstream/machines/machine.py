@@ -1,0 +1,352 @@
+"""One of the two machines: its shares in a store of its own, and steps that both machines take or neither.
+
+A step may have several rounds (rows, then answers, then more rows). In each, the front end tells the second machine
+first, then the first, which exchanges with the second. With the last round the second machine writes its new shares
+beside the old ones; then the first replaces its own on disk, and **that decides**: the second is told, and gives one of
+the two up. Whatever dies in between, the first machine's step and try say which shares count.
+
+A look at the second machine while it has both counts for both epochs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import MachineError, PanstreamError, StoreDamaged
+from panstream.machines.agreement import Agreement
+from panstream.machines.kept import Held, loaded, stored
+from panstream.machines.rounds import Peer, Work, asked, dealt_to, leave_on_grid, opened_with
+from panstream.machines.wire import pack, task_of, unpack
+from panstream.randomness.entropy import random_id
+from panstream.scratch import leaves_nothing, wipe, wipe_bytes
+from panstream.sharing.arithmetic import Keystream
+from panstream.sharing.party import After, Party, Share, Task
+from panstream.store.snapshot import SnapshotStore
+
+__all__ = ["Machine"]
+
+_SEED = 32
+
+
+class Machine:
+    """A machine of a stream. ``first`` is the one that decides, and it calls the other by ``peer``."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        first: bool,
+        stream: str,
+        peer: Peer | None = None,
+        operator_key: bytes | None = None,
+    ) -> None:
+        self.first, self.stream, self._peer = first, stream, peer
+        self._party, self._held = Party(first=first), Held()
+        self._pending: tuple[Held, dict[str, Share]] | None = None
+        self._work: Work | None = None
+        self.reserved = False  # whether a front end has begun a step
+        self._broken = False
+        self._id = random_id(16).hex()
+        self._store = SnapshotStore(directory, operator_key=operator_key)
+        try:
+            self._load()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the directory and of the shares in memory."""
+        self._broken = True
+        self._abandon()
+        self._store.close()
+        for share in self._party.shares.values():
+            wipe(share.cells)
+
+    @property
+    def step(self) -> int:
+        """Return the last step that counts."""
+        return self._held.step
+
+    @property
+    def under_way(self) -> bool:
+        """Return whether a step has begun that is not decided."""
+        return self._work is not None
+
+    @leaves_nothing
+    def answer(self, data: bytearray) -> bytearray:
+        """Do what a message says, and return the answer; a refusal is an answer, too. Both are the caller's to
+        overwrite.
+        """
+        try:
+            header, body = unpack(data)
+            verb = getattr(self, f"_do_{header.get('verb')}", None)
+            if verb is None:
+                raise MachineError("a message asks for something that this release does not know")
+            if self._broken:
+                raise MachineError("this machine gave its state up: start it again")
+            found: bytearray = verb(header, body)
+            return found
+        except PanstreamError as error:
+            return pack({"refused": str(error)})
+        except (KeyError, TypeError, ValueError):
+            return pack({"refused": "a message lacks something: is the other side of the same release?"})
+
+    # What the front end asks.
+
+    def _do_status(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
+        """Say how far this machine came; nothing of it depends on what rows hold."""
+        self._check_stream(header)
+        held = self._held
+        self.reserved = bool(header.get("begins"))
+        return pack(
+            {
+                "id": self._id,
+                "first": self.first,
+                "step": held.step,
+                "attempt": held.attempt,
+                "tried": max(held.attempt, *self._tries()),
+                "origins": {producer: sequence for producer, (sequence, _) in held.origins.items()},
+                "answers": {name: [number, opened] for name, (number, opened, _) in held.answers.items()},
+                "states": {
+                    name: [held.kinds[name], share.rule.parameters()] for name, share in self._party.shares.items()
+                },
+                "known": sorted(held.known & self._party.shares.keys()),
+            }
+        )
+
+    def _tries(self) -> list[int]:
+        """Return the numbers of tries that are under way or pending here."""
+        pending = 0 if self._pending is None else self._pending[0].attempt
+        return [pending, 0 if self._work is None else self._work.attempt]
+
+    def _do_round(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
+        """Take one round of a step; the first machine ends it, with the other."""
+        self._check_stream(header)
+        task, number = task_of(header["task"]), int(header["round"])
+        if number == 0 and self._pending is not None:
+            self._settle(*map(int, header["after"]))
+        work = self._begun(header) if number == 0 else self._going_on(header)
+        with self._or_nothing():
+            source = work.source
+            dealt = None if self.first else dealt_to(task, work, body[_SEED:])
+            fresh = {name: rule for name, rule in task.started.items() if name not in work.party.shares}
+            task = Task(kind=task.kind, started=fresh, dropped=task.dropped, answered=task.answered)
+            work.kinds |= {name: header["task"]["started"][name][0] for name in fresh}
+            arrays = work.party.open(task, Keystream(body[:_SEED], source.scratch), dealt, source)
+            work.sent = np.concatenate([np.empty(0, np.uint8), *arrays])
+            if task.kind == "answers" or fresh:
+                leave_on_grid()
+            if not self.first:
+                return pack({"ready": [work.step, work.attempt, work.round]})
+            return self._exchange(header, work)
+
+    def _do_settle(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
+        """Hear where the first machine is, and give up one of two shares."""
+        self._check_stream(header)
+        self._settle(int(header["step"]), int(header["attempt"]))
+        return pack({"step": self._held.step, "attempt": self._held.attempt})
+
+    def idle(self) -> None:
+        """Blind all shares anew, without the front end: for the first machine, when no step came for a while."""
+        self._tell_decision()
+        header = {"step": self._held.step + 1, "attempt": self._held.attempt + 1, "round": 0, "last": True}
+        work = self._begun(header)
+        with self._or_nothing():
+            self._open_idle(work)
+            self._exchange({**header, "origins": {}, "committed": 0, "idle": True}, work)
+
+    @staticmethod
+    def _open_idle(work: Work) -> None:
+        unused = Keystream(np.zeros(_SEED, np.uint8), work.source.scratch)
+        work.party.open(Task(kind="idle"), unused, {}, work.source)
+        work.sent = np.empty(0, np.uint8)
+
+    # Between the machines.
+
+    def _exchange(self, header: dict[str, Any], work: Work) -> bytearray:
+        """Exchange masked shares with the second machine, and end the round; after the last, decide."""
+        assert self._peer is not None
+        assert work.sent is not None
+        own = Agreement()
+        last = bool(header["last"])
+        about = {name: header.get(name) for name in ("step", "attempt", "round", "last", "idle")}
+        message = pack({"verb": "exchange", "stream": self.stream, "public": own.public, **about}, [work.sent])
+        with asked(self._peer, message) as (reply, body):
+            key = own.key(reply["public"], own.public + reply["public"], self._about(work))
+            try:
+                mine = reply["sent"]
+                after = work.party.close(body[:mine], Keystream(key, work.source.scratch))
+            finally:
+                wipe(key)
+                wipe(work.sent)
+            parts = opened_with(after, body[mine:])
+        self._next_round(work, after, parts)
+        if last:
+            self._decide(header, work)
+        opened = {name: [number, numbers] for name, (number, numbers, _) in work.answers.items() if name in parts}
+        return pack({"step": work.step, "opened": opened})
+
+    def _do_exchange(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
+        """Answer the first machine with this one's masked shares, once the new shares are on disk if they are the
+        last.
+        """
+        self._check_stream(header)
+        with self._or_nothing():
+            if header.get("idle"):
+                self._open_idle(self._begun(header))
+            work = self._going_on(header)
+            if work.sent is None:
+                raise MachineError("the front end did not tell this machine of the round")
+            own = Agreement()
+            key = own.key(header["public"], header["public"] + own.public, self._about(work))
+            try:
+                after = work.party.close(body, Keystream(key, work.source.scratch))
+                parts = [after.answers[name] for name in sorted(after.answers)]
+                message = pack({"public": own.public, "sent": work.sent.size}, [work.sent, *parts])
+                for part in parts:
+                    wipe(part)
+            finally:
+                wipe(key)
+                wipe(work.sent)
+            self._next_round(work, after, {})
+            if header["last"]:
+                held = Held(step=work.step, attempt=work.attempt, kinds=work.held_kinds())
+                self._pending = held, work.party.shares
+                self._commit()
+                self._work = None
+            return message
+
+    def _next_round(self, work: Work, after: After, parts: dict[str, list[int]]) -> None:
+        before, work.party.shares = work.party.shares, after.shares
+        if work.round:
+            for share in before.values():
+                wipe(share.cells)
+        work.answers |= {name: (after.shares[name].released, numbers, work.step) for name, numbers in parts.items()}
+        work.round, work.sent = work.round + 1, None
+        work.source.close()
+
+    def _decide(self, header: dict[str, Any], work: Work) -> None:
+        """Replace this machine's shares on disk, and tell the other: from here on the step is taken."""
+        committed, old = int(header["committed"]), self._held
+        origins = {name: entry for name, entry in old.origins.items() if entry[1] > committed}
+        origins |= {str(name): (int(sequence), work.step) for name, sequence in header["origins"].items()}
+        answers = {name: entry for name, entry in old.answers.items() if entry[2] > committed} | work.answers
+        kinds = work.held_kinds()
+        known = frozenset(old.kinds if committed >= old.step else old.known) & kinds.keys()
+        self._held = Held(work.step, work.attempt, origins, answers, kinds, known)
+        before, self._party.shares = self._party.shares, work.party.shares
+        self._work, self.reserved = None, False
+        self._commit()
+        for share in before.values():
+            wipe(share.cells)
+        with contextlib.suppress(PanstreamError):  # it hears of it with the next step, if not now
+            self._tell_decision()
+
+    def _tell_decision(self) -> None:
+        """Let the second machine know which of its shares count."""
+        assert self._peer is not None
+        place = {"step": self._held.step, "attempt": self._held.attempt}
+        with asked(self._peer, pack({"verb": "settle", "stream": self.stream, **place})):
+            pass
+
+    def _settle(self, step: int, attempt: int) -> None:
+        if self._pending is not None:
+            (held, shares), self._pending = self._pending, None
+            if (held.step, held.attempt) == (step, attempt):
+                shares, self._party.shares, self._held = self._party.shares, shares, held
+            self._commit()
+            for share in shares.values():
+                wipe(share.cells)
+        if (self._held.step, self._held.attempt) != (step, attempt):
+            raise MachineError(
+                f"the machines do not fit: this one is at step {self._held.step}, the other at step {step}; one of "
+                "their directories is missing, or was rolled back"
+            )
+
+    # Steps under way.
+
+    def _begun(self, header: dict[str, Any]) -> Work:
+        step, attempt = int(header["step"]), int(header["attempt"])
+        if self._pending is not None:
+            raise MachineError("a step is pending here: ask the first machine which shares count")
+        if step != self._held.step + 1:
+            raise MachineError(f"step {step} does not follow this machine's step {self._held.step}")
+        if attempt <= max(self._held.attempt, *self._tries()):
+            raise MachineError(f"try {attempt} of step {step} is not newer than what this machine has")
+        self._abandon()
+        party = Party(first=self.first)
+        party.shares = dict(self._party.shares)
+        self._work = Work(step, attempt, party, dict(self._held.kinds))
+        return self._work
+
+    def _going_on(self, header: dict[str, Any]) -> Work:
+        work, place = self._work, (int(header["step"]), int(header["attempt"]), int(header["round"]))
+        if work is None or (work.step, work.attempt, work.round) != place:
+            raise MachineError(f"round {place[2]} of step {place[0]}, try {place[1]}, is not under way here")
+        return work
+
+    def _abandon(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work.source.close()
+            work.party.abandon()
+            if work.sent is not None:
+                wipe(work.sent)
+            for share in work.party.shares.values() if work.round else ():
+                wipe(share.cells)
+
+    @contextlib.contextmanager
+    def _or_nothing(self) -> Iterator[None]:
+        """Forget the step under way if something goes wrong; the state is as it was."""
+        try:
+            yield
+        except BaseException:
+            if self._work is not None:
+                self._abandon()
+            raise
+
+    def _about(self, work: Work) -> bytes:
+        return f"{self.stream}\0{work.step}\0{work.attempt}\0{work.round}".encode()
+
+    def _check_stream(self, header: dict[str, Any]) -> None:
+        if header.get("stream") != self.stream:
+            raise MachineError(f"this machine belongs to stream {self.stream!r}, not to {header.get('stream')!r}")
+
+    # The disk.
+
+    def _commit(self) -> None:
+        """Write what counts, and what is pending beside it; give the state up if that fails."""
+        about = {"first": self.first, "id": self._id, "stream": self.stream}
+        parts = stored("now", self._held, self._party.shares, about)
+        if self._pending is not None:
+            parts |= stored("next", *self._pending, {})
+        try:
+            self._store.commit(parts)
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _load(self) -> None:
+        parts = self._store.load()
+        if parts is None:
+            self._commit()
+            return
+        try:
+            meta, self._held, self._party.shares = loaded("now", parts)
+            self._id = meta["id"]
+            if meta["first"] is not self.first or meta["stream"] != self.stream:
+                raise MachineError("the directory belongs to the other machine, or to another stream")
+            if "next" in parts:
+                _, held, shares = loaded("next", parts)
+                self._pending = held, shares
+        except (KeyError, ValueError, TypeError):
+            raise StoreDamaged("the store holds something other than a machine's shares") from None
+        finally:
+            for part in parts.values():
+                wipe_bytes(part)

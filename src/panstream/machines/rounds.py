@@ -1,0 +1,104 @@
+"""One round of a step, as a machine has it in hand: what it was dealt, what it asks the other, what both open."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from panstream.errors import MachineError
+from panstream.machines.wire import overwrite, unpack
+from panstream.randomness import Source
+from panstream.scratch import wipe
+from panstream.sharing.party import After, Party, Task
+from panstream.sharing.rules import Dealt
+
+_GRID = 0.005  # seconds
+
+Peer = Callable[[bytearray], bytearray]
+"""Sends a message to the other machine and returns its answer."""
+
+
+@dataclass(slots=True)
+class Work:
+    """A step under way: its number and try, the shares so far, and the round that waits for the other machine."""
+
+    step: int
+    attempt: int
+    party: Party
+    kinds: dict[str, str]
+    round: int = 0
+    source: Source = field(default_factory=Source)  # of the round: what was dealt and drawn lives until it is over
+    sent: NDArray[np.uint8] | None = None
+    answers: dict[str, tuple[int, list[int], int]] = field(default_factory=dict)
+
+    def held_kinds(self) -> dict[str, str]:
+        """Return the kinds of the states that there are."""
+        return {name: self.kinds[name] for name in self.party.shares}
+
+
+def leave_on_grid() -> None:
+    """Wait for the next multiple of 5 ms, so that when a message leaves does not tell how large the noise is that was
+    drawn before it.
+    """
+    now = time.monotonic()
+    time.sleep(_GRID - now % _GRID)
+
+
+def dealt_to(task: Task, work: Work, body: NDArray[np.uint8]) -> dict[str, Dealt]:
+    """Return what the front end dealt, state by state, until the round is over: sizes follow from the rules."""
+    shares = work.party.shares.items()
+    rules = {**task.started, **{name: share.rule for name, share in shares if name not in task.dropped}}
+    names = sorted(rules) if task.kind == "rows" else sorted(task.answered)
+    found: dict[str, Dealt] = {}
+    at = 0
+    for name in names:
+        size = rules[name].dealt_size(answers=task.kind == "answers")
+        part = work.source.scratch.array(size)
+        if at + size > body.size:
+            break
+        part[:] = body[at : at + size]
+        at += size
+        found[name] = rules[name].dealt_answer(part) if task.kind == "answers" else rules[name].dealt(part)
+    if at != body.size or len(found) != len(names):
+        raise MachineError("what was dealt does not fit the states that this machine holds")
+    return found
+
+
+@contextlib.contextmanager
+def asked(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8]]]:
+    """Ask the other machine; question and answer are overwritten when the block ends."""
+    try:
+        reply = peer(message)
+    finally:
+        overwrite(message)
+    try:
+        header, body = unpack(reply)
+        if "refused" in header:
+            raise MachineError(f"the other machine refused: {header['refused']}")
+        yield header, body
+    finally:
+        overwrite(reply)
+
+
+def opened_with(after: After, body: NDArray[np.uint8]) -> dict[str, list[int]]:
+    """Return the opened numbers, from this machine's parts and the other's."""
+    found, at = {}, 0
+    for name in sorted(after.answers):
+        ring, total = after.shares[name].rule.ring, after.answers[name]
+        other = np.empty_like(total)
+        if at + other.nbytes > body.size:
+            break
+        other.reshape(-1).view(np.uint8)[:] = body[at : at + other.nbytes]
+        at += other.nbytes
+        ring.add(total, other)
+        wipe(other)
+        found[name] = ring.centred(total)
+    if at != body.size or len(found) != len(after.answers):
+        raise MachineError("the other machine sent something that does not belong to this step")
+    return found

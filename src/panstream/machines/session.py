@@ -1,0 +1,33 @@
+"""A stream on two machines, opened from its configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from panstream.engine.config import Config
+from panstream.engine.engine import Engine
+from panstream.engine.plan import plan_all
+from panstream.errors import ConfigError
+from panstream.federated.certificates import Identity
+from panstream.machines.backend import Link, SharedBackend
+from panstream.machines.https import HttpsLink
+
+__all__ = ["open_engine", "open_stream"]
+
+
+def open_stream(config: Config, **options: Any) -> Engine:
+    """Return an engine whose states are here, or with the two machines that the configuration names."""
+    return Engine(config, **options) if config.machines is None else open_engine(config, **options)
+
+
+def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = False, **options: Any) -> Engine:
+    """Return an engine whose states are with the two machines that the configuration names."""
+    given = config.machines
+    if given is None:
+        raise ConfigError("[stream] machines is missing: this stream is kept by one machine")
+    if link is None:
+        identity = Identity(certificate=given.certificate, key=given.key, authority=given.authority)
+        link = HttpsLink((config.stream.machines[0], config.stream.machines[1]), given.names, identity)
+    statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=zero_noise)}
+    backend = SharedBackend(link, config.stream.name, statistics)
+    return Engine(config, backend=backend, zero_noise=zero_noise, **options)

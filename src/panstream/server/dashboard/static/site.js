@@ -1,0 +1,195 @@
+// The page "Site": the visitors of a site and what they look at, from the questions that panstream web proposes.
+
+import { h, show } from "./dom.js";
+import { answer, duration, loss, number } from "./format.js";
+import { groupsOf, ranked } from "./groups.js";
+import { newest, within } from "./periods.js";
+import { address } from "./picker.js";
+import { bar, span, spark } from "./pictures.js";
+import { about } from "./chart.js";
+import { short } from "./trend.js";
+
+export const title = "Site";
+const FIGURES = {
+  "visitors per hour": "Visitors in an hour",
+  "visitors today": "Visitors today, so far",
+  "visitors per day": "Visitors in a day",
+  "visitors per week": "Visitors in 7 days",
+  "visitors per month": "Visitors in 30 days",
+  "page views per hour": "Page views in an hour",
+  "page views per day": "Page views in a day",
+  "errors per hour": "Errors in an hour",
+};
+const LISTS = {
+  pages: "Top pages",
+  referrers: "Referrers",
+  sections: "Sections",
+  countries: "Countries",
+  devices: "Devices",
+  "entry pages": "Entry pages",
+  campaigns: "Campaigns",
+  events: "Events",
+  "load time": "Load time, milliseconds",
+};
+const ROWS = 8; // of a list before its own page
+
+/** What one unit of a question's claim is, for people who run a site. */
+export function protects({ claim: { unit, window, epsilon, delta } }) {
+  const whose = { user: "one visitor", event: "one event, such as a page view" }[unit] ?? `one ${unit}`;
+  const words = unit === "user-window" ? `one visitor’s ${window === null ? "window" : duration(window)}` : whose;
+  const cost = `ε\u00a0${loss(epsilon)}${delta ? `,\u00a0δ\u00a0${delta.toExponential(0)}` : ""}`;
+  return `Protects ${words} (${cost})`;
+}
+
+const country = (() => {
+  const names = new Intl.DisplayNames(["en"], { type: "region", fallback: "code" });
+  return (code) => (/^[A-Z]{2}$/.test(code) ? names.of(code) : code);
+})();
+
+/** Return the page; it updates itself when the store changes. */
+export function page(store) {
+  const heading = h("h1", null, "Site"),
+    figures = h("ul", { class: "tiles site-figures" }),
+    lists = h("ul", { class: "site-lists" }),
+    unasked = h("p", { class: "small" }),
+    side = h("div", { class: "site-notes" }),
+    cards = new Map();
+  const node = h("div", { class: "site" }, h("div", { class: "head" }, heading), figures, lists, unasked, side);
+
+  function update() {
+    if (!store.queries) return;
+    if (!store.web) return show(node, h("h1", null, "Site"), h("p", null, "This stream is not about a site: [web]."));
+    show(heading, store.web.site);
+    const asked = new Map(store.queries.map((query) => [query.name, query]));
+    for (const [kinds, list, draw] of [
+      [FIGURES, figures, figure],
+      [LISTS, lists, listed],
+    ])
+      for (const [name, words] of Object.entries(kinds)) {
+        if (!asked.has(name)) continue;
+        if (!cards.has(name)) {
+          cards.set(name, h("li", { class: "tile" }));
+          list.append(cards.get(name));
+        }
+        const card = cards.get(name),
+          query = asked.get(name);
+        const drawn = query.series.map((series) => store.series.get(series)?.at(-1)?.number ?? 0).join();
+        if (card.dataset.drawn === drawn) continue;
+        card.dataset.drawn = drawn;
+        show(card, draw(query, words, store));
+      }
+    const missing = Object.keys({ ...FIGURES, ...LISTS }).filter((name) => !asked.has(name));
+    show(
+      unasked,
+      "A visitor is an address with a user agent, not a person. ",
+      missing.length
+        ? `Not asked: ${missing.join(", ")}. Left out is what would be too uncertain at the declared size` +
+            (store.web.source === "log" ? ", and what a log does not tell." : ".")
+        : "",
+    );
+    if (!side.firstChild) show(side, thief(store.queries), visitors(), sharing());
+  }
+  return { node, update };
+}
+
+const link = (query, words) => h("h2", null, h("a", { href: address("question", "month", query.name) }, words));
+
+/** A figure with its interval, what changed since the period before, and the last 30 days. */
+function figure(query, words, store) {
+  const releases = store.series.get(query.series[0]) ?? [],
+    last = releases.at(-1),
+    end = newest(query, store);
+  const said = last && answer(last);
+  return [
+    link(query, words),
+    h("p", { class: "chip" }, last ? about(last) : "no answer yet"),
+    h("p", { class: last?.too_uncertain ? "figure words" : "figure" }, said ? said.shown : "–"),
+    h("p", { class: "range" }, said ? said.range : ""),
+    spark(within(releases, "month", end)),
+    h("p", { class: "change" }, last && query.every === null ? (short(query, true, releases, "all", end) ?? "") : ""),
+    h("p", { class: "unit" }, protects(query)),
+  ];
+}
+
+/** The largest groups or names, each with its interval. */
+function listed(query, words, store) {
+  const groups = groupsOf(query, store),
+    sorted = query.name === "load time" ? groups : ranked(groups),
+    scale = span(sorted.flatMap(({ last }) => last ?? [])),
+    latest = (store.series.get(query.series[0]) ?? []).at(-1);
+  const rows = sorted.slice(0, ROWS).map(({ name, last }) => {
+    const said = last && answer(last);
+    return h(
+      "li",
+      null,
+      h("span", { class: "key" }, query.name === "countries" ? country(name) : name),
+      bar(last, scale),
+      h(
+        "span",
+        { class: "number" },
+        h("b", null, !said ? "–" : last.too_uncertain ? "uncertain" : said.value),
+        said && h("small", null, `${said.low} to ${said.high}`),
+      ),
+    );
+  });
+  const rest = sorted.length - ROWS,
+    least = latest?.listed_from;
+  return [
+    link(query, words),
+    h("p", { class: "chip" }, latest ? about(latest) : "no answer yet"),
+    rows.length ? h("ol", { class: "ranked" }, rows) : h("p", { class: "small" }, latest ? "No name stands out." : ""),
+    rest > 0 && h("p", { class: "small" }, `and ${number(rest)} more`),
+    least
+      ? h("p", { class: "small" }, `Names with at least ${number(Math.ceil(least))} events are listed (95%).`)
+      : null,
+    h("p", { class: "unit" }, protects(query)),
+  ];
+}
+
+/** What a copy of the server is worth. */
+function thief(queries) {
+  const worst = Math.max(...queries.map(({ claim }) => (claim.epsilon === "inf" ? Infinity : claim.epsilon)));
+  const places = new Set(queries.flatMap(({ claim }) => claim.places));
+  const copied = places.has("disk") ? "memory and disk" : "memory";
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "What a thief would see"),
+    h(
+      "p",
+      null,
+      `Whoever copies this server’s ${copied} finds no addresses, no visitors’ ids and no salt: only cells that were ` +
+        "random from the start, and the answers on this page. From one copy and all answers, the odds of a right " +
+        "guess about ",
+      `what a question protects change by a factor of at most ${number(Math.exp(worst))} for each question`,
+      queries.some(({ claim }) => claim.delta) ? " (where δ is given, up to that chance more). " : ". ",
+      "What arrived in the last moment and is not yet counted is readable.",
+    ),
+    h("p", null, h("a", { href: "#/intruder" }, "Try it in a simulation")),
+  );
+}
+
+function visitors() {
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "For your visitors"),
+    h("p", null, "This server has a page in plain words about what is counted. Link to it from your site."),
+    h("p", null, h("a", { href: "privacy" }, "Privacy page for visitors")),
+  );
+}
+
+function sharing() {
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Share this page"),
+    h(
+      "p",
+      null,
+      "A link with a token of its own shows all answers and changes nothing. Make one where the token file is:",
+    ),
+    h("pre", null, h("code", null, `panstream token tokens public --scope read \\\n  --link ${location.origin}`)),
+    h("p", { class: "small" }, "To end it, remove the token’s line from the file and restart the server."),
+  );
+}

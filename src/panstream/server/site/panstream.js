@@ -1,0 +1,24 @@
+(() => {
+  const { navigator: n, document: d, location: l, history: h } = window;
+  const off = n.doNotTrack == 1 || window.doNotTrack == 1 || n.globalPrivacyControl;
+  const to = d.currentScript.src.replace(/[^/]*$/, "v1/beacon");
+  let url, referrer = d.referrer;
+  const send = (event, value) => off || n.sendBeacon(to, JSON.stringify({ url, referrer, event, value }));
+  const view = () => {
+    const now = l.pathname + l.search;
+    if (now == url) return;
+    if (url) referrer = l.origin + url;
+    url = now;
+    send("view");
+  };
+  const push = h.pushState;
+  h.pushState = function () {
+    push.apply(this, arguments);
+    view();
+  };
+  addEventListener("popstate", view);
+  addEventListener("error", () => send("error"));
+  addEventListener("load", () => send("load", Math.round(performance.now())));
+  window.panstream = send;
+  view();
+})();

@@ -1,0 +1,132 @@
+"""``/privacy``: what a site's counting means for its visitors, in plain words; made of the claims, open to all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import math
+import re
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from panstream import __version__
+from panstream.durations import say_duration
+from panstream.engine.plan import QueryPlan
+from panstream.engine.statement_page import PAGE
+from panstream.engine.web_config import WebConfig
+from panstream.privacy.claim import Claim
+from panstream.server.dashboard import HEADERS
+
+_SENT = {
+    "beacon": "When a page opens, a small script tells this site’s counter the address of the page, the page that "
+    "you came from, your browser’s language and name, and how long the page took to load; later, that an error "
+    "happened in a script (not its text), and events that the site names, such as a sign-up. As with every request, "
+    "the counter sees the network address that it comes from. No cookie is set, and nothing is stored in your browser.",
+    "log": "The web server writes a line for every request: your network address, the page, the page that you came "
+    "from and your browser’s name. The counter reads these lines. The log itself is the web server’s, and is not "
+    "covered by what this page says. No cookie is set for counting, and nothing is stored in your browser.",
+}
+_OUT = (
+    "Turn on “Do Not Track” or “Global Privacy Control” in your browser: the script then sends nothing. Blocking the "
+    "script works as well."
+)
+
+
+def visitors_page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
+    """Return the page."""
+    worst = max(plan.claim.epsilon for plan in plans)
+    places = "memory and disk" if all("disk" in plan.claim.places for plan in plans) else "memory"
+    short = [
+        "Visits are counted, visitors are not recognised. There is no cookie, no profile and no list of addresses.",
+        "Your network address and your browser’s name are made into a number while a request is on its way. It is "
+        f"overwritten once it is counted, within about {say_duration(step)}, and never written to disk.",
+        "What is kept are numbers that carry random noise from the start; what is published has noise added as well.",
+        f"Someone who copies the {places} of the counter once, and reads everything it ever publishes, can improve her "
+        f"odds of a right guess about one row of the table below by a factor of at most {_factor(worst)} each. That is "
+        "proven, whatever she already knows.",
+    ]
+    rows = "".join(
+        f"<tr><td>{html.escape(plan.config.name)}</td><td data-of='how often'>{_often(plan)}</td>"
+        f"<td data-of='what is protected'>{_protected(plan.claim)}</td>"
+        f"<td data-of='odds change at most by'>{_factor(plan.claim.epsilon)}</td></tr>"
+        for plan in plans
+    )
+    head = "".join(
+        f"<th>{each}</th>" for each in ("counted", "how often", "what is protected", "odds change at most by")
+    )
+    limits = [
+        "The limits are for what the table names. If you come on several days or open several pages, factors are "
+        "multiplied: two page views can change the odds by the square of the factor for one.",
+        "A visitor is an address with a browser, not a person. Someone with two devices is two visitors.",
+        "A request that has just arrived is readable in memory until it is counted. A second copy of the memory that "
+        "nobody noticed is not covered.",
+        "Your internet provider, and any proxy or web server in front of the counter, may keep logs of their own.",
+        "What is true of many visitors is published: that is what counting is for.",
+    ]
+    deltas = [plan for plan in plans if plan.claim.delta]
+    if deltas:
+        names = ", ".join(html.escape(plan.config.name) for plan in deltas)
+        most = max(plan.claim.delta for plan in deltas)
+        limits.insert(1, f"In lists found by name ({names}), any chance may also change by {most:.1g}.")
+    sections = [
+        ("In short", _list(short)),
+        ("What your browser sends", f"<p>{_SENT[web.source]}</p>"),
+        ("What is counted", f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"),
+        ("What is not protected", _list(limits)),
+    ]
+    if web.source == "beacon":
+        sections.append(("If you would rather not be counted", f"<p>{_OUT}</p>"))
+    body = "".join(f"<section><h2>{title}</h2>{part}</section>" for title, part in sections)
+    made = (
+        f"Made by panstream {__version__} from what this counter is configured to do. It says what the program "
+        "promises, and is not legal advice."
+    )
+    return PAGE.format(stream=html.escape(web.site), made=html.escape(made), body=body)
+
+
+def visitors_route(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> Route:
+    """Return the page as a route; nothing but its own style is let in."""
+    text = visitors_page(web, plans, step)
+    style = re.search("<style>(.*?)</style>", text, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors 'none'"
+
+    async def get_page(request: Request) -> Response:
+        return Response(text, 200, {**HEADERS, "Content-Security-Policy": policy}, "text/html; charset=utf-8")
+
+    return Route("/privacy", get_page, methods=["GET"])
+
+
+def _often(plan: QueryPlan) -> str:
+    query = plan.config
+    if query.every is not None:
+        return f"every {_length(query.every)}"
+    return "when asked" if query.window is None else f"every {_length(query.window)}"
+
+
+def _length(seconds: float) -> str:
+    return say_duration(seconds).removeprefix("1 ")
+
+
+def _protected(claim: Claim) -> str:
+    if claim.unit == "event":
+        return "one event, such as a page view"
+    return "one visitor" if claim.window is None else f"one visitor within a period of {say_duration(claim.window)}"
+
+
+def _factor(epsilon: float) -> str:
+    """Return e to the power of epsilon with three digits, rounded up."""
+    if not math.isfinite(epsilon) or epsilon > 20:
+        return "any size"
+    size = math.exp(epsilon)
+    unit = 10.0 ** (math.floor(math.log10(size)) - 2)
+    return f"{math.ceil(size / unit - 1e-9) * unit:,.6g}"
+
+
+def _list(items: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"

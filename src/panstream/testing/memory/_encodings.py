@@ -1,0 +1,165 @@
+"""The byte patterns by which a needle may lie in memory.
+
+===========  ===============  ============================================================================
+name         of               pattern
+===========  ===============  ============================================================================
+raw          str, bytes       UTF-8, or the bytes themselves
+latin-1      str              one byte a character, as Python keeps text below U+0100
+utf-16-le    str, int         text (of an integer: its decimal digits)
+utf-32-le    str, int         text
+base64       str, bytes, int  the characters that the needle alone decides, for each of three alignments
+base64url    str, bytes, int  the same in the URL-safe alphabet
+hex          str, bytes, int  lower-case digits (of an integer: of its 8 bytes, in both orders)
+hex-upper    str, bytes, int  upper-case digits
+json         str              as ``json.dumps`` writes it, with and without ``ensure_ascii``
+json-u       str              every character as ``\\uXXXX``, lower and upper case
+percent      str, bytes       percent-encoding, lower and upper case, and the form encoding of blanks
+decimal      int              decimal digits
+int64-le     int              8 bytes, little endian, two's complement
+int64-be     int              8 bytes, big endian
+python-int   int              30-bit digits in 32-bit words, as Python keeps integers
+float64      int              the nearest double
+===========  ===============  ============================================================================
+
+A form that equals an earlier one of the same needle is left out, so an occurrence is counted under one name.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote_from_bytes
+
+SHORTEST = 6
+_BASE64_FIRST = (0, 2, 3)  # the first character that k bytes before the needle do not touch
+_BEFORE = (b"", bytes(1), bytes(2))
+_64_BITS = (1 << 64) - 1
+_URLSAFE = bytes.maketrans(b"+/", b"-_")
+
+_Forms = Callable[[Any], Iterable[bytes]]
+
+
+def _utf_8(needle: str | int) -> Iterable[bytes]:
+    return (str(needle).encode(),)
+
+
+def _itself(needle: bytes) -> Iterable[bytes]:
+    return (needle,)
+
+
+def _latin_1(needle: str) -> Iterable[bytes]:
+    return (needle.encode("latin-1"),) if max(needle) <= "\xff" else ()
+
+
+def _utf_16(needle: str | int) -> Iterable[bytes]:
+    return (str(needle).encode("utf-16-le"),)
+
+
+def _utf_32(needle: str | int) -> Iterable[bytes]:
+    return (str(needle).encode("utf-32-le"),)
+
+
+def _base64(needle: str | bytes | int) -> Iterable[bytes]:
+    data = needle if isinstance(needle, bytes) else str(needle).encode()
+    return [
+        b2a_base64(_BEFORE[k] + data, newline=False)[first : (k + len(data)) * 8 // 6]
+        for k, first in enumerate(_BASE64_FIRST)
+    ]
+
+
+def _base64url(needle: str | bytes | int) -> Iterable[bytes]:
+    return [pattern.translate(_URLSAFE) for pattern in _base64(needle)]
+
+
+def _hex(needle: str | bytes) -> Iterable[bytes]:
+    return ((needle if isinstance(needle, bytes) else needle.encode()).hex().encode(),)
+
+
+def _hex_upper(needle: str | bytes) -> Iterable[bytes]:
+    return [pattern.upper() for pattern in _hex(needle)]
+
+
+def _hex_integer(needle: int) -> Iterable[bytes]:
+    return [pattern.hex().encode() for pattern in (*_int64_be(needle), *_int64_le(needle))]
+
+
+def _hex_upper_integer(needle: int) -> Iterable[bytes]:
+    return [pattern.upper() for pattern in _hex_integer(needle)]
+
+
+def _json(needle: str) -> Iterable[bytes]:
+    return json.dumps(needle, ensure_ascii=False)[1:-1].encode(), json.dumps(needle)[1:-1].encode()
+
+
+def _json_u(needle: str) -> Iterable[bytes]:
+    units = needle.encode("utf-16-be").hex("\\", 2)
+    return [b"\\u" + digits.replace("\\", "\\u").encode() for digits in (units, units.upper())]
+
+
+def _percent(needle: str | bytes) -> Iterable[bytes]:
+    upper = quote_from_bytes(needle if isinstance(needle, bytes) else needle.encode(), safe="")
+    if "%" not in upper:
+        return (upper.encode(),)
+    first, *rest = upper.split("%")
+    lower = "%".join([first, *(part[:2].lower() + part[2:] for part in rest)])
+    return [text.encode() for case in (upper, lower) for text in (case, case.replace("%20", "+"))]
+
+
+def _int64_le(needle: int) -> Iterable[bytes]:
+    return (struct.pack("<Q", needle & _64_BITS),)
+
+
+def _int64_be(needle: int) -> Iterable[bytes]:
+    return (struct.pack(">Q", needle & _64_BITS),)
+
+
+def _python_int(needle: int) -> Iterable[bytes]:
+    size = abs(needle)
+    digits = [size >> shift & 0x3FFF_FFFF for shift in range(0, size.bit_length(), 30)]
+    return (struct.pack(f"<{len(digits)}I", *digits),)
+
+
+def _float64(needle: int) -> Iterable[bytes]:
+    return (struct.pack("<d", float(needle)),)
+
+
+_FORMS: dict[str, dict[str, _Forms]] = {
+    "raw": {"str": _utf_8, "bytes": _itself},
+    "latin-1": {"str": _latin_1},
+    "utf-16-le": {"str": _utf_16, "int": _utf_16},
+    "utf-32-le": {"str": _utf_32, "int": _utf_32},
+    "base64": {"str": _base64, "bytes": _base64, "int": _base64},
+    "base64url": {"str": _base64url, "bytes": _base64url, "int": _base64url},
+    "hex": {"str": _hex, "bytes": _hex, "int": _hex_integer},
+    "hex-upper": {"str": _hex_upper, "bytes": _hex_upper, "int": _hex_upper_integer},
+    "json": {"str": _json},
+    "json-u": {"str": _json_u},
+    "percent": {"str": _percent, "bytes": _percent},
+    "decimal": {"int": _utf_8},
+    "int64-le": {"int": _int64_le},
+    "int64-be": {"int": _int64_be},
+    "python-int": {"int": _python_int},
+    "float64": {"int": _float64},
+}
+
+ENCODINGS: tuple[str, ...] = tuple(_FORMS)
+"""All names, in the order in which equal forms are attributed."""
+
+
+def forms(needle: str | bytes | int, encodings: Sequence[str] = ENCODINGS) -> Iterator[tuple[str, bytes]]:
+    """Yield (encoding, pattern) for every distinct form of ``needle``."""
+    seen: list[bytes] = []
+    for encoding, function in _functions(type(needle).__name__, tuple(encodings)):
+        for pattern in function(needle):
+            if pattern not in seen:
+                seen.append(pattern)
+                yield encoding, pattern
+
+
+@lru_cache
+def _functions(kind: str, encodings: tuple[str, ...]) -> list[tuple[str, _Forms]]:
+    return [(encoding, _FORMS[encoding][kind]) for encoding in encodings if kind in _FORMS[encoding]]

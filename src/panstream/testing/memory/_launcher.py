@@ -1,0 +1,281 @@
+"""Start the scanner process, give it the needles by a pipe, read its answer, and say what it is worth."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import panstream
+from panstream.errors import InvalidParameter, NotSupported, PanstreamError
+from panstream.testing.memory._encodings import ENCODINGS
+from panstream.testing.memory._needles import LONGEST, Needle
+from panstream.testing.memory._process import Target
+
+_BITS = 48  # the least that a needle must have, so that it is not found by chance
+_ERRORS: dict[str, type[PanstreamError]] = {
+    "InvalidParameter": InvalidParameter,
+    "NotSupported": NotSupported,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """A needle (by its index, never its value) in one encoding in one kind of place."""
+
+    needle: int
+    encoding: str
+    where: str
+    """``"[heap]"``, ``"[stack]"``, ``"anon"``, the path of a mapped file, or ``"file:"`` and a scanned file's path."""
+    count: int
+    first: int
+    """The lowest address, or offset in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The result of one scan; ``str`` of it is a table."""
+
+    pid: int | None
+    stopped: bool
+    """Whether the process stood still during the scan."""
+    scanned_bytes: int
+    regions: int
+    files: int
+    unread_bytes: int
+    """Memory or files that exist and could not be read."""
+    secret_bytes: int
+    """Memory that the kernel shows to nobody but the process, so not to this scan either."""
+    needles: int
+    decoys: int
+    found: tuple[Occurrence, ...]
+    found_needles: int
+    decoys_found: int
+    control_found: bool | None
+    """None if no control was given."""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Return the reasons why the scan proves nothing."""
+        faults = []
+        if self.decoys_found:
+            faults.append(f"{self.decoys_found} decoys that were never sent were found")
+        if self.control_found is False:
+            faults.append("the control was not found")
+        if self.unread_bytes and self.stopped:
+            faults.append(f"{self.unread_bytes} bytes could not be read")
+        return tuple(faults)
+
+    @property
+    def valid(self) -> bool:
+        """Return whether the scan can be believed: no decoy found, the control found, all memory read."""
+        return not self.faults
+
+    @property
+    def ok(self) -> bool:
+        """Return whether the scan is valid and found no needle."""
+        return self.valid and not self.found
+
+    def __str__(self) -> str:
+        control = {True: "found", False: "NOT FOUND", None: "none given"}[self.control_found]
+        moving = "" if self.stopped or self.pid is None else " (not stopped)"
+        target = "files only" if self.pid is None else f"process {self.pid}{moving}"
+        verdict = "clean" if self.ok else "needles found" if self.valid else "INVALID: " + "; ".join(self.faults)
+        lines = [
+            f"memory scan of {target}: {self.found_needles:,} of {self.needles:,} needles found",
+            f"  scanned  {self.scanned_bytes / 1e6:,.1f} MB in {self.regions:,} mappings and {self.files:,} files; "
+            f"{self.unread_bytes:,} bytes not readable, {self.secret_bytes:,} in secret memory",
+            f"  decoys   {self.decoys_found:,} of {self.decoys:,} found",
+            f"  control  {control}",
+            f"  verdict  {verdict}",
+        ]
+        if self.found:
+            lines += ["", f"  {'encoding':<10}  {'needles':>9}  {'copies':>9}  where"]
+            places: dict[tuple[str, str], list[int]] = defaultdict(list)
+            for each in self.found:
+                places[each.encoding, each.where].append(each.count)
+            lines += [
+                f"  {encoding:<10}  {len(counts):>9,}  {sum(counts):>9,}  {where}"
+                for (encoding, where), counts in sorted(places.items())
+            ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """One scan: where to look, for what, and how."""
+
+    pid: int | None
+    stop: bool
+    read_only: bool
+    chunk_bytes: int
+    files: Sequence[str]
+    encodings: Sequence[str]
+    needles: Sequence[Needle]
+    decoys: Sequence[Needle]
+    control: bytes | None
+
+    def to_json(self) -> str:
+        """Return the scan as text; bytes as an object with their hexadecimal digits."""
+        return json.dumps(
+            {name: getattr(self, name) for name in self.__slots__}, default=lambda value: {"hex": value.hex()}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Scan:
+        """Return the scan that was written."""
+        return cls(**json.loads(text, object_hook=lambda each: bytes.fromhex(each["hex"]) if "hex" in each else each))
+
+
+def scan(
+    pid: int | None,
+    needles: Sequence[Needle],
+    *,
+    decoys: Sequence[Needle],
+    control: bytes | None,
+    encodings: Sequence[str] = ENCODINGS,
+    files: Sequence[str | os.PathLike[str]] = (),
+    stop: bool = True,
+    read_only: bool = False,
+    timeout: float = 600.0,
+    chunk_bytes: int = 1 << 24,
+) -> Report:
+    """Look for ``needles`` in the memory of process ``pid`` and in ``files``, and report what was found where.
+
+    ``decoys`` are needles of the same shape that nobody ever sent; ``control`` is a value known to be in the target's
+    memory (None: do without). A directory among ``files`` stands for all files below it; ``pid=None`` scans files only.
+    ``stop`` stops the process while it is read and lets it go on afterwards. All memory that the process may write, or
+    once wrote, is read, and with ``read_only`` mapped files and code too.
+
+    The reader must be allowed to: root, or the same user with Yama's ``ptrace_scope`` 0, or a target that called
+    :func:`permit_scan`.
+    """
+    if sys.platform != "linux":
+        raise NotSupported(f"a memory scan reads /proc, which only Linux has; this platform is {sys.platform}")
+    if pid is not None and pid < 1:
+        raise InvalidParameter(f"pid must be positive or None, got pid={pid}")
+    if pid == os.getpid():
+        raise InvalidParameter("pid must not be the calling process, which holds the needles itself")
+    if chunk_bytes < 1:
+        raise InvalidParameter(f"chunk_bytes must be positive, got chunk_bytes={chunk_bytes}")
+    order = Scan(
+        pid=pid,
+        stop=stop,
+        read_only=read_only,
+        chunk_bytes=chunk_bytes,
+        files=_checked_files(files),
+        encodings=_checked_encodings(encodings),
+        needles=_checked_needles(needles, "needles"),
+        decoys=_checked_needles(decoys, "decoys"),
+        control=None if control is None else bytes(control),
+    )
+    _checked_needles([] if control is None else [control], "control")
+    if not order.needles:
+        raise InvalidParameter("needles must not be empty")
+    if common := set(order.needles) & {*order.decoys, order.control}:
+        raise InvalidParameter(f"decoys and control must differ from all needles, got {len(common)} in common")
+    result = _run(order, timeout)
+    if "error" in result:
+        raise _ERRORS.get(result["error"], PanstreamError)(result["message"])
+    found = tuple(
+        Occurrence(needle=needle, encoding=order.encodings[encoding], where=where, count=count, first=first)
+        for needle, encoding, where, count, first in result.pop("found")
+    )
+    return Report(
+        pid=pid,
+        stopped=stop and pid is not None,
+        needles=len(order.needles),
+        decoys=len(order.decoys),
+        found=found,
+        found_needles=len({each.needle for each in found}),
+        **result,
+    )
+
+
+def _run(order: Scan, timeout: float) -> dict[str, Any]:
+    environment = dict(os.environ)
+    root = str(Path(panstream.__file__).parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
+    resume = order.pid is not None and order.stop and not Target.is_stopped(order.pid)
+    scanner = subprocess.Popen(
+        [sys.executable, "-P", "-m", "panstream.testing.memory.scanner"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    try:
+        output, errors = scanner.communicate(order.to_json().encode(), timeout=timeout)
+        failed = scanner.returncode != 0
+    except subprocess.TimeoutExpired:
+        raise PanstreamError(f"timeout must suffice for the scan, got timeout={timeout}") from None
+    finally:
+        if scanner.poll() is None:
+            scanner.kill()
+            scanner.communicate()
+        if resume and scanner.returncode != 0 and order.pid is not None:
+            # Undo the stop that a scanner which was cut short may have left.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(order.pid, signal.SIGCONT)
+    if failed:
+        last = errors.decode(errors="replace").strip().splitlines()[-1:]
+        raise PanstreamError(f"the scanner ended with status {scanner.returncode}: {''.join(last)}")
+    result: dict[str, Any] = json.loads(output)
+    return result
+
+
+def _checked_files(files: Sequence[str | os.PathLike[str]]) -> list[str]:
+    paths = [os.fspath(file) for file in files]
+    for path in paths:
+        if not os.path.exists(path):
+            raise InvalidParameter(f"files must exist, got {path}")
+    return paths
+
+
+def _checked_encodings(encodings: Sequence[str]) -> list[str]:
+    unknown = sorted(set(encodings) - set(ENCODINGS))
+    if unknown or not encodings:
+        raise InvalidParameter(f"encodings must be some of {', '.join(ENCODINGS)}; got {', '.join(unknown) or 'none'}")
+    return [encoding for encoding in ENCODINGS if encoding in encodings]
+
+
+def _checked_needles(needles: Iterable[object], name: str) -> list[Needle]:
+    """Return ``needles`` as plain values, or refuse the first that is too short, too long or of another type."""
+    result = [_checked_needle(needle, name, position) for position, needle in enumerate(needles)]
+    if len(set(result)) != len(result):
+        raise InvalidParameter(f"{name} must be distinct, got {len(result) - len(set(result))} repeated")
+    return result
+
+
+def _checked_needle(needle: object, name: str, position: int) -> Needle:
+    if isinstance(needle, bool) or not isinstance(needle, str | bytes | bytearray | int | np.integer):
+        raise InvalidParameter(f"{name} must be str, bytes or int, got {type(needle).__name__} at {name}[{position}]")
+    if isinstance(needle, int | np.integer):
+        value = int(needle)
+        if not -(1 << 63) <= value < 1 << 64 or abs(value).bit_length() < _BITS:
+            raise InvalidParameter(
+                f"integer {name} must have at least {_BITS} bits and fit in 64, "
+                f"got {abs(value).bit_length()} bits at {name}[{position}]"
+            )
+        return value
+    try:
+        plain = str(needle) if isinstance(needle, str) else bytes(needle)
+        size = len(plain.encode() if isinstance(plain, str) else plain)
+    except UnicodeEncodeError:
+        raise InvalidParameter(f"{name} must be valid Unicode, {name}[{position}] is not") from None
+    if len(plain) * 8 < _BITS or size > LONGEST:
+        raise InvalidParameter(
+            f"{name} must have at least {_BITS} bits ({_BITS // 8} bytes or characters) and at most {LONGEST} bytes, "
+            f"got {len(plain)} at {name}[{position}]"
+        )
+    return plain

@@ -1,0 +1,148 @@
+"""The page of a site: figures and lists as published, a link that shares them, and the page for its visitors."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Open, photograph
+from browser.serving import Serving, serving
+from browser.test_dashboard import live
+from browser.test_overview import CLIPPED, number
+from panstream.engine.site import Site, propose, to_toml
+
+pytestmark = pytest.mark.slow
+DEMO = Path(__file__).parents[2] / "examples" / "site_demo.py"
+SITE = Site(site="example.org", visitors=20_000)
+
+
+def token(folder: Path, name: str, *options: str) -> str:
+    command = [
+        sys.executable,
+        "-m",
+        "panstream.cli",
+        "token",
+        str(folder / "tokens"),
+        name,
+        "--scope",
+        "read",
+        *options,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two days of simulated visitors, and a token file."""
+    made = tmp_path_factory.mktemp("site")
+    (made / "panstream.toml").write_text(to_toml(propose(SITE)))
+    days = [sys.executable, str(DEMO), "panstream.toml", "--days", "2", "--visitors", "5000"]
+    subprocess.run(days, cwd=made, check=True, capture_output=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def reader(folder: Path) -> str:
+    return token(folder, "reader")
+
+
+@pytest.fixture(scope="module")
+def site(folder: Path, reader: str) -> Iterator[Serving]:
+    text = (folder / "panstream.toml").read_text()
+    with serving(folder, "--tokens", str(folder / "tokens"), config=text) as running:
+        pause = threading.Event()
+        for _ in range(1200):  # names are read from the released tables beside the server's other work
+            if releases(running, reader, "pages"):
+                break
+            pause.wait(0.1)
+        yield running
+
+
+def opened(site: Serving, visit: Open, reader: str, **settings: Any) -> Page:
+    """Open the page as somebody does who was given a link."""
+    page = visit(site, f"/#/?token={reader}", **settings)
+    live(page)
+    expect(page.locator("h1")).to_have_text("example.org")
+    return page
+
+
+def card(page: Page, words: str) -> Any:
+    return page.locator(".site .tile").filter(has=page.get_by_role("link", name=words, exact=True))
+
+
+def releases(site: Serving, reader: str, series: str) -> list[dict[str, Any]]:
+    found = site.ask("GET", "/v1/releases?limit=10000", Authorization=f"Bearer {reader}")["releases"]
+    return [each for each in found if each["series"] == series]
+
+
+def published(site: Serving, reader: str, series: str) -> dict[str, Any]:
+    return releases(site, reader, series)[-1]
+
+
+def test_a_shared_link_shows_the_figures_as_published(site: Serving, visit: Open, reader: str) -> None:
+    page = opened(site, visit, reader)
+    assert reader not in page.url, "the token is taken out of the address"
+    for words, name in (
+        ("Visitors in an hour", "visitors per hour"),
+        ("Visitors in a day", "visitors per day"),
+        ("Page views in a day", "page views per day"),
+    ):
+        last = published(site, reader, name)
+        assert number(card(page, words).locator(".figure").inner_text()) == pytest.approx(last["value"], abs=0.51)
+        low, high = card(page, words).locator(".range").inner_text().removeprefix("95%: ").split(" to ")
+        assert [number(low), number(high)] == pytest.approx(last["interval"], abs=0.51)
+    expect(card(page, "Visitors in 7 days")).to_contain_text("no answer yet")
+    assert "Protects one visitor’s day (ε\u00a01)" in card(page, "Visitors in a day").inner_text()
+    assert re.search(r"[▲▼≈]", card(page, "Visitors in a day").locator(".change").inner_text())
+    items = published(site, reader, "pages")["items"]
+    rows = card(page, "Top pages").locator(".ranked li")
+    for item, row in zip(items, rows.all(), strict=False):
+        assert row.locator(".key").inner_text() == item["name"]
+        assert number(row.locator("b").inner_text()) == pytest.approx(item["count"], abs=0.51)
+        ends = [number(end) for end in row.locator("small").inner_text().split(" to ")]
+        assert ends == pytest.approx(item["interval"], abs=0.51)
+    assert "δ\u00a01e-6" in card(page, "Top pages").inner_text()
+    assert card(page, "Devices").locator(".ranked li").count() == 4
+    page.reload()
+    live(page)  # the tab has kept the token
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_nothing_is_cut_off(site: Serving, visit: Open, reader: str, width: int, theme: Any) -> None:
+    page = opened(site, visit, reader, color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 900})
+    expect(card(page, "Top pages").locator(".ranked li").first).to_be_visible()
+    cut = [text for text in page.evaluate(CLIPPED) if "panstream token" not in text]  # which scrolls
+    assert cut == []
+    assert "undefined" not in page.locator("main").inner_text()
+    photograph(page, f"site-{width}-{theme}")
+
+
+def test_a_token_is_asked_for_and_a_link_is_made(site: Serving, visit: Open, folder: Path, reader: str) -> None:
+    page = visit(site, "/", noisy=True)
+    expect(page.locator("#token-dialog")).to_be_visible()
+    made = token(folder, "public", "--link", site.address)
+    assert re.fullmatch(rf"{re.escape(site.address)}/#/\?token=pan_[\w-]+", made)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        site.ask("POST", "/v1/queries/pages/release", b"", Authorization=f"Bearer {reader}")
+    caught.value.close()
+    assert caught.value.code == 403, "what is shared reads, and does nothing else"
+
+
+def test_the_page_for_visitors_needs_no_token_and_loads_nothing(site: Serving, visit: Open) -> None:
+    page = visit(site, "/privacy")
+    expect(page.locator("h1")).to_have_text("Privacy statement: example.org")
+    text = page.locator("main").inner_text()
+    assert "visitors per day" in text
+    assert "2.72" in text, "e, rounded up"
+    assert "Do Not Track" in text
+    assert page.locator("body").evaluate("each => getComputedStyle(each).maxWidth") == "960px", "its style is let in"

@@ -1,0 +1,32 @@
+"""The dashboard of a stream on two machines: the promise, and what announcing a break-in would do."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.conftest import Open, photograph
+from machines.test_serve import served
+from panstream.machines.local import LocalLink
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_promise_of_two_machines_is_shown(visit: Open, tmp_path: Path) -> None:
+    link = LocalLink(tmp_path, "s")
+    with served(tmp_path, link) as live:
+        server: Any = SimpleNamespace(address=f"http://{live.host}:{live.port}")
+        page = visit(server, "/#/question/share")
+        page.get_by_text("Promise:").click()
+        promise = page.locator("details.more dl")
+        expect(promise).to_contain_text("any number of undetected copies of one machine at a time")
+        expect(promise).to_contain_text("both never in one epoch")
+        expect(promise).to_contain_text("X25519")
+        photograph(page, "two-machines-promise")
+        page.goto(server.address + "/#/intrusions")
+        expect(page.locator("p.lead")).to_contain_text("any number of copies of one machine at a time")
+        expect(page.locator("table.price").first).to_contain_text("the shares are blinded anew")
+        photograph(page, "two-machines-intrusions")
+    link.close()

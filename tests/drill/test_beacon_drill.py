@@ -1,0 +1,12 @@
+"""The memory drill for beacons: of addresses, user agents, pages and ids nothing stays; what waits is seen."""
+
+import pytest
+
+from panstream.drill.beacons import drill_beacons
+
+
+@pytest.mark.slow
+def test_nothing_stays_of_visitors() -> None:
+    report = drill_beacons(visitors=2_000, waiting=500)
+    assert report.ok, str(report)
+    assert report.found_waiting == report.waiting  # the scan sees what is there

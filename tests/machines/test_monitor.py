@@ -1,0 +1,60 @@
+"""A statistic on two machines from Python: durable steps, updates that count once, answers that go on."""
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+
+from panstream.errors import BudgetExhausted, InvalidParameter, MachineError, StoreError
+from panstream.machines.local import LocalLink
+from panstream.machines.monitor import SharedMonitor
+from panstream.sharing.bits import SharedEdges
+from panstream.sharing.capped import SharedHeavy
+
+EDGES = SharedEdges(vertices=30, epsilon=math.inf, count=True, deletions=True, releases=3)
+
+
+def test_edges_come_and_go(tmp_path: Path) -> None:
+    link, pairs = LocalLink(tmp_path, "calls"), [*itertools.combinations(range(12), 2)]
+    monitor = SharedMonitor(EDGES, link, stream="calls")
+    monitor.update(pairs, sequence=1)
+    monitor.update(delete=pairs[:6], sequence=2)
+    assert monitor.release().value == len(pairs) - 6
+    link.close()
+    link = LocalLink(tmp_path, "calls")  # all three start again
+    monitor = SharedMonitor(EDGES, link, stream="calls")
+    assert monitor.sequence == 2
+    monitor.update(delete=pairs, sequence=2)  # counts already
+    assert monitor.release().value == len(pairs) - 6
+    monitor.update(delete=pairs[6:20])
+    monitor.update(pairs[:1], sequence=5)
+    assert monitor.release().value == len(pairs) - 20 + 1
+    with pytest.raises(BudgetExhausted, match="releases=3"):
+        monitor.release()
+    with pytest.raises(InvalidParameter, match="sequence must be"):
+        monitor.update(pairs, sequence=-1)
+    link.close()
+
+
+def test_an_update_that_failed_is_sent_again_and_counts_once(tmp_path: Path) -> None:
+    heavy = SharedHeavy(universe=20, epsilon=math.inf, crop=2)
+    link = LocalLink(tmp_path, "calls")
+    monitor = SharedMonitor(heavy, link, stream="calls")
+    decide = link.first._decide
+
+    def dies(*given: object) -> None:
+        decide(*given)  # type: ignore[arg-type]
+        raise MachineError("the answer is lost")
+
+    link.first._decide = dies  # type: ignore[method-assign]
+    with pytest.raises(MachineError, match="the answer is lost"):
+        monitor.update([1, 2, 3], sequence=1)
+    link.first._decide = decide  # type: ignore[method-assign]
+    monitor = SharedMonitor(heavy, link, stream="calls")
+    monitor.update([1, 2, 3], sequence=1)
+    monitor.update([1, 5], sequence=2)
+    assert monitor.release().value == 1.0  # nobody but 1 came twice
+    with pytest.raises(StoreError, match="shares of another"):
+        SharedMonitor(EDGES, link, stream="calls")
+    link.close()

@@ -1,0 +1,60 @@
+"""Prometheus itself: its tool understands our files and figures, and a real one scrapes a server."""
+
+import json
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from browser.serving import serving
+
+PACKAGING = Path(__file__).parents[2] / "packaging"
+ANSWERED = 30.0  # seconds: an upper bound for a busy machine
+
+
+def test_its_tool_understands_the_configurations() -> None:
+    files = sorted(map(str, PACKAGING.rglob("prometheus.yml")))
+    assert len(files) == 2
+    subprocess.run(["promtool", "check", "config", "--syntax-only", *files], check=True, capture_output=True)
+
+
+def _ask(address: str, query: str) -> list[dict[str, object]]:
+    with urllib.request.urlopen(f"{address}/api/v1/query?{urllib.parse.urlencode({'query': query})}") as answer:
+        return list(json.load(answer)["data"]["result"])
+
+
+@pytest.mark.slow
+def test_it_scrapes_a_server(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serving(tmp_path) as server:
+        server.ask("POST", "/v1/queries/visitors/release", b"")
+        with urllib.request.urlopen(f"{server.address}/metrics") as answer:
+            text = answer.read()
+        checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
+        assert (checked.returncode, checked.stdout) == (0, b""), checked.stderr
+        config = yaml.safe_load((PACKAGING / "site" / "prometheus.yml").read_text())
+        config["global"]["scrape_interval"] = "1s"
+        (job,) = config["scrape_configs"]
+        del job["authorization"]  # on loopback, without tokens
+        job["static_configs"] = [{"targets": [server.address.removeprefix("http://")]}]
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+        options = ["--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}"]
+        with subprocess.Popen(["prometheus", *options], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+            try:
+                found, until = list[dict[str, object]](), time.monotonic() + ANSWERED
+                while not found and time.monotonic() < until:
+                    try:
+                        found = _ask(f"http://127.0.0.1:{port}", 'panstream_answer{query="visitors"}')
+                    except OSError:
+                        found = []  # not there yet
+                assert found, "nothing was scraped"
+            finally:
+                process.terminate()
+        last = server.ask("GET", "/v1/releases?query=visitors")["releases"][-1]
+    assert float(found[0]["value"][1]) == pytest.approx(last["value"])  # type: ignore[index]

@@ -1,0 +1,29 @@
+"""Claims about two machines, alone and composed with others."""
+
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.composition import sequential
+from panstream.privacy.shared import ASSUMPTION, shared_claim, shared_law
+
+
+def test_noise_follows_the_budget() -> None:
+    assert shared_law(1.0, 4).kappa == 0.25
+    assert shared_law(float("inf"), 4).numerator is None
+
+
+def test_composed_claims_cover_what_both_cover() -> None:
+    two = shared_claim(1.0, "user", 1, "the universe")
+    both = sequential([two, two])
+    assert (both.epsilon, both.intrusions, both.assumption) == (2.0, Intrusions(unannounced=-1, machines=2), ASSUMPTION)
+    mixed = sequential([two, Claim(epsilon=0.5, unit="user")])
+    assert mixed.intrusions == Intrusions(unannounced=1, announced=0, machines=1)
+    assert mixed.assumption == ASSUMPTION
+
+
+def test_claims_say_it() -> None:
+    claim = shared_claim(1.0, "user", 2, "the universe")
+    assert "any number, at one machine at a time (both never in one epoch)" in str(claim)
+    stored = claim.to_json()
+    assert stored["intrusions"] == {"unannounced": "any", "announced": 0, "per_phase": False, "machines": 2}
+    assert stored["assumption"] == ASSUMPTION
+    assert "assumption" not in Claim(epsilon=1.0, unit="user").to_json()
+    assert "machines" not in Claim(epsilon=1.0, unit="user").to_json()["intrusions"]

@@ -1,0 +1,85 @@
+"""The fuzzers on their seeds, and on seeds bent a little: what they find at length is kept away by a test each."""
+
+import contextlib
+import importlib
+import random
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from panstream.density import DworkPair
+from panstream.engine.feeds.parquet import ParquetFile
+from panstream.engine.feeds.resp import Connection
+from panstream.engine.point_queries import named
+from panstream.engine.rows import RowSchema
+from panstream.engine.sql import parse
+from panstream.errors import ConnectionLost, FeedError, InvalidParameter, PanstreamError
+
+FUZZ = Path(__file__).parents[1] / "fuzz"
+NAMES = sorted(path.stem.removeprefix("fuzz_") for path in FUZZ.glob("fuzz_*.py"))
+BENT = 40  # inputs made of each corpus
+
+
+def bent(data: bytes, chance: random.Random) -> bytes:
+    body = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        at, size = chance.randrange(len(body) + 1), chance.randrange(9)
+        body[at : at + size] = chance.choice([b"", bytes(size), chance.randbytes(size), body[:size]])
+    return bytes(body)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seeds_and_what_is_near_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = [path.read_bytes() for path in sorted((FUZZ / "corpus" / name).iterdir())]
+    monkeypatch.syspath_prepend(str(FUZZ))
+    target = importlib.import_module(f"fuzz_{name}").test_one_input
+    chance = random.Random(name)
+    for data in [b"", *seeds, *(bent(chance.choice(seeds), chance) for _ in range(BENT))]:
+        target(data)
+    sys.modules.pop(f"fuzz_{name}")
+
+
+@pytest.mark.parametrize(
+    "reply", [b":x\r\n", b"$1e3\r\n", b"*1\r\n" * 100_000, b"*9999999999999999999999\r\n", b"$-\r\n"], ids=range(5)
+)
+def test_a_reply_that_redis_never_sends_ends_the_connection(reply: bytes) -> None:
+    ours, theirs = socket.socketpair()
+
+    def send() -> None:
+        with theirs, contextlib.suppress(OSError):  # it may be closed before everything is read
+            theirs.sendall(reply)
+
+    sender = threading.Thread(target=send)
+    with ours:
+        connection = Connection("redis://localhost", timeout=30.0)
+        connection._socket = ours
+        sender.start()
+        with pytest.raises(ConnectionLost):
+            connection.reply()
+    sender.join()
+
+
+def test_a_pair_of_coins_that_does_not_exist_is_refused_at_once() -> None:
+    with pytest.raises(InvalidParameter, match="below 4"):
+        DworkPair(universe=10, epsilon=4.0)
+
+
+@pytest.mark.parametrize("text", ["(" * 5000, "NOT " * 5000 + "ok", "- " * 5000 + "1"], ids=range(3))
+def test_sql_nested_too_deeply_is_refused(text: str) -> None:
+    with pytest.raises(PanstreamError):
+        parse(f"SELECT COUNT(*) FROM s WHERE {text}", columns={"ok": "bool"}, user=None, stream="s")
+    with pytest.raises(PanstreamError):
+        named(f"page = {text}")
+
+
+def test_a_parquet_file_whose_column_has_no_readable_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table({"user": ["ann"], "other": [1]}), path)
+    path.write_bytes(path.read_bytes().replace(b"other", b"\xe5the\xff"))
+    with pytest.raises(FeedError, match="could not be read"):
+        ParquetFile(path, RowSchema(columns={"user": "string"}, user="user"), rows=10)
