@@ -68,6 +68,13 @@ def visit(browser: Browser) -> Iterator[Open]:
     assert not problems
 
 
+def resize(page: Page, width: int, height: int = 900) -> None:
+    """Give the page another size, and wait until it has been laid out and charts have followed: two frames."""
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_function("width => innerWidth === width", arg=width)
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def photograph(page: Page, name: str) -> None:
     """Keep a picture of the whole page for people to look at."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)

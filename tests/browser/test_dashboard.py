@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser.conftest import Open, photograph
+from browser.conftest import Open, photograph, resize
 from browser.serving import Serving, serving
 
 pytestmark = pytest.mark.slow
@@ -137,7 +137,7 @@ def test_answers_that_are_no_plain_numbers(tmp_path: Path, visit: Open, width: i
         for name in ("visitors", "longest wait"):
             own.ask("POST", f"/v1/queries/{name.replace(' ', '%20')}/release")
         page = visit(own)
-        page.set_viewport_size({"width": width, "height": 900})
+        resize(page, width)
         live(page)
         tile = page.get_by_role("listitem").filter(has_text="visitors")
         expect(tile).to_contain_text(re.compile(r"Too uncertain to say\s*95%: [\d,]+ to ([\d,]+|∞)"))
@@ -296,7 +296,7 @@ def test_token_is_asked_for_and_kept_in_the_tab(guarded: tuple[Serving, dict[str
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_page_fits_and_can_be_read(server: Serving, visit: Open, theme: Any, width: int) -> None:
     page = visit(server, color_scheme=theme)
-    page.set_viewport_size({"width": width, "height": 800})
+    resize(page, width, 800)
     for name in PAGES:
         page.goto(f"{server.address}/#/{name}")
         live(page)

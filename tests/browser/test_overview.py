@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from scipy import stats
 
-from browser.conftest import Open, photograph
+from browser.conftest import Open, photograph, resize
 from browser.serving import Serving, serving
 from browser.shop import DAYS, NAMES, PAGES, config, fill, fill_names
 from browser.test_dashboard import card, live
@@ -48,7 +48,7 @@ def number(text: str) -> float:
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 def test_all_questions_fit_one_screen(shop: Serving, visit: Open, theme: Any, width: int, height: int) -> None:
     page = visit(shop, color_scheme=theme)
-    page.set_viewport_size({"width": width, "height": height})
+    resize(page, width, height)
     live(page)
     tiles = page.locator(".tile")
     expect(tiles).to_have_count(QUESTIONS)
@@ -183,7 +183,7 @@ def test_labels_of_axes_are_whole_and_never_the_same_twice(shop: Serving, visit:
     page = visit(shop)
     live(page)
     for name, width in product(("page views in all", "page views by hour", "average wait"), (1280, 390)):
-        page.set_viewport_size({"width": width, "height": 900})
+        resize(page, width)
         for period in ("hour", "day", "week", "all"):
             page.goto(shop.address + question(name, period))
             expect(card(page, name)).to_be_visible()
@@ -280,7 +280,7 @@ def test_names_that_nobody_listed(tmp_path_factory: pytest.TempPathFactory, visi
         expect(shown.locator(".figure")).to_have_text(re.compile(r"^3,[12]\d\d$"))
         expect(shown.locator(".plot .line")).to_be_visible()
         for width in (1280, 390):
-            page.set_viewport_size({"width": width, "height": 900})
+            resize(page, width)
             assert page.evaluate(CLIPPED) == []
             photograph(page, f"names-{width}")
         page.close()
@@ -293,7 +293,7 @@ def test_a_question_fits_any_width(shop: Serving, visit: Open, theme: Any) -> No
         page.goto(shop.address + question(name, period))
         live(page)
         for width in (1280, 390):
-            page.set_viewport_size({"width": width, "height": 844})
+            resize(page, width, 844)
             assert page.evaluate(CLIPPED) == []
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             photograph(page, f"shop-{name.replace(' ', '-')}-{theme}-{width}")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser.conftest import Open, photograph
+from browser.conftest import Open, photograph, resize
 from browser.serving import Serving, serving
 from browser.test_dashboard import live
 from browser.test_overview import CLIPPED, number
@@ -119,7 +119,7 @@ def test_a_shared_link_shows_the_figures_as_published(site: Serving, visit: Open
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
 def test_nothing_is_cut_off(site: Serving, visit: Open, reader: str, width: int, theme: Any) -> None:
     page = opened(site, visit, reader, color_scheme=theme)
-    page.set_viewport_size({"width": width, "height": 900})
+    resize(page, width)
     expect(card(page, "Top pages").locator(".ranked li").first).to_be_visible()
     cut = [text for text in page.evaluate(CLIPPED) if "panstream token" not in text]  # which scrolls
     assert cut == []

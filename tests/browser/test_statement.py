@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from browser.conftest import SCREENSHOTS, photograph
+from browser.conftest import SCREENSHOTS, photograph, resize
 from panstream.engine.config import load_config
 from panstream.engine.statement import statement
 
@@ -24,7 +24,7 @@ def test_it_fits_screens_and_paper_and_asks_nobody(browser: Browser, tmp_path: P
     page.on("request", lambda sent: asked.append(sent.url))
     page.goto(file.as_uri())
     for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 900})
+        resize(page, width)
         papers = set()
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
