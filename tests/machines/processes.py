@@ -79,8 +79,8 @@ def _said(pipe: Connection, main: Callable[..., Any], arguments: tuple[Any, ...]
 class Processes:
     """Three processes whose state is below ``directory``; any of them may be killed and started again."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, stream: str = "s") -> None:
+        self.directory, self.stream = directory, stream
         self.ports = {"a": free_port(), "b": free_port()}
         authority = Authority(directory / "certificates")
         for name in ("a", "b", "front"):
@@ -91,11 +91,11 @@ class Processes:
     def machine(self, name: str) -> Child:
         """Start machine a or b, and wait until it answers."""
         folder, other = self.directory / "certificates", "b" if name == "a" else "a"
-        made = self._start(
+        made = self.start(
             name,
             share,
             directory=self.directory / name,
-            stream="s",
+            stream=self.stream,
             role=name,
             front="front",
             peer_name=other,
@@ -112,9 +112,10 @@ class Processes:
 
     def front(self, batches: int) -> Child:
         """Start a front end that applies batches and then answers."""
-        return self._start("front", front, self.directory, batches)
+        return self.start("front", front, self.directory, batches)
 
-    def _start(self, name: str, main: Callable[..., Any], *arguments: Any, **options: Any) -> Child:
+    def start(self, name: str, main: Callable[..., Any], *arguments: Any, **options: Any) -> Child:
+        """Start what ``main`` does."""
         ours, theirs = FORKS.Pipe(duplex=False)
         process = FORKS.Process(target=_said, args=(theirs, main, arguments, options))  # type: ignore[attr-defined]
         process.start()

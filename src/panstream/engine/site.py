@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,8 +119,10 @@ class Asked:
             return f"from {math.ceil(self.least):,} in {self.window}"
         if self.question.kind == "timing":
             return f"±{_figure(self.error)} ms"
-        share = f" ({100 * self.error / self.size:.0f}%)" if self.question.kind == "visitors" else ""
-        return f"±{_figure(self.error)}{share}"
+        if self.question.kind != "visitors":
+            return f"±{_figure(self.error)}"
+        share = 100 * self.error / self.size
+        return f"±{_figure(self.error)} ({'under 1' if share < 0.5 else f'{share:.0f}'}%)"
 
     @property
     def monthly(self) -> float:
@@ -248,11 +250,12 @@ def to_text(proposal: Proposal) -> str:
         "  someone who changes either is counted again",
         f"a visitor's 30 days lose at most epsilon {_figure(together)} to the questions about visitors; what they lose",
         "  to the others, which protect single events, is not bounded",
-        f"an event loses at most epsilon {_figure(events)}, delta {slack:.0e} to all questions together",
+        f"an event loses at most epsilon {_figure(events)}{f', delta {slack:.0e}' if slack else ''} to all questions "
+        "together",
     ]
     if proposal.left_out:
         lines += ["", "left out, since the answers would be useless or there are none:"]
-        lines += [f"  {name}: {why}" for name, why in proposal.left_out]
+        lines += [f"  {names}: {why}" for names, why in _by_reason(proposal.left_out)]
     if site.machines is not None:
         lines += ["", "the cells are held as shares by two machines: panstream explain says what that protects"]
     return "\n".join(lines)
@@ -277,9 +280,17 @@ def to_toml(proposal: Proposal) -> str:
         lines += ["", f"# protects {unit}; 95% error at about {each.size:,}: {each.exactness}", "[[query]]"]
         lines += _pairs(each.keys)
     if proposal.left_out:
-        lines += ["", "# Left out:", *(f"# {name}: {why}" for name, why in proposal.left_out)]
+        lines += ["", "# Left out:", *(f"# {names}: {why}" for names, why in _by_reason(proposal.left_out))]
     lines += ["", "[store]", *_pairs(file["store"]), "# Keep it out of backups: every copy of it is an intrusion.", ""]
     return "\n".join(lines)
+
+
+def _by_reason(left_out: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the questions of each reason, as one text, and the reason."""
+    names: dict[str, list[str]] = {}
+    for name, why in left_out:
+        names.setdefault(why, []).append(name)
+    return [(", ".join(some), why) for why, some in names.items()]
 
 
 def _figure(number: float) -> str:

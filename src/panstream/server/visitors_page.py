@@ -18,7 +18,7 @@ from panstream.durations import say_duration
 from panstream.engine.plan import QueryPlan
 from panstream.engine.statement_page import PAGE
 from panstream.engine.web_config import WebConfig
-from panstream.privacy.claim import Claim
+from panstream.privacy.claim import Claim, Intrusions
 from panstream.server.dashboard import HEADERS
 
 _SENT = {
@@ -34,20 +34,26 @@ _OUT = (
     "Turn on “Do Not Track” or “Global Privacy Control” in your browser: the script then sends nothing. Blocking the "
     "script works as well."
 )
+_KEPT = "What is kept are numbers that carry random noise from the start; what is published has noise added as well."
+_SHARED_KEPT = (
+    "What is kept is split between two machines, so that either part by itself is random; what is published has noise "
+    "added."
+)
 
 
 def visitors_page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
     """Return the page."""
     worst = max(plan.claim.epsilon for plan in plans)
-    places = "memory and disk" if all("disk" in plan.claim.places for plan in plans) else "memory"
+    copies = plans[0].claim.intrusions  # one machine, or two, holds the states of all questions
+    shared = copies.machines > 1
     short = [
         "Visits are counted, visitors are not recognised. There is no cookie, no profile and no list of addresses.",
         "Your network address and your browser’s name are made into a number while a request is on its way. It is "
         f"overwritten once it is counted, within about {say_duration(step)}, and never written to disk.",
-        "What is kept are numbers that carry random noise from the start; what is published has noise added as well.",
-        f"Someone who copies the {places} of the counter once, and reads everything it ever publishes, can improve her "
-        f"odds of a right guess about one row of the table below by a factor of at most {_factor(worst)} each. That is "
-        "proven, whatever she already knows.",
+        _SHARED_KEPT if shared else _KEPT,
+        f"Someone who {_copied(plans, step)}, and reads everything it ever publishes, can improve "
+        f"her odds of a right guess about one row of the table below by a factor of at most {_factor(worst)} each. That "
+        f"is proven, whatever she already knows{', as long as the encryption holds' if shared else ''}.",
     ]
     rows = "".join(
         f"<tr><td>{html.escape(plan.config.name)}</td><td data-of='how often'>{_often(plan)}</td>"
@@ -62,8 +68,7 @@ def visitors_page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> st
         "The limits are for what the table names. If you come on several days or open several pages, factors are "
         "multiplied: two page views can change the odds by the square of the factor for one.",
         "A visitor is an address with a browser, not a person. Someone with two devices is two visitors.",
-        "A request that has just arrived is readable in memory until it is counted. A second copy of the memory that "
-        "nobody noticed is not covered.",
+        f"A request that has just arrived is readable in memory until it is counted. {_not_covered(copies)}",
         "Your internet provider, and any proxy or web server in front of the counter, may keep logs of their own.",
         "What is true of many visitors is published: that is what counting is for.",
     ]
@@ -100,6 +105,22 @@ def visitors_route(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> R
         return Response(text, 200, {**HEADERS, "Content-Security-Policy": policy}, "text/html; charset=utf-8")
 
     return Route("/privacy", get_page, methods=["GET"])
+
+
+def _copied(plans: Sequence[QueryPlan], step: float) -> str:
+    if plans[0].claim.intrusions.machines > 1:
+        epoch = f"one step (usually about {say_duration(step)})"
+        return f"copies one of the two machines at a time, as often as she likes but never both within {epoch}"
+    places = "memory and disk" if all("disk" in plan.claim.places for plan in plans) else "memory"
+    return f"copies the {places} of the counter once"
+
+
+def _not_covered(copies: Intrusions) -> str:
+    if copies.machines == 1:
+        return "A second copy of the memory that nobody noticed is not covered."
+    if copies.together:
+        return "Copies of both machines within one step are covered once; a second time is not."
+    return "Copies of both machines within one step are not covered: together they show the exact counts."
 
 
 def _often(plan: QueryPlan) -> str:

@@ -41,6 +41,15 @@ export function protects({ claim: { unit, window, epsilon, delta } }) {
   return `Protects ${words} (${cost})`;
 }
 
+/** An answer as a count is read: none lies below 0, whatever noise made of it. */
+const counted = (release) => {
+  const [low, high] = release.interval,
+    value = release.value === null ? null : Math.max(0, release.value);
+  return { ...release, value, interval: [Math.max(0, low ?? 0), high === null ? null : Math.max(0, high)] };
+};
+
+const hint = (release) => (release?.value < 0 ? `published as ${answer(release).value}` : null);
+
 const country = (() => {
   const names = new Intl.DisplayNames(["en"], { type: "region", fallback: "code" });
   return (code) => (/^[A-Z]{2}$/.test(code) ? names.of(code) : code);
@@ -81,7 +90,8 @@ export function page(store) {
     const missing = Object.keys({ ...FIGURES, ...LISTS }).filter((name) => !asked.has(name));
     show(
       unasked,
-      "A visitor is an address with a user agent, not a person. ",
+      "A visitor is an address with a user agent, not a person. Counts are shown from 0 up: noise may have published " +
+        "less, which a question’s own page shows. ",
       missing.length
         ? `Not asked: ${missing.join(", ")}. Left out is what would be too uncertain at the declared size` +
             (store.web.source === "log" ? ", and what a log does not tell." : ".")
@@ -99,13 +109,13 @@ function figure(query, words, store) {
   const releases = store.series.get(query.series[0]) ?? [],
     last = releases.at(-1),
     end = newest(query, store);
-  const said = last && answer(last);
+  const said = last && answer(counted(last));
   return [
     link(query, words),
     h("p", { class: "chip" }, last ? about(last) : "no answer yet"),
-    h("p", { class: last?.too_uncertain ? "figure words" : "figure" }, said ? said.shown : "–"),
+    h("p", { class: last?.too_uncertain ? "figure words" : "figure", title: hint(last) }, said ? said.shown : "–"),
     h("p", { class: "range" }, said ? said.range : ""),
-    spark(within(releases, "month", end)),
+    spark(within(releases, "month", end).map(counted)),
     h("p", { class: "change" }, last && query.every === null ? (short(query, true, releases, "all", end) ?? "") : ""),
     h("p", { class: "unit" }, protects(query)),
   ];
@@ -115,19 +125,20 @@ function figure(query, words, store) {
 function listed(query, words, store) {
   const groups = groupsOf(query, store),
     sorted = query.name === "load time" ? groups : ranked(groups),
-    scale = span(sorted.flatMap(({ last }) => last ?? [])),
+    scale = span(sorted.flatMap(({ last }) => (last ? counted(last) : []))),
     latest = (store.series.get(query.series[0]) ?? []).at(-1);
   const rows = sorted.slice(0, ROWS).map(({ name, last }) => {
-    const said = last && answer(last);
+    const shown = last && counted(last),
+      said = shown && answer(shown);
     return h(
       "li",
       null,
       h("span", { class: "key" }, query.name === "countries" ? country(name) : name),
-      bar(last, scale),
+      bar(shown, scale),
       h(
         "span",
         { class: "number" },
-        h("b", null, !said ? "–" : last.too_uncertain ? "uncertain" : said.value),
+        h("b", { title: hint(last) }, !said ? "–" : last.too_uncertain ? "uncertain" : said.value),
         said && h("small", null, `${said.low} to ${said.high}`),
       ),
     );
@@ -150,7 +161,8 @@ function listed(query, words, store) {
 function thief(queries) {
   const worst = Math.max(...queries.map(({ claim }) => (claim.epsilon === "inf" ? Infinity : claim.epsilon)));
   const places = new Set(queries.flatMap(({ claim }) => claim.places));
-  const copied = places.has("disk") ? "memory and disk" : "memory";
+  const copied = places.has("disk") ? "memory and disk" : "memory",
+    shared = queries.some(({ claim }) => claim.intrusions.machines);
   return h(
     "section",
     { class: "card" },
@@ -158,9 +170,13 @@ function thief(queries) {
     h(
       "p",
       null,
-      `Whoever copies this server’s ${copied} finds no addresses, no visitors’ ids and no salt: only cells that were ` +
-        "random from the start, and the answers on this page. From one copy and all answers, the odds of a right " +
-        "guess about ",
+      shared
+        ? "Two machines hold what is counted as shares, and each share alone is random. Whoever copies one of them at a " +
+            "time, as often as they like, and never both in one epoch, finds no addresses, no visitors’ ids and no " +
+            "salt. This server itself keeps only the answers. From all of that, the odds of a right guess about "
+        : `Whoever copies this server’s ${copied} finds no addresses, no visitors’ ids and no salt: only cells that ` +
+            "were random from the start, and the answers on this page. From one copy and all answers, the odds of a " +
+            "right guess about ",
       `what a question protects change by a factor of at most ${number(Math.exp(worst))} for each question`,
       queries.some(({ claim }) => claim.delta) ? " (where δ is given, up to that chance more). " : ". ",
       "What arrived in the last moment and is not yet counted is readable.",
