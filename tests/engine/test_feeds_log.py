@@ -15,7 +15,7 @@ from engine.streams import good
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import open_feed
-from panstream.engine.feeds.access_log import COLUMNS, AccessLogParser, CaddyParser
+from panstream.engine.feeds.access_log import COLUMNS, AccessLogParser, CaddyParser, LogParser
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.guessing import guess
 from panstream.engine.feeds.streams import TextReader
@@ -54,7 +54,7 @@ def read(
     columns: dict[str, str] = COLUMNS,
     *,
     block: int = 1 << 20,
-    parser: type[AccessLogParser] | type[CaddyParser] = AccessLogParser,
+    parser: type[AccessLogParser] | type[CaddyParser] | type[LogParser] = AccessLogParser,
 ) -> tuple[list[dict[str, object]], dict[int, str]]:
     schema = RowSchema(columns=columns)
     data = text if isinstance(text, bytes) else text.encode()
@@ -146,6 +146,15 @@ CADDY = {
     "status": 200,
     "resp_headers": {"Server": ["Caddy"]},
 }
+
+
+@pytest.mark.parametrize("caddy", [False, True], ids=["combined", "caddy"])
+def test_the_first_line_tells_whose_log_it_is(caddy: bool) -> None:
+    line, kind = (json.dumps(CADDY), CaddyParser) if caddy else (NGINX, AccessLogParser)
+    found, bad = read(f"{line}\n{line}", parser=LogParser)
+    assert (found, bad) == read(f"{line}\n{line}", parser=kind)
+    assert len(found) == 2
+    assert not bad
 
 
 def test_lines_of_caddy() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from panstream.cli.hardening import harden, lock_memory
-from panstream.cli.outcome import AcceptTime, Cluster, ConfigFile, KeyFile, NoHardening, operator_key, outcome
+from panstream.cli.outcome import AcceptTime, Cluster, ConfigFile, Format, KeyFile, NoHardening, operator_key, outcome
 from panstream.errors import ConfigError, InvalidParameter
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ def serve(
     tokens: Annotated[Path | None, typer.Option(help="Token file, written by: panstream token.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate chain, PEM.")] = None,
     private_key: Annotated[Path | None, typer.Option(help="TLS private key, PEM.")] = None,
+    follow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Read rows from this growing file too; - for standard input. Repeatable."),
+    ] = None,
+    format: Format = None,
     cluster: Cluster = None,
     workers: Annotated[
         int | None,
@@ -51,6 +56,7 @@ def serve(
 ) -> None:
     """Serve the queries of CONFIG over HTTP: events in, private answers and a dashboard out.
 
+    With --follow, events also come from files as they grow, such as logs.
     Stops on SIGTERM or Ctrl-C, after what is under way is finished and stored. /openapi.json describes the interface.
     """
     if not no_hardening:
@@ -78,7 +84,14 @@ def serve(
             address_connections=address_connections,
         )
         settings = Settings(
-            host=host, port=port, tokens=tokens, certificate=certificate, private_key=private_key, limits=limits
+            host=host,
+            port=port,
+            tokens=tokens,
+            certificate=certificate,
+            private_key=private_key,
+            limits=limits,
+            follow=tuple(follow or ()),
+            format=format,
         )
 
         def started(address: str) -> None:
@@ -105,6 +118,8 @@ def serve(
             return
         from panstream.cluster.session import engines
 
+        if follow:
+            raise ConfigError("--follow cannot be combined with a cluster; use panstream run")
         with engines(
             loaded,
             address=cluster,

@@ -16,6 +16,8 @@ from panstream.errors import InvalidParameter
 if TYPE_CHECKING:
     from panstream.engine.site import Site
 
+_LOG = "log"
+
 
 def web(
     site: Annotated[str, typer.Option(help="The site's host name, such as example.org.")],
@@ -41,9 +43,14 @@ def web(
         typer.Option(help="A proxy's address or network, whose X-Forwarded-For is believed. Repeatable."),
     ] = None,
     logs: Annotated[
-        Path | None, typer.Option(help="Count from this access log (nginx, Apache, Caddy) instead of beacons.")
+        Path | None,
+        typer.Option(
+            help="Count from this access log (nginx, Apache, Caddy; - for standard input) instead of beacons."
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="With --logs: wait for lines that are appended.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="With --logs: serve, and read lines as they are appended.")
+    ] = False,
     machines: Annotated[
         Path | None,
         typer.Option(help="A configuration whose two machines ([stream] machines, [machines]) hold the cells."),
@@ -79,6 +86,8 @@ def web(
             trusted_proxies=tuple(trusted_proxy or ()),
             machines=None if machines is None else _machines(machines),
         )
+        if follow and logs is None:
+            raise InvalidParameter("--follow waits for lines of an access log: give --logs too")
         host, port = _address(listen)
         file = out or Path(f"{declared.site}.toml")
         there = str(file) != "-" and file.exists() and file.stat().st_size > 0
@@ -96,13 +105,23 @@ def web(
             file.write_text(to_toml(proposal))
             typer.echo(f"\nwrote {file}")
         if out is not None:
-            started = f"panstream run {file} {logs}" if logs is not None else f"panstream serve {file}"
-            typer.echo(f"Start it with: {started}")
+            typer.echo(f"Start it with: {_command(file, logs, follow)}")
             return
-    if logs is not None:
-        run(file, [str(logs)], follow=follow, no_hardening=no_hardening)
-    else:
-        serve(file, host=host, port=port, tokens=tokens, no_hardening=no_hardening)
+    if logs is not None and not follow:
+        run(file, [str(logs)], format=_LOG, no_hardening=no_hardening)
+        return
+    followed = None if logs is None else [str(logs)]
+    serve(file, host=host, port=port, tokens=tokens, follow=followed, format=_LOG, no_hardening=no_hardening)
+
+
+def _command(file: Path, logs: Path | None, follow: bool) -> str:
+    """Return what starts a file that was only written."""
+    from panstream.engine.feeds.inputs import format_of
+
+    if logs is None:
+        return f"panstream serve {file}"
+    source = f"{logs}" if format_of(logs) == _LOG else f"{logs} --format {_LOG}"
+    return f"panstream serve {file} --follow {source}" if follow else f"panstream run {file} {source}"
 
 
 def _address(listen: str) -> tuple[str, int]:

@@ -26,6 +26,7 @@ except ImportError:
 from panstream.engine.arrow import pa
 from panstream.engine.config import Config, QueryConfig
 from panstream.engine.engine import Engine
+from panstream.engine.intake import intakes_of
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import QueryRows, Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
@@ -36,6 +37,7 @@ from panstream.server.beacons import Beacons
 from panstream.server.bodies import BEACONS, Body, parse
 from panstream.server.dashboard import routes
 from panstream.server.door import Door, Guest
+from panstream.server.following import Follower
 from panstream.server.jobs import FastPath
 from panstream.server.protocol import Protocol, Shared
 from panstream.server.refusals import Refusal
@@ -70,6 +72,8 @@ class Settings:
     certificate: Path | None = None
     private_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    follow: tuple[str, ...] = ()  # files whose rows are read as they grow, or - for standard input
+    format: str | None = None  # of those files
 
 
 class _Server(uvicorn.Server):
@@ -79,13 +83,17 @@ class _Server(uvicorn.Server):
         self,
         service: Service,
         access: Access,
-        limits: Limits,
+        settings: Settings,
         tls: dict[str, str],
         listening: socket.socket,
         started: Callable[[str], None],
     ) -> None:
-        stream, gate, web = service.config.stream.name, Gate(limits), service.config.web
+        limits, web = settings.limits, service.config.web
+        stream, gate = service.config.stream.name, Gate(limits)
         self._beacons: Beacons | None = None
+        self._follower: Follower | None = None
+        if settings.follow:
+            self._follower = Follower(service.config, settings.follow, service.worker, self.stop, settings.format)
         pages = routes()
         if web is not None and web.source == "beacon":
             period = service.worker.engine.step_length
@@ -126,6 +134,8 @@ class _Server(uvicorn.Server):
         """
         with contextlib.closing(self._listening):
             self.run([self._listening])
+        if self._follower is not None and self._follower.error is not None:
+            raise self._follower.error
         if self.worker.dead:
             raise PanstreamError("the server's engine failed, so it stopped; what was acknowledged is kept")
 
@@ -141,6 +151,8 @@ class _Server(uvicorn.Server):
         await super().startup([])
         if self._beacons is not None:
             self._beacons.start()
+        if self._follower is not None:
+            self._follower.start()
         self.door.open(self._listening, self._protocol, self.config.ssl)
         self._started(self.address)
 
@@ -154,6 +166,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         if self._beacons is not None:
             self._beacons.stop()
+        if self._follower is not None:
+            await self._follower.stop()
         await self._service.stop()
         Sweeper.stop()
 
@@ -182,17 +196,22 @@ def make_server(
     logging.getLogger("uvicorn").propagate = False
 
     def open_engine(publish: Callable[[Release], None]) -> Engine:
-        return Engine(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
+        if engine is not None:
+            opened = engine(publish)
+        else:
+            opened = Engine(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
+        opened.declare(*intakes_of(settings.follow, follow=True))
+        return opened
 
     server: _Server
     access, tls = Access.load(settings.tokens, settings.host), _tls(settings)
     listening = _listen(settings)
     try:
-        service = Service(config, engine or open_engine, ended=lambda: server.stop())
+        service = Service(config, open_engine, ended=lambda: server.stop())
+        server = _Server(service, access, settings, tls, listening, started)
     except BaseException:
         listening.close()
         raise
-    server = _Server(service, access, settings.limits, tls, listening, started)
     return server
 
 

@@ -51,9 +51,9 @@ def visitors_page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> st
         "Your network address and your browser’s name are made into a number while a request is on its way. It is "
         f"overwritten once it is counted, within about {say_duration(step)}, and never written to disk.",
         _SHARED_KEPT if shared else _KEPT,
-        f"Someone who {_copied(plans, step)}, and reads everything it ever publishes, can improve "
-        f"her odds of a right guess about one row of the table below by a factor of at most {_factor(worst)} each. That "
-        f"is proven, whatever she already knows{', as long as the encryption holds' if shared else ''}.",
+        f"Someone who {_copied(plans, step)}, and reads everything it ever publishes, can improve her odds of a right "
+        f"guess about one row of the table below by a factor of at most {_factor(worst)} each. That is proven, "
+        f"whatever she already knows{', as long as the encryption holds' if shared else ''}.",
     ]
     rows = "".join(
         f"<tr><td>{html.escape(plan.config.name)}</td><td data-of='how often'>{_often(plan)}</td>"

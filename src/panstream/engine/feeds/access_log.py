@@ -73,6 +73,29 @@ class _Lines:
         return data.rfind(b"\n", 0, end) + 1
 
 
+class LogParser:
+    """Rows of one log, in Caddy's format if its first line is a JSON object, else in the common or combined one."""
+
+    def __init__(self, schema: RowSchema, *, place: str) -> None:
+        self._kinds = (AccessLogParser(schema, place=place), CaddyParser(schema, place=place))
+        self._chosen: AccessLogParser | CaddyParser = self._kinds[0]
+
+    def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
+        """Look at the first byte."""
+        if not end and not final:
+            return None
+        self._chosen = self._kinds[data.startswith(b"{", 0, end)]
+        return 0
+
+    def cut(self, data: bytearray, end: int) -> int:
+        """Return where the last line ends."""
+        return self._chosen.cut(data, end)
+
+    def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
+        """Return the rows of complete lines."""
+        return self._chosen.parse(data, end)
+
+
 class AccessLogParser(_Lines):
     """Rows of one log in the common or combined format."""
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
-from panstream.engine.feeds.access_log import AccessLogParser, CaddyParser
+from panstream.engine.feeds.access_log import CaddyParser, LogParser
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.arrow_ipc import ArrowInput
 from panstream.engine.feeds.coalesce import Coalescer
@@ -94,7 +94,7 @@ class _Paths:
         if file.format == "json":
             return JsonParser(self._schema)
         if file.format == "log":
-            return AccessLogParser(self._schema, place=file.name)
+            return LogParser(self._schema, place=file.name)
         if file.format == "caddy":
             return CaddyParser(self._schema, place=file.name)
         usual = Dialect(delimiter="\t" if file.format == "tsv" else ",")
