@@ -48,6 +48,9 @@ const counted = (release) => {
   return { ...release, value, interval: [Math.max(0, low ?? 0), high === null ? null : Math.max(0, high)] };
 };
 
+/** Whether two machines hold what is counted. */
+const isShared = (queries) => queries.some(({ claim }) => claim.intrusions.machines);
+
 const hint = (release) => (release?.value < 0 ? `published as ${answer(release).value}` : null);
 
 const country = (() => {
@@ -94,7 +97,8 @@ export function page(store) {
         "less, which a question’s own page shows. ",
       missing.length
         ? `Not asked: ${missing.join(", ")}. Left out is what would be too uncertain at the declared size` +
-            (store.web.source === "log" ? ", and what a log does not tell." : ".")
+            (store.web.source === "log" ? ", and what a log does not tell" : "") +
+            (isShared(store.queries) ? ", and what two machines cannot keep." : ".")
         : "",
     );
     if (!side.firstChild) show(side, thief(store.queries), visitors(), sharing());
@@ -162,7 +166,7 @@ function thief(queries) {
   const worst = Math.max(...queries.map(({ claim }) => (claim.epsilon === "inf" ? Infinity : claim.epsilon)));
   const places = new Set(queries.flatMap(({ claim }) => claim.places));
   const copied = places.has("disk") ? "memory and disk" : "memory",
-    shared = queries.some(({ claim }) => claim.intrusions.machines);
+    shared = isShared(queries);
   return h(
     "section",
     { class: "card" },
@@ -205,7 +209,7 @@ function sharing() {
       null,
       "A link with a token of its own shows all answers and changes nothing. Make one where the token file is:",
     ),
-    h("pre", null, h("code", null, `panstream token tokens public --scope read \\\n  --link ${location.origin}`)),
+    h("pre", null, h("code", null, `panstream token tokens public \\\n  --scope read \\\n  --link ${location.origin}`)),
     h("p", { class: "small" }, "To end it, remove the token’s line from the file and restart the server."),
   );
 }
