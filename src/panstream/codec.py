@@ -254,8 +254,13 @@ def _little(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
+_SCALARS = frozenset({bool, int, float, str})
+
+
 def _plain(value: Any) -> Any:
     """Return JSON values; bytes are marked so that they come back as bytes."""
+    if value is None or type(value) in _SCALARS:
+        return value
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):

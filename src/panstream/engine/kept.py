@@ -56,6 +56,7 @@ class Kept:
         None  # of a cluster: producer, number and next time of a batch cut short
     )
     old_numbers: bool = False  # of a cluster: whether an earlier release counted rows in ``seen``
+    _declarations: dict[str, dict[str, Any]] = field(default_factory=dict)  # of the queries, which stay as they are
 
     @classmethod
     def restore(
@@ -161,10 +162,15 @@ class Kept:
                 parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes(checked=False)
         return parts
 
+    def _declaration(self, query: QueryConfig, stream: StreamConfig) -> dict[str, Any]:
+        if query.name not in self._declarations:
+            self._declarations[query.name] = _declared(query, stream)
+        return self._declarations[query.name]
+
     def _query_meta(self, query: RunningQuery) -> dict[str, Any]:
         assert self.stream_config is not None
         return {
-            "declared": _declared(query.plan.config, self.stream_config),
+            "declared": self._declaration(query.plan.config, self.stream_config),
             "algorithm": type(query.plan.algorithm).__name__,
             "claim": query.plan.claim.to_json(),
             "kept": self.with_states,

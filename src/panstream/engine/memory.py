@@ -7,7 +7,7 @@ has only lent, is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -36,18 +36,17 @@ class Lent:
     @classmethod
     def of(cls, arrays: Iterable[Any]) -> Lent:
         """Return the memory of some arrays, dictionaries included."""
-        return cls((buffer.address, buffer.address + buffer.size) for array in arrays for buffer in _buffers(array))
+        return cls([(buffer.address, buffer.address + buffer.size) for array in arrays for buffer in _buffers(array)])
 
     def __or__(self, other: Lent) -> Lent:
         return Lent((*self._stretches, *other._stretches)) if other._stretches else self
 
-    def __bool__(self) -> bool:
-        return bool(self._stretches)
-
     def holds(self, buffer: Any) -> bool:
         """Return whether any byte of a buffer is among them."""
+        if not self._stretches:
+            return False
         first, last = buffer.address, buffer.address + buffer.size
-        return any(start < last and first < stop for start, stop in self._stretches)
+        return True in [start < last and first < stop for start, stop in self._stretches]  # any() calls for each
 
 
 NONE_LENT = Lent()
@@ -81,20 +80,24 @@ def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
         for chunk in array.chunks:
             wipe_array(chunk, lent)
         return
-    array = getattr(array, "storage", array)
-    if pa.types.is_dictionary(array.type):
-        array = array.indices
-    if pa.types.is_nested(array.type) or array.type.id in _UNWIPED:
-        return
+    width = _OFFSETS.get(array.type)
+    if width is None:
+        array = getattr(array, "storage", array)
+        if pa.types.is_dictionary(array.type):
+            array = array.indices
+        if pa.types.is_nested(array.type) or array.type.id in _UNWIPED:
+            return
+        width = _OFFSETS.get(array.type)
     start, stop = array.offset, array.offset + len(array)
     if start == stop:
         return
-    buffers = [None if buffer is None or (lent and lent.holds(buffer)) else buffer for buffer in array.buffers()]
-    _wipe_bits(buffers[0], start, stop)
-    width = _OFFSETS.get(array.type)
+    held = array.buffers()
+    buffers = [None if buffer is None or lent.holds(buffer) else buffer for buffer in held]
+    if buffers[0] is not None:
+        _wipe_bits(buffers[0], start, stop)
     if width is not None:
         kind = np.int32 if width == 4 else np.int64
-        offsets = np.frombuffer(array.buffers()[1], kind, stop + 1 - start, start * width)
+        offsets = np.frombuffer(held[1], kind, stop + 1 - start, start * width)
         first, last = int(offsets[0]), int(offsets[-1])
         _wipe_bytes(buffers[2], first, last)
         _wipe_bytes(buffers[1], (start + 1) * width, stop * width)
@@ -105,15 +108,15 @@ def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
         _wipe_bytes(buffers[1], start * size, stop * size)
 
 
-def _buffers(array: Any) -> Iterator[Any]:
+def _buffers(array: Any) -> list[Any]:
     if isinstance(array, pa.ChunkedArray):
-        for chunk in array.chunks:
-            yield from _buffers(chunk)
-        return
-    yield from (buffer for buffer in array.buffers() if buffer is not None)
-    array = getattr(array, "storage", array)
-    if pa.types.is_dictionary(array.type):
-        yield from _buffers(array.dictionary)
+        return [buffer for chunk in array.chunks for buffer in _buffers(chunk)]
+    found = [buffer for buffer in array.buffers() if buffer is not None]
+    if array.type not in _OFFSETS:
+        array = getattr(array, "storage", array)
+        if pa.types.is_dictionary(array.type):
+            found += _buffers(array.dictionary)
+    return found
 
 
 def _wipe_bits(buffer: Any, start: int, stop: int) -> None:
