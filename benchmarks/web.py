@@ -26,13 +26,13 @@ import pyarrow.compute as pc
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds.arrow_columns import from_arrow
+from panstream.engine.feeds.log_columns import FILES
 from panstream.engine.plan import needed_columns
 from panstream.engine.point_queries import counted
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import feed
 from panstream.engine.select import Selector
 from panstream.engine.site import Site, propose
-from panstream.engine.site_questions import _FILES
 from panstream.planning.text import aligned
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -55,7 +55,7 @@ def asked(site: Site, *names: str, **stream: Any) -> Config:
 
 def as_access_log(source: Path, target: Path) -> tuple[int, Counter[str], Counter[str]]:
     """Write the log in the common format; return visitors, and page views by section and page, counted one by one."""
-    ends = tuple(f".{each}" for each in _expanded(_FILES))
+    ends = tuple(f".{each}" for each in _expanded(FILES))
     visitors, sections, pages = set(), Counter[str](), Counter[str]()
     with gzip.open(source, "rt", encoding="latin-1", newline="") as lines, target.open("w") as out:
         for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):

@@ -6,10 +6,12 @@ with fuzzing.instrumented():
     from panstream.engine.feeds.access_log import AccessLogParser, CaddyParser
     from panstream.engine.feeds.streams import SPARE_BYTES
     from panstream.engine.rows import RowSchema
+    from panstream.engine.web_config import LOG_MADE
     from panstream.errors import PanstreamError
 
 _SCHEMA = RowSchema(
-    columns={"visitor": "int", "host": "string", "path": "string", "status": "int", "time": "timestamp"}, user="visitor"
+    columns={"visitor": "int", "host": "string", "path": "string", "status": "int", "time": "timestamp", **LOG_MADE},
+    user="visitor",
 )
 
 
@@ -19,7 +21,7 @@ def test_one_input(data: bytes) -> None:
     lines = data[1:] + b"\n"
     buffer = bytearray(lines + bytes(SPARE_BYTES))
     try:
-        rows, end = kind(_SCHEMA, place="a log").parse(buffer, len(lines))
+        rows, end = kind(_SCHEMA, place="a log", site="example.org").parse(buffer, len(lines))
     except PanstreamError:
         return
     assert end == len(lines)

@@ -5,6 +5,8 @@ import io
 import json
 import random
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,11 @@ from panstream.engine.feeds import open_feed
 from panstream.engine.feeds.access_log import COLUMNS, AccessLogParser, CaddyParser, LogParser
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.guessing import guess
-from panstream.engine.feeds.streams import TextReader
+from panstream.engine.feeds.streams import RecordParser, TextReader
 from panstream.engine.results import answers
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import feed
+from panstream.engine.web_config import LOG_MADE
 from panstream.errors import FeedError
 
 FAULT = "the line is not one of an access log in the common or combined format"
@@ -54,7 +57,7 @@ def read(
     columns: dict[str, str] = COLUMNS,
     *,
     block: int = 1 << 20,
-    parser: type[AccessLogParser] | type[CaddyParser] | type[LogParser] = AccessLogParser,
+    parser: Callable[..., RecordParser] = AccessLogParser,
 ) -> tuple[list[dict[str, object]], dict[int, str]]:
     schema = RowSchema(columns=columns)
     data = text if isinstance(text, bytes) else text.encode()
@@ -146,6 +149,50 @@ CADDY = {
     "status": 200,
     "resp_headers": {"Server": ["Caddy"]},
 }
+
+
+EVENTS = st.sampled_from(["/", "/a.html", "/A.CSS", "/x.jpeg", "/y.woff", "/b.gif/c", "/d.", "/gif"])
+METHODS, STATUS = st.sampled_from(["GET", "POST", "-"]), st.sampled_from(["200", "304", "404", "499", "500", "503"])
+AGENTS = st.sampled_from(["Mozilla/5.0 Firefox/130.0", "Googlebot/2.1", "-", "SmartTV", "iPad", "Android 14"])
+REFERRERS = st.sampled_from(["-", "https://www.Example.org/x", "http://search.test:80/?q=1", "android-app://x"])
+QUERIES = st.sampled_from(["", "?utm_campaign=may", "?a=1&utm_campaign=june&b=2", "?xutm_campaign=no", "?"])
+
+
+@given(st.lists(st.tuples(EVENTS, QUERIES, METHODS, STATUS, REFERRERS, AGENTS), min_size=1, max_size=6))
+def test_columns_about_visits_are_what_the_lines_say(lines: list[tuple[str, ...]]) -> None:
+    """The oracle is Python, line by line; robots and devices are those that beacons have."""
+    columns = {"status": "int", **LOG_MADE, "path": "string"}
+    text = "".join(
+        f'::1 - - [10/Oct/2025:13:55:36 +0000] "{method} {path}{query} HTTP/1.1" {status} 5 "{referrer}" "{agent}"\n'
+        for path, query, method, status, referrer, agent in lines
+    )
+    found, bad = read(text, columns, parser=partial(LogParser, site="example.org"))
+    assert not bad
+    for row, (path, query, method, status, referrer, agent) in zip(found, lines, strict=True):
+        host = re.match(r"https?://(?:www\.)?([^/:?#]+)", referrer.lower())
+        campaign = re.search(r"[?&]utm_campaign=([^&]+)", query)
+        file = re.search(r"\.(css|jpeg|woff|gif)$", path.lower())
+        view = method == "GET" and status in ("200", "304") and not file
+        event = "error" if status >= "500" else "bot" if "Googlebot" in agent else "view" if view else "other"
+        device = {"-": "other", "SmartTV": "other", "iPad": "tablet", "Android 14": "tablet"}.get(agent, "desktop")
+        wanted = {"event": event, "device": device, "path": path, "status": int(status)}
+        wanted |= {"section": "/" + path.split("/")[1], "campaign": campaign[1] if campaign else ""}
+        wanted |= {"referrer_host": host[1] if host else "", "entry": host is None or host[1] != "example.org"}
+        assert row == wanted
+
+
+def test_faults_of_columns_that_are_only_read_for_others() -> None:
+    """A row whose status cannot be read has no event; the reason names no column that was not declared."""
+    columns = {"event": "string", "time": "timestamp"}
+    broken = [NASA.replace(" 200 ", " 2x0 "), NASA.replace("Aug", "Agu"), NASA]
+    found, bad = read("\n".join(broken), columns, parser=partial(LogParser, site="example.org"))
+    assert [row["event"] for row in found] == ["view"]
+    assert bad[1] == FAULT
+    assert bad[2].startswith("column time ")
+    with pytest.raises(FeedError, match="the type of column entry must be bool"):
+        read(NASA, {"entry": "string"}, parser=partial(LogParser, site="example.org"))
+    with pytest.raises(FeedError, match="and no 'event'"):
+        read(NASA, columns, parser=LogParser)
 
 
 @pytest.mark.parametrize("caddy", [False, True], ids=["combined", "caddy"])

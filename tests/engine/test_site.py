@@ -11,6 +11,7 @@ from panstream.engine.run import feed
 from panstream.engine.select import Selector
 from panstream.engine.site import Proposal, Site, propose, to_text, to_toml
 from panstream.engine.site_questions import questions
+from panstream.engine.web_config import Source
 from panstream.errors import ConfigError, InvalidParameter
 
 MACHINES = {
@@ -72,9 +73,10 @@ def test_the_file_is_the_configuration(small: Proposal, tmp_path: Path) -> None:
     assert [query.name for query in loaded.queries] == [each.question.name for each in small.asked]
 
 
-def test_duckdb_sees_nothing_of_beacons(small: Proposal) -> None:
+@pytest.mark.parametrize("source", ["beacon", "log"])
+def test_duckdb_sees_nothing_of_visitors(source: Source) -> None:
     """Its allocator keeps residue of what it is given."""
-    with Selector(read_config(small.config())) as select:
+    with Selector(read_config(propose(Site(site="example.org", source=source)).config())) as select:
         assert select._evaluator.duck_columns == ()
 
 

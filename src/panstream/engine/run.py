@@ -73,6 +73,8 @@ def feed_of(
         settings["poll"] = min(_POLL, (config.step or _POLL) / 4)  # so that steps end on time while nothing comes
     if format is not None:
         settings["format"] = format
+    if config.web is not None and not any("://" in given for given in inputs):
+        settings["site"] = config.web.site
     stream = config.stream
     if "dialect" not in more and (stream.delimiter is not None or not stream.header):
         names = () if stream.header else tuple(stream.columns)

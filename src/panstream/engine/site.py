@@ -23,7 +23,6 @@ from panstream.engine.site_questions import (
     UNASKED,
     Question,
     columns_of,
-    derived_of,
     questions,
 )
 from panstream.engine.web_config import Source, checked_network, checked_site, origins_of
@@ -78,8 +77,7 @@ class Site:
         web: dict[str, Any] = {"site": self.site, "source": self.source}
         if self.source == "beacon":
             web |= {"origins": list(self.origins), "trusted_proxies": list(self.trusted_proxies)}
-        derived = derived_of(self.source, self.site)
-        stream |= {"columns": columns_of(self.source), **({"derived": derived} if derived else {})}
+        stream["columns"] = columns_of(self.source)
         return {
             "web": web,
             "stream": stream,
@@ -271,8 +269,6 @@ def to_toml(proposal: Proposal) -> str:
     lines += ["#   panstream serve FILE", "", "[web]", *_pairs(file["web"]), "", "[stream]"]
     lines += _pairs({key: value for key, value in file["stream"].items() if not isinstance(value, dict)})
     lines += ["", "[stream.columns]", *_pairs(file["stream"]["columns"])]
-    if "derived" in file["stream"]:
-        lines += ["", "[stream.derived]        # made of the columns, row by row", *_pairs(file["stream"]["derived"])]
     if "machines" in file:
         lines += ["", "[machines]", *_pairs(file["machines"])]
     for each in proposal.asked:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from panstream.engine.feeds.beacons import OTHERS, PHONES, TABLETS
-from panstream.engine.feeds.bots import SHORT
-from panstream.engine.web_config import MADE, Source
+from panstream.engine.web_config import LOG_MADE, MADE, Source
 
 HOUR, DAY, WEEK, MONTH = "1 hour", "1 day", "7 days", "30 days"
 SECONDS = {HOUR: 3600.0, DAY: 86400.0, WEEK: 604800.0, MONTH: 2592000.0}
@@ -109,31 +107,7 @@ def columns_of(source: Source) -> dict[str, str]:
     """Return the columns that are read."""
     if source == "beacon":
         return {"visitor": "int", **MADE, "event": "string", "value": "double"}
-    kinds = {"visitor": "int", "time": "timestamp", "method": "string", "path": "string", "query": "string"}
-    return kinds | {"status": "int", "referrer": "string", "agent": "string"}
+    return {"visitor": "int", "time": "timestamp", "path": "string", **LOG_MADE}
 
 
-def derived_of(source: Source, site: str) -> dict[str, str]:
-    """Return the columns of a log that are made of others, row by row; a beacon's are made as it is read."""
-    if source == "beacon":
-        return {}
-    return _OF_LOGS | {"entry": f"referrer_host <> '{site}'"}
-
-
-_FILES = "avif|bmp|css|eot|gif|ico|jpe?g|js|json|map|mjs|mp3|mp4|mpe?g|otf|png|svg|ttf|txt|wav|webm|webp|woff2?|xbm|xml"
-_OF_LOGS = {
-    "section": "'/' || split_part(path, '/', 2)",
-    "campaign": "coalesce(regexp_extract(query, '(?:^|&)utm_campaign=([^&]+)', 1), '')",
-    "referrer_host": r"coalesce(regexp_extract(lower(referrer), '^https?://(?:www\.)?([^/:?#]+)', 1), '')",
-    "event": (
-        f"CASE WHEN status >= 500 THEN 'error' WHEN regexp_matches(coalesce(agent, ''), '(?i){SHORT}') THEN 'bot' "
-        rf"WHEN method = 'GET' AND status IN (200, 304) AND NOT regexp_matches(lower(path), '\.({_FILES})$') "
-        "THEN 'view' ELSE 'other' END"
-    ),
-    "device": (
-        f"CASE WHEN coalesce(agent, '') = '' OR regexp_matches(agent, '{OTHERS}') THEN 'other' "
-        f"WHEN regexp_matches(agent, '{TABLETS}') OR (contains(agent, 'Android') AND NOT contains(agent, 'Mobi')) "
-        f"THEN 'tablet' WHEN regexp_matches(agent, '{PHONES}') THEN 'mobile' ELSE 'desktop' END"
-    ),
-}
 UNASKED = {"log": ("countries", "load time", "events")}  # a log does not tell

@@ -25,6 +25,8 @@ MADE = {
     "country": "string",
     "device": "string",
 }
+# What is made of an access log's columns, where the log is a site's.
+LOG_MADE = {name: kind for name, kind in MADE.items() if name not in ("path", "country")} | {"event": "string"}
 BEACON = {
     "visitor": "int",
     **MADE,

@@ -1,20 +1,25 @@
 """Access logs of web servers, as columns of the same names: the common and combined formats, and Caddy's JSON lines.
 
-``visitor`` is a hash of host and agent, made as the line is read. A dash is NULL. A time is read with its zone, or as
+``visitor`` is a hash of host and agent, made as the line is read; where the log is a site's, so are the columns about
+visits that beacons have. A dash is NULL. A time is read with its zone, or as
 seconds since 1970. A line that is not of such a log is a bad row; what follows the fields is ignored.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
+from panstream.engine.feeds.log_columns import made_of_log, sources_of
 from panstream.engine.feeds.text_columns import from_spans
+from panstream.engine.memory import wipe_unused
 from panstream.engine.rows import NOT_LOG, Rows, RowSchema
+from panstream.engine.web_config import LOG_MADE
 from panstream.errors import FeedError
 
 COLUMNS = {
@@ -44,14 +49,28 @@ _HEADERS = ("Referer", "User-Agent")
 class _Lines:
     """What logs share: they have no head, and a row is a line."""
 
-    def __init__(self, schema: RowSchema, *, place: str) -> None:
-        strange = next((name for name in schema.columns if name not in _PLACE), None)
+    def __init__(self, schema: RowSchema, *, place: str, site: str | None = None) -> None:
+        made = {} if site is None else LOG_MADE
+        known = (*_PLACE, *made)
+        strange = next((name for name in schema.columns if name not in known), None)
         if strange is not None:
-            raise FeedError(f"{place}: an access log has the columns {', '.join(_PLACE)}, and no {strange!r}")
+            raise FeedError(f"{place}: an access log has the columns {', '.join(known)}, and no {strange!r}")
         if schema.columns.get(VISITOR, "int") != "int":
             raise FeedError(f"{place}: the column visitor is a hash, so its type must be int")
-        self._schema = schema
-        self._places = [_PLACE[name] for name in schema.columns]
+        own = {name: kind for name, kind in schema.columns.items() if name not in made}
+        sources = {name: COLUMNS[name] for name in (sources_of(schema.columns) if made else ())}
+        for name, kind in (made | sources).items():
+            if schema.columns.get(name, kind) != kind:
+                raise FeedError(f"{place}: the type of column {name} must be {kind}")
+        self._schema, self._site = schema, site or ""
+        self._read = replace(schema, columns=own | sources)  # what is made of other columns is not read
+        self._places = [_PLACE[name] for name in self._read.columns]
+        faults = range(self._read.misfit(next(iter(self._read.columns))))
+        self._codes = np.full(len(faults) + 2 * len(self._read.columns), NOT_LOG, np.uint16)
+        self._codes[faults] = faults
+        for name in own:
+            here, there = self._read.misfit(name), schema.misfit(name)
+            self._codes[here : here + 2] = there, there + 1
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int:
         """There is no head."""
@@ -68,6 +87,19 @@ class _Lines:
         hash_pairs((view, starts[host], stops[host]), (view, starts[agent], stops[agent]), _KEY, out)
         return {VISITOR: pa.Array.from_buffers(pa.int64(), out.size, [None, pa.py_buffer(out)])}
 
+    def _with_made(self, read: Rows) -> Rows:
+        """Return rows with the columns that are made of those that were read."""
+        if self._read == self._schema:
+            return read
+        found = {name: read.columns.column(name) for name in self._read.columns}
+        columns = {
+            name: found[name] if name in found else made_of_log(name, found, self._site)
+            for name in self._schema.columns
+        }
+        rows = Rows.checked(columns, self._schema, self._codes[read.codes])
+        wipe_unused(found.values(), rows.columns.columns)
+        return rows
+
     def cut(self, data: bytearray, end: int) -> int:
         """Return where the last line ends."""
         return data.rfind(b"\n", 0, end) + 1
@@ -76,8 +108,8 @@ class _Lines:
 class LogParser:
     """Rows of one log, in Caddy's format if its first line is a JSON object, else in the common or combined one."""
 
-    def __init__(self, schema: RowSchema, *, place: str) -> None:
-        self._kinds = (AccessLogParser(schema, place=place), CaddyParser(schema, place=place))
+    def __init__(self, schema: RowSchema, *, place: str, site: str | None = None) -> None:
+        self._kinds = tuple(kind(schema, place=place, site=site) for kind in (AccessLogParser, CaddyParser))
         self._chosen: AccessLogParser | CaddyParser = self._kinds[0]
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
@@ -118,7 +150,8 @@ class AccessLogParser(_Lines):
         def copy(column: int, offsets: Any, out: Any) -> None:
             copy_spans(view, starts[column], stops[column], offsets, out)
 
-        return from_spans(view, self._schema, codes, (starts, stops), stops > starts, copy, made=made), end
+        read = from_spans(view, self._read, codes, (starts, stops), stops > starts, copy, made=made)
+        return self._with_made(read), end
 
 
 class CaddyParser(_Lines):
@@ -167,9 +200,8 @@ class CaddyParser(_Lines):
 
         present, woven = kinds != json.ABSENT, kinds == json.ESCAPED
         seconds = ["time"] if numbers else []
-        return from_spans(
-            view, self._schema, codes, (starts, stops), present, copy, woven, seconds=seconds, made=made
-        ), end
+        read = from_spans(view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=made)
+        return self._with_made(read), end
 
 
 class _Found:

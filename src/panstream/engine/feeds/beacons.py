@@ -55,9 +55,14 @@ def made_of(name: str, text: Any, site: str) -> Any:
         return compute.not_equal(made_of("referrer_host", text, site), site)
     if name == "referrer_host":
         text = compute.ascii_lower(text)
-    found = compute.struct_field(compute.extract_regex(text, _PATTERNS[name]), "found")
-    found = compute.coalesce(found, pa.scalar("", pa.string()))
+    found = extracted(text, _PATTERNS[name])
     return compute.ascii_upper(found) if name == "country" else found
+
+
+def extracted(text: Any, pattern: str) -> Any:
+    """Return what a pattern finds in every text, and nothing where it does not match."""
+    found = compute.struct_field(compute.extract_regex(text, pattern), "found")
+    return compute.coalesce(found, pa.scalar("", pa.string()))
 
 
 def _devices(agents: Any) -> Any:

@@ -52,6 +52,7 @@ class _Settings(TypedDict, total=False):
     dialect: Dialect | None
     poll: float
     clock: Callable[[], float]
+    site: str | None
 
 
 class _Paths:
@@ -66,8 +67,9 @@ class _Paths:
         dialect: Dialect | None = None,
         poll: float = 0.2,
         clock: Callable[[], float] = time.monotonic,
+        site: str | None = None,
     ) -> None:
-        self._schema, self._dialect = schema, dialect
+        self._schema, self._dialect, self._site = schema, dialect, site
         self._rows, self._seconds, self._poll, self._clock = batch_rows, batch_time, poll, clock
         self._applied: dict[str, int] = {}
 
@@ -94,9 +96,9 @@ class _Paths:
         if file.format == "json":
             return JsonParser(self._schema)
         if file.format == "log":
-            return LogParser(self._schema, place=file.name)
+            return LogParser(self._schema, place=file.name, site=self._site)
         if file.format == "caddy":
-            return CaddyParser(self._schema, place=file.name)
+            return CaddyParser(self._schema, place=file.name, site=self._site)
         usual = Dialect(delimiter="\t" if file.format == "tsv" else ",")
         return CsvParser(self._schema, place=file.name, dialect=self._dialect or usual)
 
@@ -106,7 +108,7 @@ class FileFeed(_Paths):
 
     With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns. ``pipe``
     is standard input where somebody has looked at its beginning.
-    ``settings`` are ``batch_rows``, ``batch_time``, ``dialect``, ``poll`` and ``clock``.
+    ``settings`` are ``batch_rows``, ``batch_time``, ``dialect``, ``poll``, ``clock`` and, for logs, the ``site``.
     """
 
     def __init__(
