@@ -1,16 +1,22 @@
 """Grafana's dashboard: whole, laid out without overlaps, and asking only for figures that the server has."""
 
+import copy
 import json
 import re
+from collections.abc import Iterator
+from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
 from panstream.server.metrics import metrics
 
-BOARD = json.loads((Path(__file__).parents[2] / "packaging" / "grafana.json").read_text())
+PACKAGING = Path(__file__).parents[2] / "packaging"
+BOARD = json.loads((PACKAGING / "grafana.json").read_text())
 PANELS: list[dict[str, Any]] = BOARD["panels"]
 KINDS = {"text", "row", "timeseries", "table", "bargauge", "stat"}
 
@@ -68,3 +74,38 @@ def test_panels_do_not_overlap() -> None:
     for one, other in combinations([panel["gridPos"] for panel in PANELS], 2):
         apart = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
         assert apart or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+
+
+def known(board: dict[str, Any]) -> Any:
+    """Return what Grafana's own models, which are generated from its schemas, understand of a dashboard."""
+    models = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
+    from grafana_foundation_sdk.cog import plugins
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+    plugins.register_default_plugins()
+    return json.loads(JSONEncoder().encode(models.Dashboard.from_json(board)))
+
+
+def lost(given: Any, back: Any, place: str = "") -> Iterator[str]:
+    """Yield where something was left out or changed; what is added are defaults."""
+    if isinstance(given, dict) and isinstance(back, dict):
+        for key, value in given.items():
+            yield from lost(value, back.get(key), f"{place}/{key}")
+    elif isinstance(given, list) and isinstance(back, list) and len(given) == len(back):
+        for at, (one, other) in enumerate(zip(given, back, strict=True)):
+            yield from lost(one, other, f"{place}/{at}")
+    elif given != back:
+        yield place
+
+
+def test_grafana_understands_all_of_it() -> None:
+    """The Grafana of the models is the one that the compose file starts."""
+    assert list(lost(BOARD, known(BOARD))) == []
+    started = re.search(r"grafana/grafana:(\S+)", (PACKAGING / "site" / "compose.yaml").read_text())
+    assert started is not None
+    assert started[1] == version("grafana-foundation-sdk").partition("!")[2]
+    strange = copy.deepcopy(BOARD)
+    place = next(at for at, panel in enumerate(PANELS) if panel["type"] == "timeseries")
+    strange["panels"][place]["options"]["legnd"] = {}
+    strange["refreshes"] = "1m"
+    assert list(lost(strange, known(strange))) == [f"/panels/{place}/options/legnd", "/refreshes"]
