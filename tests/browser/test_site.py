@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from browser.conftest import Open, photograph, resize
 from browser.serving import Serving, serving
@@ -97,9 +97,10 @@ def test_a_shared_link_shows_the_figures_as_published(site: Serving, visit: Open
         ("Page views in a day", "page views per day"),
     ):
         last = published(site, reader, name)
-        assert number(card(page, words).locator(".figure").inner_text()) == pytest.approx(last["value"], abs=0.51)
+        value, *ends = (max(0.0, each) for each in (last["value"], *last["interval"]))
+        assert number(card(page, words).locator(".figure").inner_text()) == pytest.approx(value, abs=0.51)
         low, high = card(page, words).locator(".range").inner_text().removeprefix("95%: ").split(" to ")
-        assert [number(low), number(high)] == pytest.approx(last["interval"], abs=0.51)
+        assert [number(low), number(high)] == pytest.approx(ends, abs=0.51)
     expect(card(page, "Visitors in 7 days")).to_contain_text("no answer yet")
     assert "Protects one visitor’s day (ε\u00a01)" in card(page, "Visitors in a day").inner_text()
     assert re.search(r"[▲▼≈]", card(page, "Visitors in a day").locator(".change").inner_text())
@@ -116,7 +117,32 @@ def test_a_shared_link_shows_the_figures_as_published(site: Serving, visit: Open
     live(page)  # the tab has kept the token
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_counts_are_shown_from_0_up(site: Serving, visit: Open, reader: str) -> None:
+    """Noise may publish less; a card says what was published when it is pointed at, and so does the question's page."""
+
+    def below(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        for each in found["releases"]:
+            if each["query"] == "errors per hour":
+                each |= {"value": -5.0, "interval": [-12.0, -1.0]}
+        route.fulfill(response=answer, json=found)
+
+    page = visit(site, "/privacy")
+    page.route("**/v1/releases?*", below)
+    page.goto(f"{site.address}/#/?token={reader}")
+    live(page)
+    shown = card(page, "Errors in an hour")
+    expect(shown.locator(".figure")).to_have_text("0")
+    expect(shown.locator(".figure")).to_have_attribute("title", "published as −5")
+    expect(shown.locator(".range")).to_have_text("95%: 0 to 0")
+    expect(page.locator(".site > .small")).to_contain_text("Counts are shown from 0 up")
+    page.goto(f"{site.address}/#/question/errors%20per%20hour")
+    expect(page.locator("main")).to_contain_text("−5")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_cut_off(site: Serving, visit: Open, reader: str, width: int, theme: Any) -> None:
     page = opened(site, visit, reader, color_scheme=theme)
     resize(page, width)
