@@ -266,7 +266,8 @@ def to_toml(proposal: Proposal) -> str:
     """Return the file to serve, with comments."""
     file, site = proposal.config(), proposal.site
     lines = [f"# {site.site}: written by panstream web for {site.visitors:,} visitors a day. Serve it with", "#"]
-    lines += ["#   panstream serve FILE", "", "[web]", *_pairs(file["web"]), "", "[stream]"]
+    served = "panstream serve FILE" + (" --follow LOG" if site.source == "log" else "")
+    lines += [f"#   {served}", "", "[web]", *_pairs(file["web"]), "", "[stream]"]
     lines += _pairs({key: value for key, value in file["stream"].items() if not isinstance(value, dict)})
     lines += ["", "[stream.columns]", *_pairs(file["stream"]["columns"])]
     if "machines" in file:
