@@ -15,6 +15,7 @@ from panstream.errors import FeedError, InvalidParameter
 from panstream.server.access import Limits
 from panstream.server.serve import Settings, make_server
 from panstream.store.snapshot import SnapshotStore
+from panstream.testing.memory import make_needles, scan
 from server.server_live import Live, lines, served, write_config
 from server.test_durable import until
 
@@ -80,50 +81,95 @@ def test_streams_elsewhere_are_not_followed(tmp_path: Path) -> None:
         make_server(write_config(tmp_path), settings)
 
 
+class FollowedLog:
+    """``panstream web --logs --follow`` on a log of any name, with exact counts and windows of two seconds."""
+
+    def __init__(self, folder: Path, site: str = "example.org", *, piped: bool = False) -> None:
+        self.folder, self._piped, self._log = folder, piped, folder / "access"
+        command = ["web", "--site", site, "--epsilon", "200", "--logs", "-" if piped else str(self._log), "--follow"]
+        plain = [sys.executable, "-m", "panstream.cli", *command, "--out", f"{site}.toml"]
+        subprocess.run(plain, cwd=folder, check=True, capture_output=True)
+        file = folder / f"{site}.toml"
+        text = file.read_text().replace('window = "1 hour"', 'window = "2 seconds"')
+        file.write_text(text.replace('lateness = "1 minute"', 'lateness = "1 second"'))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "panstream.cli.scannable", *command, "--listen", "127.0.0.1:0"],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline() + self.process.stdout.readline()
+        found = re.search(rb"http://([\d.]+):(\d+)", said)
+        assert found is not None, said
+        self.live = Live(found[1].decode(), int(found[2]), None)
+
+    def write(self, data: str) -> None:
+        """Append to the log."""
+        if not self._piped:
+            append(self._log, data.encode())
+        elif self.process.stdin is not None:
+            self.process.stdin.write(data.encode())
+            self.process.stdin.flush()
+
+    def views(self) -> float:
+        """How many page views were published in all."""
+        found = self.live.get("/v1/releases?limit=10000").json["releases"]
+        return float(sum(each["value"] for each in found if each["query"] == "page views per hour"))
+
+    def wait_for(self, views: int) -> None:
+        """Wait until so many were published, while traffic goes on that is none and only tells the time."""
+
+        def counted() -> bool:
+            self.write(line(method="HEAD"))
+            return self.views() >= views
+
+        until(counted)
+        assert self.views() == views
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.communicate(timeout=60)
+
+
+def line(host: str = "::1", page: str = "a", referrer: str = "-", agent: str = "Firefox", method: str = "GET") -> str:
+    when = datetime.now(UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
+    return f'{host} - - [{when}] "{method} /{page} HTTP/1.1" 200 9 "{referrer}" "{agent}"\n'
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("piped", [False, True], ids=["file", "pipe"])
 def test_a_followed_log_has_a_dashboard(tmp_path: Path, piped: bool) -> None:
-    """``panstream web --logs --follow`` answers over HTTP while the log grows; a log of any name will do."""
-    log, command = tmp_path / "access", [sys.executable, "-m", "panstream.cli", "web", "--site", "example.org"]
-    command += ["--epsilon", "200", "--logs", "-" if piped else str(log), "--follow"]
-    subprocess.run([*command, "--out", "example.org.toml"], cwd=tmp_path, check=True, capture_output=True)
-    file = tmp_path / "example.org.toml"
-    text = file.read_text().replace('window = "1 hour"', 'window = "2 seconds"')
-    file.write_text(text.replace('lateness = "1 minute"', 'lateness = "1 second"'))
-    command += ["--listen", "127.0.0.1:0"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            assert process.stdout is not None
-            said = process.stdout.readline() + process.stdout.readline()
-            found = re.search(rb"http://([\d.]+):(\d+)", said)
-            assert found is not None, said
-            live = Live(found[1].decode(), int(found[2]), None)
-
-            def write(method: str, count: int) -> None:
-                when = datetime.now(UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
-                line = f' - - [{when}] "{method} /a HTTP/1.1" 200 9 "-" "Firefox"\n'
-                data = "".join(f"10.0.0.{number}{line}" for number in range(count)).encode()
-                if not piped:
-                    append(log, data)
-                elif process.stdin is not None:
-                    process.stdin.write(data)
-                    process.stdin.flush()
-
-            def counted() -> bool:
-                write("HEAD", 1)  # no page view: it only tells the time, as the traffic of a site does
-                return views(live) >= 40
-
-            write("GET", 40)
-            until(counted)
-            assert views(live) == 40
-            assert live.get("/v1/queries").json["web"] == {"site": "example.org", "source": "log"}
-            assert b"The counter reads these lines" in live.get("/privacy").body
-        finally:
-            process.terminate()
+    log = FollowedLog(tmp_path, piped=piped)
+    try:
+        log.write("".join(line(f"10.0.0.{number}") for number in range(40)))
+        log.wait_for(40)
+        assert log.live.get("/v1/queries").json["web"] == {"site": "example.org", "source": "log"}
+        assert b"The counter reads these lines" in log.live.get("/privacy").body
+    finally:
+        log.close()
 
 
-def views(live: Live) -> float:
-    found = live.get("/v1/releases?limit=10000").json["releases"]
-    return float(sum(each["value"] for each in found if each["query"] == "page views per hour"))
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is scanned on Linux")
+def test_nothing_of_a_followed_log_stays_behind(tmp_path: Path) -> None:
+    """Hosts, pages, referrers and agents, in memory and in the store; half a line that waits shows that they would be
+    found.
+    """
+    (control,), fields = make_needles(1, size=20), [make_needles(150) for _ in range(4)]
+    log = FollowedLog(tmp_path, f"{control}.example")
+    given: dict[str, Any] = {"decoys": make_needles(100), "control": control.encode()}
+    given["files"] = [tmp_path / f"{control}.example-state"]
+    try:
+        visits = zip(*fields, strict=True)
+        log.write("".join(line(host, page, f"https://{of}/", agent) for host, page, of, agent in visits))
+        log.wait_for(150)
+        (waiting,) = make_needles(1)
+        log.write(waiting)
+        until(lambda: bool(scan(log.process.pid, [waiting], **given).found))
+        log.write(line(host=""))
+        log.wait_for(151)
+        assert not scan(log.process.pid, [waiting, *(each for field in fields for each in field)], **given).found
+    finally:
+        log.close()
