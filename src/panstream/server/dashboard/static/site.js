@@ -175,9 +175,9 @@ function thief(queries) {
       "p",
       null,
       shared
-        ? "Two machines hold what is counted as shares, and each share alone is random. Whoever copies one of them at " +
-            "a time, as often as they like, and never both in one epoch, finds no addresses, no visitors’ ids and no " +
-            "salt. This server itself keeps only the answers. From all of that, the odds of a right guess about "
+        ? "Two machines hold what is counted as shares, and each share alone is random. Whoever copies one of them " +
+            "at a time, as often as they like, and never both in one epoch, finds no addresses, no visitors’ ids and " +
+            "no salt. This server itself keeps only the answers. From all of that, the odds of a right guess about "
         : `Whoever copies this server’s ${copied} finds no addresses, no visitors’ ids and no salt: only cells that ` +
             "were random from the start, and the answers on this page. From one copy and all answers, the odds of a " +
             "right guess about ",
