@@ -5,6 +5,7 @@ caught.
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,16 @@ from panstream.engine.feeds.access_log import COLUMNS
 from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled, try_controls
 from panstream.system_audit.inputs import Neighbour, generated, neighbours
 from panstream.system_audit.plants import BEACON_PLANTS, PLANTS
-from panstream.system_audit.product import Road
+from panstream.system_audit.product import Road, Zygote
 
 NOW = 1_800_000_000.0
 CONFIGURATIONS = {path.stem: path for path in bundled()}
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote.started() as started:
+        yield started
 
 
 def said(report: SystemReport) -> str:
@@ -38,14 +45,14 @@ def test_rows_are_made_for_every_configuration(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_runs_on_files_show_nothing_of_one_row() -> None:
-    report = audit_system(CONFIGURATIONS["windows"], roads=ROADS[:3])
+def test_runs_on_files_show_nothing_of_one_row(zygote: Zygote) -> None:
+    report = audit_system(CONFIGURATIONS["windows"], zygote, roads=ROADS[:3])
     assert report.ok, said(report)
     assert report.fields > 3_000
 
 
 @pytest.mark.slow
-def test_expressions_and_views_show_nothing_of_one_row() -> None:
+def test_expressions_and_views_show_nothing_of_one_row(zygote: Zygote) -> None:
     some = (
         "event removed",
         "note: unknown",
@@ -54,13 +61,13 @@ def test_expressions_and_views_show_nothing_of_one_row() -> None:
         "path: empty",
         "seconds: far outside",
     )
-    report = audit_system(CONFIGURATIONS["sections"], roads=ROADS[:1], choose=lambda each: each.name in some)
+    report = audit_system(CONFIGURATIONS["sections"], zygote, roads=ROADS[:1], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
-def test_access_logs_show_nothing_of_one_row() -> None:
+def test_access_logs_show_nothing_of_one_row(zygote: Zygote) -> None:
     some = (
         "event removed",
         "user without a name",
@@ -72,17 +79,17 @@ def test_access_logs_show_nothing_of_one_row() -> None:
         "half a line",
     )
     road = Road(command="run", format="log")
-    report = audit_system(CONFIGURATIONS["access"], roads=[road], choose=lambda each: each.name in some)
+    report = audit_system(CONFIGURATIONS["access"], zygote, roads=[road], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("road", [ROADS[0], ROADS[3], ROADS[7], ROADS[8]], ids=str)
-def test_names_that_nobody_listed_show_nothing_of_one_row(road: Road) -> None:
+def test_names_that_nobody_listed_show_nothing_of_one_row(zygote: Zygote, road: Road) -> None:
     some = ("path: long",) if road.workers or road.command == "query" else ("event removed", "path: long")
     report = audit_system(
-        CONFIGURATIONS["names"], roads=[road], choose=lambda each: each.name in some, workers=lambda each: True
+        CONFIGURATIONS["names"], zygote, roads=[road], choose=lambda each: each.name in some, workers=lambda each: True
     )
     assert report.ok, said(report)
     assert report.neighbours == len(some)
@@ -91,62 +98,64 @@ def test_names_that_nobody_listed_show_nothing_of_one_row(road: Road) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_shows_nothing_of_one_row() -> None:
+def test_a_server_shows_nothing_of_one_row(zygote: Zygote) -> None:
     some = ("event removed", "event of a newcomer added", "power: NaN", "power: no number", "time: from the future")
-    report = audit_system(CONFIGURATIONS["continual"], roads=ROADS[3:4], choose=lambda each: each.name in some)
+    report = audit_system(CONFIGURATIONS["continual"], zygote, roads=ROADS[3:4], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
 
 
 @pytest.mark.slow
-def test_a_cluster_shows_nothing_of_one_row() -> None:
+def test_a_cluster_shows_nothing_of_one_row(zygote: Zygote) -> None:
     report = audit_system(
-        CONFIGURATIONS["visitors"], roads=ROADS[7:8], workers=lambda each: each.name in ("section: unknown",)
+        CONFIGURATIONS["visitors"], zygote, roads=ROADS[7:8], workers=lambda each: each.name in ("section: unknown",)
     )
     assert report.ok, said(report)
     assert report.runs == 2
 
 
 @pytest.mark.slow
-def test_a_question_about_a_file_shows_nothing_of_one_row(tmp_path: Path) -> None:
+def test_a_question_about_a_file_shows_nothing_of_one_row(zygote: Zygote, tmp_path: Path) -> None:
     config = tmp_path / "one.toml"
     config.write_text(CONFIGURATIONS["visitors"].read_text().rpartition("[[query]]")[0].rpartition("[[query]]")[0])
     some = ("event removed", "visitor: no number")
-    report = audit_system(config, roads=ROADS[8:9], choose=lambda each: each.name in some)
+    report = audit_system(config, zygote, roads=ROADS[8:9], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
     assert not report.differences  # the guess is public, but one row of 42 did not change it
     telling = "user removed"  # the leak counts selected rows, and the event removed above is none
-    leaky = audit_system(config, roads=ROADS[8:9], plants=["standard error"], choose=lambda each: each.name == telling)
+    leaky = audit_system(
+        config, zygote, roads=ROADS[8:9], plants=["standard error"], choose=lambda each: each.name == telling
+    )
     assert not leaky.ok
 
 
 @pytest.mark.slow
-def test_beacons_show_nothing_of_one_of_them() -> None:
+def test_beacons_show_nothing_of_one_of_them(zygote: Zygote) -> None:
     """One beacon more or less, one visitor less, and beacons that cannot be read."""
     some = ("event removed", "event added", "user removed", "event: unknown", "value: NaN", "half a line")
     road = Road(command="serve", format="beacon")
-    report = audit_system(CONFIGURATIONS["site"], roads=[road], choose=lambda each: each.name in some)
+    report = audit_system(CONFIGURATIONS["site"], zygote, roads=[road], choose=lambda each: each.name in some)
     assert report.ok, said(report)
     assert report.neighbours == len(some)
     assert report.fields > 3_000
-    assert all(try_controls(only=tuple(BEACON_PLANTS)).values())
+    assert all(try_controls(zygote, only=tuple(BEACON_PLANTS)).values())
 
 
 @pytest.mark.slow
-def test_leaks_are_caught() -> None:
+def test_leaks_are_caught(zygote: Zygote) -> None:
     some = ("number of rows in the store", "times of bad rows are lost", "public field of a state", "standard error")
-    found = try_controls(full=False, only=some)
+    found = try_controls(zygote, full=False, only=some)
     assert set(found) == set(some) <= set(PLANTS)
     assert all(found.values()), found
 
 
 @pytest.mark.slow
-def test_stopping_at_a_bad_row_is_caught(tmp_path: Path) -> None:
+def test_stopping_at_a_bad_row_is_caught(zygote: Zygote, tmp_path: Path) -> None:
     text = CONFIGURATIONS["visitors"].read_text().replace('name = "site"', 'name = "site"\non_bad_row = "stop"', 1)
     config = tmp_path / "stop.toml"
     config.write_text(text)
-    report = audit_system(config, roads=ROADS[:1], choose=lambda each: each.name == "visitor: no number")
+    report = audit_system(config, zygote, roads=ROADS[:1], choose=lambda each: each.name == "visitor: no number")
     assert "exit code" in {each.field for each in report.undeclared}
 
 

@@ -19,6 +19,7 @@ from panstream.errors import InvalidParameter
 if TYPE_CHECKING:
     from panstream.audit.case import Case, Finding
     from panstream.system_audit.audit import SystemReport
+    from panstream.system_audit.product import Zygote
 
 _SHOWN = 20  # differences printed per configuration
 _WIDE = 180  # columns, where the table goes to a file
@@ -180,6 +181,7 @@ def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
     needs("distributed", "the audit of a system", "dask")
     from panstream.system_audit.audit import QUICK, ROADS, bundled, try_controls
+    from panstream.system_audit.product import Zygote
 
     paths = [Path(each) for each in given] or (bundled() if full else bundled()[:1])
     for path in paths:
@@ -187,8 +189,10 @@ def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -
             raise InvalidParameter(f"there is no configuration file {path.name!r}")
     if rows is not None and len(paths) != 1:
         raise InvalidParameter("--rows goes with exactly one configuration: panstream audit system CONFIG --rows FILE")
-    reports = {path.name: _audit_system(path, rows, ROADS if full or given else QUICK, as_json) for path in paths}
-    caught = {} if given else try_controls(full=full)
+    roads = ROADS if full or given else QUICK
+    with Zygote.started() as zygote:
+        reports = {path.name: _audit_system(path, zygote, rows, roads, as_json) for path in paths}
+        caught = {} if given else try_controls(zygote, full=full)
     if as_json:
         typer.echo(json.dumps(_system_json(reports, caught)))
     else:
@@ -197,7 +201,7 @@ def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -
         raise typer.Exit(1)
 
 
-def _audit_system(path: Path, rows: Path | None, roads: Any, quiet: bool) -> SystemReport:
+def _audit_system(path: Path, zygote: Zygote, rows: Path | None, roads: Any, quiet: bool) -> SystemReport:
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from panstream.system_audit.audit import audit_system
@@ -207,6 +211,7 @@ def _audit_system(path: Path, rows: Path | None, roads: Any, quiet: bool) -> Sys
         task = progress.add_task("")
         return audit_system(
             path,
+            zygote,
             rows=rows,
             roads=roads,
             done=lambda road, neighbour: progress.update(task, description=f"{road}: {neighbour.name}"),

@@ -15,7 +15,7 @@ from panstream.engine.feeds.access_log import COLUMNS
 from panstream.errors import PanstreamError
 from panstream.system_audit.inputs import Neighbour, generated, neighbours, read_rows
 from panstream.system_audit.plants import BEACON_PLANTS, CLUSTER_PLANTS, PLANTS, SERVER_PLANTS
-from panstream.system_audit.product import Fields, Product, Road
+from panstream.system_audit.product import Fields, Product, Road, Zygote
 
 ROADS = (
     Road(command="run", format="csv"),
@@ -85,6 +85,7 @@ def bundled() -> list[Path]:
 
 def audit_system(
     path: Path,
+    zygote: Zygote,
     *,
     rows: Path | None = None,
     roads: Sequence[Road] = ROADS,
@@ -109,10 +110,8 @@ def audit_system(
     original = Neighbour(name="the original", rows=made)
     tried = [each for each in neighbours(config, made, now) if choose(each)]
     report = SystemReport(neighbours=len(tried))
-    with (
-        tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder,
-        Product.started(Path(folder), config, text, now, plants) as product,
-    ):
+    with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
+        product = Product(Path(folder), text, config.stream.name, now, zygote, tuple(plants))
         product.warm({road.format: original.encode(columns, road.format) for road in roads})
         for road in roads:
             originals: dict[int | None, Fields] = {}
@@ -131,7 +130,7 @@ def audit_system(
     return report
 
 
-def try_controls(*, full: bool = True, only: tuple[str, ...] = ()) -> dict[str, str]:
+def try_controls(zygote: Zygote, *, full: bool = True, only: tuple[str, ...] = ()) -> dict[str, str]:
     """Plant each leak and run the audit; return the first field that gave each away, or nothing; without ``full``, of
     ``run`` alone.
 
@@ -149,7 +148,7 @@ def try_controls(*, full: bool = True, only: tuple[str, ...] = ()) -> dict[str, 
         for name in plants:
             if only and name not in only:
                 continue
-            report = audit_system(path, roads=[road], plants=[name], choose=lambda each: each.name in _TELLING)
+            report = audit_system(path, zygote, roads=[road], plants=[name], choose=lambda each: each.name in _TELLING)
             found[name] = report.undeclared[0].field if report.undeclared else ""
     return found
 

@@ -16,9 +16,10 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -27,7 +28,6 @@ import numpy as np
 
 from panstream import codec
 from panstream.algorithm import find
-from panstream.engine.config import Config
 from panstream.errors import InvalidBytes, PanstreamError
 from panstream.server.access import create_token
 from panstream.store.snapshot import SnapshotStore
@@ -59,39 +59,59 @@ class Road:
 
 
 @dataclass(slots=True)
+class Zygote:
+    """The process with everything loaded that is forked for every run, and the clock that all its forks see."""
+
+    _process: Any
+    _clock: Path
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls) -> Iterator[Self]:
+        """Start the process, for any number of audits."""
+        with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
+            clock = Path(folder) / "clock"
+            clock.write_bytes(struct.pack("<d", time.time()))
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "panstream.system_audit.zygote", str(clock)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+            )
+            try:
+                yield cls(process, clock)
+            finally:
+                process.stdin.close()  # type: ignore[union-attr]
+                process.wait(_PATIENCE)
+                process.stdout.close()  # type: ignore[union-attr]
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the time that every process sees."""
+        with open(self._clock, "r+b") as file:  # in place: others have it mapped
+            file.write(struct.pack("<d", seconds))
+
+    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Have the process do something; return its answer."""
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise PanstreamError("the audited process ended by itself")
+        return dict(json.loads(line))
+
+
+@dataclass(slots=True)
 class Product:
-    """The shipped commands, ready to be forked, with a clock that only we move."""
+    """The shipped commands with one configuration, ready to be forked, with a clock that only we move."""
 
     directory: Path
     config: dict[str, Any]
     stream: str
     now: float
+    zygote: Zygote
     plants: tuple[str, ...] = ()
-    _process: Any = field(default=None, repr=False)
     _runs: int = 0
-
-    @classmethod
-    @contextlib.contextmanager
-    def started(
-        cls, directory: Path, config: Config, text: dict[str, Any], now: float, plants: Sequence[str] = ()
-    ) -> Iterator[Self]:
-        """Start the process that is forked for every run."""
-        product = cls(directory, text, config.stream.name, now, tuple(plants))
-        clock = directory / "clock"
-        clock.write_bytes(struct.pack("<d", now))
-        product._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "panstream.system_audit.zygote", str(clock)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-        )
-        try:
-            yield product
-        finally:
-            product._process.stdin.close()
-            product._process.wait(_PATIENCE)
-            product._process.stdout.close()
 
     def warm(self, inputs: dict[str, bytes]) -> None:
         """Have everything loaded that a run needs, by one run on each of these inputs that nobody looks at."""
@@ -100,12 +120,12 @@ class Product:
         (place / "audit.toml").write_text(_dump_toml(self.config | {"store": {}}))
         for format, data in inputs.items():
             (place / f"rows.{_ENDINGS.get(format, format)}").write_bytes(data)
-        self._ask({"warm": str(place)})
+        self._move_clock(0.0)
+        self.zygote.ask({"warm": str(place)})
 
-    def move_clock(self, seconds: float) -> None:
+    def _move_clock(self, seconds: float) -> None:
         """Set the time that every process sees, counted from the start."""
-        with open(self.directory / "clock", "r+b") as file:  # in place: others have it mapped
-            file.write(struct.pack("<d", self.now + seconds))
+        self.zygote.set_clock(self.now + seconds)
 
     def observe(self, road: Road, bodies: Sequence[bytes], *, batch_rows: int | None = None) -> Fields:
         """Send an input down a road, as one file or as several posts, and return all that can be seen.
@@ -128,7 +148,7 @@ class Product:
         (place / f"rows.{ending}").write_bytes(data)
         argv = ["run", "audit.toml", f"rows.{ending}", "--no-hardening", "--out", "answers.csv"]
         pid = self._start(place, road, argv)
-        code = self._ask({"wait": pid})["code"]
+        code = self.zygote.ask({"wait": pid})["code"]
         answers = place / "answers.csv"
         return {
             "exit code": str(code),
@@ -153,7 +173,7 @@ class Product:
             ]
             argv = ["query", sql, *roles, *types, *settings, "--json", "--no-hardening"]
             pid = self._start(place, road, argv)
-            found[f"query {number}: exit code"] = str(self._ask({"wait": pid})["code"])
+            found[f"query {number}: exit code"] = str(self.zygote.ask({"wait": pid})["code"])
             for name in ("stdout", "stderr"):
                 found |= _observe_text(f"query {number}: {name}", _read(place / name))
         return {"exit code": "0", **found, **_observe_text("ledger", _read(place / f"{file}.ledger"))}
@@ -182,15 +202,15 @@ class Product:
                 _ask(port, "POST", path, tokens["other"], empty, other)
             found |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
             for step in (0, 1):
-                self.move_clock(step * 86_400.0)
+                self._move_clock(step * 86_400.0)
                 _ask(port, "POST", path, tokens["other"], empty, other)  # a step that has seen the time
                 for page in (*_PATHS, *self._counts):
                     found |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-            found["exit code"] = str(self._ask({"wait": pid})["code"])
-            self.move_clock(0.0)
+            found["exit code"] = str(self.zygote.ask({"wait": pid})["code"])
+            self._move_clock(0.0)
         output = _read(place / "stdout").replace(f":{port}", ":PORT")
         return {
             **found,
@@ -228,15 +248,7 @@ class Product:
             "stderr": str(place / "stderr"),
             "plants": self.plants,
         }
-        return int(self._ask(job)["pid"])
-
-    def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise PanstreamError("the audited process ended by itself")
-        return dict(json.loads(line))
+        return int(self.zygote.ask(job)["pid"])
 
     def _port(self, place: Path, pid: int) -> int:
         deadline = time.monotonic() + _PATIENCE

@@ -8,6 +8,8 @@ their numbers where they become records, so that whatever else is printed, store
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import importlib
 import json
 import mmap
@@ -44,6 +46,8 @@ def _main() -> None:
     from panstream.system_audit import plants
 
     _mask_estimates()
+    tree: Any = importlib.import_module("typer.main")
+    tree.get_command = functools.cache(tree.get_command)  # every fork would build the same commands
     for line in sys.stdin:
         job = json.loads(line)
         if "warm" in job:
@@ -61,19 +65,20 @@ def _main() -> None:
 
 
 def _warm(directory: str) -> None:
-    """Feed the rows of a directory to an engine here, so that what is loaded on the way need not be loaded in every
+    """Run the command here on the rows of a directory, so that what is loaded on the way need not be loaded in every
     fork.
     """
-    from panstream.engine import results
-    from panstream.engine.config import load_config
-    from panstream.engine.engine import Engine
-    from panstream.engine.run import feed
-
-    with contextlib.suppress(Exception), Engine(load_config(Path(directory) / "audit.toml")) as engine:
-        for path in sorted(Path(directory).glob("rows.*")):
-            feed(engine, [str(path)])
-        engine.finish()
-        list(results.answers(engine))
+    for path in sorted(Path(directory).glob("rows.*")):
+        sys.argv = ["panstream-audited", "run", f"{directory}/audit.toml", str(path), "--no-hardening"]
+        with (
+            contextlib.suppress(Exception, SystemExit),
+            open(os.devnull, "w") as nowhere,
+            contextlib.redirect_stdout(nowhere),
+            contextlib.redirect_stderr(nowhere),
+        ):
+            importlib.import_module("panstream.cli.main").main()
+    gc.collect()
+    gc.freeze()  # a collector that looks through all this in a fork would have every page copied
 
 
 def _count_steps() -> None:
