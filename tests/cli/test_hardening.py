@@ -3,6 +3,7 @@ user.
 """
 
 import ctypes
+import inspect
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from panstream.cli.app import _COMMANDS
+from panstream.cli.main import _HARDENED
 from panstream.cluster.dask_setup import local_cluster
 from panstream.hardened import ENVIRONMENT, MARK
 
@@ -23,6 +26,12 @@ from panstream.hardened import ENVIRONMENT, MARK
 # glibc ends the text at each of the tunables that it has read.
 environment = all(value.startswith(os.environ.get(name, "no")) for name, value in {{**ENVIRONMENT, MARK: "1"}}.items())
 print(dumpable, resource.getrlimit(resource.RLIMIT_CORE)[0], os.environ.get("LD_BIND_NOW"), environment)
+"""
+EARLY = """
+import os, sys
+from panstream.cli.main import main
+os.execve = lambda *given: (print(*sorted({"typer", "numpy"} & sys.modules.keys()), "starts again"), os._exit(0))
+main()
 """
 PERMITTED = "from panstream.testing.memory import permit_scan; permit_scan()"
 
@@ -47,6 +56,16 @@ class TestOnLinux:
         told = tell(tmp_path, name="other.py")
         assert (told[0], told[2:]) == ("1", ["None", "False"])
 
+    def test_a_command_starts_again_before_it_has_loaded_anything(self, tmp_path: Path) -> None:
+        program = tmp_path / "panstream.py"
+        program.write_text(EARLY)
+        environment = {key: value for key, value in os.environ.items() if key not in (*ENVIRONMENT, MARK)}
+        for arguments, said in ((["run", "none.toml"], "starts again"), (["run", "--help"], "Usage")):
+            done = subprocess.run(
+                [sys.executable, "-P", str(program), *arguments], env=environment, capture_output=True, text=True
+            )
+            assert done.stdout.strip().startswith(said)
+
     @pytest.mark.slow
     def test_only_a_process_that_asks_for_it_can_be_scanned(self, tmp_path: Path) -> None:
         """The drill's server asks before it starts; the limit on core dumps stays."""
@@ -69,3 +88,8 @@ class TestOnLinux:
             (dumpable,) = client.run(lambda: ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)).values()
             (bound,) = client.run(lambda: os.environ.get("LD_BIND_NOW")).values()
         assert (dumpable, bound) == (0, "1")
+
+
+def test_the_commands_that_start_again_early_are_those_that_harden() -> None:
+    hardened = {each.__name__ for each in _COMMANDS if "no_hardening" in inspect.signature(each).parameters}
+    assert hardened == set(_HARDENED)

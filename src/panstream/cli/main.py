@@ -7,10 +7,12 @@ import signal
 import sys
 from typing import NoReturn
 
+from panstream.cli.hardening import harden
 from panstream.errors import MissingExtra
 from panstream.interrupts import INTERRUPTS
 
 _ABORTED = 1
+_HARDENED = ("query", "run", "serve", "share", "web", "worker")
 
 
 def main() -> NoReturn:
@@ -21,6 +23,8 @@ def main() -> NoReturn:
 
 
 def _run() -> NoReturn:
+    if sys.argv[1:2] and sys.argv[1] in _HARDENED and not {"--no-hardening", "--help"} & set(sys.argv):
+        harden()  # as the command itself does; before anything is loaded, the second start is a third cheaper
     try:
         import typer  # noqa: F401
     except ImportError:
