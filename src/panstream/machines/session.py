@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
 from panstream.errors import ConfigError
-from panstream.federated.certificates import Identity
-from panstream.machines.backend import Link, SharedBackend
-from panstream.machines.https import HttpsLink
+
+if TYPE_CHECKING:
+    from panstream.machines.backend import Link
 
 __all__ = ["open_engine", "open_stream"]
 
@@ -22,6 +22,11 @@ def open_stream(config: Config, **options: Any) -> Engine:
 
 def open_engine(config: Config, *, link: Link | None = None, zero_noise: bool = False, **options: Any) -> Engine:
     """Return an engine whose states are with the two machines that the configuration names."""
+    # Certificates and HTTPS are a fifth of a command's start: streams on one machine do without.
+    from panstream.federated.certificates import Identity
+    from panstream.machines.backend import SharedBackend
+    from panstream.machines.https import HttpsLink
+
     given = config.machines
     if given is None:
         raise ConfigError("[stream] machines is missing: this stream is kept by one machine")
