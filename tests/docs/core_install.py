@@ -58,7 +58,7 @@ def run(programs: Path, command: str, folder: Path) -> subprocess.CompletedProce
         "PATH": f"{programs}:/usr/bin:/bin",
         "HOME": str(folder),
         "LANG": "C.UTF-8",
-        "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
+        **{name: os.environ.get(name, "") for name in ("NUMBA_CACHE_DIR", "OPENBLAS_NUM_THREADS")},
     }
     environment = {name: value for name, value in environment.items() if value}
     return subprocess.run(
