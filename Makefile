@@ -72,7 +72,9 @@ static:
 	$(BIN)/mypy --strict src/panstream
 	$(BIN)/lint-imports --no-cache
 
+# The first process to read a test rewrites and compiles it; one does that for all workers, while types are checked.
 tests:
+	$(BIN)/python -m pytest -qq --collect-only $(TESTS) >/dev/null || true
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 bench: $(STAMP) system

@@ -68,6 +68,14 @@ def _write_costs(config: pytest.Config) -> None:
     COSTS.write_text(json.dumps(longest, indent=1) + "\n")
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Almost everything that is made while tests are collected stays: the collector would look through it in vain."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: nobody need look through its 600,000 objects after every file, nor where a
     server of a test starts and stops, which would thaw them.
