@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import stats
 
 from panstream.density.optbern import OptBern
@@ -21,16 +23,22 @@ ALPHA = 1e-6
 N = 200_000
 
 
+@cache
+def count_laws(epsilon: float, m: int) -> NDArray[np.float64]:
+    """Return the law of the ones, without noise, of samples with 0, 1, ..., m present users."""
+    epsilon_state, _ = density_split(epsilon, m)
+    p1 = present_probability(epsilon_state)
+    ones = [stats.binom.pmf(np.arange(x + 1), x, p1) for x in range(m + 1)]
+    others = [stats.binom.pmf(np.arange(x + 1), x, 1 - p1) for x in range(m + 1)]
+    return np.array([np.convolve(ones[x], others[m - x]) for x in range(m + 1)])
+
+
 def brute_failure(epsilon: float, alpha: float, m: int, universe: int, present: int) -> float:
     """P(|estimate moved into [0, 1] - density| > alpha) by summing over every value of N."""
     epsilon_state, kappa = density_split(epsilon, m)
     p1 = present_probability(epsilon_state)
     p0 = 1 - p1
-    law = np.zeros(m + 1)
-    for x in range(m + 1):
-        ones = stats.binom.pmf(np.arange(x + 1), x, p1)
-        others = stats.binom.pmf(np.arange(m - x + 1), m - x, p0)
-        law += stats.hypergeom.pmf(x, universe, present, m) * np.convolve(ones, others)
+    law = stats.hypergeom.pmf(np.arange(m + 1), universe, present, m) @ count_laws(epsilon, m)
     reach = math.ceil(60 / kappa)
     noise = np.exp(-kappa * np.abs(np.arange(-reach, reach + 1)))
     law = np.convolve(law, noise / noise.sum())
