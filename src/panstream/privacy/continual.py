@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from panstream import checks
 from panstream.privacy.composition import zcdp_rho
@@ -18,6 +19,7 @@ from panstream.privacy.rounding import share
 from panstream.randomness.laws import DiscreteGaussian, DiscreteLaplace
 
 
+@lru_cache(maxsize=256)
 def tree_kappa(epsilon: float, levels: int, sensitivity: int = 1, contributions: int = 1) -> Fraction | float:
     """Return the decay rate whose joint loss, levels·sensitivity·contributions·kappa, is ``epsilon``, exactly.
 
