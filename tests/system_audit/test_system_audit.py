@@ -14,8 +14,9 @@ from panstream.engine.config import load_config
 from panstream.engine.feeds.access_log import COLUMNS
 from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled, try_controls
 from panstream.system_audit.inputs import Neighbour, generated, neighbours
+from panstream.system_audit.launcher import Zygote
 from panstream.system_audit.plants import BEACON_PLANTS, PLANTS
-from panstream.system_audit.product import Road, Zygote
+from panstream.system_audit.product import Road
 
 NOW = 1_800_000_000.0
 CONFIGURATIONS = {path.stem: path for path in bundled()}

@@ -19,7 +19,7 @@ from panstream.errors import InvalidParameter
 if TYPE_CHECKING:
     from panstream.audit.case import Case, Finding
     from panstream.system_audit.audit import SystemReport
-    from panstream.system_audit.product import Zygote
+    from panstream.system_audit.launcher import Zygote
 
 _SHOWN = 20  # differences printed per configuration
 _WIDE = 180  # columns, where the table goes to a file
@@ -181,7 +181,7 @@ def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
     needs("distributed", "the audit of a system", "dask")
     from panstream.system_audit.audit import QUICK, ROADS, bundled, try_controls
-    from panstream.system_audit.product import Zygote
+    from panstream.system_audit.launcher import Zygote
 
     paths = [Path(each) for each in given] or (bundled() if full else bundled()[:1])
     for path in paths:

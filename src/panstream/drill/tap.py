@@ -32,7 +32,7 @@ _PIECES = 4
 _PATIENCE = 600.0  # seconds that a step may be held for a scan
 
 
-class Tap:
+class _Tap:
     """Tells pieces of arrays, and holds a step when it is told to: while a byte waits, the next exchange does."""
 
     def __init__(self, out: int, told: int) -> None:
@@ -64,14 +64,14 @@ def install() -> None:
     if given is None:
         return
     out, told, secrets = given.split(",", 2)
-    tap = Tap(int(out), int(told))
+    tap = _Tap(int(out), int(told))
     https._TIMEOUT = channel._PATIENCE = _PATIENCE
     _tap_keys(tap, secrets)
     _tap_messages(tap)
     _tap_shares(tap)
 
 
-def _tap_keys(tap: Tap, secrets: str) -> None:
+def _tap_keys(tap: _Tap, secrets: str) -> None:
     load = channel._load
 
     def loaded(context: Any, identity: Any) -> None:
@@ -104,12 +104,12 @@ def _tap_keys(tap: Tap, secrets: str) -> None:
     _replace(Agreement, __init__=agreed, key=common)
 
 
-def _tell_bytes(tap: Tap, kind: str, data: bytes) -> None:
+def _tell_bytes(tap: _Tap, kind: str, data: bytes) -> None:
     tap.tell(kind, np.frombuffer(data, np.uint8))
     wipe_bytes(data)
 
 
-def _tap_messages(tap: Tap) -> None:
+def _tap_messages(tap: _Tap) -> None:
     def packed(header: Any, arrays: Any = ()) -> bytearray:
         for array in arrays:
             tap.tell("message", array)
@@ -119,7 +119,7 @@ def _tap_messages(tap: Tap) -> None:
         _replace(module, pack=packed)
 
 
-def _tap_shares(tap: Tap) -> None:
+def _tap_shares(tap: _Tap) -> None:
     commit, idle, draw = machine.Machine._commit, machine.Machine.idle, rules.draw_noise
 
     def committed(self: machine.Machine) -> None:

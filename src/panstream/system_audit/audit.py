@@ -14,8 +14,9 @@ from panstream.engine.config import load_config
 from panstream.engine.feeds.access_log import COLUMNS
 from panstream.errors import PanstreamError
 from panstream.system_audit.inputs import Neighbour, generated, neighbours, read_rows
+from panstream.system_audit.launcher import Zygote
 from panstream.system_audit.plants import BEACON_PLANTS, CLUSTER_PLANTS, PLANTS, SERVER_PLANTS
-from panstream.system_audit.product import Fields, Product, Road, Zygote
+from panstream.system_audit.product import Fields, Product, Road
 
 ROADS = (
     Road(command="run", format="csv"),

@@ -14,14 +14,11 @@ import re
 import signal
 import sqlite3
 import struct
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -32,6 +29,7 @@ from panstream.errors import InvalidBytes, PanstreamError
 from panstream.server.access import create_token
 from panstream.store.snapshot import SnapshotStore
 from panstream.system_audit.inputs import MEDIA_TYPES
+from panstream.system_audit.launcher import Zygote
 
 Fields = dict[str, str]
 
@@ -56,49 +54,6 @@ class Road:
 
     def __str__(self) -> str:
         return f"{self.command} {self.format}" + (f" --workers {self.workers}" if self.workers else "")
-
-
-@dataclass(slots=True)
-class Zygote:
-    """The process with everything loaded that is forked for every run, and the clock that all its forks see."""
-
-    _process: Any
-    _clock: Path
-
-    @classmethod
-    @contextlib.contextmanager
-    def started(cls) -> Iterator[Self]:
-        """Start the process, for any number of audits."""
-        with tempfile.TemporaryDirectory(prefix="panstream-audit-") as folder:
-            clock = Path(folder) / "clock"
-            clock.write_bytes(struct.pack("<d", time.time()))
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "panstream.system_audit.zygote", str(clock)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-            )
-            try:
-                yield cls(process, clock)
-            finally:
-                process.stdin.close()  # type: ignore[union-attr]
-                process.wait(_PATIENCE)
-                process.stdout.close()  # type: ignore[union-attr]
-
-    def set_clock(self, seconds: float) -> None:
-        """Set the time that every process sees."""
-        with open(self._clock, "r+b") as file:  # in place: others have it mapped
-            file.write(struct.pack("<d", seconds))
-
-    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Have the process do something; return its answer."""
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise PanstreamError("the audited process ended by itself")
-        return dict(json.loads(line))
 
 
 @dataclass(slots=True)
