@@ -74,7 +74,7 @@ static:
 
 # The first process to read a test rewrites and compiles it; one does that for all workers, while types are checked.
 tests:
-	$(BIN)/python -m pytest -qq --collect-only $(TESTS) >/dev/null || true
+	$(BIN)/python -m pytest -qq --collect-only $(TESTS) >/dev/null 2>&1 || true
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 bench: $(STAMP) system
