@@ -63,3 +63,22 @@ def test_without_noise_an_interval_is_its_value() -> None:
     monitor = Monitor(ContinualSum(epsilon=math.inf, horizon=4, lower=0.0, upper=1.0), source=SeededSource(1))
     monitor.update([0.5])
     assert monitor.tick().interval(0.99) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        ContinualCount(epsilon=1.0, horizon=9),
+        ContinualSum(epsilon=0.5, horizon=9, levels=2, lower=0.0, upper=16.0, resolution=0.25),
+        KaryTree(epsilon=2.0, horizon=9, levels=3, upper=8),
+    ],
+    ids=lambda tree: type(tree).__name__,
+)
+def test_what_is_foreseen_is_what_a_run_without_noise_publishes(tree: KaryTree) -> None:
+    with ZeroNoiseSource() as source:
+        state = tree.begin(source)
+        for ticks in range(1, 10):
+            answer, planned = tree.tick(state, source), tree.foreseen(ticks)
+            assert planned.value == answer.value == 0.0
+            assert planned.standard_error == pytest.approx(answer.standard_error, rel=1e-12)
+            assert planned.interval(0.9) == pytest.approx(answer.interval(0.9), rel=1e-12)
