@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from continual.linear_view import joint_loss, several_steps, with_event
+from exact_law import laplace_sum
 from panstream.algorithm import Monitor
 from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.sums import KaryTree
@@ -17,6 +18,7 @@ from panstream.randomness import SeededSource
 from panstream.testing.enumerate import snapshot, tick, update
 from panstream.testing.linear import linear_views, ticks
 from statistical import ALPHA
+from zero_noise import ZeroNoiseSource
 
 KINDS = [ContinualMean, ContinualVariance]
 ADJACENCIES = ["add-remove", "replace"]
@@ -233,3 +235,34 @@ def test_population_variance_divides_by_the_count() -> None:
         monitor = algorithm.start()
         monitor.update(values)
         assert monitor.tick().value == pytest.approx(np.var(values, ddof=ddof), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "true", "parts", "weight"),
+    [
+        (ContinualMean, "count", 2.0, 2, 1.0),
+        (ContinualVariance, "count", 2.0, 3, 1.0),
+        (ContinualMean, "sum", 4.0, 1, 4.0),
+    ],
+)
+def test_what_is_told_beside_a_moment_has_the_interval_of_its_own_noise(
+    kind: type[Any], what: str, true: float, parts: int, weight: float
+) -> None:
+    """After one tick every part has a draw from its start and one from its end: their exact law by convolution. With a
+    lower end of 0, a sum is the upper end times one part.
+    """
+    tree = kind(epsilon=2.0, horizon=4, levels=1, lower=0.0, upper=4.0, resolution=1.0)
+    with ZeroNoiseSource() as source:
+        state = tree.begin(source)
+        tree.update(state, tree.batch([1.0, 3.0]), source)
+        tree.tick(state, source)
+    told = tree.at(state, what)
+    values, chances = laplace_sum(2 * parts, tree.engine.law().kappa)
+    unit = weight / tree.sensitivity
+    assert told.value == true
+    assert told.standard_error == pytest.approx(math.sqrt(float(chances @ values**2)) * unit, rel=1e-6)
+    for level in (0.5, 0.9, 0.99):
+        low, high = told.interval(level)
+        steps = (high - low) / 2 / unit
+        assert chances[np.abs(values) <= steps].sum() >= level - 1e-3
+        assert chances[np.abs(values) <= steps - 2].sum() < level
