@@ -87,22 +87,6 @@ def test_discrete_laplace_at_tiny_and_huge_scales() -> None:
             assert_rate(below, values.size, 0.5, "median of a huge scale")
 
 
-def test_running_out_of_words_replays_the_same_draw() -> None:
-    """Cutting the words anywhere gives the same outcomes as one long run: no bias from refills."""
-    with SeededSource(5) as source:
-        words = source._words(4000).copy()
-    whole = np.zeros(100, np.int64)
-    done, _ = draws.add_discrete_laplace(whole, 0, np.uint64(1 << 50), np.uint64(52), words)
-    assert done == 100
-    pieces, at, filled, given = np.zeros(100, np.int64), 0, 0, 1
-    while filled < 100:
-        filled, used = draws.add_discrete_laplace(
-            pieces, filled, np.uint64(1 << 50), np.uint64(52), words[at : at + given]
-        )
-        at, given = at + used, 1 if used else given + 1
-    assert pieces.tolist() == whole.tolist()
-
-
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000])
 def test_uniform_below_fits(bound: int) -> None:
     with Source() as source:

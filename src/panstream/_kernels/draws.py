@@ -156,22 +156,6 @@ def discrete_laplace(
 
 
 @njit(cache=True, nogil=True)
-def add_discrete_laplace(
-    values: NDArray[np.int64], done: int, numerator: np.uint64, bits: np.uint64, words: NDArray[np.uint64]
-) -> tuple[int, int]:
-    """Add to ``values[done:]`` noise with P(y) ∝ exp(-|y|·numerator/2**bits); return (complete, words used)."""
-    start = 0
-    while done < values.size:
-        complete, noise, at = discrete_laplace(numerator, bits, words, start)
-        if not complete:
-            return done, start
-        values[done] += noise
-        done += 1
-        start = at
-    return done, start
-
-
-@njit(cache=True, nogil=True)
 def add_discrete_gaussian(
     values: NDArray[np.int64],
     done: int,

@@ -34,8 +34,8 @@ Integers = NDArray[np.signedinteger[Any]]
 _NO_WORDS = np.empty(0, np.uint64)
 _DIRECT = 256  # bytes; below this getrandom is cheaper than setting up a cipher
 _CHUNK = 1 << 20
+_SMALL_CHUNK = 1 << 16
 _ZEROS = np.zeros(_CHUNK, np.uint8)
-_WORDS_PER_LAPLACE = 12
 _WORDS_PER_GAUSSIAN = 20
 _MANY = 1 << 14  # draws from which a table pays
 _LARGEST_EXPONENT = 1 << (RATE_BITS + 10)  # utilities so far below the best are raised to this, see docs/proofs
@@ -105,17 +105,28 @@ class Source:
         self._fill(words.view(np.uint8))
 
     def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
-        """Add independent noise of ``law`` to every element of ``values``, in place."""
-        if law.numerator is None or self._add_many(values, law):
-            return
-        from panstream._kernels.draws import add_discrete_laplace
+        """Add independent noise of ``law`` to every element of ``values``, in place.
 
-        numerator, bits = np.uint64(law.numerator), np.uint64(LAPLACE_BITS)
-        self._refill(
-            values.size,
-            _WORDS_PER_LAPLACE,
-            lambda done, words: add_discrete_laplace(values, done, numerator, bits, words),
-        )
+        How many words that takes, and what is done with them, depends on law and size only, for fewer than 2^14
+        elements but for a chance of 2^-121 each (:mod:`panstream.randomness._digits`).
+        """
+        if law.numerator is None or not values.size or self._add_many(values, law):
+            return
+        from panstream._kernels.digit_draws import add_from_digits
+        from panstream.randomness._digits import digit_coins, settle
+
+        high, low = digit_coins(law)
+        each = 4 * high.size
+        room = min(values.size, _SMALL_CHUNK // 8 // each)
+        words: NDArray[np.uint64] = self.scratch.array(room * each, np.uint64)
+        undecided: NDArray[np.int64] = self.scratch.array(room, np.int64)
+        for start in range(0, values.size, room):
+            piece = values[start : start + room]
+            self._fill(words[: piece.size * each].view(np.uint8))
+            count = add_from_digits(piece, words, high, low, undecided)
+            for place in undecided[:count].tolist():
+                drawn = words[place * each : (place + 1) * each].tolist()
+                piece[place] += settle(law, drawn, lambda: int(self._words(1)[0]))
 
     def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         """Add noise that sums to 0, in place: P(x) proportional to exp(-kappa·|x|₁) among such integer vectors.

@@ -1,0 +1,42 @@
+"""Noise from coins for its binary digits: the same instructions whatever is drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True, nogil=True)
+def add_from_digits(
+    values: NDArray[Any],
+    words: NDArray[np.uint64],
+    high: NDArray[np.uint64],
+    low: NDArray[np.uint64],
+    open_draws: NDArray[np.int64],
+) -> int:
+    """Add the difference of two numbers to every value; return how many are open: left as they are, their places in
+    ``open_draws``.
+
+    Digit i of a number is 1 if two words are below ``high[i]``, ``low[i]``; a draw is open if a pair is equal to them.
+    """
+    found, at = 0, 0
+    for i in range(values.size):
+        noise, tied = np.int64(0), False
+        for sign in (np.int64(1), np.int64(-1)):
+            for digit in range(high.size):
+                first, second = words[at], words[at + 1]
+                same = first == high[digit]
+                one = (first < high[digit]) | (same & (second < low[digit]))
+                tied |= same & (second == low[digit])
+                noise += sign * (np.int64(one) << digit)
+                at += 2
+        if tied:
+            if found < open_draws.size:
+                open_draws[found] = i
+            found += 1
+            continue
+        values[i] += noise
+    return found
