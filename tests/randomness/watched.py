@@ -58,7 +58,7 @@ def large():
     with Source() as step:
         capture(COINS, step.bernoulli(half, 100_000))
         capture(UNIFORM, step.uniform_below(1 << 62, 2000))
-        step.add_discrete_laplace(np.zeros(1000, np.int64), noise)
+        step.add_discrete_laplace(np.zeros(130, np.int64), noise)
         step.add_discrete_gaussian(np.zeros(1000, np.int64), normal)
         step.add_discrete_gaussian(np.zeros(20_000, np.int32), normal)  # from a table
         step.permute_and_flip(np.arange(1000), weak)
