@@ -182,7 +182,7 @@ def write_without_marks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         SnapshotStore,
         "_write_state",
-        lambda self, placed, sealed: snapshot._write(self._file, sealed, placed.place),
+        lambda self, placed, sealed: self._write(sealed, placed.place),
     )
     real = record._record
     patch.setattr(record, "_record", lambda plain, slot: replace(real(plain, slot), marked=False))

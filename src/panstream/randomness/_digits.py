@@ -1,7 +1,7 @@
 """Discrete Laplace noise from coins for its binary digits: the same work whatever is drawn.
 
-Let q = exp(-kappa), and let X and Y be independent with P(k) proportional to q^k for k = 0, 1, 2, ... Then X - Y = d has
-chance proportional to the sum of q^(2k + |d|) over all k, that is to q^|d|: it is the noise.
+Let q = exp(-kappa), and let X and Y be independent with P(k) proportional to q^k for k = 0, 1, 2, ... Then X - Y = d
+has chance proportional to the sum of q^(2k + |d|) over all k, that is to q^|d|: it is the noise.
 
 X = r + 2^places·j with r below 2^places, and q^X is the product of q^(2^i) over the digits i of r that are 1, times
 q^(2^places·j). So the digits of r are independent coins, digit i with chance 1/(1 + exp(kappa·2^i)), and j is how often

@@ -36,14 +36,14 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from panstream.errors import InvalidParameter, NewestDamaged, StoreDamaged, StoreError, StoreLocked, StoreTorn
+from panstream.errors import InvalidParameter, NewestDamaged, StoreDamaged, StoreError, StoreTorn
 from panstream.scratch import wipe
+from panstream.store.disk import Disk
 from panstream.store.record import BLOCK, Record
 from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack
 
@@ -71,6 +71,8 @@ class SnapshotStore:
     {'query': b'noisy bits'}
     """
 
+    disk: ClassVar[Disk] = Disk()  # a simulation puts its own in place of it
+
     def __init__(
         self,
         directory: str | os.PathLike[str],
@@ -82,15 +84,15 @@ class SnapshotStore:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
         self._path = self._directory / "state.sealed"
-        self._syncer: ThreadPoolExecutor | None = None
-        self._finishing: Future[None] | None = None
+        self._background = self.disk.background()
+        self._finishing: Callable[[], None] | None = None
         self._operator = None if operator_key is None else np.frombuffer(bytearray(operator_key), np.uint8)
         self._sealer = Sealer()
         self._file = -1
         self._current: Record | None = None
         with _explained(self._directory):
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = _lock(self._directory / "lock")
+            self.disk.make_directory(self._directory)
+            self._lock = self.disk.lock(self._directory / "lock")
         try:
             self._open(accept_previous)
         except BaseException:
@@ -105,12 +107,11 @@ class SnapshotStore:
 
     def close(self) -> None:
         """Give up the lock; the state stays on disk."""
-        if self._syncer is not None:
-            self._syncer.shutdown()  # after the state before is unreadable
-            self._syncer = self._finishing = None
+        self._background.close()  # after the state before is unreadable
+        self._finishing = None
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
-                os.close(descriptor)
+                self.disk.close(descriptor)
         self._file = self._lock = -1
         if self._operator is not None:
             wipe(self._operator)
@@ -160,7 +161,7 @@ class SnapshotStore:
             if before is not None:
                 with contextlib.suppress(OSError):  # then burying it tells
                     self._overwrite(before.slot)
-                self._finishing = self._in_background(lambda: self._bury(before.slot))
+                self._finishing = self._background.begin(lambda: self._bury(before.slot))
             if durable is None:
                 self._finish()
             else:
@@ -171,29 +172,28 @@ class SnapshotStore:
     def _create(self, record: Record, sealed: memoryview) -> None:
         """Write the first state to a file of another name, so that a file of this name is always whole."""
         new = self._path.with_suffix(".new")
-        self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file = self.disk.open(new, create=True)
         try:
-            _write(self._file, bytes(_FIRST), 0)
+            self._write(bytes(_FIRST), 0)
             self._write_state(record, sealed)
-            _write(self._file, record.block(self._operator), record.slot * BLOCK)
-            os.fsync(self._file)
-            os.replace(new, self._path)
-            _sync_directory(self._directory)
+            self._write(record.block(self._operator), record.slot * BLOCK)
+            self.disk.sync(self._file)
+            self.disk.replace(new, self._path)
+            self.disk.sync_directory(self._directory)
         except BaseException:
             descriptor, self._file = self._file, -1
-            os.close(descriptor)
+            self.disk.close(descriptor)
             with contextlib.suppress(OSError):
-                new.unlink(missing_ok=True)
+                self.disk.remove(new)
             raise
 
     def _replace(self, record: Record, sealed: memoryview) -> None:
         """Write state and key to blocks that are not in use, and wait for the disk once."""
-        if record.end > os.fstat(self._file).st_size and hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._file, 0, record.end)
+        self.disk.reserve(self._file, record.end)
         try:
             self._write_state(record, sealed)
-            _write(self._file, record.block(self._operator), record.slot * BLOCK)
-            _sync(self._file)
+            self._write(record.block(self._operator), record.slot * BLOCK)
+            self.disk.sync(self._file)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._bury(record.slot)
@@ -201,37 +201,35 @@ class SnapshotStore:
 
     def _write_state(self, record: Record, sealed: memoryview) -> None:
         for data, place in record.sectors(sealed):
-            _write(self._file, data, place)
+            self._write(data, place)
+
+    def _write(self, data: bytes | memoryview, place: int) -> None:
+        self.disk.write(self._file, data, place)
 
     def _overwrite(self, slot: int) -> None:
-        _write(self._file, bytes(BLOCK), slot * BLOCK)
+        self._write(bytes(BLOCK), slot * BLOCK)
 
     def _bury(self, slot: int) -> None:
         """Overwrite a key, and wait until it is gone from the disk."""
         self._overwrite(slot)
-        _sync(self._file)
+        self.disk.sync(self._file)
 
     def _finish(self) -> None:
         """Wait until the state before is unreadable."""
         finishing, self._finishing = self._finishing, None
         if finishing is not None:
             with _explained(self._directory):
-                finishing.result()
-
-    def _in_background(self, work: Callable[[], None]) -> Future[None]:
-        if self._syncer is None:
-            self._syncer = ThreadPoolExecutor(1, "sync")
-        return self._syncer.submit(work)
+                finishing()
 
     def _open(self, accept_previous: bool) -> None:
         """Find the newest whole state, and overwrite what a crash left of others."""
-        if (self._directory / "key").exists():
+        if self.disk.exists(self._directory / "key"):
             raise StoreDamaged(_OLD_LAYOUT)
         with _explained(self._directory):
-            self._path.with_suffix(".new").unlink(missing_ok=True)
-            if not self._path.exists():
+            self.disk.remove(self._path.with_suffix(".new"))
+            if not self.disk.exists(self._path):
                 return
-            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            self._file = self.disk.open(self._path)
         found, damaged = self._keys()
         try:
             if damaged and not accept_previous:
@@ -280,7 +278,7 @@ class SnapshotStore:
 
     def _opened(self, record: Record) -> memoryview:
         """Return the plain state; raise StoreDamaged, or StoreTorn where a crash can have left it so."""
-        if os.fstat(self._file).st_size < record.end:
+        if self.disk.size(self._file) < record.end:
             raise StoreTorn("the state does not fit its key: it was cut short")
         label = _LABEL + struct.pack("<Q", record.generation)
         try:
@@ -290,12 +288,8 @@ class SnapshotStore:
         raise StoreTorn(refused) if record.cut_short(self._read) else StoreDamaged(refused)
 
     def _read(self, place: int, size: int) -> bytes:
-        """Return so many bytes, fewer only at the end of the file."""
-        got = bytearray()
         with _explained(self._directory):
-            while len(got) < size and (part := os.pread(self._file, size - len(got), place + len(got))):
-                got += part
-        return bytes(got)
+            return self.disk.read(self._file, size, place)
 
 
 @contextlib.contextmanager
@@ -309,41 +303,3 @@ def _explained(directory: Path) -> Iterator[None]:
     else:
         return
     raise StoreError(message)
-
-
-def _lock(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if os.name == "posix":
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except OSError:
-        os.close(descriptor)
-    else:
-        return descriptor
-    raise StoreLocked("another process has this store open")
-
-
-def _write(descriptor: int, data: bytes | memoryview, place: int) -> None:
-    view = memoryview(data)
-    while view:
-        done = os.pwrite(descriptor, view, place)
-        view, place = view[done:], place + done
-
-
-def _sync(descriptor: int) -> None:
-    """Wait until what was written is on the disk; macOS has no fdatasync."""
-    getattr(os, "fdatasync", os.fsync)(descriptor)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

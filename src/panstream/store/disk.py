@@ -1,0 +1,126 @@
+"""What the store asks of a disk, and nothing else does: so that a simulated one can stand in for it.
+
+What was written may be on the disk or not, in any order, until ``sync`` returns; what was named, renamed or made in a
+directory, until ``sync_directory`` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from panstream.errors import StoreLocked
+
+
+class Disk:
+    """The operating system's files."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it that are missing, for this user alone, durably."""
+        missing = [each for each in (path, *path.parents) if not self.exists(each)]
+        for each in reversed(missing):
+            self._make_directory(each)
+        for each in missing:
+            self.sync_directory(each.parent)
+
+    def _make_directory(self, path: Path) -> None:
+        path.mkdir(exist_ok=True, mode=0o700)
+
+    def exists(self, path: Path) -> bool:
+        """Return whether there is a file or directory of this name."""
+        return path.exists()
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        """Open a file to read and write; with ``create``, make it, empty, for this user alone."""
+        made = os.O_CREAT | os.O_TRUNC if create else 0
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | made, 0o600)
+
+    def lock(self, path: Path) -> int:
+        """Open a file that nobody else may open this way until it is closed."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.name == "posix":
+                import fcntl
+
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else:
+                import msvcrt
+
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        except OSError:
+            os.close(descriptor)
+        else:
+            return descriptor
+        raise StoreLocked("another process has this store open")
+
+    def close(self, file: int) -> None:
+        """Close a file."""
+        os.close(file)
+
+    def size(self, file: int) -> int:
+        """Return the size of a file."""
+        return os.fstat(file).st_size
+
+    def read(self, file: int, size: int, place: int) -> bytes:
+        """Return so many bytes, fewer only at the end of the file."""
+        got = bytearray()
+        while len(got) < size and (part := os.pread(file, size - len(got), place + len(got))):
+            got += part
+        return bytes(got)
+
+    def write(self, file: int, data: bytes | memoryview, place: int) -> None:
+        """Write all of the data."""
+        view = memoryview(data)
+        while view:
+            done = os.pwrite(file, view, place)
+            view, place = view[done:], place + done
+
+    def reserve(self, file: int, size: int) -> None:
+        """Make a file at least so long, or raise if the disk has no room for it."""
+        if size > self.size(file) and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, size)
+
+    def sync(self, file: int) -> None:
+        """Wait until what was written to a file is on the disk; macOS has no fdatasync."""
+        getattr(os, "fdatasync", os.fsync)(file)
+
+    def replace(self, old: Path, new: Path) -> None:
+        """Give a file another name, and do away with the file that had it."""
+        os.replace(old, new)
+
+    def remove(self, path: Path) -> None:
+        """Do away with a file, if there is one."""
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        """Wait until the names in a directory are on the disk."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def background(self) -> Background:
+        """Return where work is done beside the caller's."""
+        return Background()
+
+
+class Background:
+    """Does one thing after the other, beside the caller's own work."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def begin(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Begin the work, and return what waits for its end, and raises what it raised."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "sync")
+        begun: Future[None] = self._pool.submit(work)
+        return begun.result
+
+    def close(self) -> None:
+        """Wait until all is done."""
+        if self._pool is not None:
+            self._pool.shutdown()
