@@ -27,6 +27,7 @@ from panstream.engine.backend import Held, LocalBackend, Slot
 from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
+from panstream.store.disk import Disk
 
 
 @dataclass(slots=True)
@@ -287,6 +288,7 @@ def note_shards(directory: Path, shards: int) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, directory / "cluster.json")
+        Disk().sync_directory(directory)
     # Only now: until the note is replaced, the old shards are the only ones that count.
     _sweep(directory, shards)
 

@@ -18,14 +18,7 @@ class Disk:
     """The operating system's files."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it that are missing, for this user alone, durably."""
-        missing = [each for each in (path, *path.parents) if not self.exists(each)]
-        for each in reversed(missing):
-            self._make_directory(each)
-        for each in missing:
-            self.sync_directory(each.parent)
-
-    def _make_directory(self, path: Path) -> None:
+        """Make a directory for this user alone."""
         path.mkdir(exist_ok=True, mode=0o700)
 
     def exists(self, path: Path) -> bool:

@@ -19,6 +19,9 @@ in use;
 2. one wait for the disk: from here on the new state is durable, and may be acknowledged;
 3. zeros over the old key at once, and in the background another wait for the disk.
 
+Who opens a file with two keys, and finds the newest state whole, writes it again and waits for the disk before the old
+key goes: a process that was killed in 1 left the new state in the system's cache, where a loss of power takes it.
+
 While both keys are there, a newest state that does not open can mean a crash in 1, and then nothing of it was
 acknowledged and the old one is right; or damage after 2, and then the old one lacks what was acknowledged and its
 answers would be drawn twice. What a crash leaves is a key without its end, or sectors that are empty or bear another
@@ -49,6 +52,7 @@ from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack
 
 _LABEL = b"panstream state 1"
 _FIRST = 2 * BLOCK  # where ciphertext begins
+_PIECE = 1 << 25  # bytes that are read at a time
 _PREVIOUS = (
     "the newest state is damaged; the state before it is whole, but lacks what was acknowledged since, and its answers "
     "could be drawn twice: look for the cause, and go back to it with panstream recover"
@@ -84,15 +88,16 @@ class SnapshotStore:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
         self._path = self._directory / "state.sealed"
-        self._background = self.disk.background()
+        self._disk = self.disk
+        self._background = self._disk.background()
         self._finishing: Callable[[], None] | None = None
         self._operator = None if operator_key is None else np.frombuffer(bytearray(operator_key), np.uint8)
         self._sealer = Sealer()
         self._file = -1
         self._current: Record | None = None
         with _explained(self._directory):
-            self.disk.make_directory(self._directory)
-            self._lock = self.disk.lock(self._directory / "lock")
+            self._make_directories()
+            self._lock = self._disk.lock(self._directory / "lock")
         try:
             self._open(accept_previous)
         except BaseException:
@@ -111,7 +116,7 @@ class SnapshotStore:
         self._finishing = None
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
-                self.disk.close(descriptor)
+                self._disk.close(descriptor)
         self._file = self._lock = -1
         if self._operator is not None:
             wipe(self._operator)
@@ -169,31 +174,41 @@ class SnapshotStore:
         finally:
             wipe(record.key)
 
+    def _make_directories(self) -> None:
+        """Make the directory and those above it that are missing, each durable before there is one in it."""
+        found = next(each for each in (self._directory, *self._directory.parents) if self._disk.exists(each))
+        with contextlib.suppress(PermissionError):  # then it is not one of those
+            self._disk.sync_directory(found.parent)  # a process that was killed may not have come to it
+        for name in self._directory.relative_to(found).parts:
+            found = found / name
+            self._disk.make_directory(found)
+            self._disk.sync_directory(found.parent)
+
     def _create(self, record: Record, sealed: memoryview) -> None:
         """Write the first state to a file of another name, so that a file of this name is always whole."""
         new = self._path.with_suffix(".new")
-        self._file = self.disk.open(new, create=True)
+        self._file = self._disk.open(new, create=True)
         try:
             self._write(bytes(_FIRST), 0)
             self._write_state(record, sealed)
             self._write(record.block(self._operator), record.slot * BLOCK)
-            self.disk.sync(self._file)
-            self.disk.replace(new, self._path)
-            self.disk.sync_directory(self._directory)
+            self._disk.sync(self._file)
+            self._disk.replace(new, self._path)
+            self._disk.sync_directory(self._directory)
         except BaseException:
             descriptor, self._file = self._file, -1
-            self.disk.close(descriptor)
+            self._disk.close(descriptor)
             with contextlib.suppress(OSError):
-                self.disk.remove(new)
+                self._disk.remove(new)
             raise
 
     def _replace(self, record: Record, sealed: memoryview) -> None:
         """Write state and key to blocks that are not in use, and wait for the disk once."""
-        self.disk.reserve(self._file, record.end)
+        self._disk.reserve(self._file, record.end)
         try:
             self._write_state(record, sealed)
             self._write(record.block(self._operator), record.slot * BLOCK)
-            self.disk.sync(self._file)
+            self._disk.sync(self._file)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._bury(record.slot)
@@ -204,7 +219,7 @@ class SnapshotStore:
             self._write(data, place)
 
     def _write(self, data: bytes | memoryview, place: int) -> None:
-        self.disk.write(self._file, data, place)
+        self._disk.write(self._file, data, place)
 
     def _overwrite(self, slot: int) -> None:
         self._write(bytes(BLOCK), slot * BLOCK)
@@ -212,7 +227,7 @@ class SnapshotStore:
     def _bury(self, slot: int) -> None:
         """Overwrite a key, and wait until it is gone from the disk."""
         self._overwrite(slot)
-        self.disk.sync(self._file)
+        self._disk.sync(self._file)
 
     def _finish(self) -> None:
         """Wait until the state before is unreadable."""
@@ -223,13 +238,14 @@ class SnapshotStore:
 
     def _open(self, accept_previous: bool) -> None:
         """Find the newest whole state, and overwrite what a crash left of others."""
-        if self.disk.exists(self._directory / "key"):
+        if self._disk.exists(self._directory / "key"):
             raise StoreDamaged(_OLD_LAYOUT)
         with _explained(self._directory):
-            self.disk.remove(self._path.with_suffix(".new"))
-            if not self.disk.exists(self._path):
+            self._disk.remove(self._path.with_suffix(".new"))
+            if not self._disk.exists(self._path):
                 return
-            self._file = self.disk.open(self._path)
+            self._disk.sync_directory(self._directory)  # the same for the file's name
+            self._file = self._disk.open(self._path)
         found, damaged = self._keys()
         try:
             if damaged and not accept_previous:
@@ -238,10 +254,20 @@ class SnapshotStore:
             other = 1 - self._current.slot
             if any(self._read(other * BLOCK, BLOCK)):
                 with _explained(self._directory):
+                    self._write_again(self._current)
                     self._bury(other)
         finally:
             for record in found:
                 wipe(record.key)
+
+    def _write_again(self, record: Record) -> None:
+        """Make what was read durable before the only other state goes: a process that was killed before it waited for
+        the disk, or that the disk refused, may have left it in the system's cache alone.
+        """
+        for start, end in ((record.slot * BLOCK, (record.slot + 1) * BLOCK), (record.place, record.end)):
+            for place in range(start, end, _PIECE):
+                self._write(self._read(place, min(_PIECE, end - place)), place)
+        self._disk.sync(self._file)
 
     def _newest(self, found: list[Record], accept_previous: bool) -> Record:
         """Return the newest record that opens its ciphertext: the one before it counts if a crash came in between."""
@@ -278,7 +304,7 @@ class SnapshotStore:
 
     def _opened(self, record: Record) -> memoryview:
         """Return the plain state; raise StoreDamaged, or StoreTorn where a crash can have left it so."""
-        if self.disk.size(self._file) < record.end:
+        if self._disk.size(self._file) < record.end:
             raise StoreTorn("the state does not fit its key: it was cut short")
         label = _LABEL + struct.pack("<Q", record.generation)
         try:
@@ -289,7 +315,7 @@ class SnapshotStore:
 
     def _read(self, place: int, size: int) -> bytes:
         with _explained(self._directory):
-            return self.disk.read(self._file, size, place)
+            return self._disk.read(self._file, size, place)
 
 
 @contextlib.contextmanager

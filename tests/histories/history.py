@@ -1,0 +1,256 @@
+"""One history: a seed chooses what producers send, when the clock moves, and when processes and the power fail.
+
+The oracle is what a producer and a reader can see: which batches were acknowledged, and which answers were published.
+Noise is replaced by multiples of 2**24, another one in every draw: so an answer tells how many rows it counts, exactly,
+and whether it was drawn before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.streams import config, question, rows
+from panstream.engine.config import Config
+from panstream.engine.engine import Engine
+from panstream.engine.rows import Rows
+from panstream.errors import MachineError, PanstreamError, StoreError
+from panstream.randomness import DiscreteLaplace, SeededSource
+from panstream.store.releases import Release
+from panstream.store.snapshot import SnapshotStore
+from panstream.testing.disk import SimulatedDisk, Stopped
+
+UNIT = 1 << 24
+ASKED = question("asked", "SELECT COUNT(*) FROM s", releases=40)
+TICKS = question("ticks", "SELECT COUNT(*) FROM s", every=10, horizon=500)
+PRODUCERS = ("p", "q")
+
+
+class Wrong(AssertionError):
+    """Something was lost, doubled, drawn again, or taken for good."""
+
+
+class MarkedSource(SeededSource):
+    """Draws no noise but a mark: another multiple of 2**24 each time."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._marks = 0
+
+    def add_discrete_laplace(self, values: Any, law: DiscreteLaplace) -> None:
+        """Add marks."""
+        for at in range(values.size):
+            self._marks += 1
+            values[at] += self._marks * UNIT
+
+
+@contextlib.contextmanager
+def on(disk: SimulatedDisk) -> Iterator[None]:
+    """Let stores that are opened in the block be on a simulated disk."""
+    before = SnapshotStore.disk
+    SnapshotStore.disk = disk  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        SnapshotStore.disk = before
+
+
+class History:
+    """A stream in one process. Subclasses keep its states elsewhere."""
+
+    def __init__(self, seed: int, root: Path, *, events: int = 14) -> None:
+        self.seed, self.root, self.events = seed, root, events
+        self.random = random.Random(seed)
+        self.disk = SimulatedDisk(root, self.random.randrange)
+        self.now = 1_000_000.0
+        self.engine: Engine | None = None
+        self.source = MarkedSource(seed)
+        self.sizes: dict[tuple[str, int], int] = {}
+        self.sent = dict.fromkeys(PRODUCERS, -1)  # the last number that was tried
+        self.acknowledged = dict.fromkeys(PRODUCERS, -1)
+        self.seen: dict[tuple[str, int], Any] = {}  # published values
+        self.told: list[str] = []
+        self.backup: tuple[dict[Path, bytes], dict[str, int]] | None = None
+
+    # The world.
+
+    def clock(self) -> float:
+        self.disk.moment("clock")
+        return self.now
+
+    def publish(self, release: Release) -> None:
+        value = release.record["value"]
+        if self.seen.setdefault((release.query, release.number), value) != value:
+            self.wrong(f"answer {release.number} of {release.query} was drawn twice")
+
+    def wrong(self, what: str) -> None:
+        raise Wrong(f"seed {self.seed}: {what}; {', '.join(self.told)}")
+
+    def settings(self) -> Config:
+        return config(ASKED, TICKS, directory=self.root / "state")
+
+    def opened(self) -> Engine:
+        return Engine(
+            self.settings(), clock=self.clock, elapsed=lambda: self.now, source=self.source, publish=self.publish
+        )
+
+    def let_go(self) -> None:
+        """Forget a process that ended: nothing of it runs any more, and its log is closed."""
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            with contextlib.suppress(Stopped, PanstreamError):
+                engine.close()
+            engine.log.close()
+
+    # What happens.
+
+    def run(self) -> list[str]:
+        """Live through the history, and return what happened; raise Wrong where it went wrong."""
+        with self._simulated():
+            try:
+                for _ in range(self.events):
+                    self._event()
+                self.disk.fail_in = None
+                self._check_end()
+            finally:
+                self.disk.fail_in, self.disk.stopped = None, False
+                self.let_go()
+        return self.told
+
+    @contextlib.contextmanager
+    def _simulated(self) -> Iterator[None]:
+        (self.root / "state").mkdir(exist_ok=True)  # of the log of answers, which is SQLite's
+        with on(self.disk):
+            yield
+
+    def _event(self) -> None:
+        if self.random.random() < 0.6:
+            self.disk.ending = self.random.choice(("kill", "power", "power", "refuse"))
+            self.disk.fail_in = self.random.randrange(40)
+        kind = self.random.choices(("send", "again", "ask", "wait", "reopen", "roll back"), (8, 2, 3, 4, 1, 1))[0]
+        self.told.append(kind)
+        self.disk.refused = False
+        try:
+            getattr(self, f"_{kind.replace(' ', '_')}")()
+        except Stopped:
+            self._ended()
+        except (StoreError, MachineError) as error:
+            if not self.excused():
+                self.wrong(f"refused without a cause: {error}")
+            self._refused()
+
+    def excused(self) -> bool:
+        """Return whether something failed in this event that may refuse it."""
+        return self.disk.refused
+
+    def _ended(self) -> None:
+        """The process ended, by itself or with the whole machine."""
+        self.told.append(self.disk.ending)
+        self.let_go()
+        self.disk.restart()
+
+    def _refused(self) -> None:
+        """A step was refused: the process ends as after an error, and the disk works again."""
+        self.told.append("refused")
+        self.let_go()
+        self.disk.fail_in, self.disk.ending = None, "kill"
+        self.disk.restart()
+
+    def _running(self) -> Engine:
+        if self.engine is None:
+            self.engine = self.opened()
+            for producer in PRODUCERS:
+                last = self.engine.last_sequence(producer)
+                if not self.acknowledged[producer] <= last <= self.sent[producer]:
+                    self.wrong(f"{producer} had {self.acknowledged[producer]} acknowledged, and {last} are there")
+            log = {(each.query, each.number): each.record["value"] for each in self.engine.log.history()}
+            if not self.seen.items() <= log.items():
+                self.wrong("an answer that was published is not in the log")
+        return self.engine
+
+    def _batch(self, producer: str, sequence: int) -> Rows:
+        size = self.sizes.setdefault((producer, sequence), self.random.randrange(1, 9))
+        return rows(["asked", "ticks"], count=size, producer=producer, sequence=sequence)
+
+    def _send(self) -> None:
+        engine, producer = self._running(), self.random.choice(PRODUCERS)
+        sequence = engine.last_sequence(producer) + 1
+        self.sent[producer] = max(self.sent[producer], sequence)
+        engine.apply(self._batch(producer, sequence))
+        self.acknowledged[producer] = sequence
+
+    def _again(self) -> None:
+        """A producer did not hear that its batch was taken."""
+        producer = self.random.choice(PRODUCERS)
+        if self.sent[producer] >= 0:
+            self._running().apply(self._batch(producer, self.sent[producer]))
+            self.acknowledged[producer] = self.sent[producer]
+
+    def _ask(self) -> None:
+        engine = self._running()
+        (release,) = engine.release("asked")
+        self.publish(release)
+        self._check_count(engine, release)
+
+    def _wait(self) -> None:
+        self.now += self.random.choice((1.0, 4.0, 12.0, 25.0))
+        self._running().advance()
+
+    def _reopen(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+            self.engine.log.close()
+            self.engine = None
+        self._running()
+
+    def _roll_back(self) -> None:
+        """Somebody puts a backup back: noticed if an answer was published since."""
+        self.let_go()
+        if self.backup is None:
+            self._running()
+            self.let_go()
+            self.backup = self.disk.image(), self._published()
+            return
+        (image, before), self.backup = self.backup, None
+        self.disk.fail_in = None
+        current = self.disk.image()
+        if self._published() == before or image == current:
+            return
+        self.disk.put_back(image)
+        try:
+            self.opened().close()
+        except (StoreError, MachineError):
+            self.told.append("noticed")
+        else:
+            self.wrong("a state that was rolled back was opened")
+        self.disk.put_back(current)
+
+    def _published(self) -> dict[str, int]:
+        return {name: max((n for query, n in self.seen if query == name), default=0) for name in ("asked", "ticks")}
+
+    # What must be true.
+
+    def _there(self, engine: Engine) -> int:
+        lasts = {producer: engine.last_sequence(producer) for producer in PRODUCERS}
+        return sum(size for (producer, sequence), size in self.sizes.items() if sequence <= lasts[producer])
+
+    def _check_count(self, engine: Engine, release: Release) -> None:
+        found = round(release.record["value"]) % UNIT
+        if found != self._there(engine):
+            self.wrong(f"{found} rows were counted of {self._there(engine)}")
+
+    def _check_end(self) -> None:
+        """Everything that was acknowledged is counted, once; every answer is in the log as it was published."""
+        try:
+            engine = self._running()
+        except PanstreamError as error:
+            self.wrong(f"the store does not open: {error}")
+        else:
+            self._check_count(engine, *engine.release("asked"))

@@ -1,0 +1,177 @@
+"""A history of a stream on two machines: front end and machines end one by one, and messages are lost both ways."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from histories.history import History, Wrong, on
+from panstream.engine.config import Config, read_config
+from panstream.engine.engine import Engine
+from panstream.engine.plan import plan_all
+from panstream.errors import MachineError, PanstreamError, StoreError
+from panstream.machines.backend import Line, SharedBackend
+from panstream.machines.machine import Machine
+from panstream.testing.disk import SimulatedDisk, Stopped
+
+
+class TwoMachines(History):
+    """Noise is drawn by the machines: in every other history it is real, and answers are compared; else it is none, and
+    they are the truth.
+    """
+
+    def __init__(self, seed: int, root: Path, **options: Any) -> None:
+        super().__init__(seed, root, **options)
+        self.exact = seed % 2 == 0
+        self.disks = {first: SimulatedDisk(root, self.random.randrange) for first in (True, False)}
+        self.machines: dict[bool, Machine] = {}
+        self.lose_in: int | None = None
+        self.failed = False
+
+    def settings(self) -> Config:
+        names = {"asked": {"releases": 40}, "ticks": {"every": 10, "horizon": 500}}
+        stream = {"name": "s", "columns": {"user": "int"}, "user": "user", "machines": ["https://a", "https://b"]}
+        query = [{"name": name, "sql": "SELECT COUNT(*) FROM s", "epsilon": 1.0, **more} for name, more in names.items()]
+        files = {"certificate": "f.pem", "key": "f.key", "authority": "authority.pem"}
+        store = {"directory": str(self.root / "state")}
+        machines = {"names": ["a", "b"], **files}
+        return read_config({"stream": stream, "query": query, "machines": machines, "store": store})
+
+    def opened(self) -> Engine:
+        config = self.settings()
+        statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=self.exact)}
+        backend = SharedBackend(self, "s", statistics)
+        options: dict[str, Any] = {"clock": self.clock, "elapsed": lambda: self.now, "publish": self.publish}
+        return Engine(config, backend=backend, zero_noise=self.exact, **options)
+
+    # The network.
+
+    @contextlib.contextmanager
+    def line(self) -> Iterator[Line]:
+        yield self
+
+    def ask(self, first: bool, message: bytearray) -> bytearray:
+        """Carry a message and its answer, unless one of them is lost or the machine ends meanwhile."""
+        self._carry()
+        try:
+            found = self._machine(first).answer(message)
+        except Stopped:
+            self.told.append(f"{'a' if first else 'b'}: {self.disks[first].ending}")
+            self._stop(first)
+            raise MachineError("it cannot be reached") from None
+        self._carry()
+        return found
+
+    def _carry(self) -> None:
+        if self.lose_in is not None:
+            self.lose_in -= 1
+            if self.lose_in < 0:
+                self.lose_in, self.failed = None, True
+                self.told.append("lost")
+                raise MachineError("it cannot be reached")
+
+    def _machine(self, first: bool) -> Machine:
+        if first not in self.machines:
+            with on(self.disks[first]):
+                made = Machine(
+                    self.root / ("a" if first else "b"),
+                    first=first,
+                    stream="s",
+                    peer=(lambda data: self.ask(False, data)) if first else None,
+                )
+            self.machines[first] = made
+        return self.machines[first]
+
+    def _stop(self, first: bool) -> None:
+        self.failed = True
+        machine = self.machines.pop(first, None)
+        self.disks[first].stopped = True
+        if machine is not None:
+            with contextlib.suppress(Stopped):
+                machine.close()
+        if self.disks[first].ending == "refuse":
+            self.disks[first].ending = "kill"
+        self.disks[first].restart()
+
+    # What happens.
+
+    def run(self) -> list[str]:
+        with mock.patch("panstream.machines.machine.leave_on_grid"):  # time is simulated
+            try:
+                return super().run()
+            finally:
+                for first in list(self.machines):
+                    self._stop(first)
+
+    def _event(self) -> None:
+        self.failed = False
+        for first, disk in self.disks.items():
+            if first in self.machines and (self.machines[first]._broken or disk.refused):
+                disk.refused = False
+                self._stop(first)
+            if self.random.random() < 0.25:
+                disk.ending = self.random.choice(("kill", "power", "power", "refuse"))
+                disk.fail_in = self.random.randrange(30)
+        if self.random.random() < 0.25:
+            self.lose_in = self.random.randrange(20)
+        if self.random.random() < 0.1 and True in self.machines:
+            with contextlib.suppress(PanstreamError):
+                self._idle()
+        super()._event()
+
+    def _idle(self) -> None:
+        """The first machine blinds the shares by itself."""
+        self.told.append("idle")
+        try:
+            self.machines[True].idle()
+        except Stopped:
+            self._stop(True)
+
+    def excused(self) -> bool:
+        return super().excused() or self.failed or any(disk.refused for disk in self.disks.values())
+
+    def _check_end(self) -> None:
+        for first, disk in self.disks.items():
+            disk.fail_in = None
+            self._stop(first)
+        self.lose_in = None
+        super()._check_end()
+
+    def _check_count(self, engine: Engine, release: Any) -> None:
+        if self.exact:
+            super()._check_count(engine, release)
+
+    def _roll_back(self) -> None:
+        """Somebody puts a machine's backup back: noticed, whatever was done since, before anything counts on it."""
+        first = self.random.random() < 0.5
+        for disk in self.disks.values():
+            disk.fail_in = None
+        self.lose_in = self.disk.fail_in = None
+        self._take_step()
+        before = self.disks[first].image()
+        self._take_step()
+        self.let_go()
+        self._stop(first)
+        current = self.disks[first].image()
+        self.disks[first].put_back(before)
+        try:
+            self._running()
+            self._take_step()
+        except (StoreError, MachineError):
+            self.told.append("noticed")
+        else:
+            self.wrong("a machine that was rolled back was taken for good")
+        self.let_go()
+        for each in self.disks:
+            self._stop(each)
+        self.disks[first].put_back(current)
+
+    def _take_step(self) -> None:
+        try:
+            self._running().advance()
+            self._running().commit()
+        except Wrong:
+            raise
