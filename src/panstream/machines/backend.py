@@ -82,7 +82,8 @@ class SharedBackend:
         self.step = self.committed = self._least = 0
         self._attempt = 0
         self._ahead: dict[str, int] = {}
-        self._answers: dict[str, tuple[int, list[int]]] = {}
+        self._answers: dict[str, dict[int, list[int]]] = {}  # by state and number: opened, and perhaps not taken yet
+        self._states: dict[str, _SharedState] = {}
         self._place = (0, 0)
         self._stored: set[str] = set()
         self._known: set[str] = set()  # states that a front end has committed
@@ -94,7 +95,10 @@ class SharedBackend:
         with self._link.line() as line:
             first = self._caught_up(line)
         self._ahead = {producer: int(sequence) for producer, sequence in first["origins"].items()}
-        self._answers = {name: (int(number), list(opened)) for name, (number, opened) in first["answers"].items()}
+        self._answers = {
+            name: {int(number): list(opened) for number, opened in entries}
+            for name, entries in first["answers"].items()
+        }
         for name, (kind, parameters) in first["states"].items():
             self._rules[name], self._kinds[name] = find_rule(kind, parameters), kind
         self._stored = set(self._rules)
@@ -139,7 +143,7 @@ class SharedBackend:
         """Return a state as the machines know it, and the last batch of a producer: for those who keep nothing here."""
         name = _label(query, slot)
         self.start(query, slot, algorithm)
-        released = self._answers.get(name, (0, []))[0]
+        released = max(self._answers.get(name, {}), default=0)
         return self._opened(name, algorithm, released), self._ahead.get(producer, -1)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> Held:
@@ -164,7 +168,8 @@ class SharedBackend:
         if statistic is not None:
             self._rules[name], self._kinds[name] = statistic.rule, statistic.kind
             self._changes[name] = statistic, statistic.blank()
-        return _SharedState(self, name, statistic, released)
+        self._states[name] = _SharedState(self, name, statistic, released)
+        return self._states[name]
 
     def begin(self, producer: str | None, sequence: int) -> None:
         """Begin a batch; one that the machines have already is left out."""
@@ -195,9 +200,11 @@ class SharedBackend:
         """Hear that the engine has committed; states that are over go with the next step.
 
         So do states of the engine's questions that it did not ask for: they are of windows that began in a step which
-        a front end did not live to commit. They stay while batches of that step may come again.
+        a front end did not live to commit. They stay while batches of that step may come again. Answers that an
+        earlier front end did not live to take stay, too, until this one has taken and committed them.
         """
-        self.committed = self.step
+        if not any(max(self._answers.get(name, {}), default=0) > each.released for name, each in self._states.items()):
+            self.committed = self.step
         over = {_label(query, slot) for query, slot in gone}
         if not self._ahead:
             over |= {name for name in self._unclaimed if name.split("/", 2)[2] in self._statistics}
@@ -205,6 +212,7 @@ class SharedBackend:
             self._dropped.append(name)
             self._unclaimed.discard(name)
             _wipe_all([self._changes.pop(name, (None, ()))[1]])
+            self._states.pop(name, None)
             del self._rules[name], self._kinds[name]
 
     # What its states ask.
@@ -218,11 +226,11 @@ class SharedBackend:
 
     def answer(self, name: str, number: int) -> list[int]:
         """Return the numbers that the ``number``-th answer of a state opens; drawn once, however often asked."""
-        known = self._answers.get(name)
-        if known is not None and known[0] >= number:
-            if known[0] > number:
-                raise StoreError("the machines have given more answers than the front end knows of")
-            return known[1]
+        known = self._answers.get(name, {})
+        if number in known:
+            return known[number]
+        if known and max(known) > number:
+            raise StoreError("the machines have given more answers than the front end knows of")
         self._turn("rows")
         reply = self._turn("answers", answered=[name])
         made, opened = reply["opened"][name]

@@ -13,9 +13,12 @@ from panstream.errors import StoreDamaged
 from panstream.sharing.party import Share
 from panstream.sharing.sums import find_rule
 
-__all__ = ["Held", "loaded", "stored"]
+__all__ = ["Answers", "Held", "loaded", "stored"]
 
 _FORMAT = 1
+
+Answers = dict[str, list[tuple[int, list[int], int]]]
+"""By state: of every answer that the front end may ask for again its number, the numbers opened, and the step."""
 
 
 @dataclass(slots=True)
@@ -27,7 +30,7 @@ class Held:
     step: int = 0
     attempt: int = 0
     origins: dict[str, tuple[int, int]] = field(default_factory=dict)  # by producer: its last batch, and the step
-    answers: dict[str, tuple[int, list[int], int]] = field(default_factory=dict)  # by state: number, opened, the step
+    answers: Answers = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     known: frozenset[str] = frozenset()  # states that the front end has committed
 
@@ -61,6 +64,12 @@ def loaded(name: str, parts: Mapping[str, bytes]) -> tuple[dict[str, Any], Held,
             raise ValueError(state)
         kinds[state], shares[state] = kind, Share(rule, cells, released)
     origins = {producer: (sequence, step) for producer, (sequence, step) in meta["origins"].items()}
-    answers = {state: (number, opened, step) for state, (number, opened, step) in meta["answers"].items()}
+    answers = {state: _entries(each) for state, each in meta["answers"].items()}
     known = frozenset(meta.get("known", ()))
     return meta, Held(meta["step"], meta["attempt"], origins, answers, kinds, known), shares
+
+
+def _entries(stored: Any) -> list[tuple[int, list[int], int]]:
+    """Return a state's answers; an earlier release kept the last one only."""
+    entries = [stored] if stored and isinstance(stored[0], int) else stored
+    return [(number, opened, step) for number, opened, step in entries]

@@ -112,7 +112,7 @@ class Machine:
                 "attempt": held.attempt,
                 "tried": max(held.attempt, *self._tries()),
                 "origins": {producer: sequence for producer, (sequence, _) in held.origins.items()},
-                "answers": {name: [number, opened] for name, (number, opened, _) in held.answers.items()},
+                "answers": {name: [each[:2] for each in entries] for name, entries in held.answers.items()},
                 "states": {
                     name: [held.kinds[name], share.rule.parameters()] for name, share in self._party.shares.items()
                 },
@@ -189,7 +189,7 @@ class Machine:
         self._next_round(work, after, parts)
         if last:
             self._decide(header, work)
-        opened = {name: [number, numbers] for name, (number, numbers, _) in work.answers.items() if name in parts}
+        opened = {name: work.answers[name][-1][:2] for name in parts}
         return pack({"step": work.step, "opened": opened})
 
     def _do_exchange(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
@@ -227,7 +227,8 @@ class Machine:
         if work.round:
             for share in before.values():
                 wipe(share.cells)
-        work.answers |= {name: (after.shares[name].released, numbers, work.step) for name, numbers in parts.items()}
+        for name, numbers in parts.items():
+            work.answers.setdefault(name, []).append((after.shares[name].released, numbers, work.step))
         work.round, work.sent = work.round + 1, None
         work.source.close()
 
@@ -236,9 +237,12 @@ class Machine:
         committed, old = int(header["committed"]), self._held
         origins = {name: entry for name, entry in old.origins.items() if entry[1] > committed}
         origins |= {str(name): (int(sequence), work.step) for name, sequence in header["origins"].items()}
-        answers = {name: entry for name, entry in old.answers.items() if entry[2] > committed} | work.answers
+        answers = {name: [each for each in entries if each[2] > committed] for name, entries in old.answers.items()}
+        for name, entries in work.answers.items():
+            answers[name] = answers.get(name, []) + entries
         kinds = work.held_kinds()
         known = frozenset(old.kinds if committed >= old.step else old.known) & kinds.keys()
+        answers = {name: entries for name, entries in answers.items() if entries}
         self._held = Held(work.step, work.attempt, origins, answers, kinds, known)
         before, self._party.shares = self._party.shares, work.party.shares
         self._work, self.reserved = None, False

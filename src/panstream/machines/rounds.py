@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import MachineError
+from panstream.machines.kept import Answers
 from panstream.machines.wire import overwrite, unpack
 from panstream.randomness import Source
 from panstream.scratch import wipe
@@ -35,7 +36,7 @@ class Work:
     round: int = 0
     source: Source = field(default_factory=Source)  # of the round: what was dealt and drawn lives until it is over
     sent: NDArray[np.uint8] | None = None
-    answers: dict[str, tuple[int, list[int], int]] = field(default_factory=dict)
+    answers: Answers = field(default_factory=dict)
 
     def held_kinds(self) -> dict[str, str]:
         """Return the kinds of the states that there are."""

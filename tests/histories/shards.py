@@ -1,0 +1,170 @@
+"""A history of a stream on a cluster: coordinator and shards end one by one, and calls or their answers are lost."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.streams import config, question
+from histories.history import History, on
+from panstream.cluster.coordinator import ClusterEngine
+from panstream.cluster.links import Call, Link
+from panstream.cluster.shard import Shard
+from panstream.engine.config import Config
+from panstream.engine.engine import Engine
+from panstream.engine.rows import QueryRows, Rows
+from panstream.errors import StoreError
+from panstream.randomness import SeededSource
+from panstream.testing.disk import SimulatedDisk, Stopped
+
+ASKED = question("asked", "SELECT CROPPED_SUM(user, w, 50) FROM s", universe=2_000, releases=40)
+TICKS = question("ticks", "SELECT SUM(value) FROM s", lower=0, upper=1, every=10, horizon=500)
+SHARDS = 2
+
+
+class SimulatedLink(Link):
+    """Calls are repeated until answered, as over Dask; a shard that ended is opened again from its disk."""
+
+    def __init__(self, history: Shards) -> None:
+        super().__init__(SHARDS)
+        self._history = history
+        self._open: dict[int, Shard] = {}
+
+    def _open_all(self) -> None:
+        for number in range(self.shards):
+            self._shard(number)
+
+    def _shard(self, number: int) -> Shard:
+        while number not in self._open:
+            try:
+                with on(self._history.disks[number]):
+                    self._open[number] = Shard(**self.settings(number))
+            except Stopped:
+                self._ended(number)
+            except StoreError:
+                if not self._history.disks[number].refused:
+                    raise
+                self._ended(number)
+        return self._open[number]
+
+    def send(self, calls: Sequence[Call]) -> list[Any]:
+        return [self._send(call) for call in calls]
+
+    def _send(self, call: Call) -> Any:
+        history = self._history
+        while True:
+            if history.lost():
+                continue
+            try:
+                arguments = copy.deepcopy(call.arguments)  # a shard wipes what it got
+                found = getattr(self._shard(call.shard), call.method)(*arguments)
+            except Stopped:
+                self._ended(call.shard)
+                continue
+            except StoreError:
+                if not history.disks[call.shard].refused:
+                    raise
+                self._ended(call.shard)
+                continue
+            if not history.lost():
+                return found
+
+    def _ended(self, number: int) -> None:
+        disk = self._history.disks[number]
+        self._history.told.append(f"shard {number}: {disk.ending}")
+        disk.stopped = True
+        shard = self._open.pop(number, None)
+        if shard is not None:
+            with contextlib.suppress(Stopped):
+                shard.close()
+        if disk.ending == "refuse":
+            disk.ending, disk.refused = "kill", False
+        disk.restart()
+
+    def close(self) -> None:
+        """The shards' processes end with a signal."""
+        for number in list(self._open):
+            with contextlib.suppress(Stopped):
+                self._open.pop(number).close()
+            self._history.disks[number].ending = "kill"
+            self._history.disks[number].restart()
+
+
+class Shards(History):
+    """Every other history has no noise, and answers are the truth; else it is drawn, and answers are compared."""
+
+    def __init__(self, seed: int, root: Path, **options: Any) -> None:
+        super().__init__(seed, root, **options)
+        self.exact = seed % 2 == 0
+        self.disks = [SimulatedDisk(root, self.random.randrange) for _ in range(SHARDS)]
+        self.lose_in: int | None = None
+
+    def settings(self) -> Config:
+        return config(ASKED, TICKS, directory=self.root / "state")
+
+    def opened(self) -> Engine:
+        return ClusterEngine(
+            self.settings(),
+            SimulatedLink(self),
+            clock=self.clock,
+            elapsed=lambda: self.now,
+            publish=self.publish,
+            zero_noise=self.exact,
+            source=None if self.exact else SeededSource(self.random.randrange(1 << 60)),
+        )
+
+    def lost(self) -> bool:
+        """Return whether a call, or an answer, is lost."""
+        if self.lose_in is None:
+            return False
+        self.lose_in -= 1
+        gone = self.lose_in < 0
+        if gone:
+            self.lose_in = None
+            self.told.append("lost")
+        return gone
+
+    def _batch(self, producer: str, sequence: int) -> Rows:
+        size = self.sizes.setdefault((producer, sequence), self.random.randrange(1, 9))
+        first = 1_000 * (producer == "q") + 10 * sequence
+        ids, weights = np.arange(first, first + size), np.ones(size, np.int64)
+        chosen = {"asked": QueryRows.all(size, weights=weights), "ticks": QueryRows.all(size, values=np.ones(size))}
+        return Rows(count=size, queries=chosen, ids=ids, producer=producer, sequence=sequence)
+
+    def _event(self) -> None:
+        for disk in self.disks:
+            if self.random.random() < 0.3:
+                disk.ending = self.random.choice(("kill", "power", "power", "refuse"))
+                disk.fail_in = self.random.randrange(25)
+        if self.random.random() < 0.3:
+            self.lose_in = self.random.randrange(12)
+        super()._event()
+
+    def counted(self, found: int, least: int, most: int) -> bool:
+        """A batch may be with some shards, and not acknowledged."""
+        return not self.exact or least <= found <= most
+
+    def _roll_back(self) -> None:
+        """Somebody puts a shard's backup back: noticed when the stream is opened."""
+        number = self.random.randrange(SHARDS)
+        for disk in (self.disk, *self.disks):
+            disk.fail_in = None
+        self._running().commit()
+        before = self.disks[number].image()
+        self._running().commit()
+        self.let_go()
+        current = self.disks[number].image()
+        self.disks[number].put_back(before)
+        try:
+            self._running()
+        except StoreError:
+            self.told.append("noticed")
+        else:
+            self.wrong("a shard that was rolled back was taken for good")
+        self.let_go()
+        self.disks[number].put_back(current)
