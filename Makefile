@@ -107,6 +107,7 @@ soak: $(STAMP)
 	PANSTREAM_FULL=1 $(BIN)/python -m pytest -q tests/engine/test_parquet_damage.py tests/randomness/test_wiping.py tests/distinct/test_likelihood.py tests/cluster/test_memory.py tests/machines tests/sharing
 	$(MAKE) fuzz
 	$(BIN)/python benchmarks/fuzz_bodies.py
+	$(BIN)/python benchmarks/histories.py 10000
 	$(BIN)/panstream audit system --full
 	$(BIN)/python benchmarks/soak.py
 

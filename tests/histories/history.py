@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from engine.streams import config, question, rows
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine

@@ -34,7 +34,9 @@ class TwoMachines(History):
     def settings(self) -> Config:
         names = {"asked": {"releases": 40}, "ticks": {"every": 10, "horizon": 500}}
         stream = {"name": "s", "columns": {"user": "int"}, "user": "user", "machines": ["https://a", "https://b"]}
-        query = [{"name": name, "sql": "SELECT COUNT(*) FROM s", "epsilon": 1.0, **more} for name, more in names.items()]
+        query = [
+            {"name": name, "sql": "SELECT COUNT(*) FROM s", "epsilon": 1.0, **more} for name, more in names.items()
+        ]
         files = {"certificate": "f.pem", "key": "f.key", "authority": "authority.pem"}
         store = {"directory": str(self.root / "state")}
         machines = {"names": ["a", "b"], **files}

@@ -51,7 +51,9 @@ class Lives:
     def check(self, store: SnapshotStore) -> None:
         """What was acknowledged is there, or what was under way after it."""
         found = store.load()
-        numbers = [number for number in range(self.tried + 1) if found == (STATES[(number - 1) % 3] if number else None)]
+        numbers = [
+            number for number in range(self.tried + 1) if found == (STATES[(number - 1) % 3] if number else None)
+        ]
         assert any(number >= self.committed for number in numbers), "what was acknowledged is gone"
         self.committed = max(numbers)
 
@@ -93,3 +95,10 @@ def test_whatever_fails_what_was_acknowledged_is_there(
 def test_a_store_that_leaves_out_a_sync_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     with pytest.raises(AssertionError, match="acknowledged is gone|does not open"):
         through(monkeypatch, 0, "power", broken)
+
+
+def test_a_store_that_trusts_the_cache_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was so: the old key went while the new state, of a process that was killed, was not on the disk."""
+    monkeypatch.setattr(SnapshotStore, "_write_again", lambda self, record: None)
+    with pytest.raises(AssertionError, match="acknowledged is gone|does not open"):
+        through(monkeypatch, 1, "kill")

@@ -1,9 +1,9 @@
 """A disk in memory that loses what it may lose: for histories of crashes that a seed replays.
 
-It stands in for ``panstream.store.disk.Disk``. Until a file is synced, every sector of 512 bytes may be, after the power
-failed, as it was at any time since the last sync: so writes are lost, reordered, and torn between sectors. Its size may be
-any that it had since then. Until a directory is synced, the last of the changes to its names may be undone, one after
-the other. A process that is killed loses nothing: what it wrote is in the system's cache, and is not on the disk.
+It stands in for ``panstream.store.disk.Disk``. Until a file is synced, every sector of 512 bytes may be, once the power
+has failed, as it was at any time since the last sync: writes are lost, reordered, and torn between sectors. The file's
+size may be any that it had since then. Until a directory is synced, the last of the changes to its names may be undone,
+one after the other. A process that is killed loses nothing: what it wrote is in the system's cache, though not on disk.
 
 Every call that changes something is a moment at which the process may end; ``fail_in`` says how many are left. A
 refused ``sync`` leaves data in the cache that no later one writes, as Linux does.
@@ -237,9 +237,7 @@ class SimulatedDisk:
             change(self._durable)
         self._changes.clear()
         there = dict(self._durable)
-        self._names = {
-            path: file for path, file in there.items() if all(above in there for above in path.parents)
-        }
+        self._names = {path: file for path, file in there.items() if all(above in there for above in path.parents)}
         self._durable = dict(self._names)
         for file in self._names.values():
             if file is not None:

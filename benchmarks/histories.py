@@ -1,0 +1,62 @@
+"""Thousands of histories of failures, each from one seed: a stream in one process, on two machines and on a cluster.
+
+A history has simulated disks (what was not synced is lost, reordered and torn; the disk refuses), a simulated clock and
+a simulated network, and processes that end at any moment. In the end nothing that was acknowledged is lost, nothing is
+counted twice, no answer was drawn twice, and states that were rolled back were refused.
+
+    python benchmarks/histories.py [histories] [first seed]
+
+Of ten histories six are of one process, two of two machines and two of a cluster. A history that goes wrong is printed
+with its seed: ``python benchmarks/histories.py 1 SEED`` replays it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from verdicts import verdict
+
+from histories.history import History, Wrong
+from histories.shards import Shards
+from histories.two_machines import TwoMachines
+
+KINDS = (History, History, History, History, History, History, TwoMachines, TwoMachines, Shards, Shards)
+NAMES = {History: "one process", TwoMachines: "two machines", Shards: "cluster"}
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # the log of answers is a real file
+
+
+def main(histories: int, first: int) -> int:
+    wrong: Counter[str] = Counter()
+    lived: Counter[str] = Counter()
+    events: Counter[str] = Counter()
+    begun = time.monotonic()
+    for seed in range(first, first + histories):
+        kind = KINDS[seed % len(KINDS)]
+        lived[NAMES[kind]] += 1
+        with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+            try:
+                events.update(kind(seed, Path(directory)).run())
+            except Wrong as error:
+                wrong[NAMES[kind]] += 1
+                print(f"{NAMES[kind]}: {error}", flush=True)
+    ends = sum(
+        count for name, count in events.items() if name.split(": ")[-1] in ("kill", "power", "refuse", "refused")
+    )
+    print(f"{sum(lived.values()):,} histories in {time.monotonic() - begun:,.0f} s: {events['send']:,} batches sent,")
+    print(f"{events['again']:,} sent again, {ends:,} ends of a process, {events['lost']:,} messages lost,")
+    print(f"{events['noticed']:,} states rolled back and noticed")
+    for name, count in lived.items():
+        verdict(f"{name}: lost, doubled or drawn twice, of {count:,}", f"{wrong[name]}", "0", not wrong[name])
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    given = [int(each) for each in sys.argv[1:]]
+    sys.exit(main(given[0] if given else 10_000, given[1] if len(given) > 1 else 0))

@@ -1,0 +1,103 @@
+"""Histories of failures on simulated disks, clocks and networks: nothing lost, doubled or drawn twice, and a seed
+replays one of them. ``python benchmarks/histories.py`` lives through thousands.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from histories.history import History, Wrong
+from histories.shards import Shards
+from histories.two_machines import TwoMachines
+from panstream.engine.engine import Engine
+from panstream.machines.backend import SharedBackend
+
+KINDS: dict[type[History], int] = {History: 60, TwoMachines: 30, Shards: 30}
+
+
+def live(kind: type[History], seed: int, root: Path, **options: Any) -> History:
+    place = root / f"{kind.__name__}-{seed}-{len(list(root.iterdir()))}"
+    place.mkdir()
+    history = kind(seed, place, **options)
+    history.run()
+    return history
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_nothing_is_lost_doubled_or_drawn_twice(kind: type[History], tmp_path: Path) -> None:
+    told: list[str] = []
+    for seed in range(KINDS[kind]):
+        told += live(kind, seed, tmp_path).told
+    assert {"kill", "power", "refused", "noticed", "send", "again", "ask", "wait"} <= set(told)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_seed_replays_its_history(kind: type[History], tmp_path: Path) -> None:
+    first, second, other = (live(kind, seed, tmp_path) for seed in (4, 4, 6))
+    assert (first.told, first.disk.calls, first.seen) == (second.told, second.disk.calls, second.seen)
+    assert first.told != other.told
+
+
+def caught(kind: type[History], root: Path, most: int, words: str) -> None:
+    """Some of the first histories are wrong, and say how."""
+    with pytest.raises(Wrong, match=words):
+        for seed in range(most):
+            live(kind, seed, root)
+
+
+@pytest.mark.parametrize("call", ["sync", "sync directory"])
+def test_a_store_that_leaves_out_a_sync_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    def careless(self: History, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        self.disk.unsynced = lambda asked: asked == call
+
+    real = History.__init__
+    monkeypatch.setattr(History, "__init__", careless)
+    caught(History, tmp_path, 60, "acknowledged|does not go on|refused without a cause")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_stream_that_forgets_what_it_has_seen_is_caught(
+    kind: type[History], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "seen", lambda self, producer, sequence: False)
+    caught(kind, tmp_path, 60, "rows were counted")
+
+
+def test_a_front_end_that_forgets_what_the_machines_have_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgetful(self: SharedBackend) -> None:
+        real(self)
+        self._ahead.clear()
+
+    real = SharedBackend._join
+    monkeypatch.setattr(SharedBackend, "_join", forgetful)
+    caught(TwoMachines, tmp_path, 200, "rows were counted")
+
+
+def test_a_front_end_that_asks_again_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that the machines have given and the front end forgot cannot be had again."""
+
+    def forgetful(self: SharedBackend) -> None:
+        real(self)
+        self._answers.clear()
+
+    real = SharedBackend._join
+    monkeypatch.setattr(SharedBackend, "_join", forgetful)
+    caught(TwoMachines, tmp_path, 200, "the machines gave answer")
+
+
+def test_an_engine_that_publishes_before_it_commits_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(self: Engine, **options: Any) -> None:
+        for release in self._drawn:
+            if self.log.publish(release):
+                self._publish(release)
+        real(self, **options)
+
+    real = Engine.commit
+    monkeypatch.setattr(Engine, "commit", hasty)
+    caught(History, tmp_path, 200, "drawn twice|never be drawn twice|rolled back")
