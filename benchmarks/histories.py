@@ -18,34 +18,38 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from typing import Any
 
 from verdicts import verdict
 
-from histories.history import History, Wrong
-from histories.shards import Shards
-from histories.two_machines import TwoMachines
-
-KINDS = (History, History, History, History, History, History, TwoMachines, TwoMachines, Shards, Shards)
-NAMES = {History: "one process", TwoMachines: "two machines", Shards: "cluster"}
+MIX = ["one process"] * 6 + ["two machines"] * 2 + ["cluster"] * 2
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # the log of answers is a real file
+
+
+def kinds() -> dict[str, Any]:
+    """Return the kinds of histories by name; the tests' files are found instead of those here of the same names."""
+    sys.path[0] = str(Path(__file__).parents[1] / "tests")
+    from simulated.history import History
+    from simulated.shards import Shards
+    from simulated.two_machines import TwoMachines
+
+    return {"one process": History, "two machines": TwoMachines, "cluster": Shards}
 
 
 def main(histories: int, first: int) -> int:
     wrong: Counter[str] = Counter()
     lived: Counter[str] = Counter()
     events: Counter[str] = Counter()
-    begun = time.monotonic()
+    begun, known = time.monotonic(), kinds()
     for seed in range(first, first + histories):
-        kind = KINDS[seed % len(KINDS)]
-        lived[NAMES[kind]] += 1
+        name = MIX[seed % len(MIX)]
+        lived[name] += 1
         with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
             try:
-                events.update(kind(seed, Path(directory)).run())
-            except Wrong as error:
-                wrong[NAMES[kind]] += 1
-                print(f"{NAMES[kind]}: {error}", flush=True)
+                events.update(known[name](seed, Path(directory)).run())
+            except AssertionError as error:
+                wrong[name] += 1
+                print(f"{name}: {error}", flush=True)
     ends = sum(
         count for name, count in events.items() if name.split(": ")[-1] in ("kill", "power", "refuse", "refused")
     )

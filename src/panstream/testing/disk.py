@@ -78,7 +78,7 @@ class SimulatedDisk:
         self._choose = choose
         self._names: Names = {each: None for each in (root, *root.parents)}
         self._durable: Names = dict(self._names)
-        self._changes: list[tuple[Path, Callable[[Names], None]]] = []  # of names, by directory, not yet durable
+        self._changes: list[tuple[Path, Callable[[Names], object]]] = []  # of names, by directory, not yet durable
         self._open: dict[int, tuple[Path, _File]] = {}
         self._locks: set[Path] = set()
         self._next = 100
@@ -207,7 +207,7 @@ class SimulatedDisk:
             raise Stopped
         if path in self._names:
             self.moment("remove")
-            self._rename(path.parent, lambda names: names.pop(path, None))  # type: ignore[func-returns-value]
+            self._rename(path.parent, lambda names: names.pop(path, None))
 
     def sync_directory(self, path: Path) -> None:
         """Put the names in a directory on the disk."""
@@ -229,7 +229,7 @@ class SimulatedDisk:
 
     def _rename(self, directory: Path, change: Callable[[Names], object]) -> None:
         change(self._names)
-        self._changes.append((directory, lambda names: change(names) and None))
+        self._changes.append((directory, change))
 
     def _lose(self) -> None:
         """Lose power: what was not synced is there or not, by the seed's choice."""

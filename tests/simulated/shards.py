@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from engine.streams import config, question
-from histories.history import History, on
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.links import Call, Link
 from panstream.cluster.shard import Shard
@@ -21,6 +20,7 @@ from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import StoreError
 from panstream.randomness import SeededSource
 from panstream.testing.disk import SimulatedDisk, Stopped
+from simulated.history import History, on
 
 ASKED = question("asked", "SELECT CROPPED_SUM(user, w, 50) FROM s", universe=2_000, releases=40)
 TICKS = question("ticks", "SELECT SUM(value) FROM s", lower=0, upper=1, every=10, horizon=500)
@@ -109,7 +109,7 @@ class Shards(History):
 
     def opened(self) -> Engine:
         return ClusterEngine(
-            self.settings(),
+            self.config,
             SimulatedLink(self),
             clock=self.clock,
             elapsed=lambda: self.now,

@@ -8,6 +8,7 @@ and whether it was drawn before.
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,10 +97,12 @@ class History:
     def settings(self) -> Config:
         return config(ASKED, TICKS, directory=self.root / "state")
 
+    @functools.cached_property
+    def config(self) -> Config:
+        return self.settings()
+
     def opened(self) -> Engine:
-        return Engine(
-            self.settings(), clock=self.clock, elapsed=lambda: self.now, source=self.source, publish=self.publish
-        )
+        return Engine(self.config, clock=self.clock, elapsed=lambda: self.now, source=self.source, publish=self.publish)
 
     def let_go(self) -> None:
         """Forget a process that ended: nothing of it runs any more, and its log is closed."""

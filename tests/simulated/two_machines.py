@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from histories.history import History, Wrong, on
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
@@ -16,6 +15,7 @@ from panstream.errors import MachineError, PanstreamError, StoreError
 from panstream.machines.backend import Line, SharedBackend
 from panstream.machines.machine import Machine
 from panstream.testing.disk import SimulatedDisk, Stopped
+from simulated.history import History, Wrong, on
 
 
 class TwoMachines(History):
@@ -43,7 +43,7 @@ class TwoMachines(History):
         return read_config({"stream": stream, "query": query, "machines": machines, "store": store})
 
     def opened(self) -> Engine:
-        config = self.settings()
+        config = self.config
         statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=self.exact)}
         backend = SharedBackend(self, "s", statistics)
         options: dict[str, Any] = {"clock": self.clock, "elapsed": lambda: self.now, "publish": self.publish}

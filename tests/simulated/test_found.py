@@ -9,11 +9,11 @@ from unittest import mock
 
 import pytest
 
-from histories.history import History, on
-from histories.two_machines import TwoMachines
 from panstream.errors import PanstreamError, StoreError
 from panstream.store.snapshot import SnapshotStore
 from panstream.testing.disk import SimulatedDisk, Stopped
+from simulated.history import History, on
+from simulated.two_machines import TwoMachines
 
 FRONT, A = "the front end's disk is full", True
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from histories.history import History, Wrong
-from histories.shards import Shards
-from histories.two_machines import TwoMachines
 from panstream.engine.engine import Engine
 from panstream.machines.backend import SharedBackend
+from simulated.history import History, Wrong
+from simulated.shards import Shards
+from simulated.two_machines import TwoMachines
 
-KINDS: dict[type[History], int] = {History: 60, TwoMachines: 30, Shards: 30}
+KINDS: dict[type[History], int] = {History: 150, TwoMachines: 50, Shards: 50}
 
 
 def live(kind: type[History], seed: int, root: Path, **options: Any) -> History:
