@@ -4,14 +4,17 @@ import faulthandler
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from machines.test_steps import batch, opened, truths, values
 from panstream import secret_memory
 from panstream.algorithm import Monitor
 from panstream.continual.sums import KaryTree
 from panstream.distinct import Bitmap
+from panstream.machines.local import LocalLink
 from panstream.randomness import SeededSource
 from scanned import Scanned
 
@@ -140,3 +143,27 @@ def test_a_library_keeps_states_in_ordinary_memory() -> None:
     monitor = Bitmap(epsilon=1.0, buckets=256, levels=4).start()
     assert not secret_memory._is_ours(monitor.state.bits)
     assert str(secret_memory.report()) == "ordinary memory: may be swapped"
+
+
+@pytest.mark.usefixtures("wanted")
+def test_the_shares_of_two_machines_are_there_between_steps(tmp_path: Path) -> None:
+    """Also those that wait for the first machine's decision, and those that were loaded; what they open to is true."""
+    link = LocalLink(tmp_path, "s")
+    with opened(tmp_path, link) as engine:
+        for number in range(2):
+            engine.apply(batch(number))
+    settled, link.second._settle = link.second._settle, lambda step, attempt: None  # type: ignore[method-assign]
+    with opened(tmp_path, link) as engine:
+        assert link.second._pending is not None
+        pending = [*link.second._pending[1].values()]
+        link.second._settle = settled  # type: ignore[method-assign]
+        found = [*link.first._party.shares.values(), *link.second._party.shares.values(), *pending]
+        assert len(found) == 12 and all(secret_memory._is_ours(share.cells) for share in found)
+    link.close()
+    link = LocalLink(tmp_path, "s")
+    shares = [*link.first._party.shares.values(), *link.second._party.shares.values()]
+    assert len(shares) == 8 and all(secret_memory._is_ours(share.cells) for share in shares)
+    with opened(tmp_path, link) as engine:
+        found_values = values(engine)
+    link.close()
+    assert {name: found_values[name] for name in truths(2)} == pytest.approx(truths(2), rel=1e-4)

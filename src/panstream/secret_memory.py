@@ -90,8 +90,13 @@ def settle(state: Any) -> None:
         return
     for declared in fields(state):
         array = getattr(state, declared.name)
-        if isinstance(array, np.ndarray) and role_of(declared) in ("noised", "noise") and not _is_ours(array):
-            setattr(state, declared.name, _moved(array))
+        if isinstance(array, np.ndarray) and role_of(declared) in ("noised", "noise"):
+            setattr(state, declared.name, settled(array))
+
+
+def settled(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that was moved to secret memory, or itself if it is there or nobody asked for it."""
+    return _moved(array) if _wanted and not _is_ours(array) else array
 
 
 def _is_ours(array: NDArray[Any]) -> bool:

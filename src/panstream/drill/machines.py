@@ -33,6 +33,7 @@ from panstream.drill.tap import HEADER, HELD, TAP
 from panstream.drill.traffic import Peer, body, ways
 from panstream.errors import PanstreamError
 from panstream.federated.certificates import Authority
+from panstream.secret_memory import VARIABLE
 from panstream.server.access import create_token
 from panstream.testing.memory import Needle, Report, make_needles, scan
 
@@ -291,7 +292,7 @@ def _process(directory: Path, who: str, command: Sequence[str], told: _Told) -> 
     tells, out = os.pipe()
     hears, hold = os.pipe()
     secrets = directory / f"{who}.secrets"
-    environment = {**os.environ, TAP: f"{out},{hears},{secrets}"}
+    environment = {**os.environ, VARIABLE: "0", TAP: f"{out},{hears},{secrets}"}  # a scan is blind to secret memory
     full = [sys.executable, "-P", "-m", "panstream.cli.scannable", *command]
     with (directory / f"{who}.out").open("w") as text:
         process = subprocess.Popen(

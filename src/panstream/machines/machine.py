@@ -25,6 +25,7 @@ from panstream.machines.rounds import Peer, Work, asked, dealt_to, leave_on_grid
 from panstream.machines.wire import pack, task_of, unpack
 from panstream.randomness.entropy import random_id
 from panstream.scratch import leaves_nothing, wipe, wipe_bytes
+from panstream.secret_memory import settled
 from panstream.sharing.arithmetic import Keystream
 from panstream.sharing.party import After, Party, Share, Task
 from panstream.store.snapshot import SnapshotStore
@@ -326,6 +327,7 @@ class Machine:
 
     def _commit(self) -> None:
         """Write what counts, and what is pending beside it; give the state up if that fails."""
+        self._keep_secret()
         about = {"first": self.first, "id": self._id, "stream": self.stream}
         parts = stored("now", self._held, self._party.shares, about)
         if self._pending is not None:
@@ -335,6 +337,12 @@ class Machine:
         except BaseException:
             self._broken = True
             raise
+
+    def _keep_secret(self) -> None:
+        """Move the shares that stay between steps to secret memory, where the process has some."""
+        pending = {} if self._pending is None else self._pending[1]
+        for share in (*self._party.shares.values(), *pending.values()):
+            share.cells = settled(share.cells)
 
     def _load(self) -> None:
         parts = self._store.load()
@@ -352,5 +360,6 @@ class Machine:
         except (KeyError, ValueError, TypeError):
             raise StoreDamaged("the store holds something other than a machine's shares") from None
         finally:
+            self._keep_secret()
             for part in parts.values():
                 wipe_bytes(part)
