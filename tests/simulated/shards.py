@@ -18,7 +18,6 @@ from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import StoreError
-from panstream.randomness import SeededSource
 from panstream.testing.disk import SimulatedDisk, Stopped
 from simulated.history import History, on
 
@@ -96,11 +95,10 @@ class SimulatedLink(Link):
 
 
 class Shards(History):
-    """Every other history has no noise, and answers are the truth; else it is drawn, and answers are compared."""
+    """A coordinator and two shards, each with a disk of its own."""
 
     def __init__(self, seed: int, root: Path, **options: Any) -> None:
         super().__init__(seed, root, **options)
-        self.exact = seed % 2 == 0
         self.disks = [SimulatedDisk(root, self.random.randrange) for _ in range(SHARDS)]
         self.lose_in: int | None = None
 
@@ -108,15 +106,7 @@ class Shards(History):
         return config(ASKED, TICKS, directory=self.root / "state")
 
     def opened(self) -> Engine:
-        return ClusterEngine(
-            self.config,
-            SimulatedLink(self),
-            clock=self.clock,
-            elapsed=lambda: self.now,
-            publish=self.publish,
-            zero_noise=self.exact,
-            source=None if self.exact else SeededSource(self.random.randrange(1 << 60)),
-        )
+        return ClusterEngine(self.config, SimulatedLink(self), **self.options())
 
     def lost(self) -> bool:
         """Return whether a call, or an answer, is lost."""
@@ -147,7 +137,7 @@ class Shards(History):
 
     def counted(self, found: int, least: int, most: int) -> bool:
         """A batch may be with some shards, and not acknowledged."""
-        return not self.exact or least <= found <= most
+        return least <= found <= most
 
     def _roll_back(self) -> None:
         """Somebody puts a shard's backup back: noticed when the stream is opened."""

@@ -19,13 +19,10 @@ from simulated.history import History, Wrong, on
 
 
 class TwoMachines(History):
-    """Noise is drawn by the machines: in every other history it is real, and answers are compared; else it is none, and
-    they are the truth.
-    """
+    """Front end, first and second machine, each with a disk of its own."""
 
     def __init__(self, seed: int, root: Path, **options: Any) -> None:
         super().__init__(seed, root, **options)
-        self.exact = seed % 2 == 0
         self.disks = {first: SimulatedDisk(root, self.random.randrange) for first in (True, False)}
         self.machines: dict[bool, Machine] = {}
         self.lose_in: int | None = None
@@ -46,8 +43,7 @@ class TwoMachines(History):
         config = self.config
         statistics = {plan.config.name: plan.algorithm for plan in plan_all(config, zero_noise=self.exact)}
         backend = SharedBackend(self, "s", statistics)
-        options: dict[str, Any] = {"clock": self.clock, "elapsed": lambda: self.now, "publish": self.publish}
-        return Engine(config, backend=backend, zero_noise=self.exact, **options)
+        return Engine(config, backend=backend, **{**self.options(), "source": None})  # the machines draw
 
     # The network.
 
@@ -144,7 +140,7 @@ class TwoMachines(History):
 
     def counted(self, found: int, least: int, most: int) -> bool:
         """A batch may be with the machines and not acknowledged; an answer may have been drawn before others came."""
-        return not self.exact or found <= most
+        return found <= most
 
     def _roll_back(self) -> None:
         """Somebody puts a machine's backup back: noticed, whatever was done since, before anything counts on it."""

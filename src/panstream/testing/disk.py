@@ -5,8 +5,9 @@ has failed, as it was at any time since the last sync: writes are lost, reordere
 size may be any that it had since then. Until a directory is synced, the last of the changes to its names may be undone,
 one after the other. A process that is killed loses nothing: what it wrote is in the system's cache, though not on disk.
 
-Every call that changes something is a moment at which the process may end; ``fail_in`` says how many are left. A
-refused ``sync`` leaves data in the cache that no later one writes, as Linux does.
+Every call that changes something is a moment at which the process may end, or the disk refuse, once or some
+``refusals`` in a row; ``fail_in`` says how many calls are left until then. A refused ``sync`` leaves data in the cache
+that no later one writes, as Linux does.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ Names = dict[Path, "_File | None"]  # None is a directory
 
 
 class SimulatedDisk:
-    """Files and directories below ``root``, which is there already."""
+    """Files and directories below ``root``, which already exists."""
 
     def __init__(self, root: Path, choose: Choose) -> None:
         self._choose = choose
@@ -83,6 +84,7 @@ class SimulatedDisk:
         self._locks: set[Path] = set()
         self._next = 100
         self.fail_in: int | None = None
+        self.refusals = 1  # calls in a row that are refused
         self.ending: Ending = "power"
         self.stopped = self.refused = False
         self.calls: list[str] = []
@@ -116,7 +118,8 @@ class SimulatedDisk:
             return
         self.fail_in -= 1
         if self.fail_in < 0:
-            self.fail_in = None
+            self.refusals -= 1
+            self.fail_in = 0 if self.ending == "refuse" and self.refusals > 0 else None
             if self.ending == "refuse":
                 self.refused = True
                 raise OSError(errno.EIO, "Input/output error")
