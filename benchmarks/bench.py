@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 RESULTS, PAGE = DOCS / "benchmarks.json", DOCS / "benchmarks.md"
 COMPARISONS = ("speed", "accuracy", "intruder")
-LEFT_OUT = {"bench", "verdicts", "soak", "release"}  # no scripts, and what has a command of its own
+LEFT_OUT = {"bench", "verdicts", "soak", "histories", "release"}  # no scripts, and what has a command of its own
 VERDICT = re.compile(r"^(?P<name>.+?)\s{2,}(?P<figure>.*?\S)\s{2,}(?P<target>\S.*?)\s{2,}(?P<verdict>pass|FAIL)\s*$")
 LIBRARIES = (
     "numpy",
