@@ -26,6 +26,7 @@ def live(kind: type[History], seed: int, root: Path, **options: Any) -> History:
     return history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_nothing_is_lost_doubled_or_drawn_twice(kind: type[History], tmp_path: Path) -> None:
     told: list[str] = []
