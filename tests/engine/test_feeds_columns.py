@@ -72,6 +72,48 @@ def test_repetitive_strings_stay_a_dictionary(tmp_path: Path) -> None:
     assert batch.columns.column("ip").type == pa.string()
 
 
+@pytest.mark.parametrize("size", [1000, 130, 7])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_columns_of_few_words_keep_their_codes(tmp_path: Path, size: int, version: str, missing: bool) -> None:
+    """Row groups have dictionaries of their own, and batches lie across them."""
+    path = tmp_path / "f.parquet"
+    words = [None if missing and row % 5 == 0 else f"kind {row // 100}" for row in range(N)]
+    given = pa.table({"n": range(N), "kind": words})
+    pq.write_table(given, path, row_group_size=size, data_page_version=version, data_page_size=64, write_batch_size=16)
+    schema = RowSchema(columns={"n": "int", "kind": "string"})
+    found = batches(path, schema, batch_rows=256)
+    assert rows_of(found) == given.to_pydict()
+    if size > 7:
+        assert all(pa.types.is_dictionary(batch.columns.column("kind").type) for batch in found)
+
+
+def test_a_dictionary_that_was_given_up_halfway(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    words = ["common"] * 9_000 + [f"w{row:02d}" for row in range(100)] + ["common"] * 900
+    pq.write_table(
+        pa.table({"kind": words}), path, dictionary_pagesize_limit=256, data_page_size=128, write_batch_size=50
+    )
+    assert {"PLAIN", "RLE_DICTIONARY"} <= set(pq.read_metadata(path).row_group(0).column(0).encodings)
+    schema = RowSchema(columns={"kind": "string"})
+    for rows in (10_000, 700):
+        found = batches(path, schema, batch_rows=rows)
+        assert [word for batch in found for word in batch.columns.column("kind").to_pylist()] == words
+    assert batches(path, schema)[0].columns.column("kind").type == pa.string()
+
+
+def test_a_code_outside_its_dictionary_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    words = [f"kind {row % 3}" for row in range(N)]
+    pq.write_table(pa.table({"kind": words}), path, compression="none")
+    data, place = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(0).column(0)
+    stop = place.dictionary_page_offset + place.total_compressed_size
+    data[stop - 9 : stop] = b"\xff" * 9  # two bits of every code: 3, of three words
+    path.write_bytes(data)
+    with pytest.raises(FeedError, match="damaged"):
+        batches(path, RowSchema(columns={"kind": "string"}))
+
+
 def test_other_columns_are_not_read(tmp_path: Path) -> None:
     """The bytes of an undeclared column are garbage, and nobody notices."""
     path = tmp_path / "visits.parquet"

@@ -207,16 +207,16 @@ def test_a_column_closed_early_leaves_no_thread_and_no_page(tmp_path: Path) -> N
 def test_headers_are_read_field_by_field() -> None:
     # type 0; sizes 100 and 60; a data page with 7 values, encoding 8, levels 3 and 3, statistics with text
     data = bytes.fromhex("1500 15c801 1578 2c 150e 1510 1506 1506 1c 18 03 616263 00 00 00".replace(" ", ""))
-    header, end = _read_header(memoryview(data))
+    header, end = _read_header(np.frombuffer(data, np.uint8))
     assert (header.kind, header.size, header.compressed_size, header.values, header.encoding) == (0, 100, 60, 7, 8)
     assert end == len(data)
     for cut in range(len(data)):
         with pytest.raises(_CutOff):
-            _read_header(memoryview(data[:cut]))
+            _read_header(np.frombuffer(data[:cut], np.uint8))
     with pytest.raises(Damaged):
-        _read_header(memoryview(bytes.fromhex("1501" + "00")))  # a negative type
+        _read_header(np.frombuffer(bytes.fromhex("1501" + "00"), np.uint8))  # a negative type
     with pytest.raises(Damaged):
-        _read_header(memoryview(b"\x1c" * 40))  # structures in structures without end
+        _read_header(np.frombuffer(b"\x1c" * 40, np.uint8))  # structures in structures without end
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 9, 17, 31, 32])

@@ -131,7 +131,7 @@ def test_a_list_longer_than_the_header_ends_at_once() -> None:
         data = bytearray(booleans)
         data[1] = kind
         with pytest.raises(_CutOff):
-            _read_header(memoryview(data))
+            _read_header(np.frombuffer(data, np.uint8))
 
 
 @pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd", "brotli"])

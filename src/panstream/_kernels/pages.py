@@ -187,7 +187,12 @@ def decode_runs(page: NDArray[np.uint8], at: int, width: int, out: NDArray[Any])
                 return -1
             values = min(run * 8, count - done)
             fast = min(values, (size - at - 8) * 8 // max(width, 1) + 1) if size - at >= 8 else 0
-            for i in range(fast):
+            eights = fast & ~7 if width <= 8 else 0  # of which every eight are one word
+            for i in range(0, eights, 8):
+                word = load_word(page, at + (i >> 3) * width)
+                for j in range(8):
+                    out[done + i + j] = word >> np.uint64(j * width) & mask
+            for i in range(eights, fast):
                 bit = i * width
                 out[done + i] = load_word(page, at + (bit >> 3)) >> np.uint64(bit & 7) & mask
             for i in range(fast, values):
@@ -292,7 +297,17 @@ def dictionary_numbers(indices: NDArray[np.int32], words: NDArray[np.int64], out
 
 
 @njit(cache=True, nogil=True)
-def spread_numbers(numbers: NDArray[np.int64], count: int, present: NDArray[np.uint8]) -> None:
+def dictionary_codes(indices: NDArray[np.int32], words: int, out: NDArray[np.int32]) -> int:
+    """Copy indices; return -1 if one is not in the dictionary of so many words."""
+    largest = np.uint32(0)
+    for i in range(indices.size):
+        out[i] = indices[i]
+        largest = max(largest, np.uint32(indices[i]))
+    return 0 if indices.size == 0 or largest < words else -1
+
+
+@njit(cache=True, nogil=True)
+def spread_numbers(numbers: NDArray[Any], count: int, present: NDArray[np.uint8]) -> None:
     """Move the first ``count`` numbers to the rows that have one, of which there are as many; the others become 0."""
     at = count
     for row in range(present.size - 1, -1, -1):

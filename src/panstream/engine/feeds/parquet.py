@@ -20,6 +20,7 @@ from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
 from panstream.engine.feeds.parquet_pages.numbers import WIDTH, NumberColumn
 from panstream.engine.feeds.parquet_pages.pages import Chunk
+from panstream.engine.feeds.parquet_pages.words import WordColumn
 from panstream.engine.memory import wipe_array
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.stored_ids import StoredIds
@@ -30,7 +31,7 @@ _CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zs
 _ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _PLAIN_BYTES = 4  # a string stored plainly takes four bytes for its length alone
 
-Column = StringColumn | StoredColumn | NumberColumn
+Column = StringColumn | StoredColumn | WordColumn | NumberColumn
 
 
 class ParquetFile:
@@ -59,8 +60,8 @@ class ParquetFile:
         check_types(self._guarded(_schema_of(metadata).to_arrow_schema), schema, self._place)
         self._sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._groups = len(self._sizes)
-        repetitive = _repetitive(metadata, schema)
-        self._strings = _strings(metadata, schema, repetitive)
+        self._repetitive = _repetitive(metadata, schema)
+        self._strings = _strings(metadata, schema)
         self._numbers = _numbers(metadata, schema)
         self._stored_ids, self._hurry, self._path = stored_ids, hurry, path
         self._open: list[Column] = []
@@ -70,7 +71,7 @@ class ParquetFile:
                 metadata=metadata,
                 buffer_size=min(max(_BUFFER_BYTES[0], _ROW_BYTES * rows), _BUFFER_BYTES[1]),
                 pre_buffer=False,
-                read_dictionary=repetitive,
+                read_dictionary=self._repetitive,
             )
         )
 
@@ -110,7 +111,8 @@ class ParquetFile:
             return StoredColumn(
                 Cursor(self._path, chunks, ahead=self._ahead, hurry=None if self._ahead else self._hurry)
             )
-        return StringColumn(Cursor(self._path, chunks, ahead=self._ahead))
+        kind = WordColumn if name in self._repetitive else StringColumn
+        return kind(Cursor(self._path, chunks, ahead=self._ahead))
 
     def _piece(self, columns: dict[str, Any], rows: int) -> Rows:
         """Return the columns as declared; ids that are left in their pages are set apart."""
@@ -152,13 +154,13 @@ def _rows_only(rows: int) -> Any:
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["none"]).select([])
 
 
-def _strings(metadata: Any, schema: RowSchema, repetitive: list[str]) -> dict[str, list[Chunk]]:
+def _strings(metadata: Any, schema: RowSchema) -> dict[str, list[Chunk]]:
     """Return the columns that are decoded here, with their places in the file."""
     types = _schema_of(metadata).to_arrow_schema()
     found = {}
     for name, kind in schema.columns.items():
         text = pa.types.is_string(types.field(name).type) or pa.types.is_large_string(types.field(name).type)
-        chunks = _chunks_of(metadata, name) if kind == "string" and text and name not in repetitive else None
+        chunks = _chunks_of(metadata, name) if kind == "string" and text else None
         if chunks is not None:
             found[name] = chunks
     return found

@@ -170,8 +170,11 @@ class Cursor:
         words = page.header.values
         if words > page.body.size // (self._width or 4):
             raise Damaged("a dictionary has more words than bytes")
+        wipe(self.words)
         if self._width is not None:
-            self.words = page.body[: words * self._width].copy()
+            body, size = self.leave().body, words * self._width
+            wipe(body[size:])
+            self.words = body[:size]
             return
         self.starts = np.zeros(words + 1, np.int32)
         self.words = np.empty(page.body.size + SLACK, np.uint8)

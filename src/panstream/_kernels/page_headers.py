@@ -1,0 +1,131 @@
+"""Read the header of a Parquet page, in Thrift's compact protocol: a few numbers, with all else passed over.
+
+Text is among what is passed over: only statistics have some, about people.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+CUT_OFF, DAMAGED = -1, -2
+ABSENT, MISFIT = -1, -2  # in place of a number; a negative one does not fit either
+PLACES = (5, 7, 8)  # where a header describes a data page, a dictionary, a data page of the second version
+FIELDS = 9  # numbered from 1 on
+DEEPEST = 8
+
+_TRUE, _FALSE, _BYTE, _INT32, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 5, 7, 8, 9, 10, 12
+_WHOLE = (4, 5, 6)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _varint(data: NDArray[np.uint8], at: Any) -> Any:
+    """Return a number and where it ends, or what is wrong with it."""
+    value, shift = np.uint64(0), np.uint64(0)
+    while at < data.size:
+        byte = np.uint64(data[at])
+        at += 1
+        if shift == np.uint64(63) and byte > np.uint64(1):
+            return value, DAMAGED
+        value |= (byte & np.uint64(127)) << shift
+        if byte < np.uint64(128):
+            return value, at
+        shift += np.uint64(7)
+    return value, CUT_OFF
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _signed(value: np.uint64) -> Any:
+    return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
+
+
+@njit(cache=True, nogil=True)
+def read_header(data: NDArray[np.uint8], fields: NDArray[np.int64]) -> Any:
+    """Write the header's numbers of 32 bits, and truths as 0 and 1, to ``fields`` (4, ``FIELDS``): its own to the
+    first row, then those of the structures at ``PLACES``. Return where it ends, or what is wrong with it.
+    """
+    fields[:] = ABSENT
+    rows = np.empty(DEEPEST + 2, np.int64)  # of ``fields``, for each structure that is open; -1: passed over
+    numbers = np.zeros(DEEPEST + 2, np.int64)  # of a structure's last field
+    left = np.full(DEEPEST + 2, -1, np.int64)  # elements of a list; -1: a structure
+    kinds = np.zeros(DEEPEST + 2, np.int64)  # of a list's elements
+    depth, at = 0, np.int64(0)
+    rows[0] = 0
+    while depth >= 0:
+        if left[depth] == 0:
+            depth -= 1
+            continue
+        row = -1
+        if left[depth] > 0:
+            left[depth] -= 1
+            kind = kinds[depth]
+        else:
+            if at >= data.size:
+                return CUT_OFF
+            kind, step = np.int64(data[at] & 15), np.int64(data[at] >> 4)
+            at += 1
+            if kind == 0 and step == 0:
+                depth -= 1
+                continue
+            if step:
+                numbers[depth] += step
+            else:
+                value, at = _varint(data, at)
+                if at < 0:
+                    return at
+                numbers[depth] = _signed(value)
+            row = rows[depth] if 0 < numbers[depth] < FIELDS else -1
+            if kind in (_TRUE, _FALSE):
+                if row >= 0:
+                    fields[row, numbers[depth]] = kind == _TRUE
+                continue
+        if depth > DEEPEST:
+            return DAMAGED
+        if row >= 0:
+            fields[row, numbers[depth]] = MISFIT
+        if kind in _WHOLE:
+            value, at = _varint(data, at)
+            if at < 0:
+                return at
+            if row >= 0 and kind == _INT32 and _signed(value) >= 0:
+                fields[row, numbers[depth]] = _signed(value)
+        elif kind == _STRUCT:
+            depth += 1
+            numbers[depth], left[depth], rows[depth] = 0, -1, -1
+            if row == 0:
+                for place in range(len(PLACES)):
+                    if numbers[0] == PLACES[place]:
+                        fields[0, numbers[0]] = 1
+                        rows[depth] = place + 1
+                        fields[place + 1] = ABSENT
+        elif kind in (_LIST, _SET):
+            if at >= data.size:
+                return CUT_OFF
+            count, element = np.uint64(data[at] >> 4), np.int64(data[at] & 15)
+            at += 1
+            if count == np.uint64(15):
+                count, at = _varint(data, at)
+                if at < 0:
+                    return at
+            if count > np.uint64(data.size - at):  # every element takes a byte at least
+                return CUT_OFF
+            if element in (_TRUE, _FALSE):
+                at += np.int64(count)
+            elif count:
+                depth += 1
+                left[depth], kinds[depth], rows[depth] = np.int64(count), element, -1
+        else:
+            size = np.uint64(1 if kind == _BYTE else 8)
+            if kind == _BINARY:
+                size, at = _varint(data, at)
+                if at < 0:
+                    return at
+            elif kind != _BYTE and kind != _DOUBLE:
+                return DAMAGED
+            if size > np.uint64(data.size - at):
+                return CUT_OFF
+            at += np.int64(size)
+    return at
