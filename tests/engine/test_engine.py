@@ -606,6 +606,17 @@ def test_arrow_copies_are_wiped_and_the_original_is_not() -> None:
     assert ids[3].as_py() == "user-3"
 
 
+@pytest.mark.parametrize("ids", [pa.array(range(-20, 30)), pa.array([None, *range(49)]), np.arange(50)])
+def test_some_numbers_are_copied_and_nothing_behind_them(ids: Any) -> None:
+    whole = ids.tolist()
+    for keep in (np.arange(50) % 3 == 1, np.arange(50) < 10, np.zeros(50, bool)):
+        taken, owned = rows(["d"], ids).some_ids(keep)
+        assert owned and taken.tolist() == [each for each, kept in zip(whole, keep, strict=True) if kept]
+        if isinstance(taken, np.ndarray) and taken.base is not None:
+            assert not taken.base[taken.size :].any()
+    assert ids.tolist() == whole
+
+
 def test_empty_batches_are_fine() -> None:
     with exact(DISTINCT, COUNT, time="at") as engine:
         engine.apply(

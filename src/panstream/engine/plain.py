@@ -35,7 +35,7 @@ _MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
 _KNOWN_PARTS = ("this", "expression", "expressions", "low", "high", "negate")
 _FEW_WORDS = 8  # of a dictionary, for which comparing codes beats looking them up
 _EXACT_DIGITS = 15  # a decimal literal with more digits may be rounded in two ways
-_MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32}
+_MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32, "code": np.int32}
 
 
 class _NotPlain(Exception):
@@ -191,9 +191,9 @@ def _inverted(inner: Condition) -> Condition:
 
 
 def _scalar(value: Any, kind: str) -> Any:
-    """Return a number, time or day as a scalar; ``pa.scalar`` would read it as a value of Python's own types."""
+    """Return a number, time, day or code as a scalar; ``pa.scalar`` would read it as a value of Python's own types."""
     memory = pa.py_buffer(np.array([value], _MEMORY[kind]))
-    return pa.Array.from_buffers(arrow_type(kind), 1, [None, memory])[0]
+    return pa.Array.from_buffers(pa.int32() if kind == "code" else arrow_type(kind), 1, [None, memory])[0]
 
 
 def _decoded(array: Any) -> Any:
@@ -209,7 +209,7 @@ def _of_words(array: Any, test: Callable[[Any], Any]) -> Any:
     if right.size > _FEW_WORDS:
         return truths.take(array.indices)
     codes = array.indices if array.indices.type == pa.int32() else array.indices.cast(pa.int32())
-    equal = [compute.equal(codes, _scalar(code, "date").cast(pa.int32())) for code in (right if right.size else [-1])]
+    equal = [compute.equal(codes, _scalar(code, "code")) for code in (right if right.size else [-1])]
     return reduce(compute.or_, equal)
 
 

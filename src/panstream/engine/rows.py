@@ -13,7 +13,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
+from panstream.batch.calls import read_only
+from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of
 from panstream.engine.config import StreamConfig
 from panstream.engine.memory import NONE_LENT, Lent, shares, wipe_array
 from panstream.engine.stored_ids import StoredIds
@@ -127,6 +128,14 @@ class BadRow:
 
     row: int
     reason: str
+
+
+def _kept(ids: NDArray[Any], keep: Mask) -> NDArray[Any]:
+    from panstream._kernels.chosen import keep_numbers
+
+    out = np.empty(int(np.count_nonzero(keep)) + 1, ids.dtype)
+    keep_numbers(read_only(ids), keep, out)
+    return out[:-1]
 
 
 def _no_numbers() -> NDArray[np.int64]:
@@ -252,8 +261,10 @@ class Rows:
             return ids.all() if isinstance(ids, StoredIds) else ids, False
         if isinstance(ids, StoredIds):
             return ids.chosen(keep), True
+        if not isinstance(ids, np.ndarray) and ids.type == pa.int64() and not ids.null_count:
+            ids = numbers_of(ids)
         if isinstance(ids, np.ndarray):
-            return ids[keep], True
+            return _kept(ids, keep), True
         taken = ids.filter(arrow_mask(keep))
         return taken, not shares(taken, ids)
 
