@@ -28,8 +28,10 @@ from peers.anchors import described, in_turns, ratio
 from verdicts import verdict
 
 from panstream.engine.feeds import FileFeed
+from panstream.engine.memory import wipe_array
 from panstream.engine.predicates import Evaluator, Expression
 from panstream.engine.rows import RowSchema
+from panstream.engine.run import _ROWS_OF_FILES
 
 Call = Callable[[], Any]
 KINDS = {"ip": "string", "visitor": "int", "symptom": "string", "age": "int", "amount": "double"}
@@ -100,12 +102,15 @@ def read(path: Path, columns: list[str], where: bool) -> int:
     schema = RowSchema(columns={name: KINDS[name] for name in columns}, user=columns[0])
     evaluator = Evaluator([Expression(sql=WHERE)], KINDS, user=columns[0]) if where else None
     rows = 0
-    for batch in FileFeed([str(path)], schema).batches():
+    for batch in FileFeed([str(path)], schema, stored_ids=True, batch_rows=_ROWS_OF_FILES).batches():
         if batch is None:
             continue
         if evaluator is not None:
-            ids, mask = batch.columns.column(columns[0]), evaluator.evaluate(batch.columns)[0]
-            ids.filter(pa.array(mask)) if columns[0] == "ip" else ids.to_numpy().compress(mask)
+            if batch.ids is None:
+                batch.ids = batch.columns.column(columns[0])
+            mask = evaluator.evaluate(batch.columns)[0]
+            assert isinstance(mask, np.ndarray)
+            wipe_array(batch.some_ids(mask)[0])
         rows += len(batch)
         batch.wipe()
     return rows
