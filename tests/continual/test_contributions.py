@@ -5,11 +5,13 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.algorithm import Monitor
+from panstream.continual import tree_base
 from panstream.continual.moments import ContinualMean
 from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.continual.tree_base import _first_contributions
@@ -28,6 +30,24 @@ def test_first_rows_of_every_user_are_kept(users: list[int], most: int) -> None:
     assert _first_contributions(users, len(users), most).tolist() == expected
     names = [f"user {user}" for user in users]
     assert _first_contributions(names, len(users), most).tolist() == expected
+
+
+@pytest.mark.parametrize("shape", ["list", "chunks", "dictionary", "numbers", "coded numbers", "bytes"])
+def test_users_with_the_same_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    """Whoever knows the key can choose ids whose hashes are equal; here all are."""
+    monkeypatch.setattr(tree_base, "hash_items", lambda ids, key, out: out.fill(7))
+    numbers = [5, 6, 5, 5, -5, 6, 1 << 40, 5]
+    names = ["ann", "bob", "ann", "ann", "an", "bob", "anna", "ann"]
+    users: Any = {
+        "list": names,
+        "chunks": pa.chunked_array([names[:3], names[3:4], [], names[4:]], pa.string()),
+        "dictionary": pa.array(names).dictionary_encode(),
+        "numbers": np.array(numbers),
+        "coded numbers": pa.array(numbers).dictionary_encode(),
+        "bytes": pa.array([name.encode() for name in names]),
+    }[shape]
+    assert _first_contributions(users, 8, 1).tolist() == [1, 1, 0, 0, 1, 0, 1, 0]
+    assert _first_contributions(users, 8, 2).tolist() == [1, 1, 1, 0, 1, 1, 1, 0]
 
 
 def test_many_users() -> None:

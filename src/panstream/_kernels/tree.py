@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from panstream._kernels.words import byte_at
 
 
 @njit(cache=True, nogil=True)
@@ -179,22 +183,50 @@ def count_cells(cells: NDArray[np.int64], branching: int, depth: int, totals: ND
 
 
 @njit(cache=True, nogil=True)
+def place_rows(
+    offsets: NDArray[Any], address: np.uint64, places: NDArray[np.uint64], lengths: NDArray[np.int64]
+) -> None:
+    """Write where in memory every row is, of data at an address, and how many bytes it has."""
+    for row in range(places.size):
+        places[row] = address + np.uint64(offsets[row])
+        lengths[row] = offsets[row + 1] - offsets[row]
+
+
+@njit(cache=True, nogil=True)
+def _same(one: np.uint64, other: np.uint64, length: Any) -> bool:
+    """Return whether two stretches of memory hold the same bytes."""
+    same = np.uint64(0)
+    while same < np.uint64(length) and byte_at(one + same) == byte_at(other + same):
+        same += np.uint64(1)
+    return bool(same == np.uint64(length))
+
+
+@njit(cache=True, nogil=True)
 def first_rows(
     hashes: NDArray[np.uint64],
+    places: NDArray[np.uint64],
+    lengths: NDArray[np.int64],
     most: int,
-    table: NDArray[np.uint64],
+    table: NDArray[np.int64],
     counts: NDArray[np.int64],
     keep: NDArray[np.uint8],
 ) -> None:
-    """Set keep to 1 for the first ``most`` rows of every hash. ``table`` has a power of two of entries, more than rows.
+    """Set keep to 1 for the first ``most`` rows of every id, which is ``lengths[row]`` bytes at the address
+    ``places[row]``.
 
-    ``counts`` must be zero at first; it tells free entries from used ones.
+    ``table`` has a power of two of entries, more than rows, each the first row of an id; ``counts`` must be zero at
+    first and tells free entries from used ones. Ids are equal if their bytes are: hashes only say where to look.
     """
     mask = np.uint64(table.size - 1)
     for row in range(hashes.size):
         at = hashes[row] & mask
-        while counts[at] != 0 and table[at] != hashes[row]:
+        while counts[at] != 0:
+            other = table[at]
+            alike = hashes[row] == hashes[other] and lengths[row] == lengths[other]
+            if alike and _same(places[row], places[other], lengths[row]):
+                break
             at = (at + np.uint64(1)) & mask
-        table[at] = hashes[row]
+        if counts[at] == 0:
+            table[at] = row
         counts[at] += 1
         keep[row] = counts[at] <= most

@@ -30,6 +30,15 @@ def _load_word(typingctx: Any, data: Any, position: Any) -> Any:
     return types.uint64(data, types.int64), codegen
 
 
+def _byte_at(typingctx: Any, address: Any) -> Any:
+    """Read the byte at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(8).as_pointer()))
+
+    return types.uint8(types.uint64), codegen
+
+
 def _product_high(typingctx: Any, left: Any, right: Any) -> Any:
     """Return the upper 64 bits of the 128-bit product of two words."""
 
@@ -77,6 +86,7 @@ def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
 
 
 # numba passes the typing context itself, which its annotations do not know: hence Any.
+byte_at: Any = intrinsic(_byte_at)
 load_word: Any = intrinsic(_load_word)
 prefetch: Any = intrinsic(_prefetch)
 product: Any = intrinsic(_product)

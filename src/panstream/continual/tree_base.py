@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.batch import items
+from panstream.batch import Dictionary, Items, Strings, items
 from panstream.codec import FieldLayout
 from panstream.continual.grid import Steps
 from panstream.continual.noise_sum import error_bound
@@ -41,6 +41,7 @@ from panstream.scratch import Scratch, wipe
 __all__ = ["SLOT_TOTAL", "Arrays", "Tree", "TreeBatch", "TreeState"]
 
 _CHUNK = 1 << 12
+_INTEGER_BYTES = 8
 _SMALLEST_RATE = 2.0**-42  # rates are multiples of 2**-52: a smaller one would be rounded by more than a thousandth
 SLOT_TOTAL = 1 << 40  # the largest total of a slot
 
@@ -291,12 +292,34 @@ def _first_contributions(users: Any, rows: int, most: int) -> NDArray[np.uint8]:
             raise InvalidBatch(f"users must have one id per row, got {len(ids)} for {rows} rows")
         keep = np.empty(rows, np.uint8)
         with Scratch() as scratch:
-            hashes = scratch.array(rows, np.uint64)
+            hashes, places = scratch.array(rows, np.uint64), scratch.array(rows, np.uint64)
+            lengths = scratch.array(rows, np.int64)
             hash_items(ids, derive(0, "contributions"), hashes)
+            _place(ids, places, lengths, scratch)
             size = 2 << max(rows, 1).bit_length()
-            table, counts = scratch.array(size, np.uint64), scratch.array(size, np.int64)
+            table, counts = scratch.array(size, np.int64), scratch.array(size, np.int64)
             counts.fill(0)
-            first_rows(hashes, most, table, counts, keep)
+            first_rows(hashes, places, lengths, most, table, counts, keep)
     finally:
         ids.wipe()
     return keep
+
+
+def _place(ids: Items, places: NDArray[np.uint64], lengths: NDArray[np.int64], scratch: Scratch) -> None:
+    """Write where in memory every row's id is, and how many bytes it has."""
+    from panstream._kernels.tree import place_rows
+
+    for row, part in ids.spans():
+        values = part.values if isinstance(part, Dictionary) else part
+        if isinstance(values, Strings):
+            offsets, data = values.offsets, values.data
+        else:
+            offsets, data = np.arange(len(values) + 1) * _INTEGER_BYTES, values.values.view(np.uint8)
+        address, rows = np.uint64(data.ctypes.data), slice(row, row + len(part))
+        if not isinstance(part, Dictionary):
+            place_rows(offsets, address, places[rows], lengths[rows])
+            continue
+        starts, sizes = scratch.array(len(values), np.uint64), scratch.array(len(values), np.int64)
+        place_rows(offsets, address, starts, sizes)
+        np.take(starts, part.codes, out=places[rows], mode="clip")  # codes are in range; "raise" would buffer
+        np.take(sizes, part.codes, out=lengths[rows], mode="clip")
