@@ -1,0 +1,98 @@
+"""Kernels give the same on every processor: compiled without vector instructions, without AVX-512, and for this one.
+
+Hashes and stored bits are for ever and travel between machines, so the results are compared bit by bit. What they leave
+in memory on other processors is looked for in ``randomness/test_wiping.py`` and ``distinct/test_wiping.py``.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+TARGETS = {
+    "generic": {"NUMBA_CPU_NAME": "generic"},
+    "no AVX-512": {"NUMBA_CPU_FEATURES": "-avx512f,-avx512vl,-avx512bw,-avx512dq"},
+}
+if os.environ.get("PANSTREAM_FULL") == "1":
+    TARGETS["haswell"] = {"NUMBA_CPU_NAME": "haswell"}
+
+
+def results() -> Iterator[tuple[str, np.ndarray]]:
+    import pyarrow as pa
+
+    from panstream._kernels import bits, draws, pages, snappy, tree
+    from panstream.hashing import cells_of_integers, cells_of_strings, hash_integers, hash_strings, mark_strings
+
+    rng = np.random.default_rng(9)
+    rows, shape = 5_003, (1_021, 14)
+    numbers = rng.integers(-(2**63), 2**63 - 1, rows)
+    for name, longest in (("short", 16), ("any", 700)):
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(0, longest + 1, rows))]).astype(np.int32)
+        text = rng.integers(0, 256, int(offsets[-1]), np.uint8)
+        for kind in ("fold", "siphash"):
+            hashes, cells = np.empty(rows, np.uint64), np.empty(rows, np.int32)
+            hash_strings(offsets, text, 3, hashes, hash=kind)
+            cells_of_strings(offsets, text, 3, *shape, cells, hash=kind)
+            yield f"{kind} of {name} strings", hashes
+            yield f"{kind} cells of {name} strings", cells
+        marks = np.zeros(shape[0] * shape[1], np.uint8)
+        mark_strings(offsets, text, 3, *shape, marks)
+        yield f"marks of {name} strings", marks
+    hashes, cells = np.empty(rows, np.uint64), np.empty(rows, np.int32)
+    hash_integers(numbers, 3, hashes)
+    cells_of_integers(numbers, 3, *shape, cells)
+    yield "integers", hashes
+    yield "cells of integers", cells
+
+    coins = rng.integers(0, 256, rows, np.uint8)
+    words = rng.integers(0, 2**64, draws.compare_bytes(coins, np.uint8(178)), np.uint64)
+    draws.finish_coins(coins, np.uint8(178), np.uint64(1 << 55), words)
+    yield "coins", coins
+    table = np.zeros(-(-shape[0] * shape[1] // 8), np.uint8)
+    bits.scatter(table, cells, coins)
+    bits.draw_marked(table, marks, np.resize(coins, marks.size))
+    yield "bits", table
+
+    packed = np.frombuffer(pa.compress(numbers % 1_000_000, "snappy", asbytes=True), np.uint8)
+    out = np.empty(8 * rows, np.uint8)
+    assert snappy.unpack_snappy(packed, out)
+    yield "snappy", out
+    for width in (1, 2, 7, 8, 9, 23):
+        runs = np.concatenate([[0x83, 0x01], rng.integers(0, 256, 65 * width), [80], [0] * 4]).astype(np.uint8)
+        codes = np.empty(560, np.int32)
+        assert pages.decode_runs(runs, 0, width, codes) > 0
+        yield f"runs of {width} bits", codes
+    keep, users = np.empty(rows, np.uint8), rng.integers(0, 900, rows)
+    places = np.uint64(users.ctypes.data) + np.arange(rows, dtype=np.uint64) * np.uint64(8)
+    firsts, counts = np.empty(1 << 14, np.int64), np.zeros(1 << 14, np.int64)
+    tree.first_rows(users.astype(np.uint64), places, np.full(rows, 8), 2, firsts, counts, keep)
+    yield "first rows", keep
+
+
+def digests(target: dict[str, str]) -> dict[str, str]:
+    run = subprocess.run(
+        [sys.executable, __file__], env=os.environ | target, capture_output=True, text=True, check=True, timeout=600
+    )
+    found: dict[str, str] = json.loads(run.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def here() -> dict[str, str]:
+    return digests({})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_give_the_same_on_every_processor(here: dict[str, str], target: str) -> None:
+    assert len(here) > 20
+    assert digests(TARGETS[target]) == here
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in results()}))
