@@ -11,8 +11,10 @@ import pytest
 from pyarrow import parquet
 
 from panstream._kernels.pages import spread_numbers
+from panstream.engine.feeds.coalesce import _with_ids
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.rows import RowSchema
+from panstream.engine.stored_ids import StoredIds
 from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"id": "int", "value": "int", "kind": "string"}, user="id")
@@ -47,15 +49,17 @@ def written(codec: str, dictionary: bool, version: str, missing: bool) -> bytes:
     return out.getvalue()
 
 
-def ours(path: Path, rows: int = 128) -> dict[str, list[int | None]] | None:
+def ours(path: Path, rows: int = 128, *, stored: bool = False) -> dict[str, list[int | None]] | None:
     found: dict[str, list[int | None]] = {"id": [], "value": []}
     try:
-        file = ParquetFile(path, SCHEMA, rows=rows, ahead=False)
+        file = ParquetFile(path, SCHEMA, rows=rows, ahead=False, stored_ids=stored)
     except FeedError:
         return None
     try:
         assert set(file._numbers) == {"id", "value"}
         for piece in file.pieces():
+            assert (piece.ids is not None) == stored
+            piece = _with_ids(piece, SCHEMA)
             for name, column in found.items():
                 column += piece.columns.column(name).to_pylist()
             piece.wipe()
@@ -73,23 +77,26 @@ def test_numbers_are_those_that_were_written(
     path = tmp_path / "rows.parquet"
     path.write_bytes(written(codec, dictionary, version, missing))
     table = parquet.read_table(path)
-    for rows in (1, 128, ROWS):
-        assert ours(path, rows) == {name: table.column(name).to_pylist() for name in ("id", "value")}
+    for rows, stored in itertools.product((1, 128, ROWS), (False, True)):
+        assert ours(path, rows, stored=stored) == {name: table.column(name).to_pylist() for name in ("id", "value")}
 
 
+@pytest.mark.parametrize("stored", [False, True], ids=["decoded", "left in pages"])
 @pytest.mark.parametrize("shape", [SHAPES[5], SHAPES[6], SHAPES[12], SHAPES[3]])
-def test_damaged_numbers_are_refused_or_what_pyarrow_reads(shape: tuple[str, bool, str, bool], tmp_path: Path) -> None:
+def test_damaged_numbers_are_refused_or_what_pyarrow_reads(
+    shape: tuple[str, bool, str, bool], stored: bool, tmp_path: Path
+) -> None:
     whole, path, draw = written(*shape), tmp_path / "rows.parquet", random.Random(7)
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     path.write_bytes(whole)
-    right = ours(path)
+    right = ours(path, stored=stored)
     refused = 0
     for _ in range(DAMAGED):
         bad = bytearray(whole)
         for _ in range(draw.choice((1, 1, 4))):
             bad[draw.randrange(4, footer)] = draw.randrange(256)
         path.write_bytes(bad)
-        found = ours(path)
+        found = ours(path, stored=stored)
         try:
             table = parquet.read_table(path, columns=["id", "value"])
             table.validate(full=True)
@@ -99,6 +106,47 @@ def test_damaged_numbers_are_refused_or_what_pyarrow_reads(shape: tuple[str, boo
         refused += found is None
         assert found is None or found in (theirs, right)
     assert refused
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+def test_kept_numbers_are_those_that_pyarrow_keeps(codec: str, dictionary: bool, tmp_path: Path) -> None:
+    """Every share of a page overwrites its own rows, and the last one leaves nothing of the page."""
+    path, draw = tmp_path / "rows.parquet", np.random.default_rng(5)
+    path.write_bytes(written(codec, dictionary, "1.0", True))
+    column = parquet.read_table(path).column("id").combine_chunks()
+    for rows, share in itertools.product((7, 128, ROWS), (0.0, 0.3, 1.0)):
+        start, pages = 0, {}
+        file = ParquetFile(path, SCHEMA, rows=rows, ahead=False, stored_ids=True)
+        for piece in file.pieces():
+            assert isinstance(piece.ids, StoredIds)
+            early, late = piece.ids.split(rows // 3)
+            pages |= {id(part.page): part.page.body for ids in (early, late) for part in ids._parts}
+            for ids in (late, early):
+                first = start if ids is early else start + len(early)
+                here, keep = column[first : first + len(ids)], draw.random(len(ids)) < share
+                if len(ids):
+                    assert ids.chosen(keep).equals(here.filter(pa.array(keep)))
+            start += len(piece)
+            early.wipe()
+            late.wipe()
+        file.close()
+        assert start == ROWS and pages
+        assert not any(body.any() for body in pages.values())
+
+
+def test_a_column_with_missing_numbers_is_not_left_in_its_pages(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    ids = [None if row == 350 else row for row in range(500)]
+    parquet.write_table(pa.table({"id": pa.array(ids, pa.int64())}), path, row_group_size=100)
+    file = ParquetFile(path, RowSchema(columns={"id": "int"}, user="id"), rows=100, ahead=False, stored_ids=True)
+    kinds, found = [], []
+    for piece in file.pieces():
+        kinds.append(piece.ids is not None)
+        found += (piece.columns.column("id") if piece.ids is None else piece.ids.all()).to_pylist()
+    file.close()
+    assert kinds == [True, True, True, False, True]
+    assert found == ids
 
 
 def test_numbers_are_spread_to_the_rows_that_have_one() -> None:

@@ -23,6 +23,7 @@ Mask = NDArray[np.bool_]
 
 _LARGEST = 2**31 - 1  # bytes of text in a batch
 _SPARE = 8  # one part in so many is added to the room that kept ids are guessed to need
+_WIDTH = 8  # bytes of a whole number
 _SELDOM = 2  # times that ids are copied out of their pages before it pays to copy all of them once
 
 
@@ -102,6 +103,25 @@ class StoredPage:
         return end
 
 
+class StoredNumbers:
+    """``rows`` ids from ``at`` on, whole numbers of eight bytes each."""
+
+    def __init__(self, body: NDArray[np.uint8], at: int, rows: int) -> None:
+        assert at + _WIDTH * rows <= body.size
+        self.body, self.rows, self._at = body, rows, at
+
+    def copy(self, first: int, keep: Mask, into: NDArray[np.int64]) -> int:
+        """Write the ids to be kept among those from row ``first`` on, and one more; return how many are kept."""
+        from panstream._kernels.chosen import keep_words
+
+        return int(keep_words(self.body, self._at + _WIDTH * first, keep, into))
+
+    def wipe(self, first: int, stop: int) -> None:
+        """Overwrite some rows, and what is before the first or behind the last row of the page."""
+        start = 0 if first == 0 else self._at + _WIDTH * first
+        wipe(self.body[start : self.body.size if stop >= self.rows else self._at + _WIDTH * stop])
+
+
 @dataclass(slots=True, eq=False)
 class _Copy:
     """Ids that were copied out: ``items`` of them so far."""
@@ -130,7 +150,7 @@ class _Copy:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    page: StoredPage
+    page: StoredPage | StoredNumbers
     first: int
     rows: int
 
@@ -145,7 +165,7 @@ class StoredIds:
         self._copied = 0
 
     @classmethod
-    def of(cls, page: StoredPage, first: int, rows: int) -> Self:
+    def of(cls, page: StoredPage | StoredNumbers, first: int, rows: int) -> Self:
         """Return the ids of some rows of a page."""
         return cls([_Part(page, first, rows)])
 
@@ -195,16 +215,30 @@ class StoredIds:
         self._parts, self._all, self._rows = [], None, 0
 
     def _copy(self, keep: Mask) -> Any:
+        texts = [(part, part.page) for part in self._parts if isinstance(part.page, StoredPage)]
+        return self._copy_texts(texts, keep) if texts else self._copy_numbers(keep)
+
+    def _copy_numbers(self, keep: Mask) -> Any:
+        out = np.empty(int(np.count_nonzero(keep)) + 1, np.int64)
+        kept = done = 0
+        for part in self._parts:
+            assert isinstance(part.page, StoredNumbers)
+            kept += part.page.copy(part.first, keep[done : done + part.rows], out[kept:])
+            done += part.rows
+        out[-1] = 0
+        return pa.Array.from_buffers(pa.int64(), out.size - 1, [None, pa.py_buffer(out)])
+
+    def _copy_texts(self, parts: Sequence[tuple[_Part, StoredPage]], keep: Mask) -> Any:
         from panstream._kernels.pages import SLACK
 
         count = int(np.count_nonzero(keep))
-        guess = sum(part.page.size(part.rows) for part in self._parts) * count // max(1, self._rows)
+        guess = sum(page.size(part.rows) for part, page in parts) * count // max(1, self._rows)
         room = min(guess + guess // _SPARE, _LARGEST)
         copy = _Copy(np.empty(count + 1, np.int32), np.empty(room + SLACK, np.uint8))
         copy.offsets[0] = done = 0
         try:
-            for part in self._parts:
-                part.page.copy(part.first, keep[done : done + part.rows], copy)
+            for part, page in parts:
+                page.copy(part.first, keep[done : done + part.rows], copy)
                 done += part.rows
         except BaseException:
             wipe(copy.data)

@@ -18,7 +18,7 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
-from panstream.engine.feeds.parquet_pages.numbers import WIDTH, NumberColumn
+from panstream.engine.feeds.parquet_pages.numbers import WIDTH, NumberColumn, StoredNumberColumn
 from panstream.engine.feeds.parquet_pages.pages import Chunk
 from panstream.engine.feeds.parquet_pages.words import WordColumn
 from panstream.engine.memory import wipe_array
@@ -92,7 +92,8 @@ class ParquetFile:
         first = self._groups - len(self._sizes)
         own: dict[str, Column] = {name: self._column(name, chunks[first:]) for name, chunks in self._strings.items()}
         for name, chunks in self._numbers.items():
-            own[name] = NumberColumn(Cursor(self._path, chunks[first:], ahead=self._ahead, width=WIDTH))
+            kind = StoredNumberColumn if self._stored_ids and name == self._schema.user else NumberColumn
+            own[name] = kind(Cursor(self._path, chunks[first:], ahead=self._ahead, width=WIDTH))
         self._open = list(own.values())
         for rows, others in self._others(first):
             columns = {name: others.column(name) for name in self._schema.columns if name not in own}
@@ -122,7 +123,8 @@ class ParquetFile:
         if not kinds:
             return Rows(columns=_rows_only(rows), ids=ids)
         batch = pa.RecordBatch.from_arrays([columns[name] for name in kinds], names=list(kinds))
-        return from_arrow(batch, self._schema, ids=ids, place=self._place)
+        own = {*self._strings, *self._numbers}
+        return from_arrow(batch, self._schema, ids=ids, place=self._place, sound=own)
 
     def close(self) -> None:
         """Close the file."""

@@ -20,7 +20,7 @@ from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.parquet_pages.pages import DATA, DATA_2, DICTIONARY, PLAIN, Chunk, Damaged, Page, pages_of
 from panstream.engine.memory import wipe_array
-from panstream.engine.stored_ids import StoredIds, StoredPage
+from panstream.engine.stored_ids import StoredIds, StoredNumbers, StoredPage
 from panstream.scratch import wipe
 
 SLACK = 16  # bytes that decoders may write, and read, behind the end
@@ -50,7 +50,7 @@ class Cursor:
         self.group = -1
         self.indices: NDArray[np.int32] | None = None
         self.present: NDArray[np.uint8] | None = None
-        self.stored: StoredPage | None = None
+        self.stored: StoredPage | StoredNumbers | None = None
         self.starts: NDArray[np.int32] | None = None  # of the dictionary's words
         self.words: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._chunks, self._width = list(chunks), width
@@ -273,7 +273,8 @@ class StoredColumn:
     """Reads one column of a file in order. Errors are those of the cursor."""
 
     def __init__(self, cursor: Cursor) -> None:
-        self._cursor, self._strings = cursor, StringColumn(cursor)
+        self._cursor = cursor
+        self._decoded: Any = StringColumn(cursor)  # where a value is missing
 
     def take(self, rows: int) -> Any:
         """Return the next rows as ``StoredIds``, or, if a value is missing in one of their pages, as an Arrow array."""
@@ -282,7 +283,7 @@ class StoredColumn:
         try:
             while done < rows:
                 part = self._cursor.reach(rows - done)
-                found.append(self._left(part) if self._cursor.present is None else self._strings.take(part))
+                found.append(self._left(part) if self._cursor.present is None else self._decoded.take(part))
                 done += part
             if all(isinstance(each, StoredIds) for each in found):
                 ids, found = StoredIds.joined(found), []
@@ -304,7 +305,7 @@ class StoredColumn:
         cursor.row += rows
         return StoredIds.of(cursor.stored, cursor.row - rows, rows)
 
-    def _stored_page(self) -> StoredPage:
+    def _stored_page(self) -> StoredPage | StoredNumbers:
         cursor = self._cursor
         if cursor.indices is not None:
             return StoredPage(self._without_dictionary(cursor.indices), 0, cursor.rows, cursor.place)

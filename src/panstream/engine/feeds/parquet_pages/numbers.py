@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
-from panstream.engine.feeds.parquet_pages.columns import Cursor
+from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn
 from panstream.engine.feeds.parquet_pages.pages import Damaged
+from panstream.engine.stored_ids import StoredNumbers
 from panstream.scratch import wipe
 
 WIDTH = 8
@@ -32,7 +33,7 @@ class NumberColumn:
                 part = cursor.reach(rows - done)
                 count, known = cursor.known(part)
                 target = numbers[done : done + part]
-                self._decode(target[:count])
+                self.decode(target[:count])
                 if known is not None:
                     from panstream._kernels.pages import spread_numbers
 
@@ -51,7 +52,8 @@ class NumberColumn:
         """Close the file and overwrite what is held of it."""
         self._cursor.close()
 
-    def _decode(self, out: NDArray[np.int64]) -> None:
+    def decode(self, out: NDArray[np.int64]) -> None:
+        """Write the next numbers of the page."""
         from panstream._kernels.pages import dictionary_numbers
 
         cursor = self._cursor
@@ -66,3 +68,25 @@ class NumberColumn:
         if dictionary_numbers(indices, cursor.words.view(np.int64), out) < 0:
             raise Damaged("a page points outside its dictionary")
         cursor.item += out.size
+
+
+class StoredNumberColumn(StoredColumn):
+    """Reads one column of a file in order, and leaves its numbers in their pages. Errors are those of the cursor."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        super().__init__(cursor)
+        self._decoded = NumberColumn(cursor)
+
+    def _stored_page(self) -> StoredNumbers:
+        cursor = self._cursor
+        if cursor.indices is not None:
+            numbers = np.empty(cursor.rows, np.int64)
+            try:
+                self._decoded.decode(numbers)
+            except Damaged:
+                wipe(numbers)
+                raise
+            return StoredNumbers(numbers.view(np.uint8), 0, cursor.rows)
+        if cursor.at + WIDTH * cursor.rows > cursor.body.size:
+            raise Damaged("a page is too short")
+        return StoredNumbers(cursor.leave().body, cursor.at, cursor.rows)

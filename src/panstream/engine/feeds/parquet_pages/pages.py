@@ -44,11 +44,11 @@ class _PageHeader:
 
 def _read_header(data: NDArray[np.uint8]) -> tuple[_PageHeader, int]:
     """Return the header at the beginning of ``data``, and its length."""
-    from panstream._kernels import page_headers as kernel
+    from panstream._kernels.page_headers import CUT_OFF, FIELDS, PLACES, read_header
 
-    found = np.empty((1 + len(kernel.PLACES), kernel.FIELDS), np.int64)
-    end = kernel.read_header(data, found)
-    if end == kernel.CUT_OFF:
+    found = np.empty((1 + len(PLACES), FIELDS), np.int64)
+    end = read_header(data, found)
+    if end == CUT_OFF:
         raise _CutOff("the header goes on")
     if end < 0:
         raise Damaged("a header is nested too deep, or has fields that no header has")
@@ -59,7 +59,7 @@ def _read_header(data: NDArray[np.uint8]) -> tuple[_PageHeader, int]:
     if kind not in _REQUIRED:
         return _PageHeader(kind, fields[2], fields[3], 0, 0, 0, True), end
     place, required = _REQUIRED[kind]
-    page = places[kernel.PLACES.index(place)]
+    page = places[PLACES.index(place)]
     if min(page[1 : required + 1]) < 0:
         raise Damaged("a page is not described in full")
     second = kind == DATA_2
