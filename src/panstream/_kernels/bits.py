@@ -16,7 +16,7 @@ from panstream._kernels.words import prefetch
 Bytes = NDArray[np.uint8]
 
 _AHEAD = 128
-_CACHED = 1 << 15  # bytes that the nearest cache holds
+_CACHED = 1 << 18  # bytes of a table that the nearer caches hold
 
 
 @njit(cache=True, nogil=True)
@@ -48,11 +48,12 @@ def scatter(bits: Bytes, cells: NDArray[Any], coins: Bytes) -> None:
     Of a large table, each bit is a line of cache to wait for, so they are asked for ``_AHEAD`` rows before.
     """
     fetched = max(cells.size - _AHEAD, 0) if bits.size > _CACHED else 0
-    for i in range(fetched):
-        prefetch(bits, np.uint64(cells[i + _AHEAD]) >> np.uint64(3))
-        _set(bits, np.uint64(cells[i]), coins[i])  # unsigned: an index that may be negative costs a comparison
-    for i in range(fetched, cells.size):
+    ahead, cells_left, coins_left = cells[_AHEAD:], cells[fetched:], coins[fetched:]
+    for i in range(fetched):  # an index that may be negative costs a comparison; those from 0 on are known not to be
+        prefetch(bits, np.uint64(ahead[i]) >> np.uint64(3))
         _set(bits, np.uint64(cells[i]), coins[i])
+    for i in range(cells_left.size):
+        _set(bits, np.uint64(cells_left[i]), coins_left[i])
 
 
 @njit(cache=True, nogil=True)
