@@ -3,6 +3,8 @@
 ``python benchmarks/roofline.py`` prints, for ids of 64 bits and strings of 16 bytes and for three sizes of the bitmap,
 how many bytes are read, cells touched and coins drawn for an event, and the nanoseconds of CPU time that each stage
 takes. A stage alone finds its input in the cache; the rest of the whole is checking, wiping and waiting for memory.
+The last lines are a bound for large bitmaps: what it costs to touch one random bit, with nothing drawn and nothing
+looked at, in tables of growing size.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numba import njit
+from numpy.typing import NDArray
 from peers.anchors import described, in_turns
 
 from panstream._kernels.bits import draw_marked, scatter
 from panstream._kernels.marks import mark
+from panstream._kernels.words import prefetch
 from panstream.distinct import Bitmap
 from panstream.distinct.counting import _MOST_MARKS
 from panstream.hashing import cells_of_integers, cells_of_strings, mark_strings
@@ -97,6 +102,31 @@ def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callabl
     return found, touched / ROWS, (bitmap.cells if marked else ROWS) / ROWS
 
 
+@njit
+def touch(bits: NDArray[np.uint8], cells: NDArray[np.int32], ahead: int) -> None:
+    """Set the bit of every cell to 1."""
+    for i in range(cells.size - ahead):
+        prefetch(bits, np.uint64(cells[i + ahead]) >> np.uint64(3))
+        cell = np.uint64(cells[i])
+        bits[cell >> np.uint64(3)] |= np.uint8(1) << np.uint8(cell & np.uint64(7))
+
+
+def bound() -> None:
+    """Print what one random bit costs, for the cells of ids in bitmaps of growing size."""
+    ids = np.random.default_rng(6).integers(-(2**63), 2**63 - 1, ROWS)
+    cells, coins = np.empty(ROWS, np.int32), np.zeros(CHUNK, np.uint8)
+    print("one random bit, ns: touched as little as possible, and set to its coin")
+    for buckets in (1 << 12, 1 << 16, 1 << 19, 1 << 22):
+        cells_of_integers(ids, 0, buckets, 14, cells)
+        bits = np.zeros(buckets * 14 // 8, np.uint8)
+        calls = {
+            "touch": chunks(lambda start, stop, bits=bits: touch(bits, cells[start:stop], 128)),
+            "set": chunks(lambda start, stop, bits=bits: scatter(bits, cells[start:stop], coins[: stop - start])),
+        }
+        times = {name: statistics.median(found) / ROWS * 1e9 for name, found in in_turns(calls, 7).items()}
+        print(f"  {bits.size / 1024:6,.0f} KB: {times['touch']:.2f} and {times['set']:.2f}")
+
+
 def main() -> int:
     print(f"nanoseconds of CPU time for an event, one thread, on {described()}\n")
     for kind, column in columns().items():
@@ -114,6 +144,7 @@ def main() -> int:
             print(
                 f"  {parts}, rest {rest:.2f}: {whole:.2f} ns = {1e3 / whole:.0f} M/s; a copy {1e3 / copied:.0f} M/s\n"
             )
+    bound()
     return 0
 
 
