@@ -171,6 +171,7 @@ def test_both_ways_to_update_touch_the_cells_of_the_rows(rows: int) -> None:
 def test_chunks_are_joined_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = feed(Bitmap(epsilon=math.inf), [[f"user {i}" for i in range(1000)], range(1000)]).state.bits
     monkeypatch.setattr(cells_module, "_CHUNK", 7)
+    monkeypatch.setattr(cells_module, "_ROWS", 11)
     assert np.array_equal(
         feed(Bitmap(epsilon=math.inf), [[f"user {i}" for i in range(1000)], range(1000)]).state.bits, whole
     )

@@ -36,7 +36,8 @@ from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 from panstream.scratch import Scratch
 
-_CHUNK = 1 << 17
+_CHUNK = 1 << 17  # rows whose cells are marked at a time, in a cache
+_ROWS = 1 << 19  # rows whose cells are drawn at a time: of a large table they wait for memory in any case
 _MOST_MARKS = 1 << 21
 _MAX_CELLS = (1 << 31) - 1
 
@@ -287,11 +288,11 @@ class _CellTable:
         if not self.is_whole:
             np.bitwise_and(bits, self.own_bits(), out=bits)
 
-    def cells_of(self, values: Integers | Strings, scratch: Scratch) -> Iterator[NDArray[np.int32]]:
-        """Yield the cell of every value, chunk by chunk, in an array that the next chunk overwrites."""
-        out = scratch.array(min(_CHUNK, len(values)), np.int32)
-        for start in range(0, len(values), _CHUNK):
-            stop = min(start + _CHUNK, len(values))
+    def cells_of(self, values: Integers | Strings, scratch: Scratch, most: int) -> Iterator[NDArray[np.int32]]:
+        """Yield the cell of every value, ``most`` at a time, in an array that the next ones overwrite."""
+        out = scratch.array(min(most, len(values)), np.int32)
+        for start in range(0, len(values), most):
+            stop = min(start + most, len(values))
             chunk = out[: stop - start]
             if isinstance(values, Integers):
                 cells_of_integers(values.values[start:stop], self.key, self.buckets, self.levels, chunk)
@@ -304,16 +305,16 @@ class _CellTable:
         """Yield the cell of every row, chunk by chunk; the values of a dictionary are hashed once."""
         for part in items.parts:
             if not isinstance(part, Dictionary):
-                yield from self.cells_of(part, scratch)
+                yield from self.cells_of(part, scratch, _ROWS)
                 continue
             cells = scratch.array(len(part.values), np.int32)
             done = 0
-            for chunk in self.cells_of(part.values, scratch):
+            for chunk in self.cells_of(part.values, scratch, _CHUNK):
                 cells[done : done + chunk.size] = chunk
                 done += chunk.size
-            out = scratch.array(min(_CHUNK, len(part)), np.int32)
-            for start in range(0, len(part), _CHUNK):
-                codes = part.codes[start : start + _CHUNK]
+            out = scratch.array(min(_ROWS, len(part)), np.int32)
+            for start in range(0, len(part), _ROWS):
+                codes = part.codes[start : start + _ROWS]
                 yield cells.take(codes, out=out[: codes.size], mode="clip")  # codes are in range; "raise" would copy
 
     def mark(self, items: Items, scratch: Scratch, marks: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
@@ -328,14 +329,14 @@ class _CellTable:
                 mark_strings(part.offsets, part.data, self.key, self.buckets, self.levels, marks)
                 continue
             if not isinstance(part, Dictionary):
-                for chunk in self.cells_of(part, scratch):
+                for chunk in self.cells_of(part, scratch, _CHUNK):
                     mark(marks, chunk)
                 continue
             seen = scratch.array(len(part.values))
             seen.fill(0)
             mark(seen, part.codes)
             done = 0
-            for chunk in self.cells_of(part.values, scratch):
+            for chunk in self.cells_of(part.values, scratch, _CHUNK):
                 mark_seen(marks, chunk, seen[done : done + chunk.size])
                 done += chunk.size
         return marks
