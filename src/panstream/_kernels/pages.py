@@ -1,4 +1,4 @@
-"""Decode the pages of a Parquet column of strings: plain items, indices into a dictionary, and levels.
+"""Decode the pages of a Parquet column: plain items, indices into a dictionary, and levels.
 
 Every function checks what it reads against the end of the page and returns -1 where the page is damaged. Short items
 are copied by sixteen bytes whatever their length, and kept or not: a processor guesses lengths and masks wrong, and

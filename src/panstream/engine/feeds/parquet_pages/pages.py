@@ -1,4 +1,4 @@
-"""The pages of a Parquet column of strings, one after the other; headers are in Thrift's compact protocol."""
+"""The pages of a Parquet column, one after the other."""
 
 from __future__ import annotations
 
