@@ -13,6 +13,7 @@ from panstream.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
 from panstream.estimate import figure
 from panstream.frequent.items import FrequentItems
+from panstream.frequent.tables import CELLS_PER_NAME, MOST_NAMES
 from panstream.hashing import MAX_LEVELS, StringHash
 from panstream.privacy.bitmap import reference_users
 from panstream.privacy.claim import Claim
@@ -223,8 +224,6 @@ def _bytes(algorithm: Bitmap | OptBern | ContinualDensity) -> int:
 
 _EVENTS = 1_000_000.0
 _NAMES_MEMORY = 48 << 20
-_CELLS_PER_NAME = 16  # of a level, for every name that can be listed
-_MOST_NAMES = 4_000
 _WIDTHS = (1 << 10, 1 << 15, 1 << 24)  # of a level: least, least where memory allows, most
 _ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)
 
@@ -283,8 +282,8 @@ class TopItems:
             key=self.key,
         )
         heavy = self.expected / smallest.listed_from
-        width = _power(_CELLS_PER_NAME * min(heavy, _MOST_NAMES), *_WIDTHS[1:])
-        row_width = _power(1.5 * _CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
+        width = _power(CELLS_PER_NAME * min(heavy, MOST_NAMES), *_WIDTHS[1:])
+        row_width = _power(1.5 * CELLS_PER_NAME * heavy, *_ROW_WIDTHS[1:])
         while 4 * (smallest.levels * width + smallest.rows * row_width) > self.memory:
             if width <= _WIDTHS[0] and row_width <= _ROW_WIDTHS[0]:
                 least = 4 * (smallest.levels * width + smallest.rows * row_width)
@@ -299,8 +298,7 @@ class TopItems:
     @property
     def listed_from(self) -> float:
         """Return how many events a name needs to be listed with 95%; more where memory is short of cells."""
-        heavy = min(self.expected / self.algorithm.listed_from, _MOST_NAMES)
-        return self.algorithm.listed_from * max(1.0, _CELLS_PER_NAME * heavy / self.algorithm.width)
+        return self.algorithm.listed_among(self.expected)
 
     def __getattr__(self, name: str) -> Any:
         raise not_started(self, name)

@@ -193,6 +193,9 @@ def test_the_front_door_sizes_and_explains() -> None:
     assert TopItems(1.0).algorithm.step == 8
     small = TopItems(1.0, delta=1e-6, memory=4 << 20)
     assert small.listed_from > question.listed_from and "With more memory" in small.why()
+    busy = Monitor(small.algorithm, source=SeededSource(1))
+    busy.update([f"{i % 5000}" for i in range(1_000_000)])
+    assert busy.release().listed_from == small.listed_from  # type: ignore[attr-defined]
     with pytest.raises(InvalidParameter, match="memory must be at least"):
         TopItems(1.0, memory=1000)
     with pytest.raises(InvalidParameter, match="expected"):

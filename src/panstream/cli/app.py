@@ -15,6 +15,7 @@ from panstream.cli.explain import check, explain
 from panstream.cli.federate import federate, holder, holder_key
 from panstream.cli.figures import figures
 from panstream.cli.init import init
+from panstream.cli.merge import merge
 from panstream.cli.query import query
 from panstream.cli.run import run
 from panstream.cli.send import send
@@ -43,6 +44,7 @@ _COMMANDS: dict[Callable[..., None], str] = {  # in the order of --help, each in
     token: "Create a token for a server.",
     send: "Send a file or a pipe to a server.",
     ask: "Say how often a name occurred, from published answers.",
+    merge: "Make one list of names from several published ones.",
     inspect: "Print what is public about a store or a state.",
     recover: "Restore the state before a damaged one.",
     worker: "Run a cluster worker.",

@@ -109,6 +109,7 @@ class Config:
     batch_rows: int | None = None  # what suits the source
     batch_time: float = 0.020
     keep_tables: int = 400  # of names that nobody listed: of so many releases any name can be asked for afterwards
+    keep_prefixes: int = 1  # of names that nobody listed: of so many releases all cells are kept, for merging
     commit_rows: int = 5_000_000  # of files: they can be read again, so nobody waits for the disk
     step: float | None = None  # seconds between two commits of live rows: 0 as they come, None by the state's size
     sink: SinkConfig | None = None
@@ -237,6 +238,7 @@ _STORE: dict[str, _Reader] = {
     "batch_rows": _whole(1, 10_000_000),
     "batch_time": Section.duration,
     "keep_tables": _whole(1, 1 << 30),
+    "keep_prefixes": _whole(0, 1 << 30),
     "commit_rows": _whole(1, 1 << 40),
     "step": _duration_or("none", 0.0),
 }

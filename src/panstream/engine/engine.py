@@ -20,7 +20,7 @@ from panstream.engine.clocks import StreamClock, watched
 from panstream.engine.config import Config
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
 from panstream.engine.intrusions import Refreshed
-from panstream.engine.kept import Kept, open_store
+from panstream.engine.kept import Kept, open_log, open_store
 from panstream.engine.plan import QueryPlan, plan_all
 from panstream.engine.producers import Producers, Sender
 from panstream.engine.results import record, stamp_of
@@ -31,7 +31,7 @@ from panstream.engine.spelling import Spelling
 from panstream.errors import BadRowError, StoreError
 from panstream.privacy.ledger import Ledger
 from panstream.randomness import Source
-from panstream.store.releases import Release, ReleaseLog
+from panstream.store.releases import Release
 
 Mask = NDArray[np.bool_]
 
@@ -83,8 +83,7 @@ class Engine:
             self._store = open_store(config, operator_key)
             if self._store is not None:
                 self._files.enter_context(self._store)
-            log = config.directory / "releases.sqlite" if config.directory else ":memory:"
-            self.log = self._files.enter_context(ReleaseLog(log, keep_tables=config.keep_tables))
+            self.log = self._files.enter_context(open_log(config))
             self.spelling = self._files.enter_context(Spelling(self.log, self.plans, publish))
             self._kept = Kept.restore(config, self._store, self._queries, self.log)
             self._wall = watched(clock, elapsed, config.stream, self._queries.values(), accept=accept_time)

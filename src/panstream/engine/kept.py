@@ -32,6 +32,14 @@ def open_store(config: Config, operator_key: bytes | None) -> SnapshotStore | No
     return SnapshotStore(config.directory, operator_key=operator_key)
 
 
+def open_log(config: Config) -> ReleaseLog:
+    """Return the log of a configuration's answers, in memory if it names no directory."""
+    if config.directory is None:
+        return ReleaseLog(":memory:", keep_tables=config.keep_tables)
+    path = config.directory / "releases.sqlite"
+    return ReleaseLog(path, keep_tables=config.keep_tables, keep_prefixes=config.keep_prefixes)
+
+
 @dataclass(slots=True)
 class Kept:
     """Everything that goes into one commit besides the states themselves.

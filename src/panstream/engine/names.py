@@ -115,15 +115,25 @@ def listed_names(release: Release, view: View = _ALL) -> list[Release]:
 def note_of(release: Release, view: View) -> str:
     """Return what a list of names promises, in one sentence."""
     record = release.record
-    least = _events(record["listed_from"])
-    said = f"names with at least {least} events are listed with 95%, and at most {_WRONG:g} wrong ones are expected"
+    said = listed_note(record["listed_from"])
     if not record["items"]:
         return f"no name stands out; {said}"
     if view.limit is None or not _by_count(view):
         return said
     ends: Sequence[Any] = [item["interval"] for item in record["items"]]
     sure = ranks_sure(ends, view.limit, record["listed_from"])
-    return f"{said}; {sure} of the first {view.limit} surely {'belongs' if sure == 1 else 'belong'} there"
+    return f"{said}; {sure_note(sure, view.limit)}"
+
+
+def listed_note(least: float) -> str:
+    """Return which names a list has, and how many wrong ones are among them."""
+    told = f"names with at least {_events(least)} events are listed with 95%"
+    return f"{told}, and at most {_WRONG:g} wrong ones are expected"
+
+
+def sure_note(sure: int, limit: int) -> str:
+    """Return how many of the first names surely are the first."""
+    return f"{sure} of the first {limit} surely {'belongs' if sure == 1 else 'belong'} there"
 
 
 def _events(number: float) -> str:

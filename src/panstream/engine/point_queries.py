@@ -23,11 +23,8 @@ def ask(
     Each answer has an interval that holds for its name alone, with 95%. ``query`` picks one of several that count the
     same key; with ``all_windows`` every published window answers, and not only the latest.
     """
-    path = Path(store) / _LOG
-    if not path.exists():
-        raise InvalidParameter(f"{Path(store).resolve().name!r} holds no published answers")
     key, names = named(condition)
-    with ReleaseLog(path) as log:
+    with published_in(store) as log:
         published = [each for each in log.with_tables() if query in (None, each.query)]
         found = [each for each in published if each.record["key"] == key]
         if not found:
@@ -36,6 +33,14 @@ def ask(
         last = {each.query: each for each in found}
         chosen = found if all_windows else list(last.values())
         return [row for each in chosen for row in counted(each, log.table(each.query, each.number), names)]
+
+
+def published_in(store: str | Path) -> ReleaseLog:
+    """Return the log of a store's directory, or raise where there is none."""
+    path = Path(store) / _LOG
+    if not path.exists():
+        raise InvalidParameter(f"{Path(store).resolve().name!r} holds no published answers")
+    return ReleaseLog(path)
 
 
 def counted(release: Release, table: bytes, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -76,10 +76,10 @@ class Spelling:
 
 
 def _read(release: Release, *, whole: bool) -> Release:
-    """Return a release with its names, ``whole`` numbers or texts, and with a table of counts instead of all tables."""
+    """Return a release with its names, ``whole`` numbers or texts, and with a table of counts beside all cells."""
     found = spell(Tables.from_bytes(release.table))
     listed = {**release.record, "items": named_items(found.items, whole=whole)}
-    return replace(release, record=listed, table=found.points.to_bytes(), unread=False)
+    return replace(release, record=listed, table=found.points.to_bytes(), prefixes=release.table, unread=False)
 
 
 def _stand_back() -> None:

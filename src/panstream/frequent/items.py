@@ -17,7 +17,7 @@ from panstream.batch import Dictionary, Integers, Items, Part, Strings, items
 from panstream.codec import FieldLayout, noised, public
 from panstream.errors import InvalidParameter, MergeRefused
 from panstream.frequent.estimates import ItemEstimates, Released
-from panstream.frequent.tables import Tables
+from panstream.frequent.tables import Tables, crowded, listed_from
 from panstream.hashing import check_key
 from panstream.hashing.keys import key_words
 from panstream.privacy.claim import Claim, Intrusions
@@ -28,8 +28,6 @@ from panstream.scratch import Scratch, wipe
 
 _CHUNK = 1 << 18  # rows whose names are counted together
 _DIGITS = 20
-_SURE = 3.0  # standard deviations of a level's cell from which a name is listed with 95%
-_TESTED = 7.0  # standard errors of a count from which it passes the test with 95%
 
 
 @dataclass(slots=True, eq=False)
@@ -135,11 +133,12 @@ class FrequentItems(Algorithm[FrequentState]):
     @property
     def listed_from(self) -> float:
         """Return how many events a name needs to be listed with 95%, if the tables are wide enough."""
-        return self._listed_from(2)
+        level, row = (math.sqrt(2 * law.variance) for law in self.laws)
+        return listed_from(level, row, self.rows)
 
-    def _listed_from(self, draws: int) -> float:
-        level, row = (math.sqrt(draws * law.variance) for law in self.laws)
-        return max(_SURE * level, _TESTED * row / math.sqrt(self.rows), 1.0)
+    def listed_among(self, events: float) -> float:
+        """Return how many events a name needs to be listed with 95% if there are so many in all."""
+        return crowded(self.listed_from, events, self.width)
 
     def claim(self) -> Claim:
         """Return the loss of one event, with one copy of the state."""
@@ -238,7 +237,7 @@ class FrequentItems(Algorithm[FrequentState]):
             level_sd=level,
             row_sd=row,
         )
-        total, cells = float(levels[0, : 1 << self.step].sum(dtype=np.int64)), draws << self.step
+        total, cells = tables.events, draws << self.step
         error = level * math.sqrt(1 << self.step)
         return ItemEstimates(
             value=max(total, 0.0),
@@ -248,7 +247,7 @@ class FrequentItems(Algorithm[FrequentState]):
             name="events with a name",
             support=(0.0, math.inf),
             rule=lambda at: (total - error * self._wide(1 - at, cells), total + error * self._wide(1 - at, cells)),
-            listed_from=self._listed_from(draws),
+            listed_from=tables.listed_from,
             held=Released(tables),
         )
 

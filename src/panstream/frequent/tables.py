@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import InvalidBytes
+from panstream.errors import InvalidBytes, MergeRefused
 
+CELLS_PER_NAME = 16  # of a level, for every name that can be listed
+MOST_NAMES = 4_000  # for which cells are provided
+_SURE = 3.0  # standard deviations of a level's cell from which a name is listed with 95%
+_TESTED = 7.0  # standard errors of a count from which it passes the test with 95%
 _HALF = 1 << 15
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"bits": int, "laplace": bool, "level_sd": float, "row_sd": float}
+
+
+def listed_from(level_sd: float, row_sd: float, rows: int) -> float:
+    """Return how many events a name needs to be listed with 95% by tables that are wide enough."""
+    return max(_SURE * level_sd, _TESTED * row_sd / math.sqrt(rows), 1.0)
+
+
+def crowded(least: float, events: float, width: int) -> float:
+    """Return how many events a name needs among so many: more than ``least`` where levels are short of cells."""
+    return least * max(1.0, CELLS_PER_NAME * min(events / least, MOST_NAMES) / width)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -37,6 +52,36 @@ class Tables:
     def longest(self) -> int:
         """Return the bytes of the longest name."""
         return len(self.levels) // self.per_byte
+
+    @property
+    def events(self) -> float:
+        """Return how many events with a name there are: unbiased, and with the noise of a cell for every symbol."""
+        return float(self.levels[0, : 1 << self.bits].sum(dtype=np.int64))
+
+    @property
+    def listed_from(self) -> float:
+        """Return how many events a name needs to be listed with 95%."""
+        least = listed_from(self.level_sd, self.row_sd, len(self.rows))
+        return crowded(least, max(self.events, 0.0), self.levels.shape[1])
+
+    @classmethod
+    def added(cls, several: Sequence[Tables]) -> Tables:
+        """Return the sum of tables that sites, or windows, have released; the noise of all of them is in it."""
+        first = several[0]
+        for other in several[1:]:
+            if (other.levels.shape, other.rows.shape) != (first.levels.shape, first.rows.shape):
+                raise MergeRefused("tables of names must have the same size: the same longest, expected and memory")
+            if (other.bits, other.seed) != (first.bits, first.seed):
+                raise MergeRefused("tables of names must have the same key, and all have a delta or none")
+        return cls(
+            levels=np.sum([each.levels for each in several], 0, np.int32),
+            rows=np.sum([each.rows for each in several], 0, np.int32),
+            bits=first.bits,
+            seed=first.seed,
+            laplace=first.laplace,
+            level_sd=math.hypot(*(each.level_sd for each in several)),
+            row_sd=math.hypot(*(each.row_sd for each in several)),
+        )
 
     def to_bytes(self) -> bytes:
         """Return a line of JSON and all cells, in two bytes each where they fit."""

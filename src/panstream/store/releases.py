@@ -20,14 +20,16 @@ CREATE TABLE IF NOT EXISTS releases (
     PRIMARY KEY (query, number)
 ) WITHOUT ROWID
 """
-_TABLES = "CREATE TABLE IF NOT EXISTS tables (query TEXT, number INTEGER, data BLOB, PRIMARY KEY (query, number))"
+_BLOBS = "CREATE TABLE IF NOT EXISTS {} (query TEXT, number INTEGER, data BLOB, PRIMARY KEY (query, number))"
+_TABLES, _PREFIXES = "tables", "prefixes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """One published answer: ``record`` is ``Estimate.to_json()`` as it was published, and ``table`` the published cells
-    that answer point queries, where there are some; logs give them by ``table`` only. One that is ``unread`` has all
-    cells there instead, and no names yet: it is stored, and published when they are read.
+    that answer point queries, where there are some; logs give them by ``table`` only, and ``prefixes``, all cells that
+    were published, by ``all_cells``. One that is ``unread`` has all cells in its table, and no names yet: it is stored,
+    and published when they are read.
     """
 
     query: str
@@ -35,12 +37,14 @@ class Release:
     time: str
     record: dict[str, Any]
     table: bytes = field(default=b"", repr=False, compare=False)
+    prefixes: bytes = field(default=b"", repr=False, compare=False)
     unread: bool = field(default=False, repr=False, compare=False)
 
 
 class ReleaseLog:
     """What was published, for everyone to read. Publishing the same release again is fine; another value is refused.
-    Of every query the tables of the last ``keep_tables`` releases are kept, or of all.
+    Of every query the tables of the last ``keep_tables`` releases are kept, or of all, and all cells of the last
+    ``keep_prefixes``.
 
     >>> log = ReleaseLog(":memory:")
     >>> log.publish(Release(query="visitors", number=1, time="2026-03-01T00:00Z", record={"value": 7.0}))
@@ -51,15 +55,16 @@ class ReleaseLog:
     {'value': 7.0}
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, keep_tables: int | None = None) -> None:
-        self._keep_tables = keep_tables
+    def __init__(self, path: str | os.PathLike[str], *, keep_tables: int | None = None, keep_prefixes: int = 0) -> None:
+        self._keep = {_TABLES: keep_tables, _PREFIXES: keep_prefixes}
         self._connection = translated(
             lambda: sqlite3.connect(path, isolation_level=None, check_same_thread=False),
             sqlite3.Error,
             lambda error: StoreError(f"the release log cannot be opened: {error}"),
         )
         try:
-            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _SCHEMA, _TABLES):
+            blobs = (_BLOBS.format(name) for name in self._keep)
+            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _SCHEMA, *blobs):
                 self._connection.execute(statement)
         except sqlite3.DatabaseError as error:
             refused = StoreDamaged(f"the release log cannot be used: {error}")
@@ -91,12 +96,8 @@ class ReleaseLog:
 
     def _append(self, release: Release) -> bool:
         record = json.dumps(release.record, sort_keys=True)
-        if release.table:  # first, so that no answer is there without its table
-            stored = (release.query, release.number, release.table)
-            self._connection.execute("INSERT OR IGNORE INTO tables VALUES (?, ?, ?)", stored)
-            if self._keep_tables is not None:
-                over = (release.query, release.number - self._keep_tables)
-                self._connection.execute("DELETE FROM tables WHERE query = ? AND number <= ?", over)
+        self._attach(_TABLES, release, release.table)  # first, so that no answer is there without its table
+        self._attach(_PREFIXES, release, release.prefixes)
         row = (release.query, release.number, release.time, record)
         added = self._connection.execute("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?)", row).rowcount == 1
         if not added:
@@ -110,19 +111,41 @@ class ReleaseLog:
                 )
         return added
 
+    def _attach(self, name: str, release: Release, data: bytes) -> None:
+        """Store what was published with a release, and give up what belongs to older ones than are kept."""
+        keep = self._keep[name]
+        if data and keep != 0:
+            self._connection.execute(
+                f"INSERT OR IGNORE INTO {name} VALUES (?, ?, ?)", (release.query, release.number, data)
+            )
+        if data and keep is not None:
+            over = (release.query, release.number - keep)
+            self._connection.execute(f"DELETE FROM {name} WHERE query = ? AND number <= ?", over)
+
     def find(self, release: Release) -> Release | None:
         """Return a release as it was published, None if it was not."""
         return next(self._select("WHERE query = ? AND number = ?", (release.query, release.number)), None)
 
     def table(self, query: str, number: int) -> bytes:
         """Return the table that was published with a release; empty if there was none."""
-        statement = "SELECT data FROM tables WHERE query = ? AND number = ?"
+        return self._attached(_TABLES, query, number)
+
+    def all_cells(self, query: str, number: int) -> bytes:
+        """Return all cells that were published with a release; empty if they are not kept."""
+        return self._attached(_PREFIXES, query, number)
+
+    def _attached(self, name: str, query: str, number: int) -> bytes:
+        statement = f"SELECT data FROM {name} WHERE query = ? AND number = ?"
         found = self._connection.execute(statement, (query, number)).fetchone()
         return b"" if found is None else bytes(found[0])
 
     def with_tables(self) -> Iterator[Release]:
         """Yield the releases that were published with a table, in order."""
-        return self._select("JOIN tables USING (query, number) ORDER BY query, number", ())
+        return self._select(f"JOIN {_TABLES} USING (query, number) ORDER BY query, number", ())
+
+    def with_all_cells(self) -> Iterator[Release]:
+        """Yield the releases of which all cells are kept, in order."""
+        return self._select(f"JOIN {_PREFIXES} USING (query, number) ORDER BY query, number", ())
 
     def version(self) -> int:
         """Return a number that is another one after somebody else has published."""

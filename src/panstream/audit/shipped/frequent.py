@@ -33,6 +33,18 @@ class _Shown(FrequentItems):
         return Estimate(value=0.0, standard_error=0.0, claim=self.claim())
 
 
+class _Elsewhere(_Shown):
+    """A release beside that of another site, where an event came; their sum is published too."""
+
+    def release(self, state: FrequentState, source: Source) -> Any:
+        """Publish the cells of both sites and what they add up to."""
+        there = FrequentItems.begin(self, source)
+        self.update(there, self.batch(["b"]), source)
+        cells = [_Shown.release(self, each, source).released for each in (state, there)]
+        both = tuple(map(sum, zip(*cells, strict=True)))
+        return Estimate(value=0.0, standard_error=0.0, claim=self.claim(), released=(*cells[0], *cells[1], *both))
+
+
 class _NoStart(_Shown):
     """Starts with zeros."""
 
@@ -94,6 +106,8 @@ def frequent_cases() -> Iterator[Case]:
     yield case("FrequentItems, two lives", replace(tiny, releases=2), two)
     yield case("FrequentItems, announced intrusions", tiny, seen, looks=(None, 4, 5, 6))
     yield case("FrequentItems, two sites merged", tiny, [event, Step("joined"), event, release()])
+    beside = _Elsewhere(**tiny.parameters())
+    yield case("FrequentItems, published tables of two sites added", beside, [event, event, release()])
     users = replace(tiny, contributions=2)
     pair = [[update(["b", "a", "a"]), *one[1:]], [update(["b", "a"]), update(["b", "a"]), *one[2:]]]
     both = linear_case(users, one, pair, name="FrequentItems, a user of two events", sampled=False, runs=200)

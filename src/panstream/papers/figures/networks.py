@@ -102,9 +102,11 @@ def _methods(setting: Setting, source: SeededSource) -> Iterator[tuple[str, Any]
         yield name, IndependentMarginals(epsilon=setting.epsilon, delta=_DELTA, by_size=by_size)
 
 
-def measure(world: _World, settings: Sequence[Setting], source: SeededSource) -> list[dict[str, float]]:
-    """Return the bits per record of every method, for settings with the same number of holders, whose counts serve
-    all of them.
+def measure(
+    world: _World, settings: Sequence[Setting], source: SeededSource, *, without: Sequence[str] = ()
+) -> list[dict[str, float]]:
+    """Return the bits per record of every method but some, for settings with the same number of holders, whose counts
+    serve all of them.
     """
     train, results = world.train, []
     (holders,) = {each.holders for each in settings}
@@ -115,12 +117,15 @@ def measure(world: _World, settings: Sequence[Setting], source: SeededSource) ->
     for setting in settings:
         found = {}
         for name, method in _methods(setting, source):
+            if name.startswith(tuple(without)):
+                continue
             found[name] = world.bits(method.run(Federation(train.domain, parties)).network)
         results.append(found)
     return results
 
 
-def _references(world: _World, degree: int) -> dict[str, float]:
+def references(world: _World, degree: int) -> dict[str, float]:
+    """Return the bits per record without privacy: of independent attributes, the greedy network, the truth."""
     domain, tables = world.train.domain, tables_of(world.train)
     found = {
         "independent, no privacy": fit_tables(domain, independent(domain), tables),
@@ -151,7 +156,7 @@ def _figure(
         for run in range(options.runs(papers, least=2)):
             world = _world(data, options, run)
             (found,) = measure(world, [setting], _source(options, number, setting, run))
-            for name, bits in {**found, **_references(world, setting.degree)}.items():
+            for name, bits in {**found, **references(world, setting.degree)}.items():
                 samples.setdefault(name, []).append(bits)
         return [Row.mean("a", name, point.x, np.array(each)) for name, each in samples.items()]
 

@@ -1,0 +1,46 @@
+"""``panstream merge``: one list of names from what several stores have published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panstream.cli.outcome import AsJson, outcome
+
+
+def merge(
+    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="The directories of the stores.")],
+    query: Annotated[str | None, typer.Option(help="Which query, if more than one lists names.")] = None,
+    all_windows: Annotated[
+        bool, typer.Option("--all", help="Add every answer whose tables are kept, not only the latest of each store.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many names to print.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Make one list of names from the lists that several stores, or several windows of one, have published: names that
+    are too rare for each of them may be found in their sum. It costs nothing. Exit codes: 0 done, 2 wrong usage.
+    """
+    with outcome(refused=2):
+        from panstream.engine.merging import merge as merged
+        from panstream.engine.names import printable
+        from panstream.estimate import figure
+        from panstream.planning.text import aligned
+
+        found = merged(stores, query=query, all_windows=all_windows)
+        if as_json:
+            typer.echo(json.dumps(found.to_json(), allow_nan=False))
+            return
+        lines = [
+            (printable(str(item["name"])), figure(item["count"]), " to ".join(map(figure, item["interval"])))
+            for item in found.items[:limit]
+        ]
+        title = f"{len(found.parts)} published answers added up; the intervals hold together"
+        typer.echo(aligned(title, (found.key, "estimate", "95% interval"), lines, right={1, 2}))
+        note = found.note(limit)
+        typer.echo(f"\n{note[0].upper()}{note[1:]}.")
+        typer.echo(f"Adding up costs nothing. Each answer was published at {', or at '.join(found.costs)}.")
+        if found.by_user:
+            typer.echo("A user whose rows are in several of them loses that in each.")
