@@ -264,7 +264,7 @@ def test_any_name_can_be_asked_for_afterwards(tmp_path: Path) -> None:
     with pytest.raises(InvalidParameter, match="holds no published answers"):
         ask(tmp_path, "page = '/b'")
     result = CliRunner().invoke(app, ["ask", str(tmp_path / "state"), "page = '/b'"])
-    assert result.exit_code == 0 and "from 1970-01-02" in result.output and "/b" in result.output
+    assert result.exit_code == 0 and "1970-01-02 to 1970-01-03" in result.output and "/b" in result.output
 
 
 def test_a_damaged_table_is_refused() -> None:

@@ -24,6 +24,7 @@ def ask(
     asked. Exit codes: 0 done, 2 wrong usage.
     """
     with outcome(refused=2):
+        from panstream.cli.run import period
         from panstream.engine.names import printable
         from panstream.engine.point_queries import ask as asked
         from panstream.planning.text import aligned
@@ -33,13 +34,9 @@ def ask(
             for row in found:
                 typer.echo(json.dumps(row, allow_nan=False))
             return
-        lines = [(row["query"], printable(row["name"]), _when(row), *_figures(row)) for row in found]
-        head = ("query", "name", "of", "estimate", "95% interval")
+        lines = [(row["query"], printable(row["name"]), period(row), *_figures(row)) for row in found]
+        head = ("query", "name", "period", "estimate", "95% interval")
         typer.echo(aligned("each interval holds for its name alone", head, lines, right={3, 4}))
-
-
-def _when(row: dict[str, Any]) -> str:
-    return f"from {row['window'][0]}" if "window" in row else "all rows"
 
 
 def _figures(row: dict[str, Any]) -> tuple[str, str]:

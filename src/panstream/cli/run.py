@@ -230,7 +230,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
             f"one {claim['unit']}",
             _covered(claim["intrusions"]),
-            _when(answer),
+            period(answer),
         )
     console = Console(width=None if Console().is_terminal else 160)
     with console.capture() as captured:
@@ -263,7 +263,8 @@ def _covered(intrusions: dict[str, Any]) -> str:
     return f"{intrusions['unannounced']} unannounced" + (f", {many} announced" if many else "")
 
 
-def _when(answer: dict[str, Any]) -> str:
+def period(answer: dict[str, Any]) -> str:
+    """Return what time an answer is about."""
     if "window" in answer:
         start, end = map(_short, answer["window"])
         return f"{start} to {end}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from inspect import cleandoc
 from typing import Any
 
 from panstream.durations import say_duration
@@ -149,7 +150,7 @@ class _Explained:
         lines = [f"stream {self.config.stream.name}, durability {self.config.durability}"]
         for plan in self.plans:
             rows = [
-                ("question", plan.config.sql),
+                ("question", cleandoc(plan.config.sql)),
                 *[("shares", text) for text in [self._shared(plan)] if text],
                 ("algorithm", type(plan.algorithm).__name__),
                 ("why", plan.why),
