@@ -188,9 +188,30 @@ def test_windows_are_charged_per_user_and_window() -> None:
 
 
 @pytest.mark.parametrize(
+    "query",
+    [
+        COUNT,
+        SUM,
+        question("m", "SELECT AVG(value) FROM s", lower=0, upper=8),
+        question("q", "SELECT MEDIAN(value) FROM s", lower=0, upper=8),
+        {**DISTINCT, "unit": "event"},
+    ],
+)
+def test_answers_need_no_end_where_none_of_them_is_paid_for(query: dict[str, Any]) -> None:
+    asked = config({**query, "every": 10})
+    (plan,) = plan_all(asked)
+    assert plan.algorithm.horizon is None and plan.claim.releases == -1
+    assert plan.endless and plan.planned is None
+    text = explain(asked).text()
+    assert "every 10 seconds, without end" in text and "at release 1,000" in text
+
+
+@pytest.mark.parametrize(
     ("query", "message"),
     [
-        ({**COUNT, "every": 10}, "every needs horizon"),
+        ({**DISTINCT, "every": 10}, 'every needs horizon.* unless unit = "event"'),
+        ({**DISTINCT, "every": 10, "unit": "user"}, "every needs horizon"),
+        (question("c", "SELECT CROPPED_SUM(user, w, 2) FROM s", every=10), "every needs horizon"),
         ({**COUNT, "window": 10, "every": 3}, "whole number of every"),
         ({**COUNT, "window": 10, "releases": 2}, "answered once"),
         ({**SUM, "lower": None}, "needs lower and upper"),

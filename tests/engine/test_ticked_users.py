@@ -13,11 +13,18 @@ from panstream.store.releases import Release
 USERS, HOURS, WIDTHS = 2000, 12, 3  # an answer misses by more than three half widths once in a million
 
 
-@pytest.mark.parametrize("unit", ["event", "user", "user-window"])
-def test_counts_follow_the_truth_through_a_restart(unit: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"user_window": "2 hours"} if unit == "user-window" else {}
+@pytest.mark.parametrize(
+    ("unit", "options"),
+    [
+        ("event", {"horizon": HOURS}),
+        ("event", {}),
+        ("user", {"horizon": HOURS}),
+        ("user-window", {"horizon": HOURS, "user_window": "2 hours"}),
+    ],
+)
+def test_counts_follow_the_truth_through_a_restart(unit: str, options: dict[str, Any], tmp_path: Path) -> None:
     sql = "SELECT COUNT(DISTINCT user) FROM s"
-    asked = question("q", sql, universe=USERS, every="1 hour", horizon=HOURS, unit=unit, **options)
+    asked = question("q", sql, universe=USERS, every="1 hour", unit=unit, **options)
     settings = config({**asked, "epsilon": 4.0}, time="at", directory=tmp_path)
     rng, truth, seen = np.random.default_rng(5), [], np.zeros(USERS, bool)
     published: list[Release] = []

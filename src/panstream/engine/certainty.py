@@ -31,6 +31,7 @@ from panstream.turnstile.block import BlockCounter
 _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 _SHARES = (0.01, 0.1, 0.5, 1.0)
 _USERS = 100_000
+_SOME, _MANY = 1_000, 1_000_000  # answers, where there is no last one
 _BETA = 0.05
 _FEW = 10.0  # a count within this many / epsilon is as good as it gets, whatever it is
 _PART = 0.25  # of the range or the population: an interval over half of it says next to nothing
@@ -53,18 +54,24 @@ def _errors_of(plan: QueryPlan, output: Output) -> list[tuple[str, float]]:
     if isinstance(read, ContinualMean | ContinualVariance | RangeHistogram):
         sizes = _ROWS if query.expected is None else _around(query.expected)
         what = "values beyond the next edge, " if output.aggregate in (Aggregate.MIN, Aggregate.MAX) else ""
-        return [(f"{what}with {n:,} rows over the range", _reach(_at_size(plan, n, output))) for n in sizes]
+        after = f", at release {_SOME:,}" if plan.endless else ""
+        return [(f"{what}with {n:,} rows over the range{after}", _reach(_at_size(plan, n, output))) for n in sizes]
     if isinstance(algorithm, OnesTicker) and plan.releases > 1:
         size = query.expected or algorithm.planned
-        ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
         return [
             (f"at release {tick:,}, if {size:,.0f} users come", _reach(algorithm.foreseen(tick, size)))
-            for tick in ticks
+            for tick in _ticks(plan)
         ]
     if isinstance(algorithm, Tree | SharedTicks):
-        ticks = dict.fromkeys((1, max(1, plan.releases // 2), plan.releases))
-        return [(f"at release {tick:,}", _reach(_foreseen(plan, output, tick, 0.0))) for tick in ticks]
+        return [(f"at release {tick:,}", _reach(_foreseen(plan, output, tick, 0.0))) for tick in _ticks(plan)]
     return [(_said(plan, size), _reach(_at_size(plan, size, output))) for size in _sizes(plan)]
+
+
+def _ticks(plan: QueryPlan) -> tuple[int, ...]:
+    """Return the first answer, one in the middle, and the last; without a last one, some."""
+    if plan.endless:
+        return 1, _SOME, _MANY
+    return tuple(dict.fromkeys((1, max(1, plan.releases // 2), plan.releases)))
 
 
 def _foreseen(plan: QueryPlan, output: Output, ticks: int, rows: float) -> Estimate:
@@ -92,12 +99,12 @@ def _reach(estimate: Estimate) -> float:
 
 
 def _at_size(plan: QueryPlan, size: float, output: Output) -> Estimate:
-    """Return the last answer if ``size`` users or rows come."""
-    algorithm = plan.algorithm
+    """Return the last answer, or a late one where there is no last, if ``size`` users or rows come."""
+    algorithm, last = plan.algorithm, _SOME if plan.endless else plan.releases
     if isinstance(algorithm, Tree | SharedTicks):
-        return _foreseen(plan, output, plan.releases, size)
+        return _foreseen(plan, output, last, size)
     if isinstance(algorithm, OnesTicker):
-        own: Estimate = algorithm.foreseen(plan.releases, size)
+        own: Estimate = algorithm.foreseen(last, size)
     else:
         cropped = isinstance(algorithm, BlockCounter | SharedCropped) and not isinstance(algorithm, SharedHeavy)
         own = algorithm.foreseen(size * algorithm.crop if cropped else size)
@@ -219,7 +226,7 @@ def help_for(plan: QueryPlan) -> str:
     if query.window is not None:
         ways.append("a longer window")
     if plan.releases > 1:
-        ways.append("fewer releases")
+        ways.append("horizon =, the number of answers" if plan.endless else "fewer releases")
     if query.announced:
         ways.append("fewer announced intrusions")
     if query.expected is None and query.universe is None and query.parsed.aggregate is Aggregate.COUNT_DISTINCT:

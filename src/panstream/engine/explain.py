@@ -191,7 +191,7 @@ def _when(plan: QueryPlan) -> str:
         span = f"per window of {say_duration(query.window)}"
         return f"once {span}" if query.every is None else f"every {say_duration(query.every)}, afresh {span}"
     if query.every is not None:
-        return f"every {say_duration(query.every)}, {plan.releases:,} times"
+        return f"every {say_duration(query.every)}, " + ("without end" if plan.endless else f"{plan.releases:,} times")
     return "once, at the end of the input" if plan.releases == 1 else f"{plan.releases:,} times, when asked"
 
 

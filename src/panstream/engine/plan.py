@@ -33,6 +33,7 @@ from panstream.statistics import DistinctCount
 from panstream.store import sealed
 
 _BYTES = {"int": 8.0, "bits": 1 / 8, "packed": 1 / 8, "u1": 1.0, "i4": 4.0, "i8": 8.0, "u8": 8.0}  # of a cell
+ENDLESS = 1 << 62  # answers where no horizon is given: more than there will ever be
 _BESIDES = 1 << 20  # bytes of the store for parameters, the ledger and positions
 _STOPS = 'on_bad_row = "stop" lets one row decide whether all others of its batch, and all later ones, count'
 
@@ -54,8 +55,18 @@ class QueryPlan:
 
     @property
     def releases(self) -> int:
-        """Return how many releases are planned."""
+        """Return how many releases are planned, :data:`ENDLESS` without a horizon."""
         return _releases_of(self.config)
+
+    @property
+    def planned(self) -> int | None:
+        """Return how many releases there will be in all, None if they never end."""
+        return None if self.config.window is not None or self.endless else self.releases
+
+    @property
+    def endless(self) -> bool:
+        """Return whether there is no last release."""
+        return self.releases == ENDLESS
 
     @property
     def state_bytes(self) -> int:
@@ -183,9 +194,7 @@ def _releases_of(query: QueryConfig) -> int:
     if query.window is not None:
         return min(query.horizon or _ticks_per_window(query), _ticks_per_window(query))
     if query.every is not None:
-        if query.horizon is None:
-            raise ConfigError(f"[[query]] {query.name}: every needs horizon, the number of releases that are paid for")
-        return query.horizon
+        return query.horizon or ENDLESS
     return query.horizon or query.releases
 
 
@@ -258,6 +267,7 @@ def _chosen(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     kind = query.parsed.aggregate
     name = query.parsed.aggregate.value.split("(")[0].lower()
     _check_ids(query, stream)
+    _check_horizon(query, stream)
     if kind.of_users:
         _need(query, "a user column", stream.user)
         return users_on_shares(query, stream, _releases_of(query)) if stream.machines else _about_users(query, stream)
@@ -275,7 +285,7 @@ def _chosen(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
         bounds = {"lower": query.lower, "upper": query.upper}
     common: dict[str, Any] = {
         "epsilon": query.epsilon,
-        "horizon": _releases_of(query),
+        "horizon": None if _releases_of(query) == ENDLESS else _releases_of(query),
         "contributions": query.contributions,
         **bounds,
     }
@@ -293,11 +303,13 @@ def _chosen(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
     }
     if kind in (Aggregate.VAR_POP, Aggregate.STDDEV_POP):
         common["population"] = True
-    return algorithms[kind](**common), _TREE_WHY.get(name.partition("_")[0], _TREE_WHY["tree"])
+    tree = "tree" if common["horizon"] else "endless"
+    return algorithms[kind](**common), _TREE_WHY.get(name.partition("_")[0], _TREE_WHY[tree])
 
 
 _TREE_WHY = {
     "tree": "a k-ary tree of noisy partial sums, radices chosen for the horizon",
+    "endless": "k-ary trees of noisy partial sums, one for every epoch, each longer than the one before",
     "avg": "Bernstein leaves (x, 1-x) in a k-ary tree: one budget for sum and count",
     "var": "Bernstein leaves of degree two in a k-ary tree: one budget for count, sum and squares",
     "stddev": "square root of the variance, which costs nothing more",
@@ -335,6 +347,18 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
         )
         return question.algorithm, question.why()
     return counted_users(query, stream, releases)
+
+
+def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:
+    """Refuse answers without end where each of them has a price."""
+    if query.names is not None or _releases_of(query) != ENDLESS:
+        return
+    kind = query.parsed.aggregate
+    if stream.machines:
+        raise InvalidParameter("every needs horizon, the number of answers, on two machines")
+    if kind.of_users and not (kind.of_presence and query.unit == "event"):
+        instead = ', unless unit = "event" is protected' if kind.of_presence and stream.weight is None else ""
+        raise InvalidParameter(f"every needs horizon, the number of releases that are paid for{instead}")
 
 
 def _check_ids(query: QueryConfig, stream: StreamConfig) -> None:

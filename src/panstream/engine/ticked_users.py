@@ -31,7 +31,7 @@ def ticked_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tup
         single = kind is Aggregate.DENSITY and releases == 1 and query.expected is not None and not deletions
         return _single(query) if single else None
     common: dict[str, Any] = {
-        "horizon": releases,
+        "horizon": query.horizon if query.every is not None and query.window is None else releases,
         "unit": query.unit or "user",
         "window": _ticks(query),
         "contributions": query.contributions if query.unit == "user" else None,

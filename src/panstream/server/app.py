@@ -300,7 +300,7 @@ def _query(engine: Engine, plan: QueryPlan) -> dict[str, Any]:
         "outputs": [
             {"name": each.name, "aggregate": each.aggregate.value, "additive": each.additive} for each in plan.outputs
         ],
-        "releases": {"planned": None if query.window is not None else plan.releases, "made": engine.made(query.name)},
+        "releases": {"planned": plan.planned, "made": engine.made(query.name)},
         "every": query.every,
         "window": query.window,
         "on_demand": not scheduled,
