@@ -119,7 +119,7 @@ def _mask_estimates() -> None:
             tables = drawn.estimate.held.tables
             shown = replace(tables, levels=np.zeros_like(tables.levels), rows=np.zeros_like(tables.rows))
             ours = {field.name: getattr(constant, field.name) for field in fields(constant)}
-            constant = replace(drawn.estimate, **ours, held=Released(shown))
+            constant = replace(drawn.estimate, **ours, held=Released(shown), listed_from=shown.listed_from)
         return real(plan, replace(drawn, estimate=constant), *rest)
 
     def one_name(tables: Tables) -> Spelled:
