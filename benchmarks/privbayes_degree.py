@@ -17,7 +17,7 @@ from pair_model import SIMULATED, real_tables
 from synthetic import three_way
 
 EPSILONS = (1.0, 10.0)
-TABLES = ("binary", "mixed", "random tree", "classes", "held out: two parents")
+TABLES = ("binary", "mixed", "random tree", "classes", "two parents")
 
 
 def learners(epsilon):

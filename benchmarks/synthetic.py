@@ -214,7 +214,7 @@ def peer_lines(what, train, test, reached, given):
     lines = []
     for name in given.peer_names:
         for epsilon in given.epsilon:
-            asked = {"": epsilon}
+            asked = {} if given.same_promise and name in SMALLER else {"": epsilon}
             if name in SMALLER:
                 asked[f", {SMALLER[name]}"] = smaller_epsilon(name, epsilon)
             for promise, number in asked.items():
@@ -240,7 +240,7 @@ def peer_distance(name, epsilon, train, test, given):
     distances, others, seconds, cpu = [], [], [], []
     for _ in range(given.runs):
         start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        synthetic = peer(name, epsilon, train, given.peers, given.limit)
+        synthetic = peer(name, epsilon, train, given.peers, given.limit, given.aim_steps)
         if isinstance(synthetic, str):
             print(f"{name:<18} {epsilon:>7.4g} {synthetic}", flush=True)
             return None
@@ -292,6 +292,8 @@ def main() -> int:
     parser.add_argument("--peer-names", type=named_peers, default=list(PEERS), help=f"some of: {', '.join(PEERS)}")
     parser.add_argument("--runs", type=int, default=1, help="of each peer; the figure is their mean")
     parser.add_argument("--limit", type=int, default=1200, help="seconds of processor time for one run of a peer")
+    parser.add_argument("--aim-steps", type=int, default=1000, help="AIM's steps of descent in each round")
+    parser.add_argument("--same-promise", action="store_true", help="such peers only at the smaller epsilon")
     given = parser.parse_args()
     given.epsilon = given.epsilon or EPSILONS
     if given.runs < 1:

@@ -46,7 +46,6 @@ PEERS = {
     "dpmm AIM": "dpmm",
     "SmartNoise MST": "smartnoise",
 }
-AIM_STEPS = 100  # of descent in each round
 PURE = ("DataSynthesizer", "dpart")  # promise epsilon without a delta, and stand beside ours that do
 RECIPES = {  # arguments of pip, one list after the other
     "datasynth": [["DataSynthesizer==0.1.13"]],
@@ -90,7 +89,7 @@ def smaller_epsilon(name, epsilon):
     return low
 
 
-def peer_main(name: str, train: str, out: str, epsilon: float, limit: float) -> None:
+def peer_main(name: str, train: str, out: str, epsilon: float, limit: float, aim_steps: int) -> None:
     """Run one peer on a table of integer codes; called in the peer's own environment, which has no panstream."""
     import json
 
@@ -130,7 +129,7 @@ def peer_main(name: str, train: str, out: str, epsilon: float, limit: float) -> 
         model.sample(len(frame)).to_csv(out, index=False)
         return
     if name == "dpmm AIM":
-        run_aim(frame, sizes, out, epsilon, limit)
+        run_aim(frame, sizes, out, epsilon, limit, aim_steps)
         return
     from dpmm.models.mst import MSTGM
     from dpmm.models.priv_bayes import PrivBayesGM
@@ -141,7 +140,7 @@ def peer_main(name: str, train: str, out: str, epsilon: float, limit: float) -> 
     model.generate(len(frame)).to_csv(out, index=False)
 
 
-def run_aim(frame, sizes, out, epsilon, limit):
+def run_aim(frame, sizes, out, epsilon, limit, steps):
     """Run AIM until its budget is spent, or until nine tenths of its processor time are: then with what it has."""
     import time
 
@@ -151,11 +150,11 @@ def run_aim(frame, sizes, out, epsilon, limit):
     class Stopped(Exception):
         pass
 
-    model = AIMGM(epsilon=epsilon, delta=DELTA, domain=sizes, n_iters=AIM_STEPS, n_jobs=1)
+    model = AIMGM(epsilon=epsilon, delta=DELTA, domain=sizes, n_iters=steps, n_jobs=1)
     estimate, latest = FactoredInference.estimate, []
 
     def watched(engine, measurements, *args, **options):
-        engine.iters = AIM_STEPS if engine.warm_start else 1000  # the last fit starts anew
+        engine.iters = steps if engine.warm_start else 1000  # the last fit starts anew
         found = estimate(engine, measurements, *args, **options)
         spent = sum(0.5 / sigma**2 for _, _, sigma, _ in measurements) / model.generator.rho
         latest[:] = [found]
@@ -227,7 +226,7 @@ def session_ticks(session):
     return total
 
 
-def peer(name, epsilon, train, folder, limit):
+def peer(name, epsilon, train, folder, limit, aim_steps=1000):
     """Return the peer's synthetic rows, or the reason why there are none."""
     import json
 
@@ -246,7 +245,8 @@ def peer(name, epsilon, train, folder, limit):
             writer.writerows(train.codes.T.tolist())
         sizes = dict(zip(train.domain.names, train.domain.sizes, strict=True))
         table.with_suffix(".json").write_text(json.dumps(sizes))
-        command = [str(python), __file__, "--peer", name, str(table), str(out), str(epsilon), str(limit)]
+        numbers = [str(number) for number in (epsilon, limit, aim_steps)]
+        command = [str(python), __file__, "--peer", name, str(table), str(out), *numbers]
         with (Path(folder) / "told").open("w+") as told:
             code = run_limited(command, folder, told, limit)
             told.seek(0)
@@ -263,4 +263,4 @@ def peer(name, epsilon, train, folder, limit):
 
 
 if __name__ == "__main__":
-    peer_main(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]), float(sys.argv[6]))
+    peer_main(sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5]), float(sys.argv[6]), int(sys.argv[7]))

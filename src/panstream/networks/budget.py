@@ -188,11 +188,16 @@ class Budget(ABC):
         tables = min(_MOST_FOR_TABLES, self.tables / max(blur, 1e-12))
         structure = 0.05 + tables / 9.0
         first, second, third = portions(Fraction(1), [1.0 - tables - structure, structure, tables])
-        pairs = math.log(math.comb(len(sizes), 2) + 1)
-        rounds = most
-        while rounds and pairs * self.blur(second / rounds, RESIDUAL_SENSITIVITY) > _OVERLOOKED * 2 * records:
-            rounds -= 1
+        rounds = self.rounds(records, len(sizes), second)
         return _Plan(first, second, third, rounds) if rounds else independent
+
+    def rounds(self, records: int, attributes: int, share: Fraction) -> int:
+        """Return how many edges can be chosen at the cost of ``share`` without overlooking much."""
+        pairs = math.log(math.comb(attributes, 2) + 1)
+        rounds = attributes - 1
+        while rounds and pairs * self.blur(share / rounds, RESIDUAL_SENSITIVITY) > _OVERLOOKED * 2 * records:
+            rounds -= 1
+        return rounds
 
     def claim(self, source: Source | None = None) -> Claim:
         """Return the claim of a network learned from one table: one record replaced by any other."""

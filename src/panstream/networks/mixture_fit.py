@@ -19,7 +19,7 @@ from panstream.networks.measured import Half, Measured, normal, spread
 from panstream.networks.tilted_forest import Floats, Tables, TiltedForest
 from panstream.randomness import Source
 
-HALVES = 2
+HALVES = 4
 """Thinned halves that say how long to fit and which kind of model."""
 _RUNS = 4  # fits that are averaged
 _PRODUCTS, _FORESTS = 100, 25  # components of a fit: where edges hold what is strongest, fewer do

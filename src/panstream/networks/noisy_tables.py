@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
+
+_EXACT = 0.5  # exact counts are no better than to half a record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +91,30 @@ def averaged(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
             table = NoisyTable(table.attributes, counts, sigma, table.laplace)
         found[table.attributes] = table
     return list(found.values())
+
+
+def one_way(tables: Sequence[NoisyTable], without: Collection[tuple[int, ...]] = ()) -> list[NoisyTable]:
+    """Return the one-way tables, each averaged with the margins of all pairs' tables but some, weights 1/sigma².
+
+    A margin over r categories has r times the variance of a cell.
+    """
+    found: dict[int, list[tuple[NDArray[np.float64], float]]] = {}
+    for table in tables:
+        if table.attributes in without:
+            continue
+        counts, precision = np.asarray(table.counts, np.float64), max(table.sigma, _EXACT) ** -2
+        if counts.ndim == 1:
+            found.setdefault(table.attributes[0], []).append((counts, precision))
+            continue
+        for axis, at in enumerate(table.attributes):
+            margin = counts.sum(axis=1 - axis), precision / counts.shape[1 - axis]
+            found.setdefault(at, []).append(margin)
+    result = []
+    for at, parts in sorted(found.items()):
+        total = math.fsum(weight for _, weight in parts)
+        mean = np.sum([counts * (weight / total) for counts, weight in parts], axis=0)
+        result.append(NoisyTable((at,), mean, total**-0.5))
+    return result
 
 
 def pair_views(domain: Domain, pair: tuple[int, int], shapes: Sequence[NDArray[np.float64]], cells: float) -> Views:

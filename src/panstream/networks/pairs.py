@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,12 +23,19 @@ from panstream.networks.counting import contingency, pairwise
 from panstream.networks.domain import Domain
 from panstream.networks.learner import GaussianLearner, Learned, Progress
 from panstream.networks.noisy_tables import NoisyTable, averaged
-from panstream.networks.pair_fit import first_look, model_of_pairs
+from panstream.networks.pair_fit import Nearest, first_look, model_of_pairs
 from panstream.networks.records import Records
-from panstream.networks.tree import TreeNetwork
+from panstream.networks.tree import TreeNetwork, choose_forest
 from panstream.randomness import Source
 
-_ONES, _FIRST, _SECOND = Fraction(6, 20), Fraction(7, 20), Fraction(7, 20)
+_ONES, _STRUCTURE, _EDGES = Fraction(30, 100), Fraction(8, 100), Fraction(15, 100)
+_LEAST_LOOK, _MOST_LOOK = Fraction(2, 100), Fraction(20, 100)
+_LOOK_NOISE = 0.45  # mean total variation of a pair's table by noise alone, in a first look that suffices
+_LAST = {  # of what comes last, to one-way tables and to edges; the rest to all pairs
+    Nearest.INDEPENDENT: (Fraction(1), Fraction(0)),
+    Nearest.FOREST: (Fraction(1, 3), Fraction(2, 3)),
+    Nearest.MIXTURE: (Fraction(0), Fraction(1, 3)),
+}
 _MOST_CATEGORIES = 4096  # of all attributes together: the fit holds tables of this many rows and columns
 _MOST_NOISE = 0.6  # mean total variation of a pair's table by noise alone
 
@@ -54,7 +61,7 @@ def _fits(domain: Domain) -> bool:
     return len(domain) > 1 and sum(domain.sizes) <= _MOST_CATEGORIES
 
 
-def pair_noise(budget: ZcdpBudget, records: int, sizes: tuple[int, ...]) -> float:
+def pair_noise(budget: Budget, records: int, sizes: tuple[int, ...]) -> float:
     """Return how far noise alone moves a pair's table on average, in total variation, if all is spent on pairs."""
     cells = [one * other for one, other in itertools.combinations(sizes, 2)]
     shares = portions(Fraction(1), [budget.weight(each) for each in cells])
@@ -86,31 +93,56 @@ class PairModel(GaussianLearner):
                 f"all pairs need 2 attributes or more and at most {_MOST_CATEGORIES:,} categories in all; "
                 "TreeNetwork takes any number"
             )
-        tables = _measure(records, budget, source, progress)
-        return tables, model_of_pairs(records.domain, len(records), tables, source, progress)
+        tables, chosen = _measure(records, budget, source, progress)
+        return tables, model_of_pairs(records.domain, len(records), tables, source, progress, chosen=chosen)
 
 
-def _measure(records: Records, budget: Budget, source: Source, progress: Progress) -> list[NoisyTable]:
-    """Spend the whole budget on tables of attributes and pairs; those measured twice come averaged."""
+def _measure(
+    records: Records, budget: Budget, source: Source, progress: Progress
+) -> tuple[list[NoisyTable], list[tuple[int, int]]]:
+    """Spend the whole budget; return the tables, those measured twice averaged, and the edges that were chosen."""
+    domain = records.domain
+    look = _look(budget, len(records), domain)
+    left = 1 - _ONES - _STRUCTURE - _EDGES - look
     progress("one-way tables", 0.0)
-    counts = [contingency(records, (at,)) for at in range(len(records.domain))]
+    counts = [contingency(records, (at,)) for at in range(len(domain))]
     tables = budget.measure_all("marginals", counts, _ONES, source)
     progress("counting all pairs", 0.05)
     pairs = pairwise(records)
-    progress("two-way tables", 0.1)
-    tables += _measured(budget, pairs, _FIRST, source)
+    progress("choosing edges", 0.1)
+    prospect = _STRUCTURE, _EDGES + left / 2
+    chosen, unspent = choose_forest(domain, len(records), tables, pairs, budget, prospect, source)
+    left += unspent
+    if chosen:
+        tables += _measured(budget, pairs, chosen, _EDGES, source)
+    else:
+        left += _EDGES
+    tables = averaged(tables + _measured(budget, pairs, list(pairs), look, source))
     progress("a first look", 0.15)
-    edges = first_look(records.domain, len(records), tables, source)
-    if edges is None:
-        return averaged(tables + _measured(budget, pairs, _SECOND, source))
-    if edges:
-        return averaged(tables + _measured(budget, {edge: pairs[edge] for edge in edges}, _SECOND, source))
-    return averaged(tables + budget.measure_all("marginals", counts, _SECOND, source))
+    nearest, edges = first_look(domain, len(records), tables, chosen, source)
+    to_ones, to_edges = _LAST[nearest]
+    to_edges *= Fraction(len(edges), len(domain) - 1) if nearest is Nearest.MIXTURE else 1
+    if to_ones:
+        tables += budget.measure_all("marginals", counts, left * to_ones, source)
+    if to_edges:
+        tables += _measured(budget, pairs, edges, left * to_edges, source)
+    if to_ones + to_edges < 1:
+        tables += _measured(budget, pairs, list(pairs), left * (1 - to_ones - to_edges), source)
+    return averaged(tables), chosen
+
+
+def _look(budget: Budget, records: int, domain: Domain) -> Fraction:
+    """Return the share of the first look at all pairs: what makes its noise small enough, by public figures."""
+    enough = (pair_noise(budget, records, domain.sizes) / _LOOK_NOISE) ** 2
+    return Fraction(min(max(enough, float(_LEAST_LOOK)), float(_MOST_LOOK))).limit_denominator(1000)
 
 
 def _measured(
-    budget: Budget, pairs: Mapping[tuple[int, int], NDArray[np.int64]], share: Fraction, source: Source
+    budget: Budget,
+    pairs: Mapping[tuple[int, int], NDArray[np.int64]],
+    which: Sequence[tuple[int, int]],
+    share: Fraction,
+    source: Source,
 ) -> list[NoisyTable]:
-    shares = portions(share, [budget.weight(table.size) for table in pairs.values()])
-    each = zip(pairs.items(), shares, strict=True)
-    return [budget.measure("tables", pair, table, part, source) for (pair, table), part in each]
+    shares = portions(share, [budget.weight(pairs[pair].size) for pair in which])
+    return [budget.measure("tables", pair, pairs[pair], part, source) for pair, part in zip(which, shares, strict=True)]

@@ -81,30 +81,71 @@ def grow_forest(
         return ones
     progress("counting all pairs", 0.1)
     pairs = pairwise(records)
-    curves = [smoothed(domain, table.attributes, np.asarray(table.counts), table.sigma) for table in ones]
-    visible = [sigma / table.sigma if table.sigma else 1.0 for table, (_, sigma) in zip(ones, curves, strict=True)]
-    share = plan.tables / plan.rounds
-    shapes = [project(curve / len(records)) for curve, _ in curves]
-    useful = budget.useful(share, len(records))
-    views = {pair: None if math.isinf(useful) else pair_views(domain, pair, shapes, useful) for pair in pairs}
-    cells = {pair: _cells(table.shape, views[pair], pair, visible) for pair, table in pairs.items()}
-    noise = {pair: cells[pair] * budget.size(share, _seen(table, views[pair]).size) for pair, table in pairs.items()}
-    utilities = _gains(len(records), shapes, pairs, views, noise)
     progress("choosing edges", 0.4)
-    each = portions(plan.structure, [1.0] * plan.rounds)
-    edges = _choose_edges(domain, utilities, budget, each, source)
+    share = plan.tables / plan.rounds
+    seen = _candidates(domain, len(records), ones, pairs, budget, share)
+    edges, left = _choose_edges(domain, seen.utilities, budget, plan.structure, plan.rounds, source)
     progress("two-way tables", 0.5)
-    left = plan.tables + sum(each[min(len(edges) + 1, plan.rounds) :], Fraction(0))
+    left += plan.tables
     if edges:
-        shares = portions(left, [budget.weight(cells[edge]) for edge in edges])
+        shares = portions(left, [budget.weight(seen.cells[edge]) for edge in edges])
         more = [
-            budget.measure("tables", edge, _seen(pairs[edge], views[edge]), share, source, views[edge])
+            budget.measure("tables", edge, _seen(pairs[edge], seen.views[edge]), share, source, seen.views[edge])
             for edge, share in zip(edges, shares, strict=True)
         ]
     else:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
         more = budget.measure_all("tables", counts, left, source)
     progress("fitting the network", 0.6)
     return ones + more
+
+
+def choose_forest(
+    domain: Domain,
+    records: int,
+    ones: Sequence[NoisyTable],
+    pairs: Mapping[tuple[int, int], NDArray[np.int64]],
+    budget: Budget,
+    shares: tuple[Fraction, Fraction],
+    source: Source,
+) -> tuple[list[tuple[int, int]], Fraction]:
+    """Return edges chosen at the cost of the first of two shares, and what is left of it.
+
+    The second is what the tables of all edges will get.
+    """
+    structure, tables = shares
+    rounds = budget.rounds(records, len(domain), structure)
+    if not rounds:
+        return [], structure
+    seen = _candidates(domain, records, ones, pairs, budget, tables / rounds)
+    return _choose_edges(domain, seen.utilities, budget, structure, rounds, source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidates:
+    """How each pair would be seen as an edge, in how many cells, and what it is worth."""
+
+    views: dict[tuple[int, int], Views | None]
+    cells: dict[tuple[int, int], float]
+    utilities: dict[tuple[int, int], int]
+
+
+def _candidates(
+    domain: Domain,
+    records: int,
+    ones: Sequence[NoisyTable],
+    pairs: Mapping[tuple[int, int], NDArray[np.int64]],
+    budget: Budget,
+    share: Fraction,
+) -> _Candidates:
+    """Return all pairs as edges whose tables get ``share`` each."""
+    curves = [smoothed(domain, table.attributes, np.asarray(table.counts), table.sigma) for table in ones]
+    visible = [sigma / table.sigma if table.sigma else 1.0 for table, (_, sigma) in zip(ones, curves, strict=True)]
+    shapes = [project(curve / records) for curve, _ in curves]
+    useful = budget.useful(share, records)
+    views = {pair: None if math.isinf(useful) else pair_views(domain, pair, shapes, useful) for pair in pairs}
+    cells = {pair: _cells(table.shape, views[pair], pair, visible) for pair, table in pairs.items()}
+    noise = {pair: cells[pair] * budget.size(share, _seen(table, views[pair]).size) for pair, table in pairs.items()}
+    return _Candidates(views, cells, _gains(records, shapes, pairs, views, noise))
 
 
 def _seen(table: NDArray[np.int64], views: Views | None) -> NDArray[np.int64]:
@@ -146,22 +187,27 @@ def _choose_edges(
     domain: Domain,
     utilities: Mapping[tuple[int, int], int],
     budget: Budget,
-    shares: Sequence[Fraction],
+    share: Fraction,
+    rounds: int,
     source: Source,
-) -> list[tuple[int, int]]:
-    """Join components one by one; the last candidate of each round, of utility 0, ends the search."""
+) -> tuple[list[tuple[int, int]], Fraction]:
+    """Join components one by one; the last candidate of each round, of utility 0, ends the search.
+
+    Return the edges and what rounds that were not needed leave of the share.
+    """
+    shares = portions(share, [1.0] * rounds)
     component = list(range(len(domain)))
     edges: list[tuple[int, int]] = []
-    for share in shares:
+    for each in shares:
         open_pairs = [
             edge for edge in itertools.combinations(range(len(domain)), 2) if component[edge[0]] != component[edge[1]]
         ]
         values = np.array([*(utilities[edge] for edge in open_pairs), 0], np.int64)
-        chosen = budget.choose("structure", values, RESIDUAL_SENSITIVITY, share, source)
+        chosen = budget.choose("structure", values, RESIDUAL_SENSITIVITY, each, source)
         if chosen == len(open_pairs):
             break
         edge = open_pairs[chosen]
         edges.append(edge)
         kept, gone = component[edge[0]], component[edge[1]]
-        component = [kept if each == gone else each for each in component]
-    return edges
+        component = [kept if place == gone else place for place in component]
+    return edges, sum(shares[min(len(edges) + 1, rounds) :], Fraction(0))
