@@ -20,7 +20,7 @@ from panstream.networks.tilted_forest import Floats, Tables, TiltedForest
 from panstream.randomness import Source
 
 HALVES = 4
-"""Thinned halves that say how long to fit and which kind of model."""
+"""Thinned halves that say how long to fit and which kind of model: the more of them, the less chance decides."""
 _RUNS = 4  # fits that are averaged
 _PRODUCTS, _FORESTS = 100, 25  # components of a fit: where edges hold what is strongest, fewer do
 _MOST_STEPS = 1500

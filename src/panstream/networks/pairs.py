@@ -1,9 +1,10 @@
 """A model of all pairs from one table: noisy one- and two-way tables of everything, and one mixture fitted to them.
 
 A tree keeps d - 1 of the d(d - 1)/2 dependences between d attributes. Where the noise allows it, this learner measures
-all of them and fits one model to them all (:mod:`panstream.networks.pair_fit`). Half of what pairs get is spent on a
-first look; by what that released, the other half goes to all pairs again, to the edges of a forest where that alone is
-nearest, or to one-way tables where independence is. Nothing else is chosen, so no private choice is paid for.
+all of them and fits one model to them all (:mod:`panstream.networks.pair_fit`). The strongest dependences need tables
+with the least noise, so a forest is chosen privately, as the tree does, and its edges get tables of their own. Then all
+pairs are looked at, with as much as makes that look clear enough. By what all this released, the rest goes to edges and
+all pairs, to edges and one-way tables where a forest alone is nearest, or to one-way tables where independence is.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def pair_noise(budget: Budget, records: int, sizes: tuple[int, ...]) -> float:
 class PairModel(GaussianLearner):
     """Learn a mixture, or a forest, from the noisy tables of all attributes and pairs, at (epsilon, delta).
 
-    **Privacy**: record level, replace-one, (epsilon, delta)-DP by zCDP composition of discrete Gaussian tables. The
-    number of records and the domain are public. The holder keeps the rows.
+    **Privacy**: record level, replace-one, (epsilon, delta)-DP by zCDP composition of discrete Gaussian tables and
+    exponential mechanisms. The number of records and the domain are public. The holder keeps the rows.
 
     **Error**: a cell of a two-way table has noise sigma = 1/sqrt(rho·share); the shares grow like cells^(2/3).
 
