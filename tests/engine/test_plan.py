@@ -206,6 +206,12 @@ def test_answers_need_no_end_where_none_of_them_is_paid_for(query: dict[str, Any
     assert "every 10 seconds, without end" in text and "at release 1,000" in text
 
 
+def test_rows_that_bring_their_own_times_need_an_end() -> None:
+    """A first row from 1970 would ask for an answer for every slot since then."""
+    with pytest.raises(ConfigError, match="every needs horizon.* own times"):
+        plan_all(config({**COUNT, "every": 10}, time="at"))
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [

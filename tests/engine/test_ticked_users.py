@@ -17,7 +17,6 @@ USERS, HOURS, WIDTHS = 2000, 12, 3  # an answer misses by more than three half w
     ("unit", "options"),
     [
         ("event", {"horizon": HOURS}),
-        ("event", {}),
         ("user", {"horizon": HOURS}),
         ("user-window", {"horizon": HOURS, "user_window": "2 hours"}),
     ],

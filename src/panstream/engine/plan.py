@@ -350,10 +350,12 @@ def _about_users(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
 
 
 def _check_horizon(query: QueryConfig, stream: StreamConfig) -> None:
-    """Refuse answers without end where each of them has a price."""
+    """Refuse answers without end where each has a price, or where one row with a wrong time could ask for millions."""
     if query.names is not None or _releases_of(query) != ENDLESS:
         return
     kind = query.parsed.aggregate
+    if stream.time is not None:
+        raise InvalidParameter("every needs horizon, the number of answers, where rows bring their own times")
     if stream.machines:
         raise InvalidParameter("every needs horizon, the number of answers, on two machines")
     if kind.of_users and not (kind.of_presence and query.unit == "event"):
