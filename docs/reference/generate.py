@@ -71,8 +71,8 @@ def prose(text: str, file: str) -> str:
     text = ROLE.sub(lambda match: link(match[1], file), text)
     text = PROOF.sub(lambda match: f"[{match[1]}](../{match[1]})", text)
     text = re.sub(r"``(.+?)``", r"`\1`", text)
-    pieces = re.split(r"(`[^`]*`)", text)
-    plain = (re.sub(r"([*_<|\\])", r"\\\1", each) if not each.startswith("`") else each for each in pieces)
+    pieces = re.split(r"(`[^`]*`|\*\*[A-Z][^*]*\*\*)", text)  # every other one is code, or a bold phrase
+    plain = (each if at % 2 else re.sub(r"([*_<|\\])", r"\\\1", each) for at, each in enumerate(pieces))
     return " ".join("".join(plain).split())
 
 
