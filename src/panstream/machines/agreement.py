@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from panstream.errors import MachineError
 from panstream.scratch import wipe_bytes
 
-__all__ = ["Agreement"]
-
 _LABEL = b"panstream two machines 1\0"
 
 

@@ -30,8 +30,6 @@ from panstream.sharing.rules import Dealt, Rule
 from panstream.sharing.statistic import SharedStatistic
 from panstream.sharing.sums import find_rule
 
-__all__ = ["Line", "Link", "SharedBackend"]
-
 
 class Line(Protocol):
     """A way to both machines for as long as one step takes."""

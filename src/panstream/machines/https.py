@@ -17,8 +17,6 @@ from panstream.federated.certificates import Identity
 from panstream.federated.https import HttpsChannel, NamedServer, Session
 from panstream.machines.machine import Machine
 
-__all__ = ["HttpsLink", "HttpsPeer", "MachineServer"]
-
 LARGEST = 1 << 30
 _TIMEOUT = 30.0
 

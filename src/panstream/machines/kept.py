@@ -13,8 +13,6 @@ from panstream.errors import StoreDamaged
 from panstream.sharing.party import Share
 from panstream.sharing.sums import find_rule
 
-__all__ = ["Answers", "Held", "loaded", "stored"]
-
 _FORMAT = 1
 
 Answers = dict[str, list[tuple[int, list[int], int]]]

@@ -9,8 +9,6 @@ from pathlib import Path
 from panstream.machines.backend import Line
 from panstream.machines.machine import Machine
 
-__all__ = ["LocalLink"]
-
 
 class LocalLink:
     """Two machines whose directories are below ``directory``."""

@@ -30,8 +30,6 @@ from panstream.sharing.arithmetic import Keystream
 from panstream.sharing.party import After, Party, Share, Task
 from panstream.store.snapshot import SnapshotStore
 
-__all__ = ["Machine"]
-
 _SEED = 32
 
 

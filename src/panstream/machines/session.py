@@ -12,8 +12,6 @@ from panstream.errors import ConfigError
 if TYPE_CHECKING:
     from panstream.machines.backend import Link
 
-__all__ = ["open_engine", "open_stream"]
-
 
 def open_stream(config: Config, **options: Any) -> Engine:
     """Return an engine whose states are here, or with the two machines that the configuration names."""

@@ -15,8 +15,6 @@ from panstream.scratch import wipe
 from panstream.sharing.party import Task
 from panstream.sharing.sums import find_rule
 
-__all__ = ["overwrite", "pack", "task_of", "told", "unpack"]
-
 _MOST_HEADER = 1 << 24
 
 

@@ -35,26 +35,6 @@ from panstream.errors import InvalidParameter
 from panstream.randomness.source import counter_mode
 from panstream.scratch import Scratch
 
-__all__ = [
-    "COUNTS",
-    "SUMS",
-    "Bits",
-    "Expander",
-    "Hand",
-    "Keystream",
-    "Numbers",
-    "Ring",
-    "combine_move",
-    "combine_overwrite",
-    "convert",
-    "deal_conversion",
-    "deal_hand",
-    "deal_move",
-    "deal_overwrite",
-    "deal_sum",
-    "exchange",
-]
-
 Bits = NDArray[np.uint8]
 Numbers = NDArray[np.uint64]
 _ZEROS = np.zeros(1 << 20, np.uint8)

@@ -35,8 +35,6 @@ from panstream.sharing.noisy import draw_cells
 from panstream.sharing.rules import Dealt, Overwritten
 from panstream.sharing.statistic import SharedStatistic
 
-__all__ = ["SharedDensity", "SharedDistinct", "SharedEdges"]
-
 _EXACT = Decoder.redrawn(1.0)
 _MEMORY = 1 << 16  # bytes of a bitmap, unless more is allowed
 _REACH, _WORSE = 8.0, 1.5  # a layout is judged at the expected number, and at so many times that

@@ -25,8 +25,6 @@ from panstream.scratch import Scratch
 from panstream.sharing.rules import Dealt, Moved
 from panstream.sharing.statistic import SharedStatistic
 
-__all__ = ["SharedCropped", "SharedHeavy"]
-
 _MOST = 64
 
 

@@ -20,8 +20,6 @@ from panstream.scratch import wipe
 from panstream.sharing.arithmetic import Bits, Expander, Numbers
 from panstream.sharing.rules import Dealt, Rule
 
-__all__ = ["After", "Change", "Kind", "Party", "Share", "Task", "deal", "open_answers"]
-
 Kind = Literal["rows", "answers", "idle"]
 Change = Mapping[str, Dealt]
 """What rows do to every state: arrays of public sizes, which name no row."""

@@ -34,8 +34,6 @@ from panstream.sharing.arithmetic import (
     exchange,
 )
 
-__all__ = ["Dealt", "Moved", "Opening", "Overwritten", "Rule", "draw_noise"]
-
 Dealt = tuple[NDArray[Any], ...]
 """What the front end sends the second machine besides its seed."""
 

@@ -19,8 +19,6 @@ from panstream.randomness import Source
 from panstream.scratch import Scratch
 from panstream.sharing.rules import Dealt, Rule
 
-__all__ = ["SharedStatistic"]
-
 
 @runtime_checkable
 class SharedStatistic(Protocol):

@@ -18,8 +18,6 @@ from panstream.scratch import wipe
 from panstream.sharing.arithmetic import SUMS, Bits, Expander, Numbers, Ring, deal_sum
 from panstream.sharing.rules import Dealt, Moved, Opening, Overwritten, Rule, draw_noise
 
-__all__ = ["Summed", "find_rule", "weights_at"]
-
 _NOTHING = np.empty(0, np.uint8)
 _MOST_BITS = 127
 _ROOM = 50  # bits of a sum before the fractions of its noise

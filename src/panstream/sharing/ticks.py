@@ -24,8 +24,6 @@ from panstream.sharing.rules import Dealt
 from panstream.sharing.statistic import SharedStatistic
 from panstream.sharing.sums import Summed
 
-__all__ = ["SharedTicks"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedTicks(SharedStatistic):
