@@ -9,7 +9,8 @@ from panstream import errors
 from panstream.errors import InvalidParameter, PanstreamError, translated
 
 SOURCE = Path(__file__).parents[2] / "src" / "panstream"
-INSIDE = {"Refusal", "Damaged", "CutOff"}  # what the server and the reader of pages turn into answers and errors
+# What the server and the reader of pages turn into answers and errors, and the end of a simulated process.
+INSIDE = {"Refusal", "Damaged", "CutOff", "Stopped"}
 
 
 @pytest.mark.slow

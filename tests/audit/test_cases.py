@@ -269,7 +269,7 @@ def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(density, "Source", lambda: SeededSource(next(numbers)))
     case = next(case for case in density.density_cases() if case.name == "Dwork/Roth as published, epsilon 0.1")
     assert case.trial is not None
-    bound = lower_bound(case.trial, runs=40_000, failure=FAILURE)
+    bound = lower_bound(case.trial, runs=60_000, failure=FAILURE)
     assert 3.1 < bound.loss < 3.4234
 
 

@@ -42,8 +42,10 @@ def site(
 
 
 def assert_right(found: MergedNames, **counts: int) -> None:
+    """A list promises .05 wrong names at most; four of them come once in four million lists."""
     listed = {item["name"]: item for item in found.items}
-    assert set(listed) == {f"/{name}" for name in counts}
+    right = {f"/{name}" for name in counts}
+    assert right <= set(listed) and len(set(listed) - right) < 4
     for name, true in counts.items():
         item = listed[f"/{name}"]
         assert abs(item["count"] - true) < 7 * item["standard_error"], name  # 1e-11
@@ -114,7 +116,7 @@ def test_sites_may_have_different_budgets(tmp_path: Path) -> None:
 
 def test_whole_numbers_stay_numbers(tmp_path: Path) -> None:
     stores = [site(tmp_path / name, {7: 900, -20: 800}, column="code") for name in ("one", "two")]
-    assert [item["name"] for item in merge(stores).items] == [7, -20]
+    assert [item["name"] for item in merge(stores).items[:2]] == [7, -20]
 
 
 def test_the_command_says_what_the_list_promises_and_who_is_protected(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ COLUMNS = {"at": "int", "page": "string", "code": "int", "who": "string", "w": "
 TOP = "SELECT page, COUNT(*) FROM s GROUP BY page ORDER BY COUNT(*) DESC LIMIT 2"
 SMALL = {"epsilon": 8.0, "delta": 1e-6, "longest": 8, "memory": 400_000, "expected": 10_000}
 DAY = 86_400
+WRONG = 4  # names that nobody sent: a list has .05 of them at most on average, so many once in four million lists
 
 
 def config(sql: str = TOP, base: Path = Path(), stream: dict[str, Any] | None = None, **settings: Any) -> Config:
@@ -143,7 +144,7 @@ def test_tables_of_old_releases_are_given_up_and_their_lists_are_kept(tmp_path: 
     with Engine(config(**described)) as engine:
         days(engine, 2)
         engine.publish_names()
-        assert [len(release.record["items"]) for release in engine.log.history("top")] == [1, 1]
+        assert all(0 < len(release.record["items"]) <= WRONG for release in engine.log.history("top"))
         assert engine.log.table("top", 1) == b"" != engine.log.table("top", 2)
     assert [row["number"] for row in ask(tmp_path / "state", "page = '/b'", all_windows=True)] == [2]
 
@@ -165,7 +166,7 @@ def test_over_http_a_list_has_what_the_statement_shows() -> None:
     with Engine(loaded) as engine:
         run(engine, visits(a=900, b=3000, c=2000))
         last = engine.log.last("top")
-        assert last is not None and {item["name"] for item in last.record["items"]} == {"/a", "/b", "/c"}
+        assert last is not None and {item["name"] for item in last.record["items"]} >= {"/a", "/b", "/c"}
         told = release_json(last, loaded)
         assert [item["name"] for item in told["items"]] == ["/b", "/c"] and told["key"] == "page"
         json.dumps(told, allow_nan=False)
@@ -174,10 +175,11 @@ def test_over_http_a_list_has_what_the_statement_shows() -> None:
 def test_whole_numbers_are_numbers_and_missing_ones_are_nobodys() -> None:
     codes = pa.table({"code": pa.array([3] * 900 + [-20] * 800 + [None] * 300, pa.int64())})
     found = query(codes, "SELECT code, COUNT(*) FROM s GROUP BY code ORDER BY code", **SMALL)
-    assert [row["code"] for row in found] == [-20, 3]
+    codes_found = [row["code"] for row in found]
+    assert codes_found == sorted(codes_found) and {-20, 3} <= set(codes_found) and len(codes_found) < 2 + WRONG
     assert "listed with 95%" in str(found) and "delta 1e-06" in found.cost
     nothing = query(codes, "SELECT code, COUNT(*) FROM s WHERE code > 5 GROUP BY code", **SMALL)
-    assert len(nothing) == 0 and "No name stands out" in str(nothing)
+    assert len(nothing) < WRONG and (len(nothing) or "No name stands out" in str(nothing))
 
 
 def test_names_do_nothing_to_a_terminal() -> None:
