@@ -41,11 +41,15 @@ export function protects({ claim: { unit, window, epsilon, delta } }) {
   return `Protects ${words} (${cost})`;
 }
 
-/** An answer as a count is read: none lies below 0, whatever noise made of it. */
+/** An answer as a count is read: whole and not below 0, whatever noise made of it, in a range that holds the other. */
 const counted = (release) => {
   const [low, high] = release.interval,
-    value = release.value === null ? null : Math.max(0, release.value);
-  return { ...release, value, interval: [Math.max(0, low ?? 0), high === null ? null : Math.max(0, high)] };
+    value = release.value === null ? null : Math.round(Math.max(0, release.value));
+  return {
+    ...release,
+    value,
+    interval: [Math.floor(Math.max(0, low ?? 0)), high === null ? null : Math.ceil(Math.max(0, high))],
+  };
 };
 
 /** Whether two machines hold what is counted. */
