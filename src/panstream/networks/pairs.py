@@ -30,7 +30,7 @@ from panstream.networks.tree import TreeNetwork, choose_forest
 from panstream.randomness import Source
 
 _ONES, _STRUCTURE, _EDGES = Fraction(30, 100), Fraction(8, 100), Fraction(15, 100)
-_LEAST_LOOK, _MOST_LOOK = Fraction(2, 100), Fraction(20, 100)
+_LEAST_LOOK, _MOST_LOOK = Fraction(12, 100), Fraction(20, 100)
 _LOOK_NOISE = 0.45  # mean total variation of a pair's table by noise alone, in a first look that suffices
 _LAST = {  # of what comes last, to one-way tables and to edges; the rest to all pairs
     Nearest.INDEPENDENT: (Fraction(1), Fraction(0)),
