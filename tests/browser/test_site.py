@@ -62,7 +62,7 @@ def site(folder: Path, reader: str) -> Iterator[Serving]:
     with serving(folder, "--tokens", str(folder / "tokens"), config=text) as running:
         pause = threading.Event()
         for _ in range(1200):  # names are read from the released tables beside the server's other work
-            if releases(running, reader, "pages"):
+            if len(releases(running, reader, "pages")) == len(releases(running, reader, "page views per day")):
                 break
             pause.wait(0.1)
         yield running

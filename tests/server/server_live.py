@@ -84,7 +84,10 @@ class Live:
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
         with contextlib.closing(connection):
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before the body was read
+                connection.request(
+                    method, path, body, {name.replace("_", "-"): value for name, value in headers.items()}
+                )
             response = connection.getresponse()
             return Answer(response.status, response.read(), response.headers)
 
