@@ -52,6 +52,10 @@ def _applies(wanted: Requirement, extra: str) -> bool:
     return wanted.marker is None or wanted.marker.evaluate({"extra": extra})
 
 
+# ``sort | head`` ends its ``sort`` by a broken pipe now and then, which pipefail takes for a failure.
+HEAD = 'head() { command head "$@"; cat > /dev/null; }\n'
+
+
 def run(programs: Path, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command as a user types it."""
     environment = {
@@ -62,7 +66,7 @@ def run(programs: Path, command: str, folder: Path) -> subprocess.CompletedProce
     }
     environment = {name: value for name, value in environment.items() if value}
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command],
+        ["bash", "-euo", "pipefail", "-c", HEAD + command],
         cwd=folder,
         env=environment,
         capture_output=True,
