@@ -1,16 +1,16 @@
 """Frequent names: what is found, what is wrong, whether intervals hold together, and how fast it is.
 
-``python benchmarks/names.py [accuracy|large|speed|settings] [runs]``. Streams: Zipf 1.1 over generated URLs, and any
-files given as ``NAME=PATH`` of one name a line (``.gz`` too), counted as they are. ``settings`` repeats the rule by
-which the decoder's constants were set: on simulated paths, titles and codes, which no other part of this file uses,
-of all settings whose slowest decoding takes at most 10 s of CPU time the one that misses fewest names above X; of equal
+``python benchmarks/names.py [accuracy|large|speed|settings] [--runs 20]``. Streams: Zipf 1.1 over generated URLs, and
+any files given as ``NAME=PATH`` of one name a line (``.gz`` too), counted as they are. ``settings`` repeats the rule by
+which the decoder's constants were set: on simulated paths, titles and codes, which no other part of this file uses, of
+all settings whose slowest decoding takes at most 10 s of CPU time the one that misses fewest names above X; of equal
 ones the one that lists most.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -157,14 +157,15 @@ def settings(runs: int) -> None:
 
 
 def main() -> None:
-    given = sys.argv[1:]
-    files = [each.split("=", 1) for each in given if "=" in each]
-    runs = next((int(each) for each in given if each.isdigit()), 20)
-    parts = [each for each in given if each in ("accuracy", "large", "speed", "settings")] or [
-        "accuracy",
-        "large",
-        "speed",
-    ]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", help="accuracy, large, speed, settings (all but the last), or NAME=PATH")
+    parser.add_argument("--runs", type=int, default=20, help="of each stream")
+    given = parser.parse_args()
+    files = [each.split("=", 1) for each in given.what if "=" in each]
+    parts = [each for each in given.what if "=" not in each] or ["accuracy", "large", "speed"]
+    if unknown := set(parts) - {"accuracy", "large", "speed", "settings"}:
+        parser.error(f"what may be accuracy, large, speed, settings or NAME=PATH, not {', '.join(sorted(unknown))}")
+    runs = given.runs
     rng = np.random.default_rng(11)
     if "accuracy" in parts:
         for name, path in files:
