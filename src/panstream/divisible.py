@@ -1,9 +1,13 @@
-"""Algorithms whose state is an array of independent cells, so that its parts may live in different places."""
+"""Algorithms whose state is made of independent cells, so that its parts may live in different places.
+
+Where a row touches one cell, single cells are dealt out (:class:`Divisible`); where it moves a cell in each of many
+tables, whole tables are (:class:`DivisibleTables`).
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -11,6 +15,7 @@ from numpy.typing import NDArray
 
 from panstream.algorithm import Algorithm
 from panstream.errors import NotSupported
+from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.scratch import Scratch
 
@@ -91,3 +96,49 @@ class Divisible(Algorithm[StateT], Protocol[StateT]):
             taken = scratch.taken
             self.touch(state, touches, source)
             scratch.reuse(taken)  # the coins of the next piece find these in the cache
+
+
+@runtime_checkable
+class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
+    """An algorithm of several tables with noise in every cell; a row moves a cell in some of them, or in all.
+
+    A *part* is a state with some of the tables: those whose numbers are in ``own``, in order. ``begin`` gives every
+    cell one draw of noise, and ``refresh`` adds one to whatever tables a state or a part has; so does a release, whose
+    answer is a function of the tables it has made public. A state is released once.
+    """
+
+    @property
+    def tables(self) -> int:
+        """Return how many tables, or bundles of them, there are to deal out."""
+        ...
+
+    @abstractmethod
+    def places(self, own: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
+        """Return which entries of the first axis of every array a part has."""
+
+    @property
+    def columns(self) -> tuple[np.dtype[Any], ...]:
+        """Return the types of what travels of a row: first how often it came, where 0 is no row at all.
+
+        They depend on public parameters only, whatever the rows hold.
+        """
+        ...
+
+    @abstractmethod
+    def listed(self, batch: Any, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the rows of a checked batch in these columns, equal ones together; whoever takes them in wipes them."""
+
+    @abstractmethod
+    def move(
+        self, state: StateT, own: NDArray[np.int64], columns: Touches, chosen: NDArray[np.int64], scratch: Scratch
+    ) -> None:
+        """Do to the tables of a part what the ``chosen`` of listed rows do."""
+
+    @abstractmethod
+    def answer(self, state: StateT) -> Estimate:
+        """Return the answer of tables that have their release noise."""
+
+
+def is_divided(algorithm: Any) -> bool:
+    """Return whether the state of an algorithm can be dealt out."""
+    return isinstance(algorithm, Divisible | DivisibleTables)

@@ -135,6 +135,42 @@ def count_codes(codes: NDArray[Any], counts: NDArray[np.int32]) -> None:
 
 
 @njit(cache=True, nogil=True)
+def keep_used(counts: NDArray[np.int32], entries: NDArray[np.int32]) -> int:
+    """Write which entries came, move their counts to the front, and return how many they are."""
+    found = 0
+    for i in range(counts.size):
+        if counts[i]:
+            entries[found], counts[found] = i, counts[i]
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def pad_names(
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    firsts: NDArray[np.int32],
+    sizes: NDArray[np.uint16],
+    text: NDArray[np.uint8],
+) -> None:
+    """Write names into the rows of ``text``, as far as they have room, and how many bytes of each there are."""
+    for i in range(firsts.size):
+        start = offsets[firsts[i]]
+        size = min(offsets[firsts[i] + 1] - start, text.shape[1])
+        sizes[i] = size
+        for at in range(size):
+            text[i, at] = data[start + at]
+
+
+@njit(cache=True, nogil=True)
+def find_padded(chosen: NDArray[np.int64], sizes: NDArray[np.uint16], width: int, offsets: NDArray[np.int64]) -> None:
+    """Write where the names of some rows of ``text``, of ``width`` bytes each, begin and end."""
+    for i in range(chosen.size):
+        offsets[2 * i] = chosen[i] * width
+        offsets[2 * i + 1] = chosen[i] * width + sizes[chosen[i]]
+
+
+@njit(cache=True, nogil=True)
 def spell_integers(values: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
     """Write integers in decimal, one after the other; 20 bytes each are enough."""
     at = 0
@@ -170,6 +206,8 @@ def move_cells(
     counts: NDArray[np.int32],
     levels: NDArray[np.int32],
     rows: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    numbers: NDArray[np.int64],
     bits: int,
     seed: np.uint64,
     mixed: NDArray[np.uint64],
@@ -180,11 +218,19 @@ def move_cells(
 ) -> None:
     """Move the cells of every name by its count, with the cells' signs; cells come round at 2**31.
 
+    The tables may be some of all: ``starts`` says at which level that is here each byte's begin, -1 if they are
+    elsewhere, and ``numbers`` which rows are here.
+
     Some thousand names go through the levels together: a table then stays in the cache, and hashes do not wait for each
     other. They are put in the order of their lengths, the longest first, and their bytes one beside the other in
     ``text``, so that each step reads on where the last one did. The last five arrays are those of ``room_for``.
     """
-    longest = levels.shape[0] // (8 // bits)
+    longest, last_here = starts.size, -1
+    for at in range(longest):
+        if starts[at] >= 0:
+            last_here = at
+    if numbers.size:
+        last_here = longest - 1  # rows take the hash of the whole name
     row_shift = np.uint64(64 - _log2(rows.shape[1]))
     for start in range(0, firsts.size, mixed.size):
         stop = min(start + mixed.size, firsts.size)
@@ -202,17 +248,31 @@ def move_cells(
             mixed[place], order[place], weights[place] = seed, firsts[i], counts[i]
             for at in range(size):
                 text[at * _STRIDE + place] = data[begin + at]
-        for at in range(longest):
+        for at in range(last_here + 1):
             if ends[longest - at - 1]:
-                _move_byte(text, weights, levels, bits, at, mixed[: ends[longest - at - 1]])
-        for i in range(stop - start):
+                some = mixed[: ends[longest - at - 1]]
+                if starts[at] >= 0:
+                    _move_byte(text, weights, levels[starts[at] : starts[at] + 8 // bits], bits, at, some)
+                else:
+                    _pass_byte(text, bits, at, some)
+        for i in range(stop - start if numbers.size else 0):
             begin, end = offsets[order[i]], offsets[order[i] + 1]
             last, weight = mixed[i], weights[i]
             if cut_at(data, begin, end, longest) < end:
                 last = longer(last, np.uint64(256))
-            for row in range(rows.shape[0]):
-                word = in_row(last, np.uint64(row))
+            for row in range(numbers.size):
+                word = in_row(last, np.uint64(numbers[row]))
                 rows[row, word >> row_shift] += weight if word & _ONE else -weight
+
+
+@njit(cache=True, nogil=True)
+def _pass_byte(text: NDArray[np.uint8], bits: int, at: int, mixed: NDArray[np.uint64]) -> None:
+    """Carry the hashes on over a byte whose levels are elsewhere."""
+    mask = np.uint64((1 << bits) - 1)
+    for i in range(mixed.size):
+        byte = np.uint64(text[at * _STRIDE + i])
+        for part in range(8 // bits):
+            mixed[i] = longer(mixed[i], (byte >> np.uint64(8 - bits * (part + 1))) & mask)
 
 
 @njit(cache=True, nogil=True)
@@ -224,17 +284,17 @@ def _move_byte(
     at: int,
     mixed: NDArray[np.uint64],
 ) -> None:
-    """Move the cells of the prefixes that end in the byte at ``at``."""
+    """Move the cells of the prefixes that end in the byte at ``at``; ``levels`` are those of this byte."""
     per = 8 // bits
     power = _log2(levels.shape[1])
     shift, mask = np.uint64(64 - power), np.uint64((1 << bits) - 1)
     direct = power // bits - at * per  # levels of this byte that have room for all prefixes
     if per == 2 and direct <= 0:
         letters = text[at * _STRIDE : at * _STRIDE + mixed.size]
-        _move_halves(letters, weights, levels[at * per], levels[at * per + 1], shift, mixed)
+        _move_halves(letters, weights, levels[0], levels[1], shift, mixed)
         return
     for part in range(per):
-        table, down = levels[at * per + part], np.uint64(8 - bits * (part + 1))
+        table, down = levels[part], np.uint64(8 - bits * (part + 1))
         for i in range(mixed.size):
             byte, weight = np.uint64(text[at * _STRIDE + i]), weights[i]
             now = longer(mixed[i], (byte >> down) & mask)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from panstream.frequent.letters import flat_letters, learned_letters, symbol_priors
 from panstream.frequent.rows import CountRows, padded, scale_of
-from panstream.frequent.tables import Tables
+from panstream.frequent.tables import Tables, kept_here
 
 _WRONG = 0.01  # names expected in the list that never came; .05 is promised
 _DECOYS = 8  # looked up beside every tested name
@@ -130,8 +130,9 @@ class _Rest:
         counts = np.array(list(moves.values()), np.int32)
         places = np.arange(len(moves), dtype=np.int32)
         room: Any = room_for(self.tables.longest, np.empty)
-        spelled = padded(list(moves), self.tables.longest)
-        move_cells(*spelled, places, counts, self.levels, self.rows, self.tables.bits, self.tables.seed, *room)
+        spelled, tables = padded(list(moves), self.tables.longest), self.tables
+        here = kept_here(np.arange(tables.longest + len(tables.rows)), tables.longest, tables.bits)
+        move_cells(*spelled, places, counts, self.levels, self.rows, *here, tables.bits, tables.seed, *room)
         self._left_out, self._measured = wanted, []
 
     def counts(self) -> CountRows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream.algorithm import Algorithm, spend_release
-from panstream.batch import Dictionary, Integers, Items, Part, Strings, items
+from panstream.algorithm import spend_release
+from panstream.batch import Dictionary, Integers, Items, Strings, items
 from panstream.codec import FieldLayout, noised, public
+from panstream.divisible import DivisibleTables, Touches
 from panstream.errors import InvalidParameter, MergeRefused
 from panstream.frequent.estimates import ItemEstimates, Released
-from panstream.frequent.tables import Tables, crowded, listed_from
+from panstream.frequent.tables import Tables, crowded, kept_here, listed_from
 from panstream.hashing import check_key
 from panstream.hashing.keys import key_words
 from panstream.privacy.claim import Claim, Intrusions
@@ -41,7 +42,7 @@ class FrequentState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrequentItems(Algorithm[FrequentState]):
+class FrequentItems(DivisibleTables[FrequentState]):
     """The most frequent names, whatever they are, and the count of any name afterwards.
 
     Every prefix of a name has one signed cell in the table of its length, and the whole name one in each of a few rows;
@@ -184,33 +185,104 @@ class FrequentItems(Algorithm[FrequentState]):
 
     def update(self, state: FrequentState, batch: Items, source: Source) -> None:
         """Count equal names, then move the cells of each by its count."""
+        scratch, everything = source.scratch, np.arange(self.tables)
+        room = self._room(scratch)
+        for offsets, data, firsts, counts in self._counted(batch, scratch):
+            self._move(state, everything, (offsets, data, firsts, counts), room)
+
+    def _counted(self, batch: Items, scratch: Scratch) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Yield where names begin, their bytes, the first of every name, and how often it comes."""
+        from panstream._kernels.names import count_codes, count_names, keep_used
+
         for part in batch.parts:
-            self._move(state, part, source.scratch)
+            taken = scratch.taken
+            if isinstance(part, Dictionary):
+                values = _spelled(part.values, scratch)
+                counts, entries = scratch.array(len(values), np.int32), scratch.array(len(values), np.int32)
+                counts.fill(0)
+                count_codes(part.codes, counts)
+                found = keep_used(counts, entries)
+                yield values.offsets, values.data, entries[:found], counts[:found]
+                scratch.reuse(taken)
+                continue
+            for start in range(0, len(part), _CHUNK):
+                names = _spelled(_some(part, start, start + _CHUNK), scratch)
+                slots = scratch.array(2 << max(len(names) - 1, 1).bit_length(), np.int32)
+                slots.fill(-1)
+                hashes = scratch.array(len(names), np.uint64)
+                firsts, counts = scratch.array(len(names), np.int32), scratch.array(len(names), np.int32)
+                found = count_names(names.offsets, names.data, slots, hashes, firsts, counts)
+                yield names.offsets, names.data, firsts[:found], counts[:found]
+                scratch.reuse(taken)
 
-    def _move(self, state: FrequentState, part: Part, scratch: Scratch) -> None:
-        from panstream._kernels.names import count_codes, count_names, move_cells, room_for
+    def _room(self, scratch: Scratch) -> tuple[NDArray[Any], ...]:
+        from panstream._kernels.names import room_for
 
-        given: Any = (state.levels, state.rows, self.step, self._seed, *room_for(self.longest, scratch.array))
-        taken = scratch.taken
-        if isinstance(part, Dictionary):
-            values = _spelled(part.values, scratch)
-            counts = scratch.array(len(values), np.int32)
-            counts.fill(0)
-            count_codes(part.codes, counts)
-            entries = scratch.array(len(values), np.int32)
-            entries[:] = np.arange(len(values))
-            move_cells(values.offsets, values.data, entries, counts, *given)
-            scratch.reuse(taken)
-            return
-        for start in range(0, len(part), _CHUNK):
-            names = _spelled(_some(part, start, start + _CHUNK), scratch)
-            slots = scratch.array(2 << max(len(names) - 1, 1).bit_length(), np.int32)
-            slots.fill(-1)
-            hashes = scratch.array(len(names), np.uint64)
-            firsts, counts = scratch.array(len(names), np.int32), scratch.array(len(names), np.int32)
-            found = count_names(names.offsets, names.data, slots, hashes, firsts, counts)
-            move_cells(names.offsets, names.data, firsts[:found], counts[:found], *given)
-            scratch.reuse(taken)
+        return room_for(self.longest, scratch.array)
+
+    def _move(
+        self,
+        state: FrequentState,
+        own: NDArray[np.int64],
+        names: tuple[NDArray[Any], ...],
+        room: tuple[NDArray[Any], ...],
+    ) -> None:
+        from panstream._kernels.names import move_cells
+
+        here = kept_here(own, self.longest, self.step)
+        given: Any = (*names, state.levels, state.rows, *here, self.step, self._seed, *room)
+        move_cells(*given)
+
+    # How the tables are dealt out: those of one byte of a name together, then the rows.
+
+    @property
+    def tables(self) -> int:
+        """Return how many bytes a name has at most, and rows beside them."""
+        return self.longest + self.rows
+
+    def places(self, own: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Return which levels and rows belong to some bytes and rows."""
+        per = 8 // self.step
+        levels = own[own < self.longest, None] * per + np.arange(per)
+        return {"levels": levels.reshape(-1), "rows": own[own >= self.longest] - self.longest}
+
+    @property
+    def columns(self) -> tuple[np.dtype[Any], ...]:
+        """Return the types of a count, a size, and a name's bytes and one more, which shows whether it was cut."""
+        return np.dtype(np.int32), np.dtype(np.uint16), np.dtype((np.uint8, (self.longest + 1,)))
+
+    def listed(self, batch: Items, scratch: Scratch) -> Iterator[Touches]:
+        """Yield the different names of a batch with their counts."""
+        from panstream._kernels.names import pad_names
+
+        for offsets, data, firsts, counts in self._counted(batch, scratch):
+            sizes = np.empty(firsts.size, np.uint16)
+            text = np.zeros((firsts.size, self.longest + 1), np.uint8)
+            pad_names(offsets, data, firsts, sizes, text)
+            yield counts.copy(), sizes, text
+
+    def move(
+        self,
+        state: FrequentState,
+        own: NDArray[np.int64],
+        columns: Touches,
+        chosen: NDArray[np.int64],
+        scratch: Scratch,
+    ) -> None:
+        """Move the cells of some listed names in the tables of a part."""
+        from panstream._kernels.names import find_padded
+
+        counts, sizes, text = columns
+        offsets, firsts = scratch.array(2 * chosen.size, np.int64), scratch.array(chosen.size, np.int32)
+        find_padded(chosen, sizes, text.shape[1], offsets)
+        firsts[:] = np.arange(0, 2 * chosen.size, 2)
+        weights = scratch.array(chosen.size, np.int32)
+        weights[:] = counts[chosen]
+        self._move(state, own, (offsets, text.reshape(-1), firsts, weights), self._room(scratch))
+
+    def answer(self, state: FrequentState) -> ItemEstimates:
+        """Return the answer that tables with their release noise give."""
+        return self.read(state.levels, state.rows, draws=state.draws)
 
     @property
     def _seed(self) -> np.uint64:

@@ -31,6 +31,19 @@ def crowded(least: float, events: float, width: int) -> float:
     return least * max(1.0, CELLS_PER_NAME * min(events / least, MOST_NAMES) / width)
 
 
+def kept_here(own: NDArray[np.int64], longest: int, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return at which level every byte's begin, -1 for those that are elsewhere, and which rows are here.
+
+    Bytes are numbered from 0, and rows go on behind them.
+
+    >>> [each.tolist() for each in kept_here(np.array([0, 2, 4]), 3, 4)]
+    [[0, -1, 2], [1]]
+    """
+    starts, some = np.full(longest, -1), own[own < longest]
+    starts[some] = np.arange(some.size) * (8 // bits)
+    return starts, own[own >= longest] - longest
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Tables:
     """What was released, and the public numbers it takes to read it; standard deviations are those of its noise."""
