@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.randomness import Coin, DiscreteLaplace, Source
+from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Source
 
 
 class ZeroNoiseSource(Source):
@@ -26,4 +26,7 @@ class ZeroNoiseSource(Source):
         return np.zeros(size, np.int64)
 
     def add_discrete_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
+        """Add nothing."""
+
+    def add_discrete_gaussian(self, values: NDArray[np.int64], law: DiscreteGaussian) -> None:
         """Add nothing."""

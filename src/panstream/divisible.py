@@ -102,9 +102,9 @@ class Divisible(Algorithm[StateT], Protocol[StateT]):
 class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
     """An algorithm of several tables with noise in every cell; a row moves a cell in some of them, or in all.
 
-    A *part* is a state with some of the tables: those whose numbers are in ``own``, in order. ``begin`` gives every
-    cell one draw of noise, and ``refresh`` adds one to whatever tables a state or a part has; so does a release, whose
-    answer is a function of the tables it has made public. A state is released once.
+    A *part* is a state with some of the tables: those whose numbers are in ``own``, in order. ``refresh`` adds one draw
+    of noise to every cell of whatever tables a state or a part has. A start does the same to tables of zeros, and a
+    release to a copy, of which the answer is a function. On a cluster a state is released once.
     """
 
     @property
@@ -115,6 +115,10 @@ class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
     @abstractmethod
     def places(self, own: NDArray[np.int64]) -> Mapping[str, NDArray[np.int64]]:
         """Return which entries of the first axis of every array a part has."""
+
+    @abstractmethod
+    def blank(self, own: NDArray[np.int64]) -> StateT:
+        """Return a part of zeros without any noise, in which rows in flight are added up."""
 
     @property
     def columns(self) -> tuple[np.dtype[Any], ...]:

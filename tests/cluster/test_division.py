@@ -11,11 +11,11 @@ from scipy import stats
 
 from conformance.specimens import specimens
 from panstream.catalogue import ALGORITHMS
-from panstream.cluster.division import Division, _Ownership
-from panstream.cluster.messages import Outgoing
+from panstream.cluster.division import CellDivision, _Ownership, division_of
+from panstream.cluster.outgoing import Outgoing
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
-from panstream.divisible import Divisible
+from panstream.divisible import is_divided
 from panstream.packed import number_of_ones, unpacked
 from panstream.randomness import Source
 from panstream.testing.checks import Specimen
@@ -24,13 +24,13 @@ from statistical import ALPHA
 from zero_noise import ZeroNoiseSource
 
 SPECIMENS = specimens()
-DIVIDED = [specimen for specimen in SPECIMENS if isinstance(specimen.algorithm, Divisible)]
+DIVIDED = [specimen for specimen in SPECIMENS if is_divided(specimen.algorithm)]
 RUNS = 500
 
 
 def batch_of(algorithm: Any, fields: Any) -> Any:
     given = dict(fields)
-    first = [given.pop(name) for name in ("ids", "edges") if name in given]
+    first = [given.pop(name) for name in ("ids", "edges", "names") if name in given]
     return algorithm.batch(*first, **given)
 
 
@@ -42,17 +42,17 @@ def one_machine(algorithm: Any, batches: Any, source: Source) -> Any:
 
 
 def many(algorithm: Any, batches: Any, shards: int, make: Any = Source, marked: int = 32) -> Any:
-    division = Division(algorithm, shards)
+    division = division_of(algorithm, shards)
     with make() as source:
-        parts = [algorithm.fresh(division.count(shard), source) for shard in range(shards)]
+        parts = [division.fresh(shard, source) for shard in range(shards)]
     outgoing = Outgoing({"q": (algorithm, 1)}, shards, marked=marked)
     for each in batches:
         batch = batch_of(algorithm, each)
         outgoing.expect(len(batch))
         outgoing.add("q", (0, 0), batch)
-        for part, sent in zip(parts, outgoing.messages({"q": [(0, 0)]}), strict=True):
+        for shard, sent in enumerate(outgoing.messages({"q": [(0, 0)]})):
             for message in sent:
-                message.apply(algorithm, lambda slot, part=part: part, make)
+                message.apply(division, shard, lambda slot, part=parts[shard]: part, make)
     return division.join([division.decode(division.encode(part, n), n) for n, part in enumerate(parts)], 0)
 
 
@@ -71,7 +71,7 @@ def test_without_noise_the_union_is_equal_bit_for_bit(specimen: Specimen, shards
 
 
 def test_every_algorithm_is_divided_or_stays_whole_in_one_place() -> None:
-    rooms = tuple(f"panstream.{room}." for room in ("continual", "continual_users", "frequent", "networks", "papers"))
+    rooms = tuple(f"panstream.{room}." for room in ("continual", "continual_users", "networks", "papers"))
     whole = {name for name in ALGORITHMS if ALGORITHMS[name].startswith(rooms)}
     whole |= {"InnerProduct", "SecondMoment"}  # a release starts their counters again, wherever they are
     divided = {type(specimen.algorithm).__name__ for specimen in DIVIDED}
@@ -122,7 +122,7 @@ def test_with_noise_the_laws_cannot_be_told_apart(algorithm: Any) -> None:
 def test_too_little_noise_in_one_shard_would_be_seen() -> None:
     """The same test statistic, on states whose second shard starts at zero."""
     algorithm = OptBern(universe=300, epsilon=1.0)
-    division = Division(algorithm, 2)
+    division = CellDivision(algorithm, 2)
     one, other = [], []
     for _ in range(RUNS):
         with Source() as source:
@@ -163,6 +163,6 @@ def test_rebalancing_moves_cells_and_changes_none() -> None:
     with Source() as source:
         state = algorithm.begin(source)
     for shards in (2, 5, 3):
-        division = Division(algorithm, shards)
+        division = division_of(algorithm, shards)
         parts = [division.cut(state, shard) for shard in range(shards)]
         assert same(state, division.join(parts, 0))

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from panstream import codec
-from panstream.algorithm import built
-from panstream.cluster.division import Division, wipe_state
+from panstream.algorithm import built, spend_release
+from panstream.cluster.division import division_of, wipe_state
 from panstream.cluster.links import Call, Link, LocalLink
-from panstream.cluster.messages import CellMessage, Outgoing, wipe_messages
+from panstream.cluster.outgoing import Message, Outgoing, wipe_messages
 from panstream.cluster.shard import Origin, Part, Status, label, query_of, reached
 from panstream.codec import FieldLayout, public
-from panstream.divisible import Divisible
+from panstream.divisible import DivisibleTables, is_divided
 from panstream.engine.backend import Held, LocalBackend, Slot
 from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
@@ -47,7 +47,7 @@ class _Part:
 
     origins: list[Origin] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
-    work: list[list[CellMessage]] = field(default_factory=list)  # of every shard
+    work: list[list[Message]] = field(default_factory=list)  # of every shard
     again: bool = False
 
 
@@ -97,22 +97,27 @@ class ClusterBackend(LocalBackend):
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
         """Return a fresh state; the shards start their parts with the next step."""
-        if not isinstance(algorithm, Divisible):
+        if not is_divided(algorithm):
             return super().start(query, slot, algorithm)
         self._part.opened.append(label(query, slot))
         self._open.setdefault(query, []).append(slot)
-        return _DividedState(self, query, slot, algorithm, 0)
+        return _held(self, query, slot, algorithm, 0)
 
     def restore(self, query: str, slot: Slot, data: bytes) -> Held:
         """Return the state again."""
         header, _ = codec.read_header(data, checked=False)  # the store has authenticated it
         algorithm = built(header)
-        if not isinstance(algorithm, Divisible):
+        if not is_divided(algorithm):
             return super().restore(query, slot, data)
+        if "step" not in (name for name, *_ in header["fields"]):
+            raise StoreError(
+                f"query {query!r} was stored with its tables at the coordinator, by a version that did not deal them "
+                "out: let that version answer it, or start it in a new directory"
+            )
         record = codec.decode(data, _Record, _LAYOUT, checked=False)
         self.least = self._committed = max(self.least, record.step)
         self._open.setdefault(query, []).append(slot)
-        return _DividedState(self, query, slot, algorithm, record.released)
+        return _held(self, query, slot, algorithm, record.released)
 
     def expect(self, rows: int, origins: Sequence[Origin]) -> None:
         """Hear how many rows the next batch has, selected or not, and whose they are."""
@@ -186,20 +191,24 @@ class ClusterBackend(LocalBackend):
         finally:
             batch.wipe()
 
-    def gather(self, query: str, slot: Slot, algorithm: Any, released: int) -> Any:
-        """Return the whole noisy state, with all rows in it that were applied.
+    def gather(self, query: str, slot: Slot, algorithm: Any, released: int, *, shown: bool = False) -> Any:
+        """Return the whole noisy state, with all rows in it that were applied; ``shown``, with release noise too.
 
         A draw begins with a step, whether rows wait or not; its other states are gathered in the same one.
         """
+        self.catch_up()
+        return self.whole(label(query, slot), algorithm, released, "show" if shown else "gather")
+
+    def catch_up(self) -> None:
+        """Let all rows that were applied reach the shards before something is drawn from their states."""
         if not self._drawing:
             self.flush()
             self._drawing = True
-        return self.whole(label(query, slot), algorithm, released)
 
-    def whole(self, name: str, algorithm: Any, released: int) -> Any:
-        """Return the whole noisy state as the shards hold it."""
-        division = Division(algorithm, self._link.shards)
-        parts = self._link.send([Call(shard, "gather", (name,)) for shard in range(self._link.shards)])
+    def whole(self, name: str, algorithm: Any, released: int, method: str = "gather") -> Any:
+        """Return the whole noisy state as the shards hold it, or show it."""
+        division = division_of(algorithm, self._link.shards)
+        parts = self._link.send([Call(shard, method, (name,)) for shard in range(self._link.shards)])
         states = [division.decode(data, shard) for shard, data in enumerate(parts)]
         try:
             return division.join(states, released)
@@ -273,6 +282,30 @@ class _DividedState:
         )
 
 
+class _DividedTables(_DividedState):
+    """A state whose tables are with the shards, each of which adds release noise to its own."""
+
+    __slots__ = ()
+
+    def release(self) -> Estimate:
+        """Read the answer off the tables that the shards show, once."""
+        spent = spend_release(self._released, 1)
+        shown = self._backend.gather(*self._place, self.algorithm, spent, shown=True)
+        self._released = spent
+        estimate: Estimate = self.algorithm.answer(shown)
+        return estimate
+
+    def refresh(self) -> None:
+        """Add noise on every shard, as often as asked."""
+        self._backend.catch_up()
+        self._backend.refresh(*self._place)
+
+
+def _held(backend: ClusterBackend, query: str, slot: Slot, algorithm: Any, released: int) -> _DividedState:
+    kind = _DividedTables if isinstance(algorithm, DivisibleTables) else _DividedState
+    return kind(backend, query, slot, algorithm, released)
+
+
 def stored_shards(directory: Path) -> int | None:
     """Return how many shards a stream's directory has, None if it has none yet."""
     note = directory / "cluster.json"
@@ -337,7 +370,7 @@ def _move(old: LocalLink, new: LocalLink, algorithms: Mapping[str, Any]) -> None
         algorithm = algorithms.get(query_of(name))
         if algorithm is None:
             raise ConfigError(f"query {query_of(name)!r} is stored but not configured: keep it while shards are moved")
-        state, division = backend.whole(name, algorithm, 0), Division(algorithm, new.shards)
+        state, division = backend.whole(name, algorithm, 0), division_of(algorithm, new.shards)
         for shard, own in enumerate(parts):
             part = division.cut(state, shard)
             own[name] = division.encode(part, shard)

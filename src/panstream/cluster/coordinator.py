@@ -23,7 +23,7 @@ from panstream.cluster.links import Link
 from panstream.cluster.reading import Totals
 from panstream.cluster.shard import Origin, label, query_of, reached, sequence_of
 from panstream.continual.tree_base import TreeBatch
-from panstream.divisible import Divisible
+from panstream.divisible import is_divided
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
@@ -72,7 +72,7 @@ class ClusterEngine(Engine):
         self._link, self._positions, self._lock = link, positions, threading.RLock()
         directory = config.directory if config.durability == "batch" else None
         plans = plan_all(config, zero_noise=zero_noise)
-        divided = {plan.config.name: plan.algorithm for plan in plans if isinstance(plan.algorithm, Divisible)}
+        divided = {plan.config.name: plan.algorithm for plan in plans if is_divided(plan.algorithm)}
         groups = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
         try:
             if directory is not None:

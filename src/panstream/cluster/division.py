@@ -1,13 +1,17 @@
-"""How states are dealt out: a public keyed hash gives every shard one cell of each block of cells.
+"""How states are dealt out: single cells by a public keyed hash, or whole tables in turn.
 
 Cells are taken in blocks of as many as there are shards. Within block b, cell c belongs to shard (c + h(b)) mod
 shards, h being a public hash, so each shard owns exactly one cell of every block, whatever pattern the busy cells
 have. A shard keeps its cell of block b at place b, in a state of the algorithm's own type whose arrays are shorter.
+
+Table t belongs to shard t mod shards, so that short names, which move the first tables only, are work for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -17,10 +21,11 @@ from numpy.typing import NDArray
 
 from panstream import codec
 from panstream.codec import FieldLayout
-from panstream.divisible import Divisible, Touches
+from panstream.divisible import Divisible, DivisibleTables, Touches
 from panstream.errors import InvalidParameter
 from panstream.hashing.keys import key_words
 from panstream.packed import packed, unpacked
+from panstream.randomness import Source
 from panstream.scratch import Scratch, wipe
 
 _MOST_SHARDS = 4096
@@ -43,8 +48,7 @@ class _Ownership:
     shards: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.shards, bool) or not isinstance(self.shards, int) or not 1 <= self.shards <= _MOST_SHARDS:
-            raise InvalidParameter(f"shards must be an integer in 1..{_MOST_SHARDS}, got shards={self.shards!r}")
+        _check_shards(self.shards)
 
     def owned(self, shard: int) -> NDArray[np.int64]:
         """Return the cells of a shard, in the order of their places."""
@@ -94,6 +98,11 @@ class _Ownership:
         return np.int32 if self.cells // self.shards < _SMALL else np.int64
 
 
+def _check_shards(shards: int) -> None:
+    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= _MOST_SHARDS:
+        raise InvalidParameter(f"shards must be an integer in 1..{_MOST_SHARDS}, got shards={shards!r}")
+
+
 @lru_cache(maxsize=128)
 def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
     from panstream._kernels.shards import rotation
@@ -108,11 +117,55 @@ def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
-    """A state that is dealt out to shards; each part is a state of some of the cells."""
+class Division(ABC):
+    """A state that is dealt out to shards; each part is a state of the algorithm's own type."""
+
+    algorithm: Any
+    shards: int
+
+    def __post_init__(self) -> None:
+        _check_shards(self.shards)
+
+    @abstractmethod
+    def layout(self, shard: int) -> dict[str, FieldLayout]:
+        """Return what each field of a shard's part looks like."""
+
+    @abstractmethod
+    def fresh(self, shard: int, source: Source) -> Any:
+        """Return a shard's part of a state that no row has reached."""
+
+    @abstractmethod
+    def refresh(self, part: Any, shard: int, source: Source) -> None:
+        """Make a shard's part safe again after an announced intrusion."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[Any], released: int) -> Any:
+        """Return the whole state that the shards' parts make up."""
+
+    @abstractmethod
+    def cut(self, state: Any, shard: int) -> Any:
+        """Return one shard's part of a whole state."""
+
+    def encode(self, part: Any, shard: int) -> bytes:
+        """Return a shard's part as bytes, checked and without pickle."""
+        algorithm = self.algorithm
+        return codec.encode(type(algorithm).__name__, algorithm.parameters(), part, self.layout(shard))
+
+    def decode(self, data: bytes, shard: int) -> Any:
+        """Return the part that :meth:`encode` wrote."""
+        return codec.decode(data, self.algorithm.state_type, self.layout(shard))
+
+
+def division_of(algorithm: Any, shards: int) -> Division:
+    """Return how the state of an algorithm is dealt out."""
+    return (TableDivision if isinstance(algorithm, DivisibleTables) else CellDivision)(algorithm, shards)
+
+
+@dataclass(frozen=True, slots=True)
+class CellDivision(Division):
+    """A state of which each part has some of the cells."""
 
     algorithm: Divisible[Any]
-    shards: int
 
     @property
     def ownership(self) -> _Ownership:
@@ -123,8 +176,24 @@ class Division:
         """Return how many cells a shard owns."""
         return self.ownership.count(shard)
 
+    def layout(self, shard: int) -> dict[str, FieldLayout]:
+        """Return the fields with fewer cells on their last axis."""
+        count = self.count(shard)
+        return {
+            name: field if field.kind == "int" else replace(field, shape=(*field.shape[:-1], count))
+            for name, field in self.algorithm.layout().items()
+        }
+
+    def fresh(self, shard: int, source: Source) -> Any:
+        """Return cells that nobody has touched."""
+        return self.algorithm.fresh(self.count(shard), source)
+
+    def refresh(self, part: Any, shard: int, source: Source) -> None:
+        """Freeze what was seen and start afresh."""
+        self.algorithm.refresh_part(part, self.count(shard), source)
+
     def join(self, parts: Sequence[Any], released: int) -> Any:
-        """Return the whole state that the shards' parts make up."""
+        """Put every cell in its place."""
         ownership = self.ownership
 
         def union(name: str, bits: bool) -> NDArray[Any]:
@@ -137,7 +206,7 @@ class Division:
         return self._made(union, released)
 
     def cut(self, state: Any, shard: int) -> Any:
-        """Return one shard's part of a whole state."""
+        """Return copies of a shard's cells."""
         ownership = self.ownership
 
         def part(name: str, bits: bool) -> NDArray[Any]:
@@ -153,21 +222,75 @@ class Division:
         arrays = {name: array(name, field.kind == "packed") for name, field in layout.items() if field.kind != "int"}
         return self.algorithm.state_type(**arrays, released=released)
 
-    def encode(self, part: Any, shard: int) -> bytes:
-        """Return a shard's part as bytes, checked and without pickle."""
-        algorithm = self.algorithm
-        return codec.encode(type(algorithm).__name__, algorithm.parameters(), part, self._layout(shard))
 
-    def decode(self, data: bytes, shard: int) -> Any:
-        """Return the part that :meth:`encode` wrote."""
-        return codec.decode(data, self.algorithm.state_type, self._layout(shard))
+@dataclass(frozen=True, slots=True)
+class TableDivision(Division):
+    """A state of which each part has some of the tables."""
 
-    def _layout(self, shard: int) -> dict[str, FieldLayout]:
-        count = self.count(shard)
+    algorithm: DivisibleTables[Any]
+
+    def owned(self, shard: int) -> NDArray[np.int64]:
+        """Return the tables of a shard."""
+        return np.arange(shard, self.algorithm.tables, self.shards)
+
+    def places(self, shard: int) -> Mapping[str, NDArray[np.int64]]:
+        """Return which entries of the first axis of every array a shard has."""
+        return self.algorithm.places(self.owned(shard))
+
+    def layout(self, shard: int) -> dict[str, FieldLayout]:
+        """Return the fields with fewer tables on their first axis."""
+        places = self.places(shard)
         return {
-            name: field if field.kind == "int" else replace(field, shape=(*field.shape[:-1], count))
+            name: replace(field, shape=(places[name].size, *field.shape[1:])) if name in places else field
             for name, field in self.algorithm.layout().items()
         }
+
+    def shapes(self, shard: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of a shard's arrays."""
+        layout = self.layout(shard)
+        return {name: tuple(size or 0 for size in layout[name].shape) for name in self.places(shard)}
+
+    def cells(self, shard: int) -> int:
+        """Return how many cells a shard's tables have."""
+        return sum(math.prod(shape) for shape in self.shapes(shard).values())
+
+    def fresh(self, shard: int, source: Source) -> Any:
+        """Return tables of one draw of noise."""
+        part = self.algorithm.blank(self.owned(shard))
+        self.algorithm.refresh(part, source)
+        return part
+
+    def refresh(self, part: Any, shard: int, source: Source) -> None:
+        """Add one draw of noise."""
+        self.algorithm.refresh(part, source)
+
+    def shown(self, part: Any, source: Source) -> Any:
+        """Return a copy with the noise of a release."""
+        values = {each.name: getattr(part, each.name) for each in fields(part)}
+        copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        shown = self.algorithm.state_type(**copied)
+        self.algorithm.refresh(shown, source)
+        return shown
+
+    def join(self, parts: Sequence[Any], released: int) -> Any:
+        """Put every table in its place; of parts that were refreshed differently often, the largest number counts."""
+        whole = self.algorithm.blank(np.arange(self.algorithm.tables))
+        for shard, part in enumerate(parts):
+            places = self.places(shard)
+            for name in self.algorithm.layout():
+                if name in places:
+                    getattr(whole, name)[places[name]] = getattr(part, name)
+                else:
+                    setattr(whole, name, max(getattr(whole, name), getattr(part, name)))
+        whole.released = released
+        return whole
+
+    def cut(self, state: Any, shard: int) -> Any:
+        """Return copies of a shard's tables."""
+        places = self.places(shard)
+        values = {each.name: getattr(state, each.name) for each in fields(state)}
+        cut = {name: value[places[name]] if name in places else value for name, value in values.items()}
+        return self.algorithm.state_type(**{**cut, "released": 0})
 
 
 def wipe_state(state: Any) -> None:

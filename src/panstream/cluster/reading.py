@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.cluster.messages import CellMessage, Outgoing, wipe_messages
-from panstream.divisible import Divisible
+from panstream.cluster.outgoing import Message, Outgoing, wipe_messages
+from panstream.divisible import is_divided
 from panstream.engine.config import Config
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.coalesce import Coalescer
@@ -77,10 +77,8 @@ class Partition:
 
 
 def can_read_apart(config: Config) -> bool:
-    """Return whether workers may read partitions, in any order: not if a query answers by a clock, or counts names that
-    nobody listed, which would have to travel.
-    """
-    return all(query.every is None and query.window is None and query.names is None for query in config.queries)
+    """Return whether workers may read partitions, in any order: not if a query answers by a clock."""
+    return all(query.every is None and query.window is None for query in config.queries)
 
 
 def tasks_of(
@@ -136,7 +134,7 @@ class _Cut:
     """What the rows of a task mean for every shard, and for states that stay whole; and what was wrong with some."""
 
     totals: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
-    work: list[list[CellMessage]] = field(default_factory=list)  # of every shard
+    work: list[list[Message]] = field(default_factory=list)  # of every shard
     rows: int = 0
     skipped_count: int = 0
     skipped: list[int] = field(default_factory=list)
@@ -159,7 +157,7 @@ class _Reader:
         self.schema = RowSchema.of(config.stream, needed_columns(config))
         self.select = Selector(config)
         self.queries = {plan.config.name: RunningQuery(plan) for plan in plans}
-        self.whole = {plan.config.name: plan for plan in plans if not isinstance(plan.algorithm, Divisible)}
+        self.whole = {plan.config.name: plan for plan in plans if not is_divided(plan.algorithm)}
         queries = {plan.config.name: (plan.algorithm, len(plan.groups)) for plan in plans}
         self._outgoing = Outgoing(queries, asked.shards, marked=_MARKED)
         self._slots = {name: [(0, group) for group in range(groups)] for name, (_, groups) in queries.items()}

@@ -15,8 +15,8 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from panstream.cluster.division import Division, wipe_state
-from panstream.cluster.messages import CellMessage, wipe_messages
+from panstream.cluster.division import TableDivision, division_of, wipe_state
+from panstream.cluster.outgoing import Message, wipe_messages
 from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness import Source
 from panstream.secret_memory import settle
@@ -27,7 +27,7 @@ _FORMAT = 2
 Origin = tuple[str, int, float | None]
 """A batch: its producer, its number, and, if it goes on in another step, the time of its next row."""
 
-Part = tuple[Sequence[Origin], Sequence[str], Sequence[CellMessage]]  # batches, states to start, what happens to states
+Part = tuple[Sequence[Origin], Sequence[str], Sequence[Message]]  # batches, states to start, what happens to states
 Status = tuple[int, list[Origin], list[str], list[str]]  # last step, batches of the last steps, partitions, states
 
 
@@ -80,7 +80,7 @@ class Shard:
         self.step = 0
         self.recent: dict[str, tuple[int, Origin]] = {}  # the last batch of a producer and its step, while that matters
         self.absorbed: dict[str, None] = {}  # partitions that workers read
-        self._divisions = {query: Division(algorithm, shards) for query, algorithm in algorithms.items()}
+        self._divisions = {query: division_of(algorithm, shards) for query, algorithm in algorithms.items()}
         self._states: dict[str, Any] = {}
         self._parked: dict[str, bytes] = {}  # states of queries that are not asked any more
         self._broken = False
@@ -138,7 +138,7 @@ class Shard:
         entry = self.recent.get(origin[0])
         return entry is not None and reached(entry[1]) >= reached(origin)
 
-    def absorb(self, producers: Sequence[str], work: Sequence[CellMessage]) -> None:
+    def absorb(self, producers: Sequence[str], work: Sequence[Message]) -> None:
         """Take in what some partitions add together, in whatever order such calls come; durable when this returns.
 
         Each partition counts once, so that of those in one call all are new here or none is.
@@ -156,19 +156,34 @@ class Shard:
         finally:
             wipe_messages(work)
 
-    def _do(self, work: Sequence[CellMessage]) -> None:
+    def _do(self, work: Sequence[Message]) -> None:
         for message in work:
             query = message.query
 
             def state_of(slot: tuple[int, int], query: str = query) -> Any:
                 return self._states[label(query, slot)]
 
-            message.apply(self._divisions[query].algorithm, state_of, Source)
+            message.apply(self._divisions[query], self.number, state_of, Source)
 
     def gather(self, name: str) -> bytes:
         """Return this shard's part of a state: for one who is about to release it, and nobody else."""
         self._check_whole()
         return self._divisions[query_of(name)].encode(self._states[name], self.number)
+
+    def show(self, name: str) -> bytes:
+        """Return this shard's tables with the noise of a release, which is drawn here: none travels without it.
+
+        The state stays as it is until it is dropped. Whoever calls again, for want of an answer, gets another draw.
+        """
+        self._check_whole()
+        division = self._divisions[query_of(name)]
+        assert isinstance(division, TableDivision)
+        with Source() as source:
+            shown = division.shown(self._states[name], source)
+        try:
+            return division.encode(shown, self.number)
+        finally:
+            wipe_state(shown)
 
     def replace(
         self, step: int, states: Mapping[str, bytes], recent: Sequence[Origin], absorbed: Iterable[str]
@@ -189,9 +204,8 @@ class Shard:
             return
         with self._all_or_nothing(step):
             for name in names:
-                division = self._divisions[query_of(name)]
                 with Source() as source:
-                    division.algorithm.refresh_part(self._states[name], division.count(self.number), source)
+                    self._divisions[query_of(name)].refresh(self._states[name], self.number, source)
                 settle(self._states[name])
 
     def drop(self, step: int, names: Collection[str]) -> None:
@@ -206,9 +220,8 @@ class Shard:
 
     def _open(self, name: str) -> None:
         if name not in self._states:
-            division = self._divisions[query_of(name)]
             with Source() as source:
-                self._states[name] = division.algorithm.fresh(division.count(self.number), source)
+                self._states[name] = self._divisions[query_of(name)].fresh(self.number, source)
             settle(self._states[name])
 
     def _load(self) -> None:

@@ -167,9 +167,9 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
     def begin(self, source: Source) -> FrequentState:
         """Return tables of noise."""
-        levels, rows = np.zeros((self.levels, self.width), np.int32), np.zeros((self.rows, self.row_width), np.int32)
-        self._add_noise(levels, rows, source)
-        return FrequentState(levels=levels, rows=rows, draws=1, released=0)
+        state = self.blank(np.arange(self.tables))
+        self.refresh(state, source)
+        return state
 
     def _add_noise(self, levels: NDArray[np.int32], rows: NDArray[np.int32], source: Source) -> None:
         for cells, law in zip((levels, rows), self.laws, strict=True):
@@ -245,6 +245,13 @@ class FrequentItems(DivisibleTables[FrequentState]):
         per = 8 // self.step
         levels = own[own < self.longest, None] * per + np.arange(per)
         return {"levels": levels.reshape(-1), "rows": own[own >= self.longest] - self.longest}
+
+    def blank(self, own: NDArray[np.int64]) -> FrequentState:
+        """Return tables of zeros."""
+        places = self.places(own)
+        levels = np.zeros((places["levels"].size, self.width), np.int32)
+        rows = np.zeros((places["rows"].size, self.row_width), np.int32)
+        return FrequentState(levels=levels, rows=rows, draws=0, released=0)
 
     @property
     def columns(self) -> tuple[np.dtype[Any], ...]:
