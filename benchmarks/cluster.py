@@ -3,11 +3,15 @@ the tests.
 
     python benchmarks/cluster.py [ROWS]          equality and speed
     python benchmarks/cluster.py --all [ROWS]    also the drills, by the tests that do them
+    python benchmarks/cluster.py --names [ROWS]  names that nobody listed: events a second, and memory per worker
 
 Speed is that of the string-id job on the same Parquet files: jobs take turns, ratios are taken turn by turn, and their
 median counts. One process is `panstream run`, 2 workers are `panstream run --workers 2` with the workers up. The target
 is for one process that has one processor, as each worker has. Left alone it reads ahead in a second thread and keeps
 two processors busy, which two workers on the same two cannot do better: that ratio is printed too, without a target.
+
+Names are counted until every shard has them; reading them off the tables is the same work wherever the tables were.
+With a window the coordinator reads the files and sends names; without one the workers read, and send sums of cells.
 """
 
 from __future__ import annotations
@@ -95,9 +99,97 @@ def answer(engine: Any, rows: int) -> float:
     return value
 
 
+def write_names(folder: Path, rows: int) -> None:
+    """Write Zipf 1.1 over 100,000 paths of 12 to 40 bytes, a minute apart every million."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    draw = np.random.default_rng(1)
+    paths = pa.array([f"/{'abcdefgh'[i % 8] * (i % 29 + 1)}/{i:07d}" for i in range(100_000)])
+    weights = 1 / np.arange(1, 100_001) ** 1.1
+    for number in range(4):
+        some = draw.choice(100_000, rows // 4, p=weights / weights.sum())
+        times = pa.array(np.arange(some.size) * 60 // 1_000_000 + number * 3600, pa.timestamp("s"))
+        table = pa.table({"page": paths.take(pa.array(some)), "at": times})
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=1 << 20)
+
+
+def names_settings(window: bool) -> dict[str, object]:
+    query = {"name": "n", "sql": "SELECT page, COUNT(*) FROM s GROUP BY page", "epsilon": 1.0, "delta": 1e-6}
+    stream = {"name": "s", "columns": {"page": "string", "at": "timestamp"}, "time": "at"}
+    return {"stream": stream, "query": [query | ({"window": "1 day"} if window else {})]}
+
+
+def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
+    """Count names on as many workers, or in this process alone."""
+    from panstream.cluster.coordinator import ClusterEngine
+    from panstream.cluster.dask_link import DaskLink
+    from panstream.cluster.session import Session
+    from panstream.engine.config import read_config
+    from panstream.engine.engine import Engine
+    from panstream.engine.run import feed
+
+    config = read_config(names_settings(window))
+    if not workers:
+        with Engine(config) as engine:
+            feed(engine, [str(folder)])
+        return
+    link = DaskLink(lambda: client, workers, borrowed=True)
+    with ClusterEngine(config, link, positions=True) as engine:
+        Session(engine, link).feed([str(folder)])
+
+
+def measure_names(folder: Path, rows: int) -> int:
+    from distributed import Client
+
+    from panstream.cluster.dask_setup import local_cluster, quieten
+    from panstream.cluster.explain import places
+    from panstream.engine.config import read_config
+    from panstream.engine.plan import plan_all
+
+    quieten()
+    allowed = os.sched_getaffinity(0)
+    taken: dict[tuple[int, bool], list[float]] = {}
+    work: dict[tuple[int, bool], list[tuple[float, float]]] = {}  # CPU time here, and of the busiest worker
+    with local_cluster(2) as cluster, Client(cluster, direct_to_workers=True) as client:
+        for turn in range(ROUNDS + 1):
+            for workers in (0, 1, 2):
+                for window in (False, True):
+                    os.sched_setaffinity(0, allowed if workers else {min(allowed)})
+                    before = client.run(time.process_time)
+                    start, own = time.perf_counter(), time.process_time()
+                    count_names(folder, client, workers, window)
+                    seconds, own = time.perf_counter() - start, time.process_time() - own
+                    after = client.run(time.process_time)
+                    if turn:  # the first turn loads and compiles
+                        taken.setdefault((workers, window), []).append(seconds)
+                        busiest = max(after[each] - before[each] for each in after)
+                        work.setdefault((workers, window), []).append((own, busiest if workers else 0.0))
+    plans = plan_all(read_config(names_settings(False)))
+    for (workers, window), seconds in taken.items():
+        who = f"{workers} worker{'s' * (workers > 1)}" if workers else "one process on one processor"
+        cells = places(plans, max(workers, 1))[0]["cells_per_shard"]
+        against = statistics.median(a / b for a, b in zip(taken[0, window], seconds, strict=True))
+        own, busiest = (1e9 / rows * statistics.median(each) for each in zip(*work[workers, window], strict=True))
+        print(
+            f"  {who + (', one window' if window else ''):<46} {rows / statistics.median(seconds) / 1e6:>6.2f} million "
+            f"events/s, {against:.2f} x; tables {4 * cells / 1e6:.1f} MB each; CPU {own:.0f} ns an event here, "
+            f"{busiest:.0f} ns on the busiest worker",
+            flush=True,
+        )
+    return 0
+
+
 def main() -> int:
-    arguments = [each for each in sys.argv[1:] if each != "--all"]
+    arguments = [each for each in sys.argv[1:] if not each.startswith("--")]
     rows = int(arguments[0]) if arguments else 32_000_000
+    if "--names" in sys.argv:
+        with tempfile.TemporaryDirectory() as made:
+            rows = int(arguments[0]) if arguments else 16_000_000
+            write_names(Path(made), rows)
+            print(f"names: {rows:,} events in 4 Parquet files, median of {ROUNDS} turns", flush=True)
+            return measure_names(Path(made), rows)
     if "PANSTREAM_BENCH_LAKE" in os.environ:
         return measure(Path(os.environ["PANSTREAM_BENCH_LAKE"]), rows)
     failed = 0

@@ -60,3 +60,7 @@ def test_kill_nine(tmp_path: Path) -> None:
         assert engine.log.last("distinct").record["value"] == pytest.approx(batches * SIZE)  # type: ignore[union-attr]
         assert engine.log.last("visits").record["value"] == pytest.approx(batches * SIZE * 2)  # type: ignore[union-attr]
         assert engine.log.last("sum").record["value"] == pytest.approx(batches * SIZE * 2)  # type: ignore[union-attr]
+        names = engine.log.last("names").record  # type: ignore[union-attr]
+        assert {item["name"]: round(item["count"]) for item in names["items"]} == {
+            f"r{number}": batches * 2 for number in range(SIZE)
+        }

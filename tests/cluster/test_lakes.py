@@ -64,6 +64,15 @@ def test_a_configuration_over_a_frame(client: Client, lake: Path) -> None:
     assert found["distinct"].record["value"] == pytest.approx(USERS, rel=0.05)
 
 
+def test_names_of_a_lake(client: Client, lake: Path) -> None:
+    names = question("names", "SELECT user, COUNT(*) FROM s GROUP BY user", longest=12, memory=2_000_000)
+    found = panstream.cluster.run(stream(names), dd.read_parquet(lake), client=client, zero_noise=True)  # type: ignore[arg-type]
+    record = found["names"].record
+    assert record["value"] == 3200
+    counts = {item["name"]: round(item["count"]) for item in record["items"]}
+    assert counts == {f"user-{i}": 1 + (400 <= i < 1600) for i in range(USERS)}
+
+
 def test_clocks_need_the_rows_in_order(client: Client, lake: Path) -> None:
     hourly = question("n", "SELECT COUNT(*) FROM s", every="1 hour", horizon=3)
     with pytest.raises(ConfigError, match="in order"):
@@ -80,12 +89,17 @@ def test_partitions_are_stretches_of_row_groups(lake: Path) -> None:
 def test_where_states_are_is_explained() -> None:
     distinct = question("distinct", "SELECT COUNT(DISTINCT user) FROM s", expected=USERS)
     total = question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1)
-    plans = plan_all(stream(distinct, total))  # type: ignore[arg-type]
+    names = question("names", "SELECT user, COUNT(*) FROM s GROUP BY user", longest=32)
+    plans = plan_all(stream(distinct, total, names))  # type: ignore[arg-type]
     found = places(plans, 4)
     text = "\n".join(entry["why"] for entry in found)
     assert "no extra noise" in text
     assert "2.5 times the variance, 1.58 times the standard error" in text
-    assert [entry["divided"] for entry in found] == [True, False]
+    assert [entry["divided"] for entry in found] == [True, False, True]
+    tables = found[2]
+    assert tables["row_bytes"] == 32 + 7
+    assert tables["cells"] / 4 <= tables["cells_per_shard"] < 1.1 * tables["cells"] / 4
+    assert tables["extra_noise"] == 0.0
 
 
 def test_settings() -> None:

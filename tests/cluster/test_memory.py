@@ -1,5 +1,7 @@
 """Unguessable ids through a cluster: what a scan of scheduler, workers, front end and all their directories finds.
 
+They are counted as users and as names, so beginnings and the hashes of names are looked for too.
+
 20,000 ids by default; PANSTREAM_FULL=1 for 100,000.
 """
 
@@ -8,14 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cluster.processes import processes
+from panstream.hashing.keys import key_words
 from panstream.testing.memory import make_needles, scan
 
 IDS = 100_000 if os.environ.get("PANSTREAM_FULL") == "1" else 20_000
@@ -30,6 +35,13 @@ name = "all"
 sql = "SELECT COUNT(DISTINCT id) FROM s"
 epsilon = 1.0
 expected = {IDS}
+[[query]]
+name = "names"
+sql = "SELECT id, COUNT(*) FROM s GROUP BY id"
+epsilon = 1.0
+delta = 1e-6
+longest = 32
+memory = 1_000_000
 [[query]]
 name = "rows"
 sql = "SELECT COUNT(*) FROM s"
@@ -67,6 +79,23 @@ def front_end(folder: Path, address: str) -> Iterator[tuple[int, str]]:
             running.communicate(timeout=60)
 
 
+def traces_of(names: Sequence[str]) -> list[str | bytes]:
+    """Return beginnings of names, and the hashes that find equal names, and the cells of names and beginnings."""
+    from panstream._kernels.names import hash_names, hash_of_name
+
+    begun = [name[:20] for name in names]
+    words: list[int] = []
+    for some in (names, begun):
+        data = np.frombuffer("".join(some).encode(), np.uint8)
+        offsets = np.arange(len(some) + 1) * len(some[0])
+        hashes = np.empty(len(some), np.uint64)
+        hash_names(offsets, data, 32, 4, key_words(0, "names")[0], hashes)
+        words += hashes.tolist()
+        if some is names:
+            words += [int(hash_of_name(data, start, stop)) for start, stop in pairwise(offsets.tolist())]
+    return [*begun, *(word.to_bytes(8, "little") for word in words)]
+
+
 def post(address: str, ids: Sequence[str]) -> None:
     headers = {"Content-Type": "application/x-ndjson"}
     for start in range(0, len(ids), IDS // 20):
@@ -99,11 +128,13 @@ def test_ids_are_nowhere_after_the_job(tmp_path: Path) -> None:
         assert '"all"' in done.stdout
         with front_end(served, cluster.address) as (front, address):
             post(address, needles[IDS // 2 :])
-            answer = httpx.post(f"{address}/v1/queries/all/release", timeout=60)
-            assert answer.status_code == 200, answer.text
+            for query in ("all", "names"):
+                answer = httpx.post(f"{address}/v1/queries/{query}/release", timeout=120)
+                assert answer.status_code == 200, answer.text
+            traces = [*needles, *traces_of(needles[::20])]
             places = [tmp_path / "state", served, cluster.log, *tmp_path.glob("scratch-*")]
             for name, pid in {**cluster.pids, "front": front}.items():
-                report = scan(pid, needles, decoys=decoys, control=None, files=places)
+                report = scan(pid, traces, decoys=decoys, control=None, files=places)
                 assert report.valid, report
                 assert report.scanned_bytes > 50_000_000, "the process was not looked at"
                 assert report.found_needles == 0, f"{name}: {report}"

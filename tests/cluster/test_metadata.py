@@ -40,6 +40,7 @@ QUERIES: dict[str, dict[str, Any]] = {
         groups={"region": ["a", "b", "c"]},
     ),
     "cropped": question("cropped", "SELECT CROPPED_SUM(user, w, 3) FROM s WHERE w > 0", universe=USERS),
+    "named": question("named", "SELECT name, COUNT(*) FROM s WHERE w > 0 GROUP BY name", longest=4, memory=300_000),
     "count": question("count", "SELECT COUNT(*) FROM s WHERE w > 0"),
     "hourly": question("hourly", "SELECT COUNT(DISTINCT user) FROM s WHERE w > 0", universe=USERS, window="1 hour"),
     "often": question(
@@ -71,6 +72,7 @@ def stream(hits: dict[Hit, tuple[int, int]], names: list[str]) -> Iterator[Rows]
                 rows=rows,
                 weights=np.ones(SIZE, np.int64) if name == "cropped" else None,
                 groups=groups if name == "grouped" else None,
+                names=pa.array([f"{user}/{'x' * user}" for user in ids.tolist()]) if name == "named" else None,
             )
             for name in names
         }
@@ -211,6 +213,7 @@ def repeated(rows: Rows, copies: int) -> Rows:
                 rows=np.repeat(each.rows, copies),
                 weights=None if each.weights is None else np.repeat(each.weights, copies),
                 groups=None if each.groups is None else np.repeat(each.groups, copies),
+                names=None if each.names is None else each.names.take(np.repeat(np.arange(rows.count), copies)),
             )
             for name, each in rows.queries.items()
         },
@@ -261,7 +264,7 @@ class Heard:
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 @pytest.mark.parametrize("rows", [40, 5000])  # places are listed, and marked
 def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, rows: int, tmp_path: Path) -> None:
-    names = ("bits", "bitmap", "grouped", "cropped", "count")
+    names = ("bits", "bitmap", "grouped", "cropped", "named", "count")
     found = []
     for name, hit in (
         ("no hit", None),
@@ -275,7 +278,8 @@ def test_what_leaves_a_worker_that_reads_does_not_depend_on_rows(format: str, ro
         users, weights = np.arange(100, 100 + rows) % 600, np.zeros(rows, np.int64)
         if hit is not None:
             users[hit[0]], weights[hit[0]] = hit[1], 1
-        table = pa.table({"user": users, "w": weights, "region": ["a"] * rows})
+        spelled = [f"{user}/{'x' * user}" for user in users.tolist()]
+        table = pa.table({"user": users, "w": weights, "region": ["a"] * rows, "name": spelled})
         write = pq.write_table if format == "parquet" else pyarrow.csv.write_csv
         write(table, folder / f"part.{format}")
         settings = config(*(QUERIES[each] for each in names), directory=folder / "state")

@@ -1,8 +1,10 @@
 """Tables of names, dealt out: the same cells, law, claim and list as on one machine, and nothing counted twice."""
 
+import itertools
 import math
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from continual.linear_view import cheapest_move
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.division import TableDivision
@@ -216,3 +219,30 @@ def test_tables_travel_with_release_noise_only(tmp_path: Path) -> None:
         shard.refresh(2, ["0/0/q"])
         assert division.decode(shard.gather("0/0/q"), number).draws == 2
     link.close()
+
+
+KAPPAS = np.array([0.3, 0.3, 0.2, 0.2])  # of two tables on each of two shards
+LOOKS = 4  # after so many events at most; the release comes after all of them
+
+
+def loss(looks: tuple[int, int], start: Any = KAPPAS, release: Any = KAPPAS) -> float:
+    """Return the largest loss of one event if the shards are looked at after so many events each.
+
+    A look shows each table's start noise, the release the start and release noise together.
+    """
+    owner, same_size = np.array([0, 0, 1, 1]), np.eye(4)
+    nothing = np.zeros((4, 4))
+    matrix = np.vstack([np.hstack([same_size, nothing]), np.hstack([same_size, same_size])])
+    view: Any = SimpleNamespace(matrix=matrix, kappas=np.concatenate([start, release]))
+    worst = 0.0
+    for event in range(LOOKS):
+        seen = [event < looks[shard] for shard in owner]
+        worst = max(worst, cheapest_move(view, np.array([*seen, *[True] * 4], float))[0])
+    return worst
+
+
+def test_one_event_loses_no_more_if_shards_are_looked_at_at_different_times() -> None:
+    times = list(itertools.product(range(LOOKS + 1), repeat=2))
+    assert max(map(loss, times)) == pytest.approx(KAPPAS.sum(), abs=1e-9)
+    assert max(loss(looks, start=1.05 * KAPPAS) for looks in times) > 1.04 * KAPPAS.sum()
+    assert max(loss(looks, release=KAPPAS * [1, 1, 1.1, 1.1]) for looks in times) > KAPPAS.sum() + 0.03

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import distributed  # noqa: F401  (before the fork)
 import numpy as np
+import pyarrow as pa
 
 from engine.streams import config, question
 from panstream.cluster import lakes, session  # noqa: F401
@@ -34,11 +35,12 @@ QUERIES = (
     question("distinct", "SELECT COUNT(DISTINCT user) FROM s", universe=USERS),
     question("visits", "SELECT CROPPED_SUM(user, w, 1000) FROM s", universe=USERS),
     question("sum", "SELECT SUM(value) FROM s", lower=0, upper=1, every=5, horizon=1_000_000),
+    question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=2, memory=300_000),
 )
 
 
 def batch(number: int) -> Rows:
-    """Return batch k: users 10k .. 10k+9, each twice."""
+    """Return batch k: users 10k .. 10k+9, each twice, in as many regions."""
     ids = np.repeat(np.arange(number * SIZE, (number + 1) * SIZE), 2)
     return Rows(
         count=ids.size,
@@ -46,6 +48,7 @@ def batch(number: int) -> Rows:
             "distinct": QueryRows.all(ids.size),
             "visits": QueryRows.all(ids.size, weights=np.ones(ids.size, np.int64)),
             "sum": QueryRows.all(ids.size, values=np.ones(ids.size)),
+            "names": QueryRows.all(ids.size, names=pa.array([f"r{each % SIZE}" for each in ids.tolist()])),
         },
         ids=ids,
         times=np.full(ids.size, float(number)),

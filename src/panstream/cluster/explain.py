@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from panstream.divisible import Divisible
+from panstream.cluster.division import TableDivision
+from panstream.divisible import Divisible, DivisibleTables, is_divided
 from panstream.engine.certainty import expected_errors
 from panstream.engine.plan import QueryPlan
 
@@ -15,9 +16,8 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
     """Return for every query where its state is, and the cost of that against the alternative."""
     found = []
     for plan in plans:
-        divided = isinstance(plan.algorithm, Divisible)
-        entry: dict[str, Any] = {"name": plan.config.name, "divided": divided}
-        if divided:
+        entry: dict[str, Any] = {"name": plan.config.name, "divided": is_divided(plan.algorithm)}
+        if isinstance(plan.algorithm, Divisible):
             whole = plan.algorithm.cells
             cells = -(-whole // shards)
             entry |= {"cells": whole, "cells_per_shard": cells, "extra_noise": 0.0}
@@ -25,13 +25,15 @@ def places(plans: Sequence[QueryPlan], shards: int) -> list[dict[str, Any]]:
                 f"each of {shards} shards owns about {cells:,} of {whole:,} cells: same law as on one machine, "
                 "no extra noise"
             )
-        elif plan.config.names is not None:
-            factor = (shards + 1) / 2
-            entry |= {"extra_noise": 0.0, "spread_factor": factor}
+        elif isinstance(plan.algorithm, DivisibleTables):
+            division = TableDivision(plan.algorithm, shards)
+            own = [division.cells(shard) for shard in range(shards)]
+            row = sum(kind.itemsize for kind in plan.algorithm.columns)
+            entry |= {"cells": sum(own), "cells_per_shard": max(own), "extra_noise": 0.0, "row_bytes": row}
             entry["why"] = (
-                "one place, the coordinator, which then reads all rows: names do not travel, and no noise is added\n"
-                f"tables on each of {shards} workers would need {shards} start noises: names would be listed from "
-                f"{math.sqrt(factor):.3g} times as many events on"
+                f"each of {shards} shards owns whole tables, at most {max(own):,} of {sum(own):,} cells: same law as "
+                "on one machine, no extra noise\n"
+                f"every shard is sent all names, {row} bytes a row, or the sums of its cells where that is less"
             )
         else:
             width, factor = getattr(plan.algorithm, "width", 1), (shards + 1) / 2

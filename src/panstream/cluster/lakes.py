@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from panstream.cluster.coordinator import ClusterEngine
 from panstream.cluster.dask_link import DaskLink
 from panstream.cluster.dask_setup import check_client
-from panstream.cluster.reading import MOST_NUMBERS, Partition, ReadPlan, Totals, can_read_apart, tasks_of
-from panstream.divisible import Divisible
+from panstream.cluster.outgoing import rows_travel
+from panstream.cluster.reading import LEAST_ROWS, MOST_NUMBERS, Partition, ReadPlan, Totals, can_read_apart, tasks_of
 from panstream.engine.config import Config, read_config
 from panstream.engine.feeds.inputs import InputFile
 from panstream.engine.plan import needed_columns
@@ -134,10 +134,10 @@ Actors = Mapping[int, Any]
 def run(config: Config, frame: Any, *, client: Any = None, shards: int | None = None, **options: Any) -> dict[str, Any]:
     """Run the queries of ``config`` over a Dask DataFrame and return the last answer of every query, by name.
 
-    Workers take their own partitions; only cells travel. Queries must not need a clock (``every``, ``window``).
-    ``client`` is a Dask client made with ``direct_to_workers=True``, by default the current one. A frame made from
-    data in this process (``from_pandas``) has that data in Dask's task graph, where the scheduler sees it: read from
-    files instead.
+    Workers take their own partitions; only cells travel, or names where nobody listed them. Queries must not need a
+    clock (``every``, ``window``). ``client`` is a Dask client made with ``direct_to_workers=True``, by default the
+    current one. A frame made from data in this process (``from_pandas``) has that data in Dask's task graph, where the
+    scheduler sees it: read from files instead.
     """
     if not can_read_apart(config):
         raise ConfigError("queries with every or window need the rows in order: use panstream run --cluster on files")
@@ -227,8 +227,7 @@ def feed_files(
     def here(task: Task, actors: Actors) -> _Ingested:
         return _ingest(plan, task, actors)
 
-    algorithms = [each.algorithm for each in engine.plans]
-    large = all(not isinstance(algorithm, Divisible) or algorithm.only_touched for algorithm in algorithms)
+    large = not any(rows_travel(each.algorithm, link.shards, LEAST_ROWS) for each in engine.plans)
     fresh = [partition for partition in partitions if not engine.seen_apart(partition.name)]
     tasks = tasks_of(fresh, link.shards, large=large, alone=engine.begun_apart())
     return _feed_tasks(engine, link, tasks, submit, here, tick)

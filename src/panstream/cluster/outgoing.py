@@ -19,6 +19,13 @@ def wipe_messages(messages: Iterable[Message]) -> None:
         message.wipe()
 
 
+def rows_travel(algorithm: Any, shards: int, rows: int) -> bool:
+    """Return whether so many rows are sent to shards one by one, not as marks or sums of cells."""
+    if isinstance(algorithm, DivisibleTables):
+        return not TableQueue(TableDivision(algorithm, shards), 1).sums_are_less(1, rows)
+    return isinstance(algorithm, Divisible) and not algorithm.only_touched
+
+
 class Outgoing:
     """What waits for every shard. ``queries`` gives algorithm and number of groups.
 

@@ -1,6 +1,6 @@
-"""Reading where the workers are: rows are read, checked, hashed and cut up by one worker, and only cells move on.
+"""Reading where the workers are: rows are read, checked, hashed and cut up by one worker, and cells move on, or names.
 
-What leaves a task has as many bytes whatever its rows hold: see messages.py for what goes to the shards. What goes
+What leaves a task has as many bytes whatever its rows hold: see outgoing.py for what goes to the shards. What goes
 back to the coordinator has a place for every group and for the most row numbers that are told.
 """
 
@@ -30,7 +30,7 @@ from panstream.errors import BadRowError
 from panstream.scratch import wipe
 
 _TEXT_BYTES = 32  # a row of text, about: only to deal out tasks of like size
-_LEAST, _MOST = 1 << 20, 1 << 23  # rows of a task
+LEAST_ROWS, _MOST = 1 << 20, 1 << 23  # rows of a task
 _SHARES = 3  # of the rows that are left, for each worker
 
 
@@ -48,7 +48,7 @@ class Partition:
     rows: int = 0
 
     @classmethod
-    def of(cls, inputs: Iterable[str], *, format: str | None = None, rows: int = _LEAST) -> list[Partition]:
+    def of(cls, inputs: Iterable[str], *, format: str | None = None, rows: int = LEAST_ROWS) -> list[Partition]:
         """Return files, and Parquet files in stretches of row groups of about ``rows`` rows; none if one is a pipe."""
         files = expand(list(inputs), format=format)  # type: ignore[arg-type]
         if any(file.path is None for file in files):
@@ -56,7 +56,7 @@ class Partition:
         return [partition for file in files for partition in cls.of_file(file, rows)]
 
     @classmethod
-    def of_file(cls, file: InputFile, rows: int = _LEAST) -> Iterator[Partition]:
+    def of_file(cls, file: InputFile, rows: int = LEAST_ROWS) -> Iterator[Partition]:
         """Yield a file, or stretches of row groups of a Parquet file."""
         assert file.path is not None
         where = str(file.path.absolute())
@@ -86,8 +86,8 @@ def tasks_of(
 ) -> list[list[Partition]]:
     """Return partitions in tasks, each a share of the rows that are left: large ones first, small ones to end together.
 
-    A task reaches a shard as a whole or not at all. ``large`` tasks are for states of which only the touched cells
-    matter, so that no row travels. Partitions named in ``alone`` are with some shards already, and so share no task.
+    A task reaches a shard as a whole or not at all. ``large`` tasks are for states to which no row travels. Partitions
+    named in ``alone`` are with some shards already, and so share no task.
     """
     apart = set(alone)
     tasks: list[list[Partition]] = [[partition] for partition in partitions if partition.name in apart]
@@ -99,7 +99,7 @@ def tasks_of(
             continue
         task.append(partition)
         size += partition.rows
-        if size >= min(max(_LEAST, left // (_SHARES * max(1, workers))), _MOST if large else _LEAST):
+        if size >= min(max(LEAST_ROWS, left // (_SHARES * max(1, workers))), _MOST if large else LEAST_ROWS):
             tasks.append(task)
             left -= size
             task, size = [], 0

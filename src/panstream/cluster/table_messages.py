@@ -71,11 +71,11 @@ class TableQueue:
 
     def expect(self, rows: int) -> None:
         """Hear how many rows the next batch has, selected or not."""
-        self.direct = self._is_less(self.groups, rows)
+        self.direct = self.sums_are_less(self.groups, rows)
         self.summed |= self.direct
         self.listed += 0 if self.direct else rows
 
-    def _is_less(self, slots: int, rows: int) -> bool:
+    def sums_are_less(self, slots: int, rows: int) -> bool:
         """Return whether sums of all tables are fewer bytes than rows for every shard."""
         shards = self.division.shards
         cells = sum(self.division.cells(shard) for shard in range(shards))
@@ -94,7 +94,7 @@ class TableQueue:
     def messages(self, query: str, slots: Sequence[Slot]) -> Iterator[TableMessage]:
         """Yield the message of every shard, for all states that are open."""
         named = np.array(slots, np.int64).reshape(-1, 2)
-        if self.summed or self._is_less(len(slots), self.listed):
+        if self.summed or self.sums_are_less(len(slots), self.listed):
             self._add_up()
             for shard in range(self.division.shards):
                 yield TableMessage(query, named, sums=self._sums(slots, shard))
