@@ -30,6 +30,7 @@ name = "s"
 user = "id"
 [stream.columns]
 id = "string"
+page = "string"
 [[query]]
 name = "all"
 sql = "SELECT COUNT(DISTINCT id) FROM s"
@@ -37,7 +38,7 @@ epsilon = 1.0
 expected = {IDS}
 [[query]]
 name = "names"
-sql = "SELECT id, COUNT(*) FROM s GROUP BY id"
+sql = "SELECT page, COUNT(*) FROM s GROUP BY page"
 epsilon = 1.0
 delta = 1e-6
 longest = 32
@@ -99,7 +100,7 @@ def traces_of(names: Sequence[str]) -> list[str | bytes]:
 def post(address: str, ids: Sequence[str]) -> None:
     headers = {"Content-Type": "application/x-ndjson"}
     for start in range(0, len(ids), IDS // 20):
-        lines = "".join(f'{{"id": "{each}"}}\n' for each in ids[start : start + IDS // 20])
+        lines = "".join(f'{{"id": "{each}", "page": "{each}"}}\n' for each in ids[start : start + IDS // 20])
         sent = httpx.post(f"{address}/v1/streams/s/events", content=lines, headers=headers, timeout=60)
         assert sent.status_code == 200, sent.text
 
@@ -114,7 +115,9 @@ def test_ids_are_nowhere_after_the_job(tmp_path: Path) -> None:
         needles, decoys = make_needles(IDS), make_needles(1000)
         for number in range(4):
             part = list(needles[number : IDS // 2 : 4])
-            pq.write_table(pa.table({"id": part}), lake / f"part-{number}.parquet", row_group_size=IDS // 20)
+            pq.write_table(
+                pa.table({"id": part, "page": part}), lake / f"part-{number}.parquet", row_group_size=IDS // 20
+            )
         (tmp_path / "panstream.toml").write_text(CONFIG)
         command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", "lake", "--cluster", cluster.address]
         done = subprocess.run(

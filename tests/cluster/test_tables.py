@@ -93,6 +93,18 @@ def test_every_table_has_one_owner_and_memory_is_divided(shards: int) -> None:
     assert max(cells) * shards < 1.1 * sum(cells)
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_shard_without_tables_takes_part_like_any_other(delta: float) -> None:
+    algorithm = FrequentItems(epsilon=1.0, delta=delta, longest=4, width=256, row_width=256, rows=2)
+    division = TableDivision(algorithm, 7)
+    with Source() as source:
+        part = division.fresh(6, source)
+        division.refresh(part, 6, source)
+        shown = division.shown(part, source)
+    assert (division.cells(6), part.draws, shown.draws) == (0, 2, 3)
+    assert same(division.decode(division.encode(part, 6), 6), part)
+
+
 def test_moving_tables_changes_none() -> None:
     with Source() as source:
         state = replace(EXACT, epsilon=1.0).begin(source)
@@ -178,6 +190,13 @@ def test_shards_that_died_lose_and_double_nothing(after: int, alone: Any, tmp_pa
             engine.apply(rows)
         engine.finish()
         assert answers(engine) == alone
+
+
+def test_the_claim_is_that_of_one_machine() -> None:
+    asked = config(*NAMES.values(), time="at")
+    with Engine(asked) as one, ClusterEngine(asked, LocalLink(3)) as many:
+        assert [plan.claim for plan in many.plans] == [plan.claim for plan in one.plans]
+        assert all(plan.claim.is_private for plan in many.plans)
 
 
 def test_tables_are_with_the_shards_and_a_call_made_twice_counts_once(tmp_path: Path) -> None:
