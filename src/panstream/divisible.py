@@ -120,6 +120,10 @@ class DivisibleTables(Algorithm[StateT], Protocol[StateT]):
     def blank(self, own: NDArray[np.int64]) -> StateT:
         """Return a part of zeros without any noise, in which rows in flight are added up."""
 
+    @abstractmethod
+    def add_up(self, state: StateT, batch: Any, scratch: Scratch) -> None:
+        """Do to a state of all tables what a checked batch does."""
+
     @property
     def columns(self) -> tuple[np.dtype[Any], ...]:
         """Return the types of what travels of a row: first how often it came, where 0 is no row at all.

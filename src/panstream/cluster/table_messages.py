@@ -68,6 +68,10 @@ class TableQueue:
     direct: bool = False  # whether the batch under way is
     rows: list[tuple[Slot, Touches]] = field(default_factory=list)
     sums: dict[Slot, Any] = field(default_factory=dict)
+    cells: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cells = sum(self.division.cells(shard) for shard in range(self.division.shards))
 
     def expect(self, rows: int) -> None:
         """Hear how many rows the next batch has, selected or not."""
@@ -77,19 +81,19 @@ class TableQueue:
 
     def sums_are_less(self, slots: int, rows: int) -> bool:
         """Return whether sums of all tables are fewer bytes than rows for every shard."""
-        shards = self.division.shards
-        cells = sum(self.division.cells(shard) for shard in range(shards))
         which = slot_number(slots).itemsize if slots > 1 else 0
         row = which + sum(kind.itemsize for kind in self.division.algorithm.columns)
-        return 4 * slots * cells <= shards * row * padded_size(rows)
+        return 4 * slots * self.cells <= self.division.shards * row * padded_size(rows)
 
     def add(self, slot: Slot, batch: Any) -> None:
         """Take the selected rows of a batch for one state; the caller wipes them."""
+        algorithm = self.division.algorithm
         with Scratch() as scratch:
-            for columns in self.division.algorithm.listed(batch, scratch):
-                self.rows.append((slot, columns))
-                if self.direct:
-                    self._add_up()
+            if self.direct:
+                algorithm.add_up(self._sum(slot), batch, scratch)
+            else:
+                for columns in algorithm.listed(batch, scratch):
+                    self.rows.append((slot, columns))
 
     def messages(self, query: str, slots: Sequence[Slot]) -> Iterator[TableMessage]:
         """Yield the message of every shard, for all states that are open."""
@@ -112,14 +116,19 @@ class TableQueue:
             wipe_state(state)
         self.rows, self.sums, self.listed, self.summed = [], {}, 0, False
 
-    def _add_up(self) -> None:
+    def _sum(self, slot: Slot) -> Any:
         algorithm = self.division.algorithm
-        everything = np.arange(algorithm.tables)
+        if slot not in self.sums:
+            self.sums[slot] = algorithm.blank(np.arange(algorithm.tables))
+        return self.sums[slot]
+
+    def _add_up(self) -> None:
+        """Turn rows that were listed into sums."""
+        algorithm = self.division.algorithm
         for slot, columns in self.rows:
-            if slot not in self.sums:
-                self.sums[slot] = algorithm.blank(everything)
+            everything, chosen = np.arange(algorithm.tables), np.arange(columns[0].size)
             with Scratch() as scratch:
-                algorithm.move(self.sums[slot], everything, columns, np.arange(columns[0].size), scratch)
+                algorithm.move(self._sum(slot), everything, columns, chosen, scratch)
             for column in columns:
                 wipe(column)
         self.rows = []

@@ -185,10 +185,13 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
     def update(self, state: FrequentState, batch: Items, source: Source) -> None:
         """Count equal names, then move the cells of each by its count."""
-        scratch, everything = source.scratch, np.arange(self.tables)
-        room = self._room(scratch)
-        for offsets, data, firsts, counts in self._counted(batch, scratch):
-            self._move(state, everything, (offsets, data, firsts, counts), room)
+        self.add_up(state, batch, source.scratch)
+
+    def add_up(self, state: FrequentState, batch: Items, scratch: Scratch) -> None:
+        """Move the cells of all names of a batch in all tables."""
+        everything, room = np.arange(self.tables), self._room(scratch)
+        for names in self._counted(batch, scratch):
+            self._move(state, everything, names, room)
 
     def _counted(self, batch: Items, scratch: Scratch) -> Iterator[tuple[NDArray[Any], ...]]:
         """Yield where names begin, their bytes, the first of every name, and how often it comes."""
