@@ -496,6 +496,12 @@ def test_announced_intrusions_are_recorded(tmp_path: Path) -> None:
         assert len(engine.intrusions) == 1
 
 
+def test_names_that_nobody_listed_are_refreshed_after_an_announced_intrusion() -> None:
+    names = question("names", "SELECT region, COUNT(*) FROM s GROUP BY region", longest=2, memory=300_000)
+    with Engine(config(names)) as engine:
+        assert [str(state) for state in engine.announce_intrusion()] == ["names: refreshed"]
+
+
 def test_announced_intrusions_that_were_paid_for(tmp_path: Path) -> None:
     """Bits and cells are frozen and start afresh, and users from before and after are counted together."""
     bits = question("bits", "SELECT DENSITY(user) FROM s", universe=4000, announced=1, epsilon=40.0)

@@ -107,8 +107,8 @@ class QueryPlan:
         return one * len(self.groups) * (windows or open_windows)
 
     def group_name(self, group: tuple[Any, ...]) -> str:
-        """Return how a group is shown: ``region=north``."""
-        keys = self.config.parsed.group_by
+        """Return how a group is shown: ``region=north``; nothing where all names that nobody listed share a state."""
+        keys = self.config.parsed.group_by if group else ()
         return ", ".join(f"{key}={value}" for key, value in zip(keys, group, strict=True))
 
 
