@@ -134,7 +134,7 @@ class RunningQuery:
         windows = None if not self.windowed else self.windows_of(marks if rows.times is None else rows.times)
         found: list[Prepared] = []
         try:
-            for step, at in np.unique(np.stack([steps, reached])[:, steps > UNKNOWN], axis=1).T.tolist():
+            for step, at in _distinct(np.stack([steps, reached])[:, steps > UNKNOWN]):
                 inside = (steps == step) & (reached == at)
                 found.append(self._prepare(rows, chosen, keep & inside, step, at, _within(windows, inside)))
         except BaseException:
@@ -333,6 +333,13 @@ class RunningQuery:
 
 def _read_off(monitor: Any, what: Any) -> Estimate:
     found: Estimate = monitor.algorithm.at(monitor.state, what)
+    return found
+
+
+def _distinct(pairs: NDArray[np.int64]) -> list[list[int]]:
+    """Return the different columns in order. Time only grows: equal ones are neighbours, and few are left to sort."""
+    new = (np.diff(pairs, axis=1, prepend=pairs[:, :1] - 1) != 0).any(axis=0)
+    found: list[list[int]] = np.unique(pairs[:, new], axis=1).T.tolist()
     return found
 
 
