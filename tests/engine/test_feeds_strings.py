@@ -17,7 +17,8 @@ from pyarrow import parquet
 from panstream.engine.feeds.parquet import ParquetFile, _chunks_of
 from panstream.engine.feeds.parquet_pages import columns as cursor
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StringColumn
-from panstream.engine.feeds.parquet_pages.pages import Damaged, _CutOff, _read_header, pages_of
+from panstream.engine.feeds.parquet_pages.footer import read_footer
+from panstream.engine.feeds.parquet_pages.pages import Chunk, Damaged, _CutOff, _read_header, pages_of
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 
@@ -39,9 +40,15 @@ def written(path: Path, column: pa.Array, **options: Any) -> Path:
     return path
 
 
+def chunks_in(path: Path) -> list[Chunk] | None:
+    metadata = parquet.read_metadata(path)
+    footer = read_footer(path, metadata.num_row_groups, metadata.num_columns)
+    return _chunks_of(metadata, footer, "word", "BYTE_ARRAY")
+
+
 def read(path: Path, rows: int) -> pa.Array:
     """Return the column as our decoder reads it."""
-    chunks = _chunks_of(parquet.read_metadata(path), "word")
+    chunks = chunks_in(path)
     assert chunks is not None
     column = StringColumn(Cursor(path, chunks))
     total = sum(chunk.rows for chunk in chunks)
@@ -118,14 +125,14 @@ def test_other_encodings_and_nested_columns_are_left_to_pyarrow(tmp_path: Path) 
     path = written(
         tmp_path / "delta.parquet", column, use_dictionary=False, column_encoding={"word": "DELTA_BYTE_ARRAY"}
     )
-    assert _chunks_of(parquet.read_metadata(path), "word") is None
+    assert chunks_in(path) is None
     file = ParquetFile(path, SCHEMA, rows=128)
     found = pa.Table.from_batches([piece.columns for piece in file.pieces()])
     file.close()
     assert found.column("word").combine_chunks().equals(column)
     lists = tmp_path / "lists.parquet"
     parquet.write_table(pa.table({"word": pa.array([["a"], ["b", "c"]])}), lists)
-    assert _chunks_of(parquet.read_metadata(lists), "word") is None
+    assert chunks_in(lists) is None
 
 
 @pytest.mark.slow
@@ -138,7 +145,7 @@ def test_a_damaged_file_is_refused_or_read_but_nothing_worse(tmp_path: Path) -> 
             tmp_path / "f.parquet", column, compression=codec, data_page_version=version, use_dictionary=dictionary
         )
         whole = bytearray(path.read_bytes())
-        chunks = _chunks_of(parquet.read_metadata(path), "word")
+        chunks = chunks_in(path)
         assert chunks is not None
         for _ in range(60):
             broken = whole.copy()
@@ -180,7 +187,7 @@ def test_pages_and_dictionaries_are_overwritten_when_their_rows_are_given_away(
             yield page
 
     monkeypatch.setattr(cursor, "pages_of", remembered)
-    chunks = _chunks_of(parquet.read_metadata(path), "word")
+    chunks = chunks_in(path)
     assert chunks is not None
     place = Cursor(path, chunks)
     column = StringColumn(place)
@@ -196,7 +203,7 @@ def test_a_column_closed_early_leaves_no_thread_and_no_page(tmp_path: Path) -> N
 
     path = written(tmp_path / "f.parquet", pa.array(words(3000, 7)))
     before = threading.active_count()
-    chunks = _chunks_of(parquet.read_metadata(path), "word")
+    chunks = chunks_in(path)
     assert chunks is not None
     column = StringColumn(Cursor(path, chunks))
     column.take(10)

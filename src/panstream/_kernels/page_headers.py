@@ -22,7 +22,7 @@ _WHOLE = (4, 5, 6)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _varint(data: NDArray[np.uint8], at: Any) -> Any:
+def read_varint(data: NDArray[np.uint8], at: Any) -> Any:
     """Return a number and where it ends, or what is wrong with it."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < data.size:
@@ -40,6 +40,13 @@ def _varint(data: NDArray[np.uint8], at: Any) -> Any:
 @njit(cache=True, nogil=True, forceinline=True)
 def _signed(value: np.uint64) -> Any:
     return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def read_signed(data: NDArray[np.uint8], at: Any) -> Any:
+    """Return a number that may be negative and where it ends, or what is wrong with it."""
+    value, at = read_varint(data, at)
+    return _signed(value), at
 
 
 @njit(cache=True, nogil=True)
@@ -73,7 +80,7 @@ def read_header(data: NDArray[np.uint8], fields: NDArray[np.int64]) -> Any:
             if step:
                 numbers[depth] += step
             else:
-                value, at = _varint(data, at)
+                value, at = read_varint(data, at)
                 if at < 0:
                     return at
                 numbers[depth] = _signed(value)
@@ -87,7 +94,7 @@ def read_header(data: NDArray[np.uint8], fields: NDArray[np.int64]) -> Any:
         if row >= 0:
             fields[row, numbers[depth]] = MISFIT
         if kind in _WHOLE:
-            value, at = _varint(data, at)
+            value, at = read_varint(data, at)
             if at < 0:
                 return at
             if row >= 0 and kind == _INT32 and _signed(value) >= 0:
@@ -107,7 +114,7 @@ def read_header(data: NDArray[np.uint8], fields: NDArray[np.int64]) -> Any:
             count, element = np.uint64(data[at] >> 4), np.int64(data[at] & 15)
             at += 1
             if count == np.uint64(15):
-                count, at = _varint(data, at)
+                count, at = read_varint(data, at)
                 if at < 0:
                     return at
             if count > np.uint64(data.size - at):  # every element takes a byte at least
@@ -120,7 +127,7 @@ def read_header(data: NDArray[np.uint8], fields: NDArray[np.int64]) -> Any:
         else:
             size = np.uint64(1 if kind == _BYTE else 8)
             if kind == _BINARY:
-                size, at = _varint(data, at)
+                size, at = read_varint(data, at)
                 if at < 0:
                     return at
             elif kind != _BYTE and kind != _DOUBLE:

@@ -18,6 +18,7 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
+from panstream.engine.feeds.parquet_pages.footer import KINDS, Footer, read_footer
 from panstream.engine.feeds.parquet_pages.numbers import WIDTH, NumberColumn, StoredNumberColumn
 from panstream.engine.feeds.parquet_pages.pages import Chunk
 from panstream.engine.feeds.parquet_pages.words import WordColumn
@@ -27,8 +28,8 @@ from panstream.engine.stored_ids import StoredIds
 
 _BUFFER_BYTES = (1 << 15, 1 << 18)  # least and most of a column that is read from the file at once
 _ROW_BYTES = 16
-_CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd", "BROTLI": "brotli"}
-_ENCODINGS = {"PLAIN", "RLE", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+_CODECS = {0: None, 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd"}
+_ENCODINGS = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 8  # plain, a dictionary's codes in both their names, runs
 _PLAIN_BYTES = 4  # a string stored plainly takes four bytes for its length alone
 
 Column = StringColumn | StoredColumn | WordColumn | NumberColumn
@@ -58,11 +59,12 @@ class ParquetFile:
         self._ahead = (os.cpu_count() or 1) > 2 if ahead is None else ahead
         metadata = self._guarded(lambda: parquet.read_metadata(path))
         check_types(self._guarded(_schema_of(metadata).to_arrow_schema), schema, self._place)
-        self._sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        footer = self._guarded(lambda: read_footer(path, metadata.num_row_groups, metadata.num_columns))
+        self._sizes = footer.rows.tolist()
         self._groups = len(self._sizes)
-        self._repetitive = _repetitive(metadata, schema)
-        self._strings = _strings(metadata, schema)
-        self._numbers = _numbers(metadata, schema)
+        self._repetitive = _repetitive(metadata, footer, schema)
+        self._strings = _strings(metadata, footer, schema)
+        self._numbers = _numbers(metadata, footer, schema)
         self._stored_ids, self._hurry, self._path = stored_ids, hurry, path
         self._open: list[Column] = []
         self._file = self._guarded(
@@ -156,34 +158,34 @@ def _rows_only(rows: int) -> Any:
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["none"]).select([])
 
 
-def _strings(metadata: Any, schema: RowSchema) -> dict[str, list[Chunk]]:
+def _strings(metadata: Any, footer: Footer, schema: RowSchema) -> dict[str, list[Chunk]]:
     """Return the columns that are decoded here, with their places in the file."""
     types = _schema_of(metadata).to_arrow_schema()
     found = {}
     for name, kind in schema.columns.items():
         text = pa.types.is_string(types.field(name).type) or pa.types.is_large_string(types.field(name).type)
-        chunks = _chunks_of(metadata, name) if kind == "string" and text else None
+        chunks = _chunks_of(metadata, footer, name, "BYTE_ARRAY") if kind == "string" and text else None
         if chunks is not None:
             found[name] = chunks
     return found
 
 
-def _numbers(metadata: Any, schema: RowSchema) -> dict[str, list[Chunk]]:
+def _numbers(metadata: Any, footer: Footer, schema: RowSchema) -> dict[str, list[Chunk]]:
     """Return the columns of signed 64-bit integers that are decoded here, with their places in the file."""
     types = _schema_of(metadata).to_arrow_schema()
     wanted = [name for name, kind in schema.columns.items() if kind == "int" and types.field(name).type == pa.int64()]
-    found = {name: _chunks_of(metadata, name, "INT64") for name in wanted}
+    found = {name: _chunks_of(metadata, footer, name, "INT64") for name in wanted}
     return {name: chunks for name, chunks in found.items() if chunks is not None}
 
 
-def _repetitive(metadata: Any, schema: RowSchema) -> list[str]:
+def _repetitive(metadata: Any, footer: Footer, schema: RowSchema) -> list[str]:
     """Return the string columns that are stored as a dictionary throughout: they stay so, which is faster."""
+    from panstream._kernels.footer import SIZE, VALUES
+
     found, paths = [], _schema_of(metadata)
     for column in range(metadata.num_columns):
-        chunks = [metadata.row_group(group).column(column) for group in range(metadata.num_row_groups)]
         name = paths.column(column).path
-        size = sum(chunk.total_uncompressed_size for chunk in chunks)
-        values = sum(chunk.num_values for chunk in chunks)
+        size, values = (sum(footer.numbers[:, column, place].tolist()) for place in (SIZE, VALUES))
         if schema.columns.get(name) == "string" and name != schema.user and size < _PLAIN_BYTES * values:
             found.append(name)
     return found
@@ -199,8 +201,21 @@ def _schema_of(metadata: Any) -> Any:
     return ParquetSchema(metadata)
 
 
-def _chunks_of(metadata: Any, name: str, kind: str = "BYTE_ARRAY") -> list[Chunk] | None:
+def _chunks_of(metadata: Any, footer: Footer, name: str, kind: str) -> list[Chunk] | None:
     """Return where a column of a kind lies, or None if pyarrow has to read it: nested, or encoded in another way."""
+    from panstream._kernels.footer import (
+        CODEC,
+        DATA,
+        DICTIONARY,
+        ELSEWHERE,
+        ENCODINGS,
+        KIND,
+        MISSING,
+        SIZE,
+        STORED,
+        VALUES,
+    )
+
     schema = _schema_of(metadata)
     found = [at for at in range(metadata.num_columns) if schema.column(at).path == name]
     if len(found) != 1:
@@ -209,30 +224,23 @@ def _chunks_of(metadata: Any, name: str, kind: str = "BYTE_ARRAY") -> list[Chunk
     if column.max_repetition_level or column.max_definition_level > 1:
         return None
     chunks = []
-    for group in range(metadata.num_row_groups):
-        part = metadata.row_group(group).column(found[0])
-        if part.physical_type != kind or part.compression not in _CODECS or part.file_path:
+    for rows, part in zip(footer.rows.tolist(), footer.numbers[:, found[0]].tolist(), strict=True):
+        if part[KIND] != KINDS[kind] or part[CODEC] not in _CODECS or part[ELSEWHERE] or part[VALUES] != rows:
             return None
-        if not _ENCODINGS.issuperset(part.encodings) or part.num_values != metadata.row_group(group).num_rows:
+        if part[ENCODINGS] & ~_ENCODINGS or min(part[SIZE], part[STORED]) < 0:
             return None
-        offsets = [part.data_page_offset, part.dictionary_page_offset if part.has_dictionary_page else None]
-        start = min((offset for offset in offsets if offset), default=0)
-        if start <= 0 and part.num_values:
+        if part[DATA] <= 0 and rows:
             return None
+        start = part[DATA] if part[DICTIONARY] <= 0 else min(part[DATA], part[DICTIONARY])
         chunks.append(
             Chunk(
                 start=start,
-                stored=part.total_compressed_size,
-                rows=part.num_values,
-                size=part.total_uncompressed_size,
-                codec=_CODECS[part.compression],
+                stored=part[STORED],
+                rows=rows,
+                size=part[SIZE],
+                codec=_CODECS[part[CODEC]],
                 optional=column.max_definition_level == 1,
-                complete=column.max_definition_level == 0 or _complete(part),
+                complete=column.max_definition_level == 0 or part[MISSING] == 0,
             )
         )
     return chunks
-
-
-def _complete(part: Any) -> bool:
-    found = part.statistics if part.is_stats_set else None
-    return bool(found is not None and found.has_null_count and found.null_count == 0)
