@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panstream._kernels import draws
 from panstream.errors import InvalidParameter
-from panstream.randomness import DiscreteGaussian, SeededSource, Source
+from panstream.randomness import DiscreteGaussian, Source
 from statistical import assert_fits, assert_mean, assert_same_law
 
 N = 100_000
@@ -59,7 +58,6 @@ def test_sigma_is_rounded_towards_more_noise(sigma: float) -> None:
     assert law.numerator is not None
     exact = Fraction(1 << 51, law.numerator)  # sigma², exactly
     assert Fraction(sigma) ** 2 <= exact <= Fraction(sigma) ** 2 * Fraction(1026, 1024)
-    assert law.slope**2 <= law.numerator << 53  # so that no acceptance probability is above 1
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.2, 0.5, 1.0, 2.9, 3.1, 7.0])
@@ -67,21 +65,6 @@ def test_variance_is_that_of_the_series(sigma: float) -> None:
     k = np.arange(-200, 201)
     pmf = np.exp(-(k**2) / (2 * sigma**2))
     assert DiscreteGaussian.at_least(sigma).variance == pytest.approx(float((k**2 * pmf).sum() / pmf.sum()), rel=1e-9)
-
-
-def test_running_out_of_words_replays_the_same_draw() -> None:
-    law = DiscreteGaussian.at_least(4.0)
-    numbers = np.uint64(law.numerator or 0), np.uint64(law.slope), np.uint64(52)
-    with SeededSource(8) as source:
-        words = source._words(6000).copy()
-    whole = np.zeros(100, np.int64)
-    done, _ = draws.add_discrete_gaussian(whole, 0, *numbers, words)
-    assert done == 100
-    pieces, at, filled, given = np.zeros(100, np.int64), 0, 0, 1
-    while filled < 100:
-        filled, used = draws.add_discrete_gaussian(pieces, filled, *numbers, words[at : at + given])
-        at, given = at + used, 1 if used else given + 1
-    assert pieces.tolist() == whole.tolist()
 
 
 def test_no_noise_and_bad_scales() -> None:

@@ -109,13 +109,3 @@ def test_thresholds_of_coins_end_at_certainty() -> None:
     for threshold in (-1, (1 << 64) + 1, 1 << 65):
         with pytest.raises(InvalidParameter, match="threshold must be in"):
             Coin(threshold)
-
-
-@pytest.mark.parametrize("sigma", [0.04, 0.5, 1.0, 7.3, 1e3, 1e6])
-def test_the_proposals_of_the_gaussian_decay_by_one_over_sigma(sigma: float) -> None:
-    """The largest rate not above 1/sigma; with another one more draws would be thrown away."""
-    law = DiscreteGaussian.at_least(sigma)
-    assert law.numerator is not None
-    over_sigma_squared = Fraction(2 * law.numerator, 1 << 52)
-    assert Fraction(law.slope, 1 << 52) ** 2 <= over_sigma_squared < Fraction(law.slope + 1, 1 << 52) ** 2
-    assert law.slope / 2**52 == pytest.approx(1 / law.sigma, rel=1e-6)

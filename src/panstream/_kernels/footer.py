@@ -60,7 +60,7 @@ def _pass(data: NDArray[np.uint8], at: Any, kind: Any, element: bool) -> Any:
     kinds = np.empty(_DEEPEST, np.int64)
     depth = 0
     while True:
-        if kind == _TRUE or kind == _FALSE:
+        if kind in (_TRUE, _FALSE):
             at += np.int64(element)
         elif kind in _WHOLE:
             _, at = read_varint(data, at)
@@ -72,7 +72,7 @@ def _pass(data: NDArray[np.uint8], at: Any, kind: Any, element: bool) -> Any:
             size, at = read_varint(data, at)
             if at >= 0:
                 at = at + np.int64(size) if size <= np.uint64(data.size - at) else np.int64(CUT_OFF)
-        elif kind == _STRUCT or kind == _LIST or kind == _SET:
+        elif kind in (_STRUCT, _LIST, _SET):
             if depth == _DEEPEST:
                 return np.int64(DAMAGED)
             left[depth], kinds[depth] = -1, 0

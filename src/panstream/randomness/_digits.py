@@ -15,12 +15,13 @@ with a chance below 2^-121, and whatever happens the law is the stated one, with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.randomness._bits import first_bits
 from panstream.randomness.laws import LAPLACE_BITS, DiscreteLaplace
 
 _FIRST = 128
@@ -72,15 +73,10 @@ def _places(law: DiscreteLaplace) -> int:
 
 def _chance(law: DiscreteLaplace, digit: int, bits: int) -> int:
     """Return the chance of a coin in units of 2^-bits, rounded down; the coin after the digits' is that of j."""
-    exponent, unit = Decimal(-(law.numerator or 0) << digit), Decimal(1 << bits)
-    precision = bits // 3 + 20
-    while True:
-        context = Context(prec=precision)
-        power = context.exp(context.divide(exponent, Decimal(1 << LAPLACE_BITS)))
-        chance = power if digit == _places(law) else context.divide(power, context.add(Decimal(1), power))
-        slack = context.scaleb(unit, 3 - precision)  # a thousand units of the last digit, more than all errors together
-        scaled = context.multiply(chance, unit)
-        least, most = (int(context.add(scaled, error).to_integral_value(ROUND_FLOOR)) for error in (-slack, slack))
-        if max(least, 0) == most:
-            return most
-        precision *= 2
+
+    def chance(context: Context) -> Decimal:
+        exponent = context.divide(Decimal(-(law.numerator or 0) << digit), Decimal(1 << LAPLACE_BITS))
+        power = context.exp(exponent)
+        return power if digit == _places(law) else context.divide(power, context.add(Decimal(1), power))
+
+    return first_bits(bits, chance)

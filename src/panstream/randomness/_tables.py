@@ -93,7 +93,7 @@ def resolve(law: Law, start: int, more: Callable[[], int]) -> int:
 def _bounds(law: Law, bits: int) -> Iterator[tuple[int, int]]:
     """Yield integers around 2^bits·G(m) for m = 0, 1, ... until all that follow are nearly 2^bits."""
     one = 1 << (bits + _GUARD)
-    weights, beyond = _weights(law, bits + _GUARD)
+    weights, beyond = weights_below(law, bits + _GUARD)
     doubled = [weights[0], *(2 * weight for weight in weights[1:])]
     missing = [4 * (size + 2) ** 2 for size in range(len(weights))]
     least = sum(doubled)
@@ -105,8 +105,11 @@ def _bounds(law: Law, bits: int) -> Iterator[tuple[int, int]]:
         yield (low << bits) // most, min(-(-(high << bits) // least), (1 << bits) - 1)
 
 
-def _weights(law: Law, bits: int) -> tuple[list[int], int]:
-    """Return the weights of 0, 1, ... in units of 2^-bits, rounded down, and a bound for the sum of all later ones."""
+def weights_below(law: Law, bits: int) -> tuple[list[int], int]:
+    """Return the weights of 0, 1, ... in units of 2^-bits, rounded down, and a bound for the sum of all later ones.
+
+    The weight of m is at most 2·(m + 2)² units too small.
+    """
     one = 1 << bits
     context = Context(prec=bits // 3 + 20)
     rate = context.divide(Decimal(law.numerator or 0), Decimal(1 << RATE_BITS))

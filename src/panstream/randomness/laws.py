@@ -140,11 +140,6 @@ class DiscreteGaussian:
         return 0.0 if self.numerator is None else math.sqrt((1 << (RATE_BITS - 1)) / self.numerator)
 
     @property
-    def slope(self) -> int:
-        """Return the rate of the discrete Laplace draws that are thinned out, at most sqrt(2·rate), over 2**52."""
-        return math.isqrt((self.numerator or 0) << (RATE_BITS + 1))
-
-    @property
     def variance(self) -> float:
         """Return the variance, summed where it differs visibly from sigma²."""
         if self.numerator is None:

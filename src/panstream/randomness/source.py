@@ -30,13 +30,14 @@ from panstream.randomness.laws import (
 from panstream.scratch import Scratch, wipe
 
 Integers = NDArray[np.signedinteger[Any]]
+_Add = Callable[[Integers, NDArray[np.uint64], NDArray[np.int64]], int]
+_Settle = Callable[[list[int], Callable[[], int]], int]
 
 _NO_WORDS = np.empty(0, np.uint64)
 _DIRECT = 256  # bytes; below this getrandom is cheaper than setting up a cipher
 _CHUNK = 1 << 20
 _SMALL_CHUNK = 1 << 16
 _ZEROS = np.zeros(_CHUNK, np.uint8)
-_WORDS_PER_GAUSSIAN = 20
 _MANY = 1 << 14  # draws from which a table pays
 _LARGEST_EXPONENT = 1 << (RATE_BITS + 10)  # utilities so far below the best are raised to this, see docs/proofs
 
@@ -116,17 +117,23 @@ class Source:
         from panstream.randomness._digits import digit_coins, settle
 
         high, low = digit_coins(law)
-        each = 4 * high.size
+
+        def add(piece: Integers, words: NDArray[np.uint64], undecided: NDArray[np.int64]) -> int:
+            return add_from_digits(piece, words, high, low, undecided)
+
+        self._add_few(values, 4 * high.size, add, lambda words, more: settle(law, words, more))
+
+    def _add_few(self, values: Integers, each: int, add: _Add, settle: _Settle) -> None:
+        """Add noise that takes ``each`` words for an element; ``add`` leaves open what ``settle`` finishes."""
         room = min(values.size, _SMALL_CHUNK // 8 // each)
         words: NDArray[np.uint64] = self.scratch.array(room * each, np.uint64)
         undecided: NDArray[np.int64] = self.scratch.array(room, np.int64)
         for start in range(0, values.size, room):
             piece = values[start : start + room]
             self._fill(words[: piece.size * each].view(np.uint8))
-            count = add_from_digits(piece, words, high, low, undecided)
-            for place in undecided[:count].tolist():
+            for place in undecided[: add(piece, words, undecided)].tolist():
                 drawn = words[place * each : (place + 1) * each].tolist()
-                piece[place] += settle(law, drawn, lambda: int(self._words(1)[0]))
+                piece[place] += settle(drawn, lambda: int(self._words(1)[0]))
 
     def add_balanced_laplace(self, values: NDArray[np.int64], law: DiscreteLaplace) -> None:
         """Add noise that sums to 0, in place: P(x) proportional to exp(-kappa·|x|₁) among such integer vectors.
@@ -211,17 +218,25 @@ class Source:
                 return drawn
 
     def add_discrete_gaussian(self, values: Integers, law: DiscreteGaussian) -> None:
-        """Add independent noise of ``law`` to every element of ``values``, in place."""
-        if law.numerator is None or self._add_many(values, law):
-            return
-        from panstream._kernels.draws import add_discrete_gaussian
+        """Add independent noise of ``law`` to every element of ``values``, in place.
 
-        curvature, slope, bits = np.uint64(law.numerator), np.uint64(law.slope), np.uint64(RATE_BITS)
-        self._refill(
-            values.size,
-            _WORDS_PER_GAUSSIAN,
-            lambda done, words: add_discrete_gaussian(values, done, curvature, slope, bits, words),
-        )
+        How many words that takes, and what is done with them, depends on law and size only, for fewer than 2^14
+        elements but for a chance of 2^-64 each (:mod:`panstream.randomness._candidates`).
+        """
+        if law.numerator is None or not values.size or self._add_many(values, law):
+            return
+        from panstream._kernels.candidate_draws import add_from_candidates
+        from panstream.randomness._candidates import WORDS, candidates_of, settle
+
+        drawn = candidates_of(law)
+        curvature, places = np.uint64(law.numerator), np.uint64(drawn.places)
+
+        def add(piece: Integers, words: NDArray[np.uint64], undecided: NDArray[np.int64]) -> int:
+            return add_from_candidates(
+                piece, words, drawn.starts, drawn.high, drawn.low, curvature, places, drawn.number, undecided
+            )
+
+        self._add_few(values, WORDS * drawn.number, add, lambda words, more: settle(law, words, more))
 
     def exponential(self, utilities: NDArray[np.int64], preference: Preference) -> int:
         """Return an index i with probability proportional to exp(rate · utilities[i]): the exponential mechanism."""

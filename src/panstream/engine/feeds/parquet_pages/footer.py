@@ -56,7 +56,7 @@ def _read(file: io.FileIO, start: int, size: int) -> NDArray[np.uint8]:
     data = np.empty(size, np.uint8)
     done = 0
     while done < size:
-        got = file.readinto(data[done:])
+        got = file.readinto(data[done:].data)
         if not got:
             raise Damaged("the file is too short")
         done += got
