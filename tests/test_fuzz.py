@@ -6,12 +6,14 @@ import random
 import socket
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from panstream.continual_users import ContinualDensity
 from panstream.density import DworkPair
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.resp import Connection
@@ -67,6 +69,13 @@ def test_a_reply_that_redis_never_sends_ends_the_connection(reply: bytes) -> Non
 def test_a_pair_of_coins_that_does_not_exist_is_refused_at_once() -> None:
     with pytest.raises(InvalidParameter, match="below 4"):
         DworkPair(universe=10, epsilon=4.0)
+
+
+@pytest.mark.parametrize("levels", [0, -1, 25])
+def test_a_tree_of_ticks_without_levels_or_with_too_many_is_refused(levels: int) -> None:
+    chosen = ContinualDensity(universe=100, epsilon=1.0, horizon=100)
+    with pytest.raises(InvalidParameter, match="levels must be in 1..24"):
+        replace(chosen, levels=levels)
 
 
 @pytest.mark.parametrize("text", ["(" * 5000, "NOT " * 5000 + "ok", "- " * 5000 + "1"], ids=range(3))

@@ -15,8 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream import checks
 from panstream._kernels.tree import closed_levels
-from panstream.continual.shapes import TreeShape, epoch_of
+from panstream.continual.shapes import MOST_LEVELS, TreeShape, epoch_of
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.privacy.changes import change_room, change_room_near, flicker_room, single_room
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
@@ -125,6 +126,8 @@ class Way:
 
 def settled(question: Question, method: Method, epsilon_state: float, levels: int, start: float) -> Way:
     """Return a way from its public numbers, with as much for the answers as its claim leaves."""
+    if method != "paid":
+        checks.within(1, MOST_LEVELS, levels=levels)
     if math.isinf(question.epsilon):
         return Way(method=method, epsilon_state=math.inf, levels=levels, rate=math.inf, start=0.0)
     if not 0.0 < epsilon_state < question.epsilon:
