@@ -13,14 +13,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from panstream.batch.files import read_columns
 from panstream.continual_users import ContinualDensity
 from panstream.density import DworkPair
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.resp import Connection
+from panstream.engine.lookups import Lookup
 from panstream.engine.point_queries import named
 from panstream.engine.rows import RowSchema
 from panstream.engine.sql import parse
-from panstream.errors import ConnectionLost, FeedError, InvalidParameter, PanstreamError
+from panstream.errors import ConfigError, ConnectionLost, FeedError, InvalidBatch, InvalidParameter, PanstreamError
 
 FUZZ = Path(__file__).parents[1] / "fuzz"
 NAMES = sorted(path.stem.removeprefix("fuzz_") for path in FUZZ.glob("fuzz_*.py"))
@@ -92,3 +94,20 @@ def test_a_parquet_file_whose_column_has_no_readable_name_is_refused(tmp_path: P
     path.write_bytes(path.read_bytes().replace(b"other", b"\xe5the\xff"))
     with pytest.raises(FeedError, match="could not be read"):
         ParquetFile(path, RowSchema(columns={"user": "string"}, user="user"), rows=10)
+
+
+def test_a_lookup_table_whose_column_has_no_readable_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pages.parquet"
+    parquet.write_table(pa.table({"page": ["/a"], "other": [1]}), path)
+    path.write_bytes(path.read_bytes().replace(b"other", b"\xe5the\xff"))
+    with pytest.raises(ConfigError, match="cannot be read as a table"):
+        Lookup.read("pages", path, "page")
+    with pytest.raises(InvalidBatch, match="cannot be read as a table"):
+        read_columns(path, ["page"])
+
+
+def test_a_lookup_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pages.csv"
+    path.write_text("page,page\n/a,/b\n")
+    with pytest.raises(ConfigError, match="two columns of the same name"):
+        Lookup.read("pages", path, "page")

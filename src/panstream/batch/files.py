@@ -47,7 +47,7 @@ def read_columns(path: Path, names: Collection[str], *, text: Collection[str] = 
         return csv.read_csv(path, parse_options=parse, convert_options=options)
     except FileNotFoundError:
         raise InvalidParameter(f"there is no file {path}") from None
-    except (arrow.ArrowInvalid, arrow.ArrowKeyError, OSError):
+    except (arrow.ArrowException, OSError, UnicodeDecodeError):
         raise InvalidBatch(f"{path.name} cannot be read as a table{_where(path)}") from None
 
 
@@ -69,7 +69,7 @@ def read_header(path: Path) -> dict[str, Any]:
         return dict.fromkeys(_header(path)[0])
     except FileNotFoundError:
         raise InvalidParameter(f"there is no file {path}") from None
-    except (arrow.ArrowInvalid, OSError):
+    except (arrow.ArrowException, OSError, UnicodeDecodeError):
         raise InvalidBatch(f"{path.name} cannot be read as a table") from None
 
 

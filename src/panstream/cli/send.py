@@ -140,8 +140,9 @@ def _batches(source: IO[bytes], format: str) -> Iterator[Any]:
             return iter(parquet.ParquetFile(source).iter_batches())
         return iter(pa.ipc.open_stream(source))
 
-    found = translated(opened, pa.ArrowException, lambda _: damaged)
-    while (batch := translated(lambda: next(found, None), pa.ArrowException, lambda _: damaged)) is not None:
+    causes = (pa.ArrowException, OSError, UnicodeDecodeError)
+    found = translated(opened, causes, lambda _: damaged)
+    while (batch := translated(lambda: next(found, None), causes, lambda _: damaged)) is not None:
         yield batch
 
 

@@ -68,7 +68,10 @@ def _table(file: Path, place: str) -> tuple[Any, bytes]:
 
     if file.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"{place}: the file must end in .csv or .parquet, got {file.name!r}")
-    return translated(read, (OSError, pa.ArrowException), told)
+    table, data = translated(read, (OSError, pa.ArrowException, UnicodeDecodeError), told)
+    if len(set(table.schema.names)) < len(table.schema.names):
+        raise ConfigError(f"{place}: {file.name} has two columns of the same name")
+    return table, data
 
 
 def _parsed(file: Path, data: bytes) -> Any:

@@ -1,0 +1,37 @@
+"""Files of rows, CSV, TSV, JSON lines and Arrow, plain and packed: rows, or a refusal that names the file."""
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import fuzzing
+
+with fuzzing.instrumented():
+    from panstream.engine.feeds.files import FileFeed
+    from panstream.engine.rows import RowSchema
+    from panstream.errors import PanstreamError
+
+_FOLDER = Path(tempfile.mkdtemp(prefix="panstream-fuzz-"))
+_NAMES = ("r.csv", "r.json", "r.arrow", "r.feather", "r.tsv", "r.csv.gz", "r.json.zst", "r.csv.bz2", "r.json.xz")
+_SCHEMA = RowSchema(columns={"user": "string", "n": "int", "x": "double", "at": "timestamp"}, user="user")
+
+
+def test_one_input(data: bytes) -> None:
+    """The first byte chooses the file's name."""
+    if not data:
+        return
+    file = _FOLDER / _NAMES[data[0] % len(_NAMES)]
+    file.write_bytes(data[1:])
+    try:
+        feed = FileFeed([str(file)], _SCHEMA, batch_rows=100)
+        (given,) = feed._files
+        with contextlib.closing(feed._found(given, len(data) - 1)) as found:  # without the thread that reads ahead
+            for rows in found:
+                if rows is not None:
+                    rows.wipe()
+    except PanstreamError:
+        pass
+
+
+if __name__ == "__main__":
+    fuzzing.run(test_one_input)
