@@ -33,11 +33,14 @@ _SMALLEST_GUIDE, _LARGEST_GUIDE = 10, 16  # bits
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DrawTable:
-    """b(m) for all m up to the first that is 2^63 - 1, and for every start of u the first m that it may mean."""
+    """b(m) for all m up to the first that is 2^63 - 1, and for every start of u the first m that it may mean: one of
+    2^halvings.
+    """
 
     bounds: NDArray[np.uint64]
     guide: NDArray[np.int32]
     shift: np.uint64
+    halvings: int
 
 
 Law = DiscreteLaplace | DiscreteGaussian
@@ -59,7 +62,8 @@ def draw_table(law: Law) -> _DrawTable | None:
     guide = np.searchsorted(bounds, starts, side="left").astype(np.int32)
     for array in (bounds, guide):
         array.flags.writeable = False
-    return _DrawTable(bounds, guide, np.uint64(_FIRST - width))
+    widest = int(np.diff(guide, append=len(floors) - 1).max())
+    return _DrawTable(bounds, guide, np.uint64(_FIRST - width), widest.bit_length())
 
 
 def _floors(law: Law, bits: int) -> list[int] | None:
