@@ -62,7 +62,7 @@ def candidate(
     drawn = candidates_of(law)
     block, step = divmod(size, 1 << drawn.places)
     word = int(drawn.starts[block + 1]) - 1 if last else int(drawn.starts[block])
-    return [word, negative << 63 | step, accept >> 64, accept & TOP]
+    return [word << 1 | negative, step, accept >> 64, accept & TOP]
 
 
 def sizes(law: DiscreteGaussian) -> list[int]:
@@ -77,7 +77,7 @@ def sizes(law: DiscreteGaussian) -> list[int]:
 def test_no_chance_is_above_one_and_every_word_has_one_meaning(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
     assert drawn.starts.tolist() == [0, *itertools.accumulate(drawn.counts)]
-    assert sum(drawn.counts) < 1 << 64
+    assert sum(drawn.counts) < 1 << 63
     assert min(drawn.counts) > 0
     assert all(exact(law, size) <= 1 for size in sizes(law))
     first = 1 if drawn.places else 0  # 0 has half the weight of a size that is so near to it
@@ -126,7 +126,7 @@ def test_no_exponent_is_too_large_for_the_kernel(law: DiscreteGaussian) -> None:
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_words_around_every_chance_mean_what_it_says(law: DiscreteGaussian) -> None:
-    never = [TOP - 1, 0, TOP, TOP]
+    never = [TOP - 2, 0, TOP, TOP]
     for size in sizes(law):
         bound = math.floor(exact(law, size) * (1 << 128))
         for last, negative in itertools.product((False, True), repeat=2):
@@ -176,7 +176,7 @@ def test_chances_near_a_tie_are_exact(law: DiscreteGaussian) -> None:
 def test_the_tail_goes_on_beyond_the_blocks(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
     first, width = len(drawn.counts) << drawn.places, 1 << drawn.tail_places
-    words = [TOP, IN_TAIL | (width - 1), 0, 0]
+    words = [TOP - 1, IN_TAIL | (width - 1), 0, 0]
     assert of_words(law, words + candidate(law, 0, 1 << 40)) == (0, True)
     for block in (0, 1, 5) if law.sigma > 1 else (0, 1):
         size = first + block * width + width - 1
@@ -189,7 +189,7 @@ def test_the_tail_goes_on_beyond_the_blocks(law: DiscreteGaussian) -> None:
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_when_none_is_accepted_new_ones_are_drawn(law: DiscreteGaussian) -> None:
-    refused = [TOP - 1, 0, TOP, TOP]
+    refused = [TOP - 2, 0, TOP, TOP]
     more = refused + candidate(law, 1, 0, negative=True) if law.sigma > 1 else refused + candidate(law, 0, 0)
     assert settle(law, refused * 2, iter(more + [0] * 8).__next__) == (-1 if law.sigma > 1 else 0)
 
@@ -202,9 +202,9 @@ def test_draws_are_open_less_than_once_in_2_to_the_64(law: DiscreteGaussian) -> 
         mass = sum((weight(law, size) for size in range(reach)), Fraction(0))
     else:  # Poisson's formula: the sum is above the integral
         mass = Fraction(law.sigma) * Fraction(math.sqrt(math.pi / 2)) * Fraction((1 << 30) - 1, 1 << 30)
-    accepted = mass * drawn.scale / (1 << 64 + drawn.places)
+    accepted = mass * drawn.scale / (1 << 63 + drawn.places)
     none = (1 - accepted) ** drawn.number
-    near = drawn.number * (Fraction(2 * int(candidate_draws._NEAR), 1 << 128) + Fraction(1, 1 << 64 + TAIL_BITS))
+    near = drawn.number * (Fraction(2 * int(candidate_draws._NEAR), 1 << 128) + Fraction(1, 1 << 63 + TAIL_BITS))
     assert 0 < accepted < 1
     assert none + near < Fraction(1, 1 << 64)
 

@@ -59,7 +59,7 @@ def test_words_around_every_bound_mean_what_inversion_says(law: Law) -> None:
                 value = np.full(1, 1000, np.int32)
                 places = np.zeros(1, np.int64)
                 words = np.array([start << 1 | sign], np.uint64)
-                count = add_from_table(value, words, table.bounds, table.guide, table.shift, table.halvings, places)
+                count = add_from_table(value, words, table.bounds, table.guide, table.shift, table.reach, places)
                 if count:
                     assert start in table.bounds and value[0] == 1000
                     continue
@@ -68,14 +68,16 @@ def test_words_around_every_bound_mean_what_inversion_says(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
-def test_the_search_reaches_every_size_and_not_one_step_more_is_needed(law: Law) -> None:
-    """For every start of a word: the sizes that it may mean are fewer than 2^halvings, and once more than half."""
+def test_every_word_means_one_of_the_sizes_that_are_searched(law: Law) -> None:
+    """For the first and the last word of every entry of the guide; and no search leaves the table."""
     table = draw_table(law)
     assert table is not None
-    starts = np.arange(table.guide.size, dtype=np.uint64) << table.shift
-    ends = np.searchsorted(table.bounds, starts + (np.uint64(1) << table.shift) - np.uint64(1))
-    widest = int((ends - table.guide).max())
-    assert 1 << table.halvings - 1 <= widest < 1 << table.halvings
+    first = np.arange(table.guide.size, dtype=np.uint64) << table.shift
+    last = first + (np.uint64(1) << table.shift) - np.uint64(1)
+    assert (table.guide <= np.searchsorted(table.bounds, first)).all()
+    assert (np.searchsorted(table.bounds, last) < table.guide + table.reach).all()
+    assert (table.guide >= 0).all()
+    assert (table.guide + table.reach <= table.bounds.size).all()
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from panstream._kernels.words import product, product_high
 
 WORDS = 4
-"""Words of a candidate: its block; sign, place in the block and whether it is in the tail; two to accept it."""
+"""Words of a candidate: its block and sign; its place in the block and whether it is in the tail; two to accept it."""
 
 TAIL_BITS, TAIL_SHIFT = 32, 31
-"""A candidate is in the tail if its first word has no 0, and these bits of the second have none either."""
+"""A candidate is in the tail if the bits for its block are all 1, and so are these of the second word."""
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LAST = _ALL >> np.uint64(1)
 _NEAR = np.uint64(1 << 32)  # units of 2^-128 around a chance in which the kernel does not decide
 _TERMS, _SQUARINGS = 16, 6
 _ONE = np.uint64(1)
@@ -84,7 +85,7 @@ def add_from_candidates(
 ) -> int:
     """Add one draw to every value; return how many are open: left as they are, their places in ``open_draws``.
 
-    Block j begins at the word ``starts[j]``, and the chances of its first number are those of the block before with
+    Block j begins at ``starts[j]``, below 2^63, and the chances of its first number are those of the block before with
     ``high[j]``, ``low[j]`` added: so all of them are read, whichever block it is.
     """
     found, at = 0, 0
@@ -92,10 +93,11 @@ def add_from_candidates(
     for i in range(values.size):
         noise, done, unclear = np.int64(0), False, False
         for _ in range(candidates):
-            word, rest = words[at], words[at + 1]
+            word, rest = words[at] >> _ONE, words[at + 1]
             block, first, second = np.uint64(0), np.uint64(0), np.uint64(0)
             for j in range(starts.size):
-                mask = np.uint64(0) - np.uint64(word >= starts[j])
+                # Both are below 2^63: the sign of the difference compares them, and leaves nothing to branch on.
+                mask = ((word - starts[j]) >> np.uint64(63)) - _ONE
                 block -= mask
                 first += mask & high[j]
                 second += mask & low[j]
@@ -113,9 +115,9 @@ def add_from_candidates(
             refused = (words[at + 2] > first) | ((words[at + 2] == first) & (words[at + 3] >= second))
             unclear |= ((above == np.uint64(0)) & (below < _NEAR)) | ((above == _ALL) & (below > _ALL - _NEAR))
             tail = (rest >> np.uint64(TAIL_SHIFT)) & np.uint64((1 << TAIL_BITS) - 1)
-            unclear |= (word == _ALL) & (tail == np.uint64((1 << TAIL_BITS) - 1))
+            unclear |= (word == _LAST) & (tail == np.uint64((1 << TAIL_BITS) - 1))
             taken = np.int64(not (refused | done))
-            sign = np.int64(1) - np.int64((rest >> np.uint64(63)) << _ONE)
+            sign = np.int64(1) - np.int64((words[at] & _ONE) << _ONE)
             noise += taken * sign * np.int64(size)
             done |= not refused
             at += WORDS

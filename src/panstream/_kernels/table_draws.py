@@ -18,21 +18,23 @@ def add_from_table(
     bounds: NDArray[np.uint64],
     guide: NDArray[np.int32],
     shift: np.uint64,
-    halvings: int,
+    reach: int,
     open_draws: NDArray[np.int64],
 ) -> int:
     """Add one draw to every value; return how many are open: left as they are, their places in ``open_draws``.
 
-    A size is the first whose bound is not below the word: less than 2^halvings behind the one that the guide names.
+    A size is the first whose bound is not below the word: among ``reach`` of them from the one that the guide names.
     """
-    found, last = 0, bounds.size - 1
+    found = 0
     for i in range(values.size):
         start = words[i] >> np.uint64(1)
         size = np.int64(guide[np.int64(start >> shift)])
-        step = np.int64(1) << halvings
-        for _ in range(halvings):
-            step >>= 1
-            size += step * np.int64(start > bounds[min(size + step - 1, last)])
+        left = reach
+        while left > 1:
+            half = left >> 1
+            # All are below 2^63: the sign of the difference compares them, and leaves nothing to branch on.
+            size += half & -np.int64((bounds[size + half - 1] - start) >> np.uint64(63))
+            left -= half
         if start == bounds[size]:
             if found < open_draws.size:
                 open_draws[found] = i

@@ -1,12 +1,12 @@
 """Discrete Gaussian noise from a fixed number of candidates: the same work whatever is drawn.
 
 The size m of the noise has weight v(m) = exp(-rate·m²), and v(0) = 1/2 since 0 has two signs. Sizes lie in blocks of
-2^places, few of them, so that a candidate's block is found by looking at all. A uniform word names block h for
-``counts[h]`` of its 2^64 values, uniform bits name m in it, and it is accepted with chance v(m)·scale/counts[h]. That
+2^places, few of them, so that a candidate's block is found by looking at all. A uniform word of 63 bits names block h
+for ``counts[h]`` of its values, uniform bits name m in it, and it is accepted with chance v(m)·scale/counts[h]. That
 is at most 1, as counts[h] is above scale times the largest weight in the block; so accepted sizes have weights v(m),
 exactly. Words that name no block are refused.
 
-All sizes behind these blocks are the tail. One candidate in 2^96 is there: in the tail's j-th block of
+All sizes behind these blocks are the tail. One candidate in 2^95 is there: in the tail's j-th block of
 2^tail_places sizes with chance 2^-(j + 1). A block of the tail has less than half the weight of the one before, so its
 sizes can be accepted in the same way, with 2^-(33 + j) for a count of 2^tail_places sizes.
 
@@ -37,6 +37,7 @@ from panstream.randomness.laws import RATE_BITS, DiscreteGaussian
 WORDS, TAIL_BITS, TAIL_SHIFT = 4, 32, 31  # as in the kernel
 _BITS = 256
 _ALL = (1 << 64) - 1
+_LAST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +68,7 @@ def candidates_of(law: DiscreteGaussian) -> Candidates:
     most = [weight + 2 * (block + 2) ** 2 for block, weight in enumerate(least)]
     if not places:
         least[0], most[0] = least[0] // 2, most[0] // 2 + 1
-    scale = ((_ALL - blocks) << _BITS) // sum(most)
+    scale = ((_LAST - blocks) << _BITS) // sum(most)
     counts = tuple((scale * weight >> _BITS) + 1 for weight in most)
     starts = [0, *accumulate(counts)]
     chances = [(scale * weight << 128) // (count << _BITS) for weight, count in zip(least, counts, strict=True)]
@@ -82,11 +83,11 @@ def candidates_of(law: DiscreteGaussian) -> Candidates:
 def _needed(law: DiscreteGaussian, counts: tuple[int, ...], scale: int, places: int) -> int:
     """Return how many candidates there must be so that all are refused with a chance below 2^-65."""
     if not places:  # refused are at most a unit for rounding in every block, and words without a block
-        refused = len(counts) + 1 + (1 << 64) - sum(counts)
-        return math.ceil(65 / (64 - math.log2(refused)))
+        refused = len(counts) + 1 + (1 << 63) - sum(counts)
+        return math.ceil(65 / (63 - math.log2(refused)))
     # The weights add up to more than their integral, by Poisson's formula; a part in 2^30 is for rounding here.
     mass = math.sqrt(math.pi * (1 << RATE_BITS) / (law.numerator or 1)) / 2 / (1 << places) * (1 - 2.0**-30)
-    return math.ceil(65 / -math.log2(1.0 - mass * (scale / 2**64)))
+    return math.ceil(65 / -math.log2(1.0 - mass * (scale / 2**63)))
 
 
 def settle(law: DiscreteGaussian, words: Iterable[int], more: Callable[[], int]) -> int:
@@ -97,17 +98,18 @@ def settle(law: DiscreteGaussian, words: Iterable[int], more: Callable[[], int])
     drawn = candidates_of(law)
     ends = list(accumulate(drawn.counts))
     for word, rest, first, second in _candidates(words, more):
-        block = bisect_right(ends, word)
+        named = word >> 1
+        block = bisect_right(ends, named)
         size = (block << drawn.places) + rest % (1 << drawn.places)
         count = Fraction(drawn.counts[block]) if block < len(ends) else Fraction(0)
-        if word == _ALL and (rest >> TAIL_SHIFT) % (1 << TAIL_BITS) == (1 << TAIL_BITS) - 1:
+        if named == _LAST and (rest >> TAIL_SHIFT) % (1 << TAIL_BITS) == (1 << TAIL_BITS) - 1:
             farther = 0
             while more() & 1:
                 farther += 1
             size = (len(ends) << drawn.places) + (farther << drawn.tail_places) + rest % (1 << drawn.tail_places)
             count = Fraction(1, 1 << TAIL_BITS + 1 + farther + drawn.tail_places - drawn.places)
         if count and _accepted(law, size, drawn.scale / count, first << 64 | second, more):
-            return -size if rest >> 63 else size
+            return -size if word & 1 else size
     raise AssertionError("candidates do not end")
 
 

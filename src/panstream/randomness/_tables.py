@@ -33,14 +33,14 @@ _SMALLEST_GUIDE, _LARGEST_GUIDE = 10, 16  # bits
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DrawTable:
-    """b(m) for all m up to the first that is 2^63 - 1, and for every start of u the first m that it may mean: one of
-    2^halvings.
+    """b(m) for all m up to the first that is 2^63 - 1, and for every start of u the first of ``reach`` numbers m among
+    which is the one that it means.
     """
 
     bounds: NDArray[np.uint64]
     guide: NDArray[np.int32]
     shift: np.uint64
-    halvings: int
+    reach: int
 
 
 Law = DiscreteLaplace | DiscreteGaussian
@@ -59,11 +59,12 @@ def draw_table(law: Law) -> _DrawTable | None:
     bounds = np.array(floors, np.uint64)
     width = min(max(len(floors).bit_length() + 1, _SMALLEST_GUIDE), _LARGEST_GUIDE)
     starts = np.arange(1 << width, dtype=np.uint64) << np.uint64(_FIRST - width)
-    guide = np.searchsorted(bounds, starts, side="left").astype(np.int32)
+    first = np.searchsorted(bounds, starts, side="left").astype(np.int32)
+    reach = int(np.diff(first, append=len(floors) - 1).max()) + 1
+    guide = np.minimum(first, len(floors) - reach)  # no search leaves the table
     for array in (bounds, guide):
         array.flags.writeable = False
-    widest = int(np.diff(guide, append=len(floors) - 1).max())
-    return _DrawTable(bounds, guide, np.uint64(_FIRST - width), widest.bit_length())
+    return _DrawTable(bounds, guide, np.uint64(_FIRST - width), reach)
 
 
 def _floors(law: Law, bits: int) -> list[int] | None:
