@@ -27,6 +27,7 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
 
     from panstream._kernels import bits, draws, pages, snappy, tree
     from panstream.hashing import cells_of_integers, cells_of_strings, hash_integers, hash_strings, mark_strings
+    from panstream.randomness import DiscreteGaussian, DiscreteLaplace, SeededSource
 
     rng = np.random.default_rng(9)
     rows, shape = 5_003, (1_021, 14)
@@ -58,6 +59,14 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     bits.draw_marked(table, marks, np.resize(coins, marks.size))
     yield "bits", table
 
+    with SeededSource(5) as source:
+        for sigma, size in ((40.0, 1_000), (4e3, 1_000), (40.0, 1 << 14)):  # all sizes, blocks, a table
+            noise = np.zeros(size, np.int64)
+            source.add_discrete_gaussian(noise, DiscreteGaussian.at_least(sigma))
+            yield f"{size} of Gaussian noise, {sigma}", noise
+        noise = np.zeros(1_000, np.int64)
+        source.add_discrete_laplace(noise, DiscreteLaplace.at_most(0.01))
+        yield "Laplace noise", noise
     packed = np.frombuffer(pa.compress(numbers % 1_000_000, "snappy", asbytes=True), np.uint8)
     out = np.empty(8 * rows, np.uint8)
     assert snappy.unpack_snappy(packed, out)
