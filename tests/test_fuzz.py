@@ -16,6 +16,7 @@ from pyarrow import parquet
 from panstream.batch.files import read_columns
 from panstream.continual_users import ContinualDensity
 from panstream.density import DworkPair
+from panstream.engine.feeds.files import FileFeed
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.feeds.resp import Connection
 from panstream.engine.lookups import Lookup
@@ -111,3 +112,17 @@ def test_a_lookup_table_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     path.write_text("page,page\n/a,/b\n")
     with pytest.raises(ConfigError, match="two columns of the same name"):
         Lookup.read("pages", path, "page")
+
+
+@pytest.mark.parametrize("length", [(1 << 62).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little")], ids=range(2))
+def test_an_arrow_stream_that_claims_to_be_larger_than_memory_is_refused(tmp_path: Path, length: bytes) -> None:
+    path, table = tmp_path / "rows.arrow", pa.table({"user": ["ann"] * 100})
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table)
+    whole = path.read_bytes()
+    _, batch = pa.ipc.MessageReader.open_stream(whole)
+    at = whole.index(batch.body.size.to_bytes(8, "little"))
+    path.write_bytes(whole[:at] + length + whole[at + 8 :])
+    feed = FileFeed([str(path)], RowSchema(columns={"user": "string"}, user="user"))
+    with pytest.raises(FeedError, match="could not be read"):
+        list(feed.batches())

@@ -26,6 +26,8 @@ def guarded(call: Callable[[], T], *, place: str, what: str) -> T:
         reason = "may not be read"
     except IsADirectoryError:
         reason = "is a directory"
+    except MemoryError:
+        reason = f"could not be read: a part of it claims to be larger than memory, so it is damaged or not {what}"
     except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, Damaged):
         reason = f"could not be read: it is cut off, damaged or not {what}"
     raise FeedError(f"{place} {reason}")
