@@ -37,7 +37,7 @@ def of_candidates() -> tuple[Any, ...]:
 def of_table() -> tuple[Any, ...]:
     table = draw_table(LAW)
     assert table is not None
-    return VALUES, WORDS, table.bounds, table.guide, table.shift, table.reach, PLACES
+    return VALUES, WORDS, table.bounds, table.guide, table.digits, table.reach, PLACES
 
 
 def of_digits() -> tuple[Any, ...]:

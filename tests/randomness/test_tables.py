@@ -1,13 +1,14 @@
 """Noise from tables has exactly its law: every bound against a sum of exact terms, ties, tails, and counts of draws."""
 
 import math
+import random
 from bisect import bisect_right
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from panstream._kernels.table_draws import add_from_table
+from panstream._kernels.table_draws import add_from_table, guide_entry
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
 from panstream.randomness._tables import Law, draw_table, resolve
 from panstream.randomness.laws import RATE_BITS, exp_fraction
@@ -59,7 +60,7 @@ def test_words_around_every_bound_mean_what_inversion_says(law: Law) -> None:
                 value = np.full(1, 1000, np.int32)
                 places = np.zeros(1, np.int64)
                 words = np.array([start << 1 | sign], np.uint64)
-                count = add_from_table(value, words, table.bounds, table.guide, table.shift, table.reach, places)
+                count = add_from_table(value, words, table.bounds, table.guide, table.digits, table.reach, places)
                 if count:
                     assert start in table.bounds and value[0] == 1000
                     continue
@@ -69,13 +70,21 @@ def test_words_around_every_bound_mean_what_inversion_says(law: Law) -> None:
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_every_word_means_one_of_the_sizes_that_are_searched(law: Law) -> None:
-    """For the first and the last word of every entry of the guide; and no search leaves the table."""
+    """For words next to all bounds and to all powers of two, and others; and no search leaves the table."""
     table = draw_table(law)
     assert table is not None
-    first = np.arange(table.guide.size, dtype=np.uint64) << table.shift
-    last = first + (np.uint64(1) << table.shift) - np.uint64(1)
-    assert (table.guide <= np.searchsorted(table.bounds, first)).all()
-    assert (np.searchsorted(table.bounds, last) < table.guide + table.reach).all()
+    last, chance = (1 << 63) - 1, random.Random(7)
+    words = {word + step for word in (*table.bounds.tolist(), *(1 << bit for bit in range(64))) for step in (-1, 0, 1)}
+    words |= {last - word for word in words} | {last >> chance.randrange(63) for _ in range(1000)}
+    words |= {last - (chance.getrandbits(63) >> chance.randrange(63)) for _ in range(20_000)}
+    entries = set()
+    for word in words:
+        if 0 <= word <= last:
+            entry = guide_entry(np.uint64(word), table.digits)
+            size = int(np.searchsorted(table.bounds, np.uint64(word)))
+            assert table.guide[entry] <= size < table.guide[entry] + table.reach
+            entries.add(entry)
+    assert min(entries) == 0 and max(entries) == table.guide.size - 1
     assert (table.guide >= 0).all()
     assert (table.guide + table.reach <= table.bounds.size).all()
 

@@ -10,6 +10,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+_LAST = np.uint64((1 << 63) - 1)
+_EXPONENT = 1023  # of 1.0
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def guide_entry(start: Any, digits: Any) -> Any:
+    """Return the entry of a word: leading digits of how far it is from 2^63, as a floating-point number has them."""
+    distance = np.float64(np.int64(_LAST - start)) + 1.0
+    return (np.float64(distance).view(np.int64) >> (52 - digits)) - (np.int64(_EXPONENT) << digits)
+
 
 @njit(cache=True, nogil=True)
 def add_from_table(
@@ -17,7 +27,7 @@ def add_from_table(
     words: NDArray[np.uint64],
     bounds: NDArray[np.uint64],
     guide: NDArray[np.int32],
-    shift: np.uint64,
+    digits: int,
     reach: int,
     open_draws: NDArray[np.int64],
 ) -> int:
@@ -28,7 +38,7 @@ def add_from_table(
     found = 0
     for i in range(values.size):
         start = words[i] >> np.uint64(1)
-        size = np.int64(guide[np.int64(start >> shift)])
+        size = np.int64(guide[guide_entry(start, digits)])
         left = reach
         while left > 1:
             half = left >> 1

@@ -28,18 +28,18 @@ from panstream.randomness.laws import RATE_BITS, DiscreteGaussian, DiscreteLapla
 _FIRST = 63
 _GUARD = 64
 _MOST = 1 << 16  # sizes in a table; laws that reach farther are drawn one by one
-_SMALLEST_GUIDE, _LARGEST_GUIDE = 10, 16  # bits
+_LEAST_DIGITS, _MOST_DIGITS = 6, 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DrawTable:
-    """b(m) for all m up to the first that is 2^63 - 1, and for every start of u the first of ``reach`` numbers m among
-    which is the one that it means.
+    """b(m) for all m up to the first that is 2^63 - 1. The entry of u in the guide, by so many leading ``digits`` of
+    2^63 - u, is the first of ``reach`` numbers m among which is the one that u means.
     """
 
     bounds: NDArray[np.uint64]
     guide: NDArray[np.int32]
-    shift: np.uint64
+    digits: int
     reach: int
 
 
@@ -57,14 +57,26 @@ def draw_table(law: Law) -> _DrawTable | None:
     while (floors := _floors(law, bits)) is None:
         bits *= 2
     bounds = np.array(floors, np.uint64)
-    width = min(max(len(floors).bit_length() + 1, _SMALLEST_GUIDE), _LARGEST_GUIDE)
-    starts = np.arange(1 << width, dtype=np.uint64) << np.uint64(_FIRST - width)
-    first = np.searchsorted(bounds, starts, side="left").astype(np.int32)
-    reach = int(np.diff(first, append=len(floors) - 1).max()) + 1
+    digits = min(max(len(floors).bit_length() - 2, _LEAST_DIGITS), _MOST_DIGITS)
+    words = _words_of_entries(digits)
+    first, last = (np.searchsorted(bounds, each).astype(np.int32) for each in words)
+    reach = int((last - first).max()) + 1
     guide = np.minimum(first, len(floors) - reach)  # no search leaves the table
     for array in (bounds, guide):
         array.flags.writeable = False
-    return _DrawTable(bounds, guide, np.uint64(_FIRST - width), reach)
+    return _DrawTable(bounds, guide, digits, reach)
+
+
+def _words_of_entries(digits: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return a word that is not above the first of each entry of a guide, and one that is not below the last."""
+    entries = np.arange((_FIRST << digits) + 2) + (1023 << digits)
+    edges = (entries << 52 - digits).view(np.float64)  # distances from 2^63 at which entries begin
+    # Distances below 2^52 are exact in floating point, others are rounded to a multiple of 1,024 at most.
+    slack = np.where(edges < 2.0**52, 0.0, 4096.0)
+    nearest, farthest = np.ceil(edges - slack)[:-1], np.ceil(edges + slack)[1:] - 1.0
+    largest = (1 << _FIRST) - 1
+    last, first = ([largest + 1 - min(max(int(each), 1), largest + 1) for each in far] for far in (nearest, farthest))
+    return np.minimum(np.array(first, np.uint64), np.array(last, np.uint64)), np.array(last, np.uint64)
 
 
 def _floors(law: Law, bits: int) -> list[int] | None:

@@ -189,7 +189,7 @@ class Source:
         for start in range(0, flat.size, words.size):
             piece = flat[start : start + words.size]
             self._fill(words[: piece.size].view(np.uint8))
-            count = add_from_table(piece, words, table.bounds, table.guide, table.shift, table.reach, undecided)
+            count = add_from_table(piece, words, table.bounds, table.guide, table.digits, table.reach, undecided)
             for place in undecided[:count].tolist():
                 first = int(words[place])
                 size = resolve(law, first >> 1, lambda: int(self._words(1)[0]))
