@@ -69,7 +69,7 @@ def test_messages_become_rows(broker: Mosquitto) -> None:
     assert numbers(batches) == list(range(500))
     assert batches[0].columns.column("topic").to_pylist()[:3] == ["meters/0", "meters/1", "meters/2"][: len(batches[0])]
     assert all(batch.producer is None and batch.token is None for batch in batches), "no number of messages is stored"
-    assert not any(feed._lines.data)
+    assert not any(feed._messages.data)
     assert next(stream) is None
     feed.close()
     assert list(stream) == []

@@ -8,7 +8,6 @@ would have to be stored, and tell how many there were.
 
 from __future__ import annotations
 
-import json
 import os
 import ssl
 import time
@@ -18,23 +17,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import numpy as np
-
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.json_lines import JsonParser
+from panstream.engine.feeds.messages import Messages
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, MissingExtra, PanstreamError
-from panstream.scratch import wipe
 
 PASSWORD = "PANSTREAM_MQTT_PASSWORD"  # the variable that may hold it
 _OPTIONS = ("ca", "certificate", "private_key", "password_file", "client", "session")
 _PACKET = 1 << 18  # bytes; the broker is told to send no larger one
 _IN_FLIGHT = 1_000  # messages the broker may send before the first is acknowledged
-_FULL = 1 << 22  # bytes of messages after which a batch goes
-_MOST = 1 << 26  # bytes of messages that wait for the broker's word
 _KEEP_ALIVE = 60  # seconds
 _TIMEOUT = 10.0  # seconds to wait for the broker
-_NOT_A_ROW = b"!\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +105,7 @@ class MqttFeed:
         self._rows, self._seconds, self._poll = batch_rows, batch_time, poll
         self._retries, self._clock, self._sleep = retries, clock, sleep
         self._client: Client | None = None
-        self._lines = _Lines(schema)
+        self._messages = Messages(schema, "topic")
         self._heard: set[int] = set()  # requests that the broker has handled
         self._refused: str | None = None
         self._failures, self._since = 0, 0.0  # to connect, or to stay connected; when it began
@@ -133,13 +127,13 @@ class MqttFeed:
                     since = None
                     self._lost()
                     continue
-                lines = self._lines
-                if lines.count and since is None:
+                waiting = self._messages
+                if waiting.count and since is None:
                     since = self._clock()
-                if since is not None and (lines.full(self._rows) or self._clock() >= since + self._seconds):
+                if since is not None and (waiting.full(self._rows) or self._clock() >= since + self._seconds):
                     since = None
                     yield from self._confirmed(coalescer)
-                elif not lines.count:
+                elif not waiting.count:
                     yield None
         finally:
             self._disconnect()
@@ -158,12 +152,12 @@ class MqttFeed:
 
     def _confirmed(self, coalescer: Coalescer) -> Iterator[Rows]:
         """Yield what arrived before a request that the broker has answered: their acknowledgements came before it."""
-        count, end = self._lines.count, self._lines.end
+        count, end = self._messages.count, self._messages.end
         if not self._answered(lambda client: client.unsubscribe("panstream/asks/for/an/answer")):
             self._lost()
             return
-        rows, _ = self._parser.parse(self._lines.data, end)
-        self._lines.forget(count, end)
+        rows, _ = self._parser.parse(self._messages.data, end)
+        self._messages.forget(count, end)
         yield from coalescer.add(rows)
         yield from coalescer.flush()
 
@@ -224,12 +218,12 @@ class MqttFeed:
         return number is not None and self._heard_of(number)
 
     def _heard_of(self, number: int) -> bool:
-        count, until = self._lines.count, self._clock() + _TIMEOUT
+        count, until = self._messages.count, self._clock() + _TIMEOUT
         while number not in self._heard:
             if not self._turn(self._poll):
                 return False
-            if self._lines.count != count:  # the answer is behind messages
-                count, until = self._lines.count, self._clock() + _TIMEOUT
+            if self._messages.count != count:  # the answer is behind messages
+                count, until = self._messages.count, self._clock() + _TIMEOUT
             if self._clock() > until:
                 self._disconnect()
                 return False
@@ -240,9 +234,9 @@ class MqttFeed:
         """Receive what there is; return whether the connection lasts. What waits for the broker's word goes with it."""
         assert self._client is not None
         try:
-            before, code = self._lines.count, self._client.loop(wait)
-            while not code and before != self._lines.count < self._rows:  # the client reads a packet at a time
-                before, code = self._lines.count, self._client.loop_read()
+            before, code = self._messages.count, self._client.loop(wait)
+            while not code and before != self._messages.count < self._rows:  # the client reads a packet at a time
+                before, code = self._messages.count, self._client.loop_read()
         except PanstreamError:
             raise
         except Exception:  # whatever a client trips over in bytes that are no packets
@@ -256,7 +250,7 @@ class MqttFeed:
         return not code
 
     def _disconnect(self) -> None:
-        self._lines.forget(self._lines.count, self._lines.end)
+        self._messages.forget(self._messages.count, self._messages.end)
         self._heard.clear()
         if self._client is not None:
             connection = self._client.socket()
@@ -280,57 +274,4 @@ class MqttFeed:
 
     def _on_message(self, client: Any, own: Any, message: Any) -> None:
         if not message.retain:
-            self._lines.add(message)
-
-
-class _Lines:
-    """Messages as lines of JSON, in one piece of memory that is overwritten."""
-
-    def __init__(self, schema: RowSchema) -> None:
-        self.data, self.end, self.count = bytearray(1 << 16), 0, 0
-        self._topic, self._payload = "topic" in schema.columns, schema.columns.get("payload")
-
-    def full(self, rows: int) -> bool:
-        """Return whether a batch should go."""
-        return self.count >= rows or self.end >= _FULL
-
-    def add(self, message: Any) -> None:
-        """Take a message: an object as it is, with its topic where that is a column, or a bare value."""
-        try:
-            line = self._line(message)
-        except (UnicodeDecodeError, ValueError):
-            line = _NOT_A_ROW
-        while self.end + len(line) > len(self.data):
-            self._grow()
-        self.data[self.end : self.end + len(line)] = line
-        self.end += len(line)
-        self.count += 1
-
-    def forget(self, count: int, end: int) -> None:
-        """Overwrite the first messages, and move the others to the front."""
-        rest = self.end - end
-        self.data[:rest] = self.data[end : self.end]
-        wipe(np.frombuffer(self.data, np.uint8)[rest : self.end])
-        self.end, self.count = rest, self.count - count
-
-    def _line(self, message: Any) -> bytes:
-        value = bytes(message.payload).replace(b"\n", b" ").strip()
-        head = f'{{"topic":{json.dumps(message.topic)}' if self._topic else "{"
-        if value.startswith(b"{"):
-            if not self._topic:
-                return value + b"\n"
-            inner = value[1:].lstrip()
-            return head.encode() + (b"" if inner.startswith(b"}") else b",") + inner + b"\n"
-        if self._payload is None:
-            return _NOT_A_ROW
-        if self._payload not in ("int", "double", "bool"):
-            value = json.dumps(value.decode()).encode()
-        return head.encode() + (b"," if self._topic else b"") + b'"payload":' + (value or b"null") + b"}\n"
-
-    def _grow(self) -> None:
-        if len(self.data) >= _MOST:
-            raise FeedError(f"more than {_MOST} bytes of messages came before the broker answered")
-        larger = bytearray(2 * len(self.data))
-        larger[: self.end] = memoryview(self.data)[: self.end]
-        wipe(np.frombuffer(self.data, np.uint8))
-        self.data = larger
+            self._messages.add(message.topic, bytes(message.payload))
