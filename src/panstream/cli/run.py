@@ -42,7 +42,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[INPUT]...",
-            help="Files, globs, directories, redis://host/db#stream, mqtt://host/topic; - or nothing: standard input.",
+            help="Files, globs, directories, redis://host/db#stream, mqtt://host/topic, kafka://host/topic; "
+            "- or nothing: standard input.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per query.")] = False,

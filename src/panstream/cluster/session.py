@@ -34,9 +34,9 @@ class Session:
     ) -> Fed:
         """Feed files: by the workers where no query needs the rows in order, else from here."""
         config = self.engine.config
-        if any(given.startswith(("redis://", "rediss://", "unix://", "mqtt://", "mqtts://")) for given in inputs):
+        if any("://" in given for given in inputs):
             raise NotSupported(
-                "a cluster reads files and standard input; read Redis and MQTT on one machine, or serve them"
+                "a cluster reads files and standard input; read Redis, MQTT and Kafka on one machine, or serve them"
             )
         source = feed_of(config, inputs, follow=follow, format=format)  # refuses what cannot be read
         self.engine.declare(*intakes_of(inputs, follow=follow))

@@ -17,14 +17,18 @@ from panstream.engine.config import Config, QueryConfig, StreamConfig
 if TYPE_CHECKING:
     from panstream.engine.plan import QueryPlan
 
-Intake = Literal["calls", "files", "growing files", "pipe", "redis", "mqtt", "http"]
+Intake = Literal["calls", "files", "growing files", "pipe", "redis", "mqtt", "kafka", "http"]
 INTAKES: tuple[Intake, ...] = get_args(Intake)
-LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "mqtt", "http"})
+LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "mqtt", "kafka", "http"})
 
 _LEAST = 0.200  # seconds of a step
 _WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the length of a step is chosen
 _BATCHES = "the number and the times of batches"
 _FILES = "how far every file was read"
+# What is in the Kafka client's memory while it reads; nothing of it is stored.
+_OFFSETS = (
+    "from a copy of memory: how many messages each Kafka partition has had, and the last 512 bytes sent with gzip"
+)
 _NUMBERED = "the number of batches of each producer that numbers them, and whether one came in this seven-day round"
 
 
@@ -42,6 +46,8 @@ def intakes_of(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, 
             found.add("redis")
         elif given.startswith(("mqtt://", "mqtts://")):
             found.add("mqtt")
+        elif given.startswith("kafka://"):
+            found.add("kafka")
         else:
             found.add("growing files" if follow else "files")
     return tuple(each for each in INTAKES if each in found)
@@ -68,6 +74,8 @@ def public_facts(
         facts.append(_NUMBERED)
     if "redis" in intakes:
         facts.append("the id of the last entry that was read")
+    if "kafka" in intakes:
+        facts.append(_OFFSETS)
     return tuple(facts)
 
 

@@ -56,8 +56,8 @@ class Fed:
 def feed_of(
     config: Config, inputs: Sequence[str] | Any, *, follow: bool = False, format: str | None = None, **more: Any
 ) -> Feed:
-    """Return the feed for files, globs, directories, "-" for standard input, one ``redis://host/db#stream`` or one
-    ``mqtt://host/topic``; or of a table that speaks Arrow. ``more`` goes to the feed.
+    """Return the feed for files, globs, directories, "-" for standard input, one ``redis://host/db#stream``,
+    ``mqtt://host/topic`` or ``kafka://host/topic``; or of a table that speaks Arrow. ``more`` goes to the feed.
     """
     schema = RowSchema.of(config.stream, needed_columns(config))
     if not is_paths(inputs):

@@ -1,4 +1,4 @@
-"""Published answers in a database: one row each, exactly once, copied from the log in the store.
+"""Published answers in a database or a Kafka topic, copied from the log in the store; in a database, exactly once.
 
 An answer is in the log before anybody else hears of it. Whatever happens to this process or to the database, what is
 missing there is copied at the next turn, and what is there stays as it is: rows are told apart by query, group and
@@ -8,37 +8,35 @@ number. Rows of people never come near.
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 from panstream.engine.engine import Engine
-from panstream.engine.names import listed_names
-from panstream.engine.sink_config import SinkState
+from panstream.engine.sink_answers import COLUMNS, WHOLE, key_of, rows_of
+from panstream.engine.sink_config import SinkConfig, SinkState
 from panstream.errors import MissingExtra, SinkError
-from panstream.store.releases import Release, ReleaseLog
+from panstream.store.releases import ReleaseLog
 
 _PAUSE = 1.0  # seconds between two looks at the log
-_WHOLE = ("stream", "query", "group_key", "number")  # what tells answers apart
-_COLUMNS = {
-    "stream": "TEXT",
-    "query": "TEXT",
-    "group_key": "TEXT",
-    "number": "BIGINT",
-    "time": "TIME",
-    "period_from": "TIME",
-    "period_until": "TIME",
-    **dict.fromkeys(("value", "low", "high", "level", "standard_error", "epsilon", "delta"), "DOUBLE PRECISION"),
-    "unit": "TEXT",
-    "statement": "TEXT",
-    "too_uncertain": "BOOLEAN",
-    "claim": "TEXT",
-}
+
+
+class Place(Protocol):
+    """Where answers go."""
+
+    @property
+    def error(self) -> type[Exception]:
+        """What it raises while it cannot be written to."""
+        ...
+
+    def copy(self) -> None:
+        """Copy what is missing there; raise SinkError if it has other answers of the same names."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +67,61 @@ def _dialect(url: str) -> _Dialect:
     return _Dialect(connect=connect, error=driver.Error, mark="%s", time="TIMESTAMPTZ")
 
 
+class _Database:
+    """A table of answers, in which rows are told apart by what ``WHOLE`` names."""
+
+    def __init__(self, url: str, table: str, stream: str, series: Sequence[str], log: ReleaseLog) -> None:
+        self._stream, self._table, self._series, self._log = stream, table, series, log
+        self._dialect = _dialect(url)
+        self._done: dict[str, int] = {}
+
+    @property
+    def error(self) -> type[Exception]:
+        """What it raises while it cannot be written to."""
+        return self._dialect.error
+
+    def copy(self) -> None:
+        """Copy what is missing there."""
+        with contextlib.closing(self._dialect.connect()) as database:
+            self._copy(database)
+
+    def _copy(self, database: Any) -> None:
+        types = {name: self._dialect.time if kind == "TIME" else kind for name, kind in COLUMNS.items()}
+        columns = ", ".join(f"{name} {kind}{' NOT NULL' if name in WHOLE else ''}" for name, kind in types.items())
+        database.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, PRIMARY KEY ({', '.join(WHOLE)}))")
+        marks = ", ".join([self._dialect.mark] * len(COLUMNS))
+        add = f"INSERT INTO {self._table} ({', '.join(COLUMNS)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        found: dict[str, int] = {}
+        database.execute("BEGIN")
+        for series in self._series:
+            found[series] = last = self._done[series] if series in self._done else self._last(database, series)
+            for release in self._log.history(series, after=last):
+                for row in rows_of(self._stream, release):
+                    database.execute(add, row)
+                found[series] = release.number
+        database.execute("COMMIT")
+        self._done = found
+
+    def _last(self, database: Any, series: str) -> int:
+        """Return the number of the last answer of a series that is there, and that it is the log's."""
+        newest = self._log.last(series)
+        query, group = key_of(newest) if newest is not None else (series, "{}")
+        where = " AND ".join(f"{name} = {self._dialect.mark}" for name in WHOLE[:3])
+        rows = database.execute(
+            f"SELECT number, value, low FROM {self._table} WHERE {where} ORDER BY number DESC LIMIT 1",
+            (self._stream, query, group),
+        ).fetchall()
+        if not rows:
+            return 0
+        number = int(rows[0][0])
+        same = next((each for each in self._log.history(series, after=number - 1)), None)
+        if same is None or [same.record["value"], same.record["interval"][0]] != list(rows[0][1:]):
+            raise SinkError(
+                f"[sink] table {self._table} has answers of {series!r} that are not of this store: name another table"
+            )
+        return number
+
+
 class _Sink:
     """Copies what is published for as long as it is entered, in a thread of its own, and a last time at the end.
 
@@ -81,11 +134,14 @@ class _Sink:
         config = engine.config
         assert config.sink is not None
         assert config.directory is not None
-        self._stream, self._table, self._tell = config.stream.name, config.sink.table, tell
-        self._series = [name for plan in engine.plans for name in plan.series]
-        self._dialect = _dialect(config.sink.url)
+        self._tell = tell
+        series = [name for plan in engine.plans for name in plan.series]
         self._log = ReleaseLog(config.directory / "releases.sqlite")
-        self._done: dict[str, int] = {}
+        try:
+            self._place = _place(config.sink, config.stream.name, series, self._log, config.directory)
+        except BaseException:
+            self._log.close()
+            raise
         self._copied: int | None = None  # the log's version that is there
         self._state = engine.sink = SinkState()
         self._stop = threading.Event()
@@ -123,9 +179,8 @@ class _Sink:
         if version == self._copied:
             return None
         try:
-            with contextlib.closing(self._dialect.connect()) as database:
-                self._copy(database)
-        except self._dialect.error as error:
+            self._place.copy()
+        except self._place.error as error:
             problem = f"[sink] cannot be written to: {str(error).partition(chr(10))[0]}"
         else:
             self._copied, self._state.up, self._state.copied = version, True, time.time()
@@ -135,59 +190,13 @@ class _Sink:
         self._state.up = False
         return problem
 
-    def _copy(self, database: Any) -> None:
-        types = {name: self._dialect.time if kind == "TIME" else kind for name, kind in _COLUMNS.items()}
-        columns = ", ".join(f"{name} {kind}{' NOT NULL' if name in _WHOLE else ''}" for name, kind in types.items())
-        database.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, PRIMARY KEY ({', '.join(_WHOLE)}))")
-        marks = ", ".join([self._dialect.mark] * len(_COLUMNS))
-        add = f"INSERT INTO {self._table} ({', '.join(_COLUMNS)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
-        found: dict[str, int] = {}
-        database.execute("BEGIN")
-        for series in self._series:
-            found[series] = last = self._done[series] if series in self._done else self._last(database, series)
-            for release in self._log.history(series, after=last):
-                for row in self._rows(release):
-                    database.execute(add, row)
-                found[series] = release.number
-        database.execute("COMMIT")
-        self._done = found
 
-    def _last(self, database: Any, series: str) -> int:
-        """Return the number of the last answer of a series that is there, and that it is the log's."""
-        newest = self._log.last(series)
-        query, group = _key(newest) if newest is not None else (series, "{}")
-        where = " AND ".join(f"{name} = {self._dialect.mark}" for name in _WHOLE[:3])
-        rows = database.execute(
-            f"SELECT number, value, low FROM {self._table} WHERE {where} ORDER BY number DESC LIMIT 1",
-            (self._stream, query, group),
-        ).fetchall()
-        if not rows:
-            return 0
-        number = int(rows[0][0])
-        same = next((each for each in self._log.history(series, after=number - 1)), None)
-        if same is None or [same.record["value"], same.record["interval"][0]] != list(rows[0][1:]):
-            raise SinkError(
-                f"[sink] table {self._table} has answers of {series!r} that are not of this store: name another table"
-            )
-        return number
+def _place(sink: SinkConfig, stream: str, series: Sequence[str], log: ReleaseLog, directory: Path) -> Place:
+    if sink.url.startswith("kafka:"):
+        from panstream.engine.sink_kafka import KafkaTopic
 
-    def _rows(self, release: Release) -> Iterator[tuple[Any, ...]]:
-        """Yield a release as rows; that of the release itself stands for all of its names, and so comes last."""
-        for each in (*listed_names(release), release):
-            record, claim = each.record, each.record["claim"]
-            period = record.get("window", [None, record.get("until")])
-            figures = (record["value"], *record["interval"], record["level"], record["standard_error"])
-            yield (
-                *(self._stream, *_key(each), each.number, each.time, *period, *figures),
-                *(float(record["epsilon"]), claim["delta"], claim["unit"], record.get("statement")),
-                *(record.get("too_uncertain", False), json.dumps(claim, sort_keys=True)),
-            )
-
-
-def _key(release: Release) -> tuple[str, str]:
-    group = release.record.get("group", {})
-    name = release.query.partition(" [")[0] if group else release.query
-    return name, json.dumps(group, sort_keys=True, ensure_ascii=False)
+        return KafkaTopic(sink.url, stream, series, log, directory)
+    return _Database(sink.url, sink.table, stream, series, log)
 
 
 def sink_of(engine: Engine, tell: Callable[[str], None]) -> contextlib.AbstractContextManager[Any]:

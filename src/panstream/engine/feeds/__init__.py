@@ -1,4 +1,4 @@
-"""Where events come from: files, pipes, growing files, tables, Redis Streams and MQTT, all as micro-batches.
+"""Where events come from: files, pipes, growing files, tables, Redis Streams, MQTT and Kafka, all as micro-batches.
 
 ::
 
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from panstream.engine.feeds.csv import Dialect
 from panstream.engine.feeds.files import FileFeed, FollowFeed
 from panstream.engine.feeds.inputs import Format
+from panstream.engine.feeds.kafka import KafkaFeed
 from panstream.engine.feeds.mqtt import MqttFeed
 from panstream.engine.feeds.redis_streams import RedisFeed
 from panstream.engine.feeds.tables import TableFeed
@@ -30,6 +31,7 @@ __all__ = [
     "FileFeed",
     "FollowFeed",
     "Format",
+    "KafkaFeed",
     "MqttFeed",
     "RedisFeed",
     "TableFeed",
@@ -65,15 +67,16 @@ def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False,
     """Return the feed for inputs as given on a command line.
 
     Paths, globs, directories and "-" go to ``FileFeed`` or, with ``follow``, to ``FollowFeed``; a single
-    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisFeed``, and one
-    ``mqtt://host/topic`` (``mqtts://``) to ``MqttFeed``.
+    ``redis://...`` (``rediss://``, ``unix://``) with ``#stream`` at its end goes to ``RedisFeed``, one
+    ``mqtt://host/topic`` (``mqtts://``) to ``MqttFeed``, and one ``kafka://host/topic`` to ``KafkaFeed``.
     """
-    if any(given.startswith(("mqtt://", "mqtts://")) for given in inputs):
-        if len(inputs) > 1:
-            raise FeedError("an MQTT source is given alone, as mqtt://host:port/topic; the topic may have + and #")
-        if settings.keys() & {"format", "dialect"}:
-            raise FeedError("messages of MQTT are JSON objects or bare values, and have no format")
-        return MqttFeed(inputs[0], schema, **settings)
+    for begins, feed in ((("mqtt://", "mqtts://"), MqttFeed), (("kafka://",), KafkaFeed)):
+        if any(given.startswith(begins) for given in inputs):
+            if len(inputs) > 1:
+                raise FeedError(f"a topic is given alone, as {begins[0]}host:port/topic")
+            if settings.keys() & {"format", "dialect"}:
+                raise FeedError("messages are JSON objects or bare values, and have no format")
+            return feed(inputs[0], schema, **settings)
     addresses = [given for given in inputs if given.startswith(("redis://", "rediss://", "unix://"))]
     if not addresses:
         return (FollowFeed if follow else FileFeed)(inputs, schema, **settings)

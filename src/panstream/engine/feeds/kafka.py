@@ -1,0 +1,272 @@
+"""Kafka: one message is one row, a JSON object or a bare value, counted exactly once; the store holds no offset.
+
+At every tick of the clock one batch goes, be it empty, so that nothing that is stored moves with the messages. Where a
+tick has messages, a mark of how far they reach goes to the broker first. After a restart the mark that belongs to the
+stored state says where to read on: what is in the state is not read again, and everything else is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.json_lines import JsonParser
+from panstream.engine.feeds.kafka_marks import Marks
+from panstream.engine.feeds.messages import Messages
+from panstream.engine.kafka_address import KafkaAddress, client_module, make_client
+from panstream.engine.rows import Rows, RowSchema
+from panstream.errors import ConnectionLost, FeedError
+
+_CALL_ROWS = 5_000  # messages asked of the client at a time
+_TIMEOUT = 5.0  # seconds to wait for an answer
+_LOOK = 30.0  # seconds between looks for new partitions
+_LASTING = (
+    *("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "TOPIC_AUTHORIZATION_FAILED"),
+    *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "OFFSET_METADATA_TOO_LARGE"),
+)
+_SETTINGS: dict[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # the oldest would count again, the newest would leave out
+    "isolation.level": "read_committed",
+    "queued.min.messages": 1_000,  # what is read ahead stays in the client's memory
+    "queued.max.messages.kbytes": 4_096,
+    "socket.timeout.ms": int(1000 * _TIMEOUT),
+    "session.timeout.ms": 2_000,  # there is no session, but this is how long a commit looks for its broker
+    "heartbeat.interval.ms": 500,
+}
+
+
+class KafkaFeed:
+    """Messages of all partitions of one topic. The column ``key``, where it is declared, is the message's key."""
+
+    def __init__(
+        self,
+        url: str,
+        schema: RowSchema,
+        *,
+        batch_rows: int = 50_000,
+        batch_time: float = 0.020,
+        poll: float = 0.2,
+        patience: float = 30.0,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._kafka, self._address = client_module(), KafkaAddress.parse(url)
+        self._settings = {**_SETTINGS, **self._address.settings(), "group.id": self._address.group}
+        self._schema, self._parser = schema, JsonParser(schema)
+        self._rows, self._length, self._patience = batch_rows, max(batch_time, poll), patience
+        self._wait = min(_TIMEOUT, patience)
+        self._wall, self._clock, self._sleep = wall, clock, sleep
+        self._producer = f"kafka:{self._address.topic}:{self._address.group}"
+        self._client: Any = None
+        self._messages, self._places = Messages(schema, "key"), list[tuple[int, int]]()
+        self._marks, self._offsets = Marks([]), dict[int, int]()  # as the broker has them; as read
+        self._position: int | None = None
+        self._tick = 0
+        self._away: float | None = None  # since when the broker has not answered
+        self._looked = 0.0  # when it was last asked for its partitions
+        self._refused: str | None = None
+        self._stopped = False
+
+    def resume(self, applied: Mapping[str, int]) -> None:
+        """Tell the last position that an earlier run stored; call it before ``batches``."""
+        self._position = applied.get(self._producer)
+
+    def batches(self) -> Iterator[Rows | None]:
+        """Yield what arrived at every tick, for ever, be it nothing; ``None`` while the broker is away."""
+        coalescer = Coalescer(self._schema, rows=sys.maxsize, producer=None, place="kafka")
+        self._parser.parse(bytearray(b"{}\n"), 3)[0].wipe()  # compiles what it needs before the first tick
+        try:
+            self._open()
+            while not self._stopped:
+                self._gather()
+                if self._marked():
+                    yield self._batch(coalescer)
+                else:
+                    yield None
+        finally:
+            self._messages.forget(self._messages.count, self._messages.end)
+            self._client = None  # closing it would wait for a group that we are no member of
+            coalescer.close()
+
+    def acknowledge(self, token: object) -> None:
+        """Take note that the state of a tick is on disk: marks before its own are not needed any more."""
+        assert isinstance(token, int)
+        self._marks = self._marks.since(token)
+
+    def progress(self) -> float | None:
+        """Return ``None``: a topic has no end."""
+        return None
+
+    def close(self) -> None:
+        """End ``batches`` after what it is doing; messages that were not handed out come again in the next run."""
+        self._stopped = True
+
+    def _open(self) -> None:
+        """Find out where to read on, and leave the mark of it at the broker."""
+        self._client = make_client("Consumer", {**self._settings, "error_cb": self._on_error})
+        partitions = self._asked(self._partitions)
+        self._looked = self._clock()
+        places = [self._kafka.TopicPartition(self._address.topic, each) for each in partitions]
+        found = self._asked(lambda: self._client.committed(places, timeout=self._wait))
+        marks, known = Marks.found({each.partition: each.metadata for each in found if each.offset >= 0})
+        if marks is None and known == 0 and self._position is None:
+            edge = partial(self._edge, oldest=self._address.oldest)
+            self._marks = Marks.begin({each: self._asked(partial(edge, each)) for each in partitions})
+        else:
+            mark = None if marks is None else marks.explaining(self._position)
+            if mark is None:
+                raise FeedError(
+                    f"group {self._address.group!r} has no mark of this store: its messages were read into another "
+                    "one, or the broker has lost the mark. To begin anew, give another ?group=NAME, and ?begin=newest "
+                    "unless all messages of the topic are to be counted into this store"
+                )
+            for new in partitions[known:]:
+                mark.offsets[new] = self._asked(partial(self._edge, new, oldest=True))
+            self._marks, self._tick = Marks([mark]), 0 if self._position is None else self._position >> 64
+        self._offsets = dict(self._marks.last.offsets)
+        while not self._kept(self._marks):
+            self._check()
+        self._client.assign([self._place(each, offset) for each, offset in self._offsets.items()])
+
+    def _gather(self) -> None:
+        """Receive messages until the tick is over; none while there is no room for them."""
+        end = self._clock() + self._length
+        self._look_for_partitions()
+        while True:
+            left = max(0.0, end - self._clock())
+            if self._messages.full(self._rows) or self._marks.full:
+                self._sleep(left)
+                return
+            for message in self._client.consume(min(_CALL_ROWS, self._rows - self._messages.count), left):
+                self._take(message)
+            if self._refused is not None:
+                raise FeedError(f"the Kafka broker refused: {self._refused}")
+            if self._clock() >= end:
+                return
+
+    def _take(self, message: Any) -> None:
+        if (error := message.error()) is not None:
+            if error.code() in (self._kafka.KafkaError._AUTO_OFFSET_RESET, self._kafka.KafkaError.OFFSET_OUT_OF_RANGE):
+                raise FeedError(
+                    "the broker has no more what comes next: it was deleted before it was read, or lost. To go on with "
+                    "new messages, give another ?group=NAME and ?begin=newest"
+                )
+            self._on_error(error)
+            return
+        self._away = None
+        self._messages.add(message.key(), message.value() or b"")
+        self._offsets[message.partition()] = message.offset() + 1
+        self._places.append((message.partition(), message.offset()))
+
+    def _marked(self) -> bool:
+        """Begin the next tick, and have the broker keep its mark if it has messages; return whether that worked."""
+        length = max(1, int(1000 * self._length))
+        tick = max(self._tick + 1, int(1000 * self._wall()) // length * length)
+        if self._messages.count:
+            marks = self._marks.add(tick, self._offsets)
+            if not self._kept(marks):
+                self._check()
+                return False
+            self._marks = marks
+        self._tick = tick
+        return True
+
+    def _batch(self, coalescer: Coalescer) -> Rows:
+        """Return the messages of a tick as rows, and overwrite them."""
+        rows, _ = self._parser.parse(self._messages.data, self._messages.end)
+        self._messages.forget(self._messages.count, self._messages.end)
+        batch = next((each for part in (coalescer.add(rows), coalescer.flush()) for each in part), None)
+        batch = replace(
+            Rows.none(self._schema) if batch is None else batch,
+            producer=self._producer,
+            sequence=self._marks.last.position(self._tick),
+            token=self._tick,
+        )
+        if batch.codes.any():
+            batch.labels = tuple(f"partition {partition}, offset {offset}" for partition, offset in self._places)
+        self._places.clear()
+        return batch
+
+    def _kept(self, marks: Marks) -> bool:
+        """Have the broker keep marks; return whether it said so."""
+        count = len(self._offsets)
+        places = [self._place(each, offset, marks.text(each, count)) for each, offset in marks.last.offsets.items()]
+        try:
+            done = self._client.commit(offsets=places, asynchronous=False)
+        except self._kafka.KafkaException as error:
+            self._on_error(error.args[0])
+            return False
+        for each in done:
+            if each.error is not None:
+                self._on_error(each.error)
+                return False
+        self._away = None
+        return True
+
+    def _look_for_partitions(self) -> None:
+        """Read partitions that were added, from their beginning."""
+        if self._clock() - self._looked < _LOOK:
+            return
+        self._looked = self._clock()
+        try:
+            new = {each: self._edge(each, oldest=True) for each in self._partitions() if each not in self._offsets}
+        except self._kafka.KafkaException as error:
+            self._on_error(error.args[0])
+            self._looked -= _LOOK
+            self._check()
+            return
+        self._away = None
+        if new:
+            self._offsets |= new
+            self._client.incremental_assign([self._place(each, offset) for each, offset in new.items()])
+
+    def _partitions(self) -> list[int]:
+        found = self._client.list_topics(self._address.topic, timeout=self._wait)
+        topic = found.topics[self._address.topic]
+        if topic.error is not None:
+            raise FeedError(f"the Kafka broker has no topic {self._address.topic!r} for us: {topic.error.str()}")
+        return sorted(topic.partitions)
+
+    def _edge(self, partition: int, *, oldest: bool) -> int:
+        low, high = self._client.get_watermark_offsets(self._place(partition), timeout=self._wait)
+        return int(low if oldest else high)
+
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        """Ask the broker until it answers, or patience ends."""
+        while True:
+            try:
+                answer = call()
+            except self._kafka.KafkaException as error:
+                self._on_error(error.args[0])
+            else:
+                self._away = None
+                return answer
+            self._check()
+
+    def _check(self) -> None:
+        """Wait a little for a broker that is away, or give up."""
+        if self._refused is not None:
+            raise FeedError(f"the Kafka broker refused: {self._refused}")
+        if self._away is None:
+            self._away = self._clock()
+        if self._clock() - self._away > self._patience or self._stopped:
+            raise ConnectionLost(f"the Kafka broker has not answered for {self._patience:g} seconds")
+        self._sleep(0.05)
+
+    def _on_error(self, error: Any) -> None:
+        """Remember what will not pass by itself; the client deals with the rest."""
+        if error.fatal() or error.name() in _LASTING:
+            self._refused = error.name().strip("_").replace("_", " ").lower()
+        elif error.name() == "_ALL_BROKERS_DOWN":
+            self._looked = -_LOOK  # ask at once whether it is back
+
+    def _place(self, partition: int, offset: int = 0, text: str = "") -> Any:
+        return self._kafka.TopicPartition(self._address.topic, partition, offset, text)

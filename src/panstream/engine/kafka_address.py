@@ -1,0 +1,104 @@
+"""Where a Kafka topic is, and the settings of the client, which come from a file and are never printed."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from panstream.errors import FeedError, InvalidParameter, MissingExtra
+
+PASSWORD = "PANSTREAM_KAFKA_PASSWORD"  # the variable that may hold it
+_OPTIONS = ("config", "group", "begin")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# Everything else decides what is read or written, and how often, or loads or logs what it should not.
+_ALLOWED = (
+    *("security.", "sasl.", "ssl.", "enable.ssl.", "enable.idempotence", "https.", "socket.", "api.version."),
+    *("broker.", "client.dns.lookup", "reconnect."),
+)
+_NAMED = re.compile(r'property:? "?([a-z0-9._]+)')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaAddress:
+    """A topic of a cluster, under which name we keep marks there, and whether we begin with its oldest message."""
+
+    servers: str
+    topic: str
+    group: str
+    oldest: bool
+    config: str | None
+
+    @classmethod
+    def parse(cls, url: str) -> KafkaAddress:
+        """Read ``kafka://host:port[,host:port...]/topic[?options]``.
+
+        >>> KafkaAddress.parse("kafka://one:9092,two:9092/visits?group=north").group
+        'north'
+        """
+        parts = urlsplit(url)
+        topic, options = parts.path[1:], {name: given[-1] for name, given in parse_qs(parts.query).items()}
+        if "@" in parts.netloc:
+            raise InvalidParameter(f"credentials for Kafka go into the file of ?config=FILE, or {PASSWORD}")
+        if parts.scheme != "kafka" or not parts.netloc or _TOPIC.fullmatch(topic) is None:
+            raise InvalidParameter("a Kafka topic is given as kafka://host:port/topic")
+        if unknown := sorted(options.keys() - set(_OPTIONS)):
+            raise InvalidParameter(f"a Kafka address has the options {', '.join(_OPTIONS)}; got {unknown[0]}")
+        if (begin := options.get("begin", "oldest")) not in ("oldest", "newest"):
+            raise InvalidParameter('begin must be "oldest" or "newest"')
+        return cls(
+            servers=parts.netloc,
+            topic=topic,
+            group=options.get("group", "panstream"),
+            oldest=begin == "oldest",
+            config=options.get("config"),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the client's settings: how to connect, from the file, and silence."""
+        found: dict[str, Any] = {} if self.config is None else _read(self.config)
+        if PASSWORD in os.environ:
+            found["sasl.password"] = os.environ[PASSWORD]
+        return {**found, "bootstrap.servers": self.servers, "client.id": "panstream", "log_level": 0}
+
+
+def _read(path: str) -> dict[str, str]:
+    """Read lines of ``name = value``; names are those of librdkafka, of which those about connections are taken."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError as error:
+        raise FeedError(f"config of the Kafka address cannot be read: {error.strerror}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, mark, value = (part.strip() for part in line.partition("="))
+        if not mark or not name.startswith(_ALLOWED):
+            raise FeedError(
+                f"config of the Kafka address, line {number}: only settings of the connection are taken, as name = "
+                f"value; their names begin with {', '.join(_ALLOWED)}"
+            )
+        found[name] = value
+    return found
+
+
+def client_module() -> Any:
+    """Return the client library."""
+    try:
+        import confluent_kafka
+    except ImportError:
+        raise MissingExtra("Kafka", "kafka") from None
+    return confluent_kafka
+
+
+def make_client(kind: str, settings: dict[str, Any]) -> Any:
+    """Return a ``Consumer`` or ``Producer``; an error names the setting that is wrong, and not its value."""
+    kafka = client_module()
+    try:
+        return getattr(kafka, kind)(settings)
+    except kafka.KafkaException as error:
+        named = _NAMED.search(str(error))
+    raise FeedError(f"config of the Kafka address: {named[1] if named else 'a setting'} cannot be used as it is given")
