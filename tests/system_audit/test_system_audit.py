@@ -15,7 +15,7 @@ from panstream.engine.feeds.access_log import COLUMNS
 from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled, try_controls
 from panstream.system_audit.inputs import Neighbour, generated, neighbours
 from panstream.system_audit.launcher import Zygote
-from panstream.system_audit.plants import BEACON_PLANTS, PLANTS
+from panstream.system_audit.plants import BEACON_PLANTS, FOLLOW_PLANTS, PLANTS
 from panstream.system_audit.product import Road
 
 NOW = 1_800_000_000.0
@@ -141,6 +141,23 @@ def test_beacons_show_nothing_of_one_of_them(zygote: Zygote) -> None:
     assert report.neighbours == len(some)
     assert report.fields > 3_000
     assert all(try_controls(zygote, only=tuple(BEACON_PLANTS)).values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "format", "odd"), [("visitors", "csv", "section: unknown"), ("access", "log", "half a line")]
+)
+def test_a_followed_file_shows_nothing_of_one_row(zygote: Zygote, name: str, format: str, odd: str) -> None:
+    """Served as it grows: what it shows is how far it was read, which is declared."""
+    road = Road(command="follow", format=format)
+    some = ("event removed", odd)
+    report = audit_system(CONFIGURATIONS[name], zygote, roads=[road], choose=lambda each: each.name in some)
+    assert report.ok, said(report)
+    assert report.neighbours == len(some)
+    assert {each.fact for each in report.differences} == {"how far a file was read"}
+    assert any("/v1/releases" in name for name in report.names)
+    if name == "visitors":
+        assert all(try_controls(zygote, only=tuple(FOLLOW_PLANTS)).values())
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from panstream.engine.feeds.access_log import COLUMNS
 from panstream.errors import PanstreamError
 from panstream.system_audit.inputs import Neighbour, generated, neighbours, read_rows
 from panstream.system_audit.launcher import Zygote
-from panstream.system_audit.plants import BEACON_PLANTS, CLUSTER_PLANTS, PLANTS, SERVER_PLANTS
+from panstream.system_audit.plants import BEACON_PLANTS, CLUSTER_PLANTS, FOLLOW_PLANTS, PLANTS, SERVER_PLANTS
 from panstream.system_audit.product import Fields, Product, Road
 
 ROADS = (
@@ -31,8 +31,11 @@ ROADS = (
     Road(command="query", format="json"),
     Road(command="run", format="log"),
     Road(command="serve", format="beacon"),
+    Road(command="follow", format="csv"),
+    Road(command="follow", format="log"),
 )
 
+BEACONS, FOLLOWED = ROADS[11], ROADS[12]
 QUICK = (ROADS[0], ROADS[2], ROADS[8])
 
 _STEP = 5  # rows of a step, where files are cut into steps
@@ -42,6 +45,7 @@ _TELLING = ("section: unknown", "event removed", "visitor: no number")
 # What may differ, and why: a pattern of fields, when it applies, and the public fact that covers it.
 FACTS: tuple[tuple[str, str, str], ...] = (
     (r"^store/.*meta: (seen|positions)\b.*rows\.", "run", "how far a file was read"),
+    (r"^store/.*meta: (seen|positions)\b.*rows\.", "follow", "how far a file was read"),
 )
 _GUESSED = "the input's format and columns, as guessed from its first rows"
 
@@ -143,7 +147,8 @@ def try_controls(zygote: Zygote, *, full: bool = True, only: tuple[str, ...] = (
         serve = next(road for road in ROADS if road.command == "serve" and not road.workers)
         cluster = next(road for road in ROADS if road.command == "serve" and road.workers)
         kinds += [(SERVER_PLANTS, visitors, serve), (CLUSTER_PLANTS, visitors, cluster)]
-        kinds += [(BEACON_PLANTS, next(path for path in bundled() if path.stem == "site"), ROADS[-1])]
+        kinds += [(BEACON_PLANTS, next(path for path in bundled() if path.stem == "site"), BEACONS)]
+        kinds += [(FOLLOW_PLANTS, visitors, FOLLOWED)]
     found: dict[str, str] = {}
     for plants, path, road in kinds:
         for name in plants:
@@ -161,13 +166,16 @@ def _last(fields: Fields) -> str:
 
 
 def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> list[bytes]:
-    """Return the rows as a file; or, for a server, as two posts, of which the second has the last row alone, so that
-    it has a step of its own.
+    """Return the rows as a file; or, for a server, as two posts or parts of a growing file, of which the second has the
+    last row alone, so that it has a step of its own.
     """
-    if road.command != "serve":
+    if road.command not in ("serve", "follow"):
         return [neighbour.encode(columns, road.format)]
     parts = (replace(neighbour, rows=neighbour.rows[:-1]), Neighbour(name=neighbour.name, rows=neighbour.rows[-1:]))
-    return [part.encode(columns, road.format) for part in parts]
+    first, last = (part.encode(columns, road.format) for part in parts)
+    if road.command == "follow" and road.format == "csv":  # the file has its header already
+        last = last.partition(b"\n")[2]
+    return [first, last]
 
 
 def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fields, after: Fields) -> None:

@@ -20,7 +20,7 @@ def plant(names: Sequence[str]) -> Callable[[int], int]:
     """Put leaks into this process; return what they make of its exit code."""
     for name in names:
         _count_hits()
-        {**PLANTS, **SERVER_PLANTS, **CLUSTER_PLANTS, **BEACON_PLANTS}[name]()
+        {**PLANTS, **SERVER_PLANTS, **CLUSTER_PLANTS, **BEACON_PLANTS, **FOLLOW_PLANTS}[name]()
 
     def exit_code(code: int) -> int:
         for change in _ending:
@@ -242,9 +242,26 @@ def _beacons_in_headers() -> None:
     _wrap(Response, "init_headers", telling)
 
 
+def _commits_of_followed_rows() -> None:
+    """Store at once what a followed file brought, where a row of it was selected."""
+    from panstream.server.following import Follower
+
+    def leaking(take: Any, follower: Any, batch: Any, engine: Any) -> Any:
+        before = _hits
+        taken = take(follower, batch, engine)
+        if _hits > before:
+            follower._call(lambda now: now.commit())
+        return taken
+
+    _wrap(Follower, "_take", leaking)
+
+
 CLUSTER_PLANTS: dict[str, Callable[[], None]] = {
     "shards take part only where a row was selected": _steps_of_shards,
 }
 BEACON_PLANTS: dict[str, Callable[[], None]] = {
     "number of beacons": _beacons_in_headers,
+}
+FOLLOW_PLANTS: dict[str, Callable[[], None]] = {
+    "commits of followed rows": _commits_of_followed_rows,
 }

@@ -35,6 +35,7 @@ Fields = dict[str, str]
 
 _WIDTHS = {"u1": 1, "i4": 4, "i8": 8, "u8": 8}
 _PATIENCE = 120.0
+_LOOKS = 4  # looks at a followed file that found nothing new, after which all of it was read
 _WAITED = 3  # commits after which every beacon has had its step
 _PATHS = ("/healthz", "/metrics", "/v1/queries", "/v1/releases", "/v1/ledger", "/v1/intrusions")
 _ENDINGS = {"json": "jsonl", "beacon": "jsonl"}
@@ -48,7 +49,7 @@ _UNSTABLE = ("date",)  # header of a response that holds the time
 class Road:
     """One way through the product: the command, the format, and how many worker processes hold the state."""
 
-    command: str  # "run", "query" or "serve"
+    command: str  # "run", "query", "serve", or "follow" for serve --follow
     format: str
     workers: int = 0
 
@@ -94,7 +95,7 @@ class Product:
         if batch_rows is not None:
             store["batch_rows"] = batch_rows
         (place / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
-        if road.command == "serve":
+        if road.command in ("serve", "follow"):
             return self._serve(place, road, bodies)
         return (self._run if road.command == "run" else self._query)(place, road, bodies[0])
 
@@ -139,6 +140,9 @@ class Product:
             for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
         }
         argv = ["serve", "audit.toml", "--port", "0", "--tokens", "tokens", "--no-hardening"]
+        file = place / f"rows.{_ENDINGS.get(road.format, road.format)}"
+        if road.command == "follow":
+            argv += ["--follow", file.name]
         pid = self._start(place, road, argv)
         found: Fields = {}
         try:
@@ -149,11 +153,15 @@ class Product:
             other = {"Content-Type": "text/csv" if empty else "application/x-ndjson"}
             found |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
             for body in bodies:  # what the owner is told is the owner's own channel
-                if road.format == "beacon":
+                if road.command == "follow":
+                    self._append(file, body)
+                elif road.format == "beacon":
                     self._send_beacons(port, body)
                 else:
                     _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
-            for _ in range(_WAITED if road.format == "beacon" else 0):  # each is answered with a commit
+            for _ in range(
+                _WAITED if road.format == "beacon" or road.command == "follow" else 0
+            ):  # each is answered with a commit
                 _ask(port, "POST", path, tokens["other"], empty, other)
             found |= _response("other sender, after", _ask(port, "POST", path, tokens["other"], empty, other))
             for step in (0, 1):
@@ -167,12 +175,26 @@ class Product:
             found["exit code"] = str(self.zygote.ask({"wait": pid})["code"])
             self._move_clock(0.0)
         output = _read(place / "stdout").replace(f":{port}", ":PORT")
+        stored = _beside(_observe_directory(place / "state"), int(_read(place / "steps") or 0))
+        if road.command == "follow":  # a followed file is known by its inode, which is another one in every run
+            inode = f"-{file.stat().st_ino:x}"
+            stored = {name.replace(inode, ""): value.replace(inode, "") for name, value in stored.items()}
         return {
             **found,
             **_observe_text("stdout", output),
             **_observe_text("log", _read(place / "stderr")),
-            **_beside(_observe_directory(place / "state"), int(_read(place / "steps") or 0)),
+            **stored,
         }
+
+    def _append(self, file: Path, lines: bytes) -> None:
+        """Let a followed file grow, and wait until it has been looked at often enough to have been read."""
+        with file.open("ab") as open_file:
+            open_file.write(lines)
+        seen, deadline = int(_read(file.with_name("looks")) or 0), time.monotonic() + _PATIENCE
+        while int(_read(file.with_name("looks")) or 0) < seen + _LOOKS:
+            if time.monotonic() > deadline:
+                raise PanstreamError("the audited server does not read the file that it should follow")
+            time.sleep(0.02)
 
     def _send_beacons(self, port: int, lines: bytes) -> None:
         """Send every line as the beacon of a browser, on one connection; the visitor's address is made of the id."""

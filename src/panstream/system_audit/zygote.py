@@ -100,6 +100,25 @@ def _count_steps() -> None:
     pace.next = counting
 
 
+def _count_looks() -> None:
+    """Write down how often a followed file was looked at in vain, so that the auditor knows when it has been read."""
+    from panstream.engine.feeds import FollowFeed
+
+    follow: Any = FollowFeed
+    real = follow.batches
+
+    def counting(own: Any) -> Any:
+        looks = 0
+        for batch in real(own):
+            yield batch
+            if batch is None:
+                looks += 1
+                Path("looks.new").write_text(str(looks))
+                os.replace("looks.new", "looks")
+
+    follow.batches = counting
+
+
 def _mask_estimates() -> None:
     """Take the numbers out of estimates before anything is made of them; what remains must not depend on any row."""
     from panstream.estimate import Estimate
@@ -161,6 +180,7 @@ def _run(job: dict[str, Any], plants: Any) -> int:
         if job["real_clock"]:  # Dask waits by it; engines were given the other one when they were imported
             time.time, time.time_ns = _REAL
         _count_steps()
+        _count_looks()
         leaked = plants.plant(job.get("plants", ()))
         sys.argv = ["panstream-audited", *job["argv"]]
         code = 0
