@@ -236,6 +236,8 @@ def _revealing(query: QueryConfig, intake: Intake, *, by_clock: bool) -> str | N
         return "how many rows were read of a file is public, and so is this count of all rows"
     if intake == "calls" or not by_clock:
         return "the number of batches is public: if each brings one row, so is this count"
+    if intake == "kafka":
+        return "a copy of memory tells how many messages there were, and so this count of all rows"
     if intake == "http":
         return (
             "producers that number their batches make the number of these public: if each brings one row, so is this "

@@ -243,13 +243,13 @@ def _beacons_in_headers() -> None:
 
 
 def _commits_of_followed_rows() -> None:
-    """Store at once what a followed file brought, where a row of it was selected."""
+    """Store the state once for every row of a followed file that was selected."""
     from panstream.server.following import Follower
 
     def leaking(take: Any, follower: Any, batch: Any, engine: Any) -> Any:
         before = _hits
         taken = take(follower, batch, engine)
-        if _hits > before:
+        for _ in range(_hits - before):
             follower._call(lambda now: now.commit())
         return taken
 
