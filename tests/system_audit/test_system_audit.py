@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from panstream.engine.config import load_config
-from panstream.engine.feeds.access_log import COLUMNS
 from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled, try_controls
-from panstream.system_audit.inputs import Neighbour, generated, neighbours
+from panstream.system_audit.inputs import Neighbour, generated, is_logged, neighbours
 from panstream.system_audit.launcher import Zygote
 from panstream.system_audit.plants import BEACON_PLANTS, FOLLOW_PLANTS, PLANTS
 from panstream.system_audit.product import Road
@@ -39,7 +38,7 @@ def test_rows_are_made_for_every_configuration(name: str) -> None:
     tried = list(neighbours(config, rows, NOW))
     assert len(tried) == len({each.name for each in tried}) >= 15
     original = Neighbour(name="the original", rows=rows)
-    logged = ("log",) if columns.keys() <= COLUMNS.keys() else ()
+    logged = ("log",) if is_logged(config) else ()
     for format in ("csv", "json", "parquet", "arrow", *logged):
         data = original.encode(columns, format)
         assert all(each.encode(columns, format) != data for each in tried if each.fits(format))
@@ -145,7 +144,8 @@ def test_beacons_show_nothing_of_one_of_them(zygote: Zygote) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "format", "odd"), [("visitors", "csv", "section: unknown"), ("access", "log", "half a line")]
+    ("name", "format", "odd"),
+    [("visitors", "csv", "section: unknown"), ("access", "log", "half a line"), ("weblog", "log", "event: unknown")],
 )
 def test_a_followed_file_shows_nothing_of_one_row(zygote: Zygote, name: str, format: str, odd: str) -> None:
     """Served as it grows: what it shows is how far it was read, which is declared."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -134,17 +135,25 @@ class KafkaTopic:
         settings = {**self._address.settings(), "group.id": "panstream-sink", "enable.auto.commit": False}
         settings.pop("enable.idempotence", None)
         reader = make_client("Consumer", settings)
-        topic = reader.list_topics(self._address.topic, timeout=_TIMEOUT).topics[self._address.topic]
-        if topic.error is not None:
-            raise ConnectionLost(topic.error.str())
         self._there, ends = {}, {}
-        for partition in sorted(topic.partitions):
+        for partition in self._partitions():
             place = self._kafka.TopicPartition(self._address.topic, partition)
             low, high = reader.get_watermark_offsets(place, timeout=_TIMEOUT)
             place.offset = max(low, note["ends"].get(str(partition), 0))
             self._there |= self._read(reader, place, high)
             ends[str(partition)] = high
         return {**note, "ends": ends}
+
+    def _partitions(self) -> list[int]:
+        """Return the partitions of the topic; a broker that makes topics on demand makes it now, in a moment."""
+        until = time.monotonic() + _TIMEOUT
+        while True:
+            topic = self._producer.list_topics(self._address.topic, timeout=_TIMEOUT).topics[self._address.topic]
+            if topic.error is None and topic.partitions:
+                return sorted(topic.partitions)
+            if time.monotonic() > until:
+                raise ConnectionLost(_SILENT if topic.error is None else topic.error.str())
+            time.sleep(0.1)
 
     def _read(self, reader: Any, place: Any, end: int) -> dict[bytes, bytes]:
         """Return our messages of one partition, from a place on."""

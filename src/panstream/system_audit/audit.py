@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from panstream.engine.config import load_config
-from panstream.engine.feeds.access_log import COLUMNS
 from panstream.errors import PanstreamError
-from panstream.system_audit.inputs import Neighbour, generated, neighbours, read_rows
+from panstream.system_audit.inputs import Neighbour, generated, is_logged, neighbours, read_rows
 from panstream.system_audit.launcher import Zygote
 from panstream.system_audit.plants import BEACON_PLANTS, CLUSTER_PLANTS, FOLLOW_PLANTS, PLANTS, SERVER_PLANTS
 from panstream.system_audit.product import Fields, Product, Road
@@ -110,7 +109,7 @@ def audit_system(
         lookup["file"] = str((path.parent / lookup["file"]).resolve())
     made = generated(config, now) if rows is None else read_rows(config, str(rows))
     columns = config.stream.columns
-    fitting = {"log": columns.keys() <= COLUMNS.keys(), "beacon": config.web is not None}
+    fitting = {"log": is_logged(config), "beacon": config.web is not None and config.web.source == "beacon"}
     roads = [road for road in roads if fitting.get(road.format, True)]
     original = Neighbour(name="the original", rows=made)
     tried = [each for each in neighbours(config, made, now) if choose(each)]

@@ -34,6 +34,11 @@ _ROWS_PER_SLOT = 7
 _HOUR = 3600.0
 
 
+def is_logged(config: Config) -> bool:
+    """Return whether an access log can hold the rows: it has the columns, or those of a site are made of them."""
+    return config.stream.columns.keys() <= COLUMNS.keys() or (config.web is not None and config.web.source == "log")
+
+
 def generated(config: Config, now: float) -> tuple[Row, ...]:
     """Return rows that hit and miss every WHERE, in several windows, all of them in the past of ``now``."""
     stream = config.stream
@@ -295,6 +300,12 @@ def _json_line(columns: Mapping[str, str], row: Row) -> str:
 def _log_line(columns: Mapping[str, str], row: Row) -> str:
     """Return a line of a log in the combined format; a space where none can be ends a field, so there is none."""
     field = {name: _logged(name, row[name]) if name in columns else "-" for name in COLUMNS}
+    if "visitor" in columns:
+        field["host"] = _logged("host", row["visitor"])
+    if "event" in columns:  # what a site's log tells of is made of the status; the text shows that a row is another
+        event = _logged("path", row["event"])
+        field["status"], field["agent"] = str({"view": 200, "error": 500}.get(event, 404)), "Firefox/130.0"
+        field["path"] += f"?event={event}".replace(" ", "+")
     start = f"{field['host']} - {field['user']} [{field['time']}] "
     request = f'"GET /{field["path"]} HTTP/1.1" {field["status"]} {field["bytes"]}'
     return f'{start}{request} "{field["referrer"]}" "{field["agent"]}"'
