@@ -34,8 +34,9 @@ _SETTINGS: dict[str, Any] = {
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",  # the oldest would count again, the newest would leave out
     "isolation.level": "read_committed",
-    "queued.min.messages": 1_000,  # what is read ahead stays in the client's memory
+    "queued.min.messages": 10_000,  # what is read ahead stays in the client's memory
     "queued.max.messages.kbytes": 4_096,
+    "fetch.queue.backoff.ms": 5,  # by default it asks for more only a second after that was full
     "socket.timeout.ms": int(1000 * _TIMEOUT),
     "session.timeout.ms": 2_000,  # there is no session, but this is how long a commit looks for its broker
     "heartbeat.interval.ms": 500,
