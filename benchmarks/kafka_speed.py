@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 from panstream.engine.feeds import KafkaFeed
 from panstream.engine.rows import RowSchema
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path[0] = str(Path(__file__).parents[1] / "tests")  # this folder has an engine of its own
 
-from engine.kafka_broker import Broker
+from engine.kafka_broker import Broker  # noqa: E402
 
 MESSAGES = 200_000  # the broker forgets the oldest if there are many more
 SCHEMA = RowSchema(columns={"user": "int", "n": "int"}, user="user")

@@ -78,5 +78,11 @@ class Broker:
         places = [TopicPartition(topic, partition, 0, text) for partition in range(4)]
         assert other.commit(offsets=places, asynchronous=False)
 
+    def committed(self, topic: str, group: str) -> list[int]:
+        """Return the offsets that a group has committed."""
+        other = Consumer({**self.settings, "group.id": group})
+        places = [TopicPartition(topic, partition) for partition in range(4)]
+        return [place.offset for place in other.committed(places, timeout=10)]
+
     def stop(self) -> None:
         self._producer = self._owner = None

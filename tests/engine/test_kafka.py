@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from engine.kafka_broker import CONFIG, REAL, Broker
 from engine.kafka_child import USERS, counting
 from engine.streams import good
+from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import KafkaFeed, open_feed
 from panstream.engine.feeds.kafka_marks import MOST, Marks
@@ -222,6 +224,42 @@ def test_kill_nine(tmp_path: Path, broker: Broker) -> None:
         engine.finish()
         values = [engine.log.last(name).record["value"] for name in ("distinct", "sum")]  # type: ignore[union-attr]
     assert values == [pytest.approx(sent), pytest.approx(sent)]
+
+
+COMMAND = """
+[stream]
+name = "s"
+user = "user"
+columns = { user = "int" }
+[[query]]
+name = "users"
+sql = "SELECT COUNT(DISTINCT user) FROM s"
+epsilon = 1.0
+[store]
+directory = "state"
+"""
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path: Path, broker: Broker) -> None:
+    """It counts until it is told to stop, goes on after the last message, and stores a time instead of offsets."""
+    topic = broker.topic()
+    (tmp_path / "panstream.toml").write_text(COMMAND)
+    command = [sys.executable, "-m", "panstream.cli", "run", "panstream.toml", broker.url(topic), "--no-hardening"]
+    for turn in (1, 2):
+        broker.publish(topic, [f'{{"user": {user}}}' for user in range(400)])
+        running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while broker.committed(topic, "panstream") != [100 * turn] * 4:
+            assert running.poll() is None, running.communicate()
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=120)
+        assert running.returncode == 130, said
+        with Engine(load_config(tmp_path / "panstream.toml")) as engine:
+            (position,) = engine.positions().values()
+            assert any(
+                "how many messages each Kafka partition has had" in fact for fact in engine.plans[0].claim.public
+            )
+        assert 0 <= time.time() - (position >> 64) / 1000 < 3600
 
 
 def test_what_is_stored_follows_the_clock_alone(broker: Broker) -> None:
