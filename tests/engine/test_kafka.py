@@ -312,6 +312,15 @@ def test_marks_that_do_not_belong_to_the_store(broker: Broker) -> None:
     del stream
 
 
+def test_a_group_of_somebody_else_is_left_alone(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.publish(topic, ['{"n": 1}'] * 8)
+    broker.commit(topic, "theirs", "")
+    with pytest.raises(FeedError, match="group 'theirs' has no mark of this store: something else has read it"):
+        next(source(broker.url(topic, "group=theirs")).batches())
+    assert broker.committed(topic, "theirs") == [0] * 4
+
+
 def test_marks() -> None:
     marks = Marks.begin({0: 5, 1: 7})
     assert marks.explaining(None) is marks.last

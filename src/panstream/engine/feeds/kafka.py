@@ -28,6 +28,7 @@ _LOOK = 30.0  # seconds between looks for new partitions
 _LASTING = (
     *("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "TOPIC_AUTHORIZATION_FAILED"),
     *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "OFFSET_METADATA_TOO_LARGE"),
+    *("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"),  # others are reading as this group
 )
 _SETTINGS: dict[str, Any] = {
     "enable.auto.commit": False,
@@ -117,17 +118,17 @@ class KafkaFeed:
         self._looked = self._clock()
         places = [self._kafka.TopicPartition(self._address.topic, each) for each in partitions]
         found = self._asked(lambda: self._client.committed(places, timeout=self._wait))
-        marks, known = Marks.found({each.partition: each.metadata for each in found if each.offset >= 0})
-        if marks is None and known == 0 and self._position is None:
+        marks, known = Marks.found({each.partition: each.metadata for each in found})
+        if self._position is None and all(each.offset < 0 for each in found):
             edge = partial(self._edge, oldest=self._address.oldest)
             self._marks = Marks.begin({each: self._asked(partial(edge, each)) for each in partitions})
         else:
             mark = None if marks is None else marks.explaining(self._position)
             if mark is None:
                 raise FeedError(
-                    f"group {self._address.group!r} has no mark of this store: its messages were read into another "
-                    "one, or the broker has lost the mark. To begin anew, give another ?group=NAME, and ?begin=newest "
-                    "unless all messages of the topic are to be counted into this store"
+                    f"group {self._address.group!r} has no mark of this store: something else has read it, or the "
+                    "broker has lost the mark. To begin anew, give another ?group=NAME, and ?begin=newest unless all "
+                    "messages of the topic are to be counted into this store"
                 )
             for new in partitions[known:]:
                 mark.offsets[new] = self._asked(partial(self._edge, new, oldest=True))
@@ -258,7 +259,7 @@ class KafkaFeed:
             raise FeedError(f"the Kafka broker refused: {self._refused}")
         if self._away is None:
             self._away = self._clock()
-        if self._clock() - self._away > self._patience or self._stopped:
+        if self._clock() - self._away > self._patience:
             raise ConnectionLost(f"the Kafka broker has not answered for {self._patience:g} seconds")
         self._sleep(0.05)
 
