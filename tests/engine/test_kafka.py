@@ -321,6 +321,19 @@ def test_a_group_of_somebody_else_is_left_alone(broker: Broker) -> None:
     assert broker.committed(topic, "theirs") == [0] * 4
 
 
+def test_marks_are_renewed_while_nothing_comes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = broker.topic()
+    stream = source(broker.url(topic)).batches()
+    next(stream)
+    broker.commit(topic, "panstream", "")  # as if the broker had forgotten them
+    monkeypatch.setattr("panstream.engine.feeds.kafka._LOOK", 0.0)
+    batch = next(stream)
+    assert batch is not None
+    second = source(broker.url(topic))
+    second.resume({str(batch.producer): batch.sequence})
+    assert next(second.batches()) is not None
+
+
 def test_marks() -> None:
     marks = Marks.begin({0: 5, 1: 7})
     assert marks.explaining(None) is marks.last

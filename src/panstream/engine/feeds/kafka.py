@@ -24,7 +24,7 @@ from panstream.errors import ConnectionLost, FeedError
 
 _CALL_ROWS = 5_000  # messages asked of the client at a time
 _TIMEOUT = 5.0  # seconds to wait for an answer
-_LOOK = 30.0  # seconds between looks for new partitions
+_LOOK = 30.0  # seconds between looks for new partitions, at which marks are renewed
 _LASTING = (
     *("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "TOPIC_AUTHORIZATION_FAILED"),
     *("GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "OFFSET_METADATA_TOO_LARGE"),
@@ -141,7 +141,7 @@ class KafkaFeed:
     def _gather(self) -> None:
         """Receive messages until the tick is over; none while there is no room for them."""
         end = self._clock() + self._length
-        self._look_for_partitions()
+        self._look_around()
         while True:
             left = max(0.0, end - self._clock())
             if self._messages.full(self._rows) or self._marks.full:
@@ -199,8 +199,8 @@ class KafkaFeed:
 
     def _kept(self, marks: Marks) -> bool:
         """Have the broker keep marks; return whether it said so."""
-        count = len(self._offsets)
-        places = [self._place(each, offset, marks.text(each, count)) for each, offset in marks.last.offsets.items()]
+        read = marks.last.offsets
+        places = [self._place(each, offset, marks.text(each, len(read))) for each, offset in read.items()]
         try:
             done = self._client.commit(offsets=places, asynchronous=False)
         except self._kafka.KafkaException as error:
@@ -213,8 +213,8 @@ class KafkaFeed:
         self._away = None
         return True
 
-    def _look_for_partitions(self) -> None:
-        """Read partitions that were added, from their beginning."""
+    def _look_around(self) -> None:
+        """Read partitions that were added, from their beginning; leave marks anew, since brokers forget old ones."""
         if self._clock() - self._looked < _LOOK:
             return
         self._looked = self._clock()
@@ -226,6 +226,7 @@ class KafkaFeed:
             self._check()
             return
         self._away = None
+        self._kept(self._marks)
         if new:
             self._offsets |= new
             self._client.incremental_assign([self._place(each, offset) for each, offset in new.items()])
