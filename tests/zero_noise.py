@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Source
+from panstream.testing.sources import redraw_one_by_one
 
 
 class ZeroNoiseSource(Source):
@@ -20,6 +21,10 @@ class ZeroNoiseSource(Source):
         coins = np.empty(size, np.uint8) if out is None else out[:size]
         coins.fill(2 * coin.threshold > 1 << 64)
         return coins
+
+    def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
+        """Show the likelier side wherever a bit is marked."""
+        redraw_one_by_one(self, coin, bits, marks)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Draw zeros."""

@@ -14,7 +14,7 @@ from panstream._kernels import draws
 from panstream.errors import InvalidParameter
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
 from panstream.randomness.balls import balls
-from panstream.randomness.source import counter_mode
+from panstream.randomness.source import _digits_of, counter_mode
 from panstream.scratch import Scratch
 from statistical import assert_fits, assert_mean, assert_rate, assert_same_law
 
@@ -38,6 +38,69 @@ def test_coins_by_exhaustion_of_the_first_bytes() -> None:
     tied = np.full(256, top, np.uint8)
     draws.finish_coins(tied, top, rest, second)
     assert tied.sum() == (coin.threshold >> 48 & 255) + 1  # the tie of the second byte itself: word 0 below rest
+
+
+def digits_of(numbers: list[int]) -> np.ndarray:
+    """Return 64 numbers of 64 binary digits as words, one for each digit, the highest first."""
+    return np.array(
+        [sum((number >> place & 1) << i for i, number in enumerate(numbers)) for place in range(63, -1, -1)], np.uint64
+    )
+
+
+@pytest.mark.parametrize("threshold", [1, 1 << 63, (1 << 64) - 1, 0x9F3C_0000_0000_0001, 0x6000_1234_5678_9ABC])
+def test_redrawn_bits_are_comparisons_of_64_digit_numbers(threshold: int) -> None:
+    """Numbers that agree with the threshold in 0 to 64 digits, and random ones, in every place of a word."""
+    rng = np.random.default_rng(threshold % 1000)
+    near = [threshold, threshold - 1, (threshold + 1) % (1 << 64), *(threshold ^ 1 << place for place in range(64))]
+    near += [int(number) for number in rng.integers(0, 1 << 64, 61, dtype=np.uint64)]
+    for numbers in (near[:64], near[64:], near[:64][::-1]):
+        for marks in ((1 << 64) - 1, 0x8000_0000_0000_0001, int(rng.integers(1, 1 << 64, dtype=np.uint64))):
+            bits = np.array([7, int(rng.integers(0, 1 << 64, dtype=np.uint64)), 9], np.uint64)
+            before = int(bits[1])
+            planes = digits_of(numbers)
+            marked = np.array([0, marks, 0], np.uint64)
+            done, used = draws.redraw(bits, marked, 0, _digits_of(threshold), planes)
+            coins = sum((number < threshold) << i for i, number in enumerate(numbers))
+            assert (done, bits[0], bits[2]) == (3, 7, 9)
+            assert int(bits[1]) == (before & ~marks) | (coins & marks)
+            assert 0 < used <= 64
+
+
+def test_redrawing_stops_where_words_might_not_suffice_and_goes_on_with_new_ones() -> None:
+    rng = np.random.default_rng(5)
+    threshold = 0xA000_0000_0000_0000
+    marks, bits = np.full(40, (1 << 64) - 1, np.uint64), np.zeros(40, np.uint64)
+    done, rounds = 0, 0
+    while done < marks.size:
+        words = rng.integers(0, 1 << 64, 100, dtype=np.uint64)
+        before = bits.copy()
+        now, used = draws.redraw(bits, marks, done, _digits_of(threshold), words)
+        assert now > done and (now == marks.size or 100 - used < 64)
+        assert np.array_equal(bits[:done], before[:done]) and not bits[now:].any()
+        done, rounds = now, rounds + 1
+    assert rounds > 4
+
+
+@pytest.mark.parametrize("p", [1e-5, 0.25, 0.7310585786, 1 - 1e-4])
+def test_redrawn_bits_fit_their_probability_and_nothing_else_changes(p: float) -> None:
+    marks = np.random.default_rng(3).integers(0, 1 << 64, N // 16, dtype=np.uint64)  # more than one filling of words
+    marks[::3], marks[1::7] = 0, 1 << 63
+    bits = np.random.default_rng(4).integers(0, 1 << 64, marks.size, dtype=np.uint64)
+    before = bits.copy()
+    with Source() as source:
+        source.redraw(Coin.at_most(p), bits, marks)
+    assert np.array_equal(bits & ~marks, before & ~marks)
+    assert_rate(int(np.bitwise_count(bits & marks).sum()), int(np.bitwise_count(marks).sum()), p, f"redrawn {p}")
+    full = marks == (1 << 63)
+    assert_rate(int((bits[full] >> np.uint64(63)).sum()), int(full.sum()), p, f"redrawn alone {p}")
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(0, 0b0010), (1 << 64, 0b1110)])
+def test_certain_coins_are_redrawn_without_a_draw(threshold: int, expected: int) -> None:
+    bits = np.array([0b1010], np.uint64)
+    with Source() as source:
+        source.redraw(Coin(threshold), bits, np.array([0b1100], np.uint64))
+    assert bits.tolist() == [expected]
 
 
 def test_coins_use_one_word_per_tie_in_order() -> None:

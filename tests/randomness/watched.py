@@ -63,6 +63,7 @@ def large():
         step.add_discrete_gaussian(np.zeros(20_000, np.int32), normal)  # from a table
         step.permute_and_flip(np.arange(1000), weak)
         step.exponential(np.arange(1000), weak)
+        step.redraw(half, np.zeros(2000, np.uint64), np.full(2000, (1 << 64) - 1, np.uint64))
 
 def unwatched():
     with Source() as step:

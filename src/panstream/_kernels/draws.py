@@ -6,10 +6,19 @@ the caller appends fresh words and the incomplete draw is replayed from the same
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from panstream._kernels.words import trailing_zeros
+
+DIGITS = 64
+"""Binary digits of a coin's threshold."""
+
+_AT_ONCE = 4  # digits that are compared before looking whether that was enough
+_1 = np.uint64(1)
 _BLOCK = 64  # coins that are compared at once: in most blocks none is a tie
 
 
@@ -40,17 +49,58 @@ def finish_coins(coins: NDArray[np.uint8], top: np.uint8, rest: np.uint64, words
     used = 0
     full = coins.size // _BLOCK * _BLOCK
     for base in range(0, full, _BLOCK):
-        ties = 0
+        ties = np.uint64(0)
+        for i in range(_BLOCK):
+            ties |= np.uint64(coins[base + i] == top) << np.uint64(i)
         for i in range(base, base + _BLOCK):
-            ties += coins[i] == top
-        if ties:
-            for i in range(base, base + _BLOCK):
-                used = _finish(coins, i, top, rest, words, used)
-        else:
-            for i in range(base, base + _BLOCK):
-                coins[i] = np.uint8(coins[i] < top)
+            coins[i] = np.uint8(coins[i] < top)
+        while ties:
+            coins[base + np.int64(trailing_zeros(ties))] = np.uint8((words[used] >> np.uint64(8)) < rest)
+            ties &= ties - np.uint64(1)
+            used += 1
     for i in range(full, coins.size):
         used = _finish(coins, i, top, rest, words, used)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _decide(word: np.uint64, digit: np.uint64, left: np.uint64, coins: np.uint64) -> Any:
+    """Compare a digit of 64 numbers with the threshold's; return which are undecided still, and the coins so far."""
+    differs = word ^ digit
+    return left & ~differs, coins | (left & differs & digit)
+
+
+@njit(cache=True, nogil=True)
+def redraw(
+    bits: NDArray[np.uint64],
+    marks: NDArray[np.uint64],
+    done: int,
+    threshold: NDArray[np.uint64],
+    words: NDArray[np.uint64],
+) -> tuple[int, int]:
+    """Put coins in place of the marked bits from word ``done`` on; return (words complete, random words used).
+
+    ``threshold`` is that of the coin, a word of equal bits for each of its 64 binary digits. A random word is a digit
+    of 64 uniform numbers. The first digit in which a number differs from the threshold decides its coin: few need more
+    than eight.
+    """
+    used, size = np.uint64(0), np.uint64(words.size)
+    for at in range(done, marks.size):
+        left, coins = marks[at], np.uint64(0)
+        if left:
+            if used + np.uint64(DIGITS) > size:
+                return at, int(used)
+            for first in (0, _AT_ONCE):
+                if left:
+                    for digit in range(first, first + _AT_ONCE):
+                        left, coins = _decide(words[used], threshold[digit], left, coins)
+                        used += _1
+            for digit in range(2 * _AT_ONCE, DIGITS):
+                if not left:
+                    break
+                left, coins = _decide(words[used], threshold[digit], left, coins)
+                used += _1
+            bits[at] = (bits[at] & ~marks[at]) | coins
+    return marks.size, int(used)
 
 
 @njit(cache=True, nogil=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -87,6 +88,23 @@ class Source:
         ties = compare_bytes(coins, top)
         finish_coins(coins, top, rest, self._words(ties))
         return coins
+
+    def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
+        """Put an independent toss of ``coin`` in place of every bit that is marked."""
+        if coin.threshold in (0, 1 << COIN_BITS):
+            bits |= marks
+            if coin.threshold == 0:
+                bits ^= marks
+            return
+        from panstream._kernels.draws import redraw
+
+        words: NDArray[np.uint64] = self.scratch.array(_CHUNK // 4 // 8, np.uint64)
+        done, used = 0, words.size
+        while done < marks.size:
+            kept = words.size - used  # fewer than a coin may need, so that nothing is copied by way of other memory
+            words[:kept] = words[used:]
+            self._fill(words[kept:].view(np.uint8))
+            done, used = redraw(bits, marks, done, _digits_of(coin.threshold), words)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent uniform integers in ``[0, bound)``, for ``1 <= bound <= 2**63``."""
@@ -320,6 +338,14 @@ class Source:
             return counter_mode(key)
         finally:
             wipe(key)
+
+
+@lru_cache(maxsize=64)
+def _digits_of(threshold: int) -> NDArray[np.uint64]:
+    """Return the binary digits of a threshold, the highest first, each as a word of equal bits."""
+    digits = np.array([-(threshold >> place & 1) for place in range(COIN_BITS - 1, -1, -1)], np.int64).view(np.uint64)
+    digits.flags.writeable = False
+    return digits
 
 
 def counter_mode(key: NDArray[np.uint8]) -> CipherContext:

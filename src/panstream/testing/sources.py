@@ -11,10 +11,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.packed import unpacked
 from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Source
 from panstream.randomness.source import Integers
 
 ResultT = TypeVar("ResultT")
+
+
+def redraw_one_by_one(source: Source, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
+    """Do what :meth:`Source.redraw` does by the source's own coins, bit by bit."""
+    marked = np.flatnonzero(unpacked(marks.view(np.uint8), 64 * marks.size))
+    for cell, side in zip(marked.tolist(), source.bernoulli(coin, marked.size).tolist(), strict=True):
+        word, place = divmod(cell, 64)
+        bits[word] = np.uint64((int(bits[word]) & ~(1 << place)) | side << place)
 
 
 class _BranchingSource(Source):
@@ -45,6 +54,10 @@ class _BranchingSource(Source):
         for i in range(size):
             coins[i] = self._branch(sides)
         return coins
+
+    def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
+        """Toss for every marked bit, as :meth:`bernoulli` does."""
+        redraw_one_by_one(self, coin, bits, marks)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Draw uniform integers as the script says."""
@@ -135,6 +148,10 @@ class ScriptedSource(Source):
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Refuse: an algorithm that tosses coins has no view matrix."""
         raise TypeError("coins have no place in a linear view")
+
+    def redraw(self, coin: Coin, bits: NDArray[np.uint64], marks: NDArray[np.uint64]) -> None:
+        """Toss for every marked bit, as :meth:`bernoulli` does."""
+        redraw_one_by_one(self, coin, bits, marks)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Refuse: an algorithm that draws uniform numbers has no view matrix."""
