@@ -1,5 +1,6 @@
-"""Bitmap end to end: exact loss of the shipped code, both ways of updating, shards, bad input."""
+"""Bitmap end to end: exact loss of the shipped code, all ways of updating, shards, bad input."""
 
+import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -14,11 +15,12 @@ from panstream import Monitor
 from panstream.distinct import counting as cells_module
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
-from panstream.noisy_bits import BitLaw
+from panstream.noisy_bits import BitLaw, BitState
 from panstream.packed import bit_at, number_of_ones, packed, unpacked
 from panstream.privacy.joint import symmetric_loss
-from panstream.randomness import Coin, DiscreteLaplace, SeededSource
+from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source
 from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
+from panstream.testing.sources import outcomes
 from statistical import assert_mean, assert_same_law
 
 SHAPES = [(1, 1), (2, 1), (1, 2)]
@@ -149,9 +151,19 @@ def feed(algorithm: Bitmap, batches: list[Any], seed: int = 1) -> Monitor[Any]:
     return monitor
 
 
+@pytest.fixture
+def large_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every table for one that no cache holds, and every batch for one that is worth a mark for each cell."""
+    monkeypatch.setattr(cells_module, "_MOST_MARKS", 0)
+    monkeypatch.setattr(cells_module, "_CELLS_A_ROW", 1 << 20)
+
+
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("rows", [5, 5000])
-def test_both_ways_to_update_touch_the_cells_of_the_rows(rows: int) -> None:
+def test_all_ways_to_update_touch_the_cells_of_the_rows(rows: int, large: bool, request: pytest.FixtureRequest) -> None:
     """5,000 rows are more than there are cells, 5 are fewer; without noise the ones are exactly the cells come to."""
+    if large:
+        request.getfixturevalue("large_tables")
     algorithm = Bitmap(epsilon=math.inf, buckets=64, levels=8)
     ids = list(range(rows))
     expected = np.zeros(algorithm.table.cells, np.uint8)
@@ -178,6 +190,49 @@ def test_chunks_are_joined_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> No
     small = Bitmap(epsilon=math.inf, buckets=4, levels=3)
     coded = pa.array([str(i % 50) for i in range(1000)]).dictionary_encode()
     assert np.array_equal(feed(small, [coded]).state.bits, feed(small, [[str(i) for i in range(50)]]).state.bits)
+
+
+@pytest.mark.parametrize("way", ["a coin a row", "packed marks"])
+def test_every_way_to_update_has_the_same_exact_law(way: str, request: pytest.FixtureRequest) -> None:
+    """Two users come three times in all, to cells that were 0 and 1: every outcome, with its probability."""
+    if way == "packed marks":
+        request.getfixturevalue("large_tables")
+    algorithm = Bitmap(epsilon=1.0, buckets=16, levels=4)
+    first, second = sorted(cells_of(algorithm, [1, 2]))
+    before = np.zeros(8, np.uint8)
+    before[first // 8] |= 1 << first % 8
+    assert first != second
+
+    def step(source: Source) -> bytes:
+        state = BitState(bits=before.copy(), frozen=np.empty((0, 8), np.uint8), released=0)
+        algorithm.update(state, algorithm.batch([1, 2, 1]), source)
+        return state.bits.tobytes()
+
+    found: dict[bytes, Fraction] = {}
+    for probability, bits in outcomes(step):
+        found[bits] = found.get(bits, Fraction(0)) + probability
+    p = algorithm.law.present.probability
+    expected = {}
+    for one, other in itertools.product((0, 1), repeat=2):
+        cells = np.zeros(64, np.uint8)
+        cells[first], cells[second] = one, other
+        expected[packed(cells).tobytes()] = (p if one else 1 - p) * (p if other else 1 - p)
+    assert found == expected
+
+
+@pytest.mark.usefixtures("large_tables")
+def test_packed_marks_leave_cells_of_other_shards_alone() -> None:
+    whole = Bitmap(epsilon=1.0, buckets=64, levels=8, shards=4)
+    part = replace(whole, owned=2)
+    bits = feed(part, [np.arange(1000)]).state.bits
+    assert not (bits & ~part.table.own_bits()).any() and (bits & part.table.own_bits()).any()
+
+
+def test_tables_without_whole_words_are_drawn_row_by_row(large_tables: None) -> None:
+    algorithm = Bitmap(epsilon=math.inf, buckets=9, levels=5)
+    expected = np.zeros(algorithm.cells, np.uint8)
+    expected[cells_of(algorithm, range(50))] = 1
+    assert np.array_equal(feed(algorithm, [range(50)]).state.bits, packed(expected))
 
 
 RUNS = 300

@@ -14,14 +14,16 @@ IDS, SIZE, RUN = 500, 32, 4
 
 CHILD = """
 import numpy as np, pyarrow as pa
-from panstream.distinct import Bitmap
+from panstream.distinct import Bitmap, counting
 ids, size = 500, 32
 held = np.zeros(ids * size, np.uint8)
 fill(held)
 def column(each):
     offsets = np.arange(0, ids * size + 1, each, dtype=np.int32)
     return pa.StringArray.from_buffers(offsets.size - 1, pa.py_buffer(offsets), pa.py_buffer(held))
-for shape in ((4096, 24), (64, 8), (1 << 18, 12)):  # a coin for each row, one for each cell, and large cells
+# A coin for each row, one for each cell, a large table, and the same with packed marks.
+for shape, cells_a_row in (((4096, 24), 8), ((64, 8), 8), ((1 << 18, 12), 8), ((1 << 18, 12), 1 << 20)):
+    counting._CELLS_A_ROW = cells_a_row
     for hash in ("fold", "siphash"):
         monitor = Bitmap(epsilon=1.0, buckets=shape[0], levels=shape[1], hash=hash).start()
         for each in (16, 32):
@@ -61,6 +63,8 @@ def traces(data: np.ndarray) -> list[bytes]:
     mixed, cells = np.empty(numbers.size, np.uint64), np.empty(numbers.size, np.int32)
     hash_integers(numbers, 0, mixed)
     cells_of_integers(numbers, 0, 1 << 18, 12, cells)
+    wide = cells.astype(np.int64)  # as packed marks keep them for a while
+    found += [wide[at : at + RUN].tobytes() for at in range(0, wide.size - RUN, RUN)]
     return found + words(mixed) + [cells[at : at + RUN].tobytes() for at in range(0, cells.size - RUN, RUN)]
 
 

@@ -16,6 +16,8 @@ from panstream.hashing import (
     cells_of_strings,
     hash_integers,
     hash_strings,
+    mark_integers_packed,
+    mark_strings_packed,
 )
 from statistical import assert_fits
 
@@ -142,3 +144,56 @@ def test_other_inputs_are_refused() -> None:
         cells_of(np.zeros(3, np.int64), 10, 3, np.empty(3, np.int64))  # type: ignore[arg-type]
     with pytest.raises(InvalidBatch, match="row 0: offsets must not decrease"):
         cells_of_strings(np.array([5, 1]), np.zeros(9, np.uint8), 0, 10, 3, np.empty(1, np.int64), hash="siphash")
+
+
+def bits_of(found: NDArray[Any], buckets: int, levels: int) -> list[int]:
+    seen = np.zeros(-(-buckets * levels // 64) * 64, np.uint8)
+    seen[found] = 1
+    words: list[int] = np.packbits(seen, bitorder="little").view("<u8").tolist()
+    return words
+
+
+TABLES = [(1, 1), (1000, 20), (4096, 33), (1 << 16, 5)]
+
+
+@pytest.mark.parametrize(("buckets", "levels"), TABLES)
+@pytest.mark.parametrize("rows", [0, 1, 7, 31, 40, 250, 295, 1000])
+def test_packed_marks_of_integers_are_their_cells(buckets: int, levels: int, rows: int) -> None:
+    """Wherever in a line of cache the first integer lies, and with marks that were there before."""
+    room = np.random.default_rng(rows).integers(-(2**63), 2**63 - 1, rows + 8)
+    for start in range(8):
+        values = room[start : start + rows]
+        cells, marks = np.empty(rows, np.int64), np.zeros(-(-buckets * levels // 64), np.uint64)
+        marks[-1] = before = 1
+        cells_of_integers(values, 9, buckets, levels, cells)
+        mark_integers_packed(values, 9, buckets, levels, marks)
+        expected = bits_of(cells, buckets, levels)
+        expected[-1] |= before
+        assert marks.tolist() == expected
+
+
+@pytest.mark.parametrize(("buckets", "levels"), TABLES)
+@pytest.mark.parametrize("lengths", [[0], [16], [5], [3, 16, 17, 40, 0, 100]])
+@pytest.mark.parametrize("rows", [0, 1, 300, 8192, 8500])
+def test_packed_marks_of_strings_are_their_cells(buckets: int, levels: int, lengths: list[int], rows: int) -> None:
+    offsets = np.concatenate([[0], np.cumsum(np.resize(lengths, rows))]).astype(np.int32)
+    data = np.random.default_rng(rows).integers(0, 256, int(offsets[-1]) + 3, dtype=np.uint8)
+    cells, marks = np.empty(rows, np.int64), np.zeros(-(-buckets * levels // 64), np.uint64)
+    cells_of_strings(offsets, data, 9, buckets, levels, cells, hash="fold")
+    mark_strings_packed(offsets, data, 9, buckets, levels, marks)
+    assert marks.tolist() == bits_of(cells, buckets, levels)
+
+
+@pytest.mark.parametrize("bad", [-1, 10**6])
+@pytest.mark.parametrize("row", [0, 5, 8192, 9000])
+def test_packed_marks_refuse_strings_outside_their_data(bad: int, row: int) -> None:
+    offsets = np.arange(9001, dtype=np.int32) * 16
+    offsets[row] = bad
+    with pytest.raises(InvalidBatch, match="offsets must not decrease and must lie within data") as error:
+        mark_strings_packed(offsets, np.zeros(9000 * 16, np.uint8), 0, 1000, 20, np.zeros(313, np.uint64))
+    assert error.value.row in (row - 1, row)
+
+
+def test_packed_marks_need_a_bit_for_every_cell() -> None:
+    with pytest.raises(InvalidParameter, match="out must be a writeable array of 313 elements"):
+        mark_integers_packed(np.arange(3), 0, 1000, 20, np.zeros(312, np.uint64))

@@ -18,7 +18,7 @@ _32 = np.uint64(32)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _cell(word: np.uint64, buckets: np.uint64, guard: np.uint64) -> Any:
+def cell_of(word: np.uint64, buckets: np.uint64, guard: np.uint64) -> Any:
     # Masks that change nothing tell the compiler that 32-bit products suffice.
     level = trailing_zeros(word | guard) & _LOW_HALF
     narrow = buckets & _LOW_HALF
@@ -29,7 +29,7 @@ def _cell(word: np.uint64, buckets: np.uint64, guard: np.uint64) -> Any:
 def cells_of_hashes(words: NDArray[np.uint64], buckets: np.uint64, guard: np.uint64, out: NDArray[Any]) -> None:
     """Write the cell of every hash; ``guard`` is ``1 << (levels - 1)``, levels <= 33, buckets < 2**32."""
     for i in range(words.size):
-        out[i] = _cell(words[i], buckets, guard)
+        out[i] = cell_of(words[i], buckets, guard)
 
 
 @njit(cache=True, nogil=True)
@@ -43,7 +43,7 @@ def cells_of_integers(
 ) -> None:
     """Mix every integer and write its cell."""
     for i in range(values.size):
-        out[i] = _cell(mix(values[i], key0, key1), buckets, guard)
+        out[i] = cell_of(mix(values[i], key0, key1), buckets, guard)
 
 
 @njit(cache=True, nogil=True)
@@ -64,7 +64,7 @@ def cells_of_strings(
         block = out[first:stop]
         hash_block(offsets[first : stop + 1], data, key0, key1, state, hashes[: stop - first])
         for i in range(block.size):
-            block[i] = _cell(hashes[i], buckets, guard)
+            block[i] = cell_of(hashes[i], buckets, guard)
 
 
 @njit(cache=True, nogil=True)
@@ -84,7 +84,7 @@ def cells_of_folded(
         block = out[first:stop]
         fold_block(offsets[first : stop + 1], data, length, keys, hashes[: block.size])
         for i in range(block.size):
-            block[i] = _cell(hashes[i], buckets, guard)
+            block[i] = cell_of(hashes[i], buckets, guard)
 
 
 @njit(cache=True, nogil=True)
@@ -108,6 +108,6 @@ def mark_folded(
         count = stop - first
         fold_block(offsets[first : stop + 1], data, length, keys, hashes[:count])
         for i in range(count):
-            cells[i] = _cell(hashes[i], buckets, guard)
+            cells[i] = cell_of(hashes[i], buckets, guard)
         for i in range(count):
             marks[cells[i]] = np.uint8(1)

@@ -71,7 +71,7 @@ def _trailing_zeros(typingctx: Any, word: Any) -> Any:
 
 
 def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
-    """Have the cache line of ``data[position]`` fetched for writing, without waiting for it."""
+    """Have the cache line of ``data[position]`` brought to the second cache, without waiting for it."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -79,7 +79,7 @@ def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
-        builder.call(fetch, [address, number(1), number(3), number(1)])  # to write, keep close, data
+        builder.call(fetch, [address, number(0), number(2), number(1)])  # to read: of these more may be under way; data
         return context.get_dummy_value()
 
     return types.void(data, types.uint64), codegen

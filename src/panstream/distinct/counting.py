@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ from panstream.hashing import (
     cells_of_strings,
     check_hash,
     check_key,
+    mark_integers_packed,
     mark_strings,
+    mark_strings_packed,
 )
 from panstream.noisy_bits import MAX_PHASES, BitLaw, BitState, CoinCells, bit_claim
 from panstream.packed import packed
@@ -39,6 +42,7 @@ from panstream.scratch import Scratch
 _CHUNK = 1 << 17  # rows whose cells are marked at a time, in a cache
 _ROWS = 1 << 19  # rows whose cells are drawn at a time: of a large table they wait for memory in any case
 _MOST_MARKS = 1 << 21
+_CELLS_A_ROW = 8  # of a large table: with more, so few cells of a word are touched that a coin for each row is cheaper
 _MAX_CELLS = (1 << 31) - 1
 
 
@@ -135,11 +139,14 @@ class CellCounter(CoinCells):
     def update(self, state: BitState, batch: Items, source: Source) -> None:
         """Touch the cell of every row.
 
-        Where only touched cells matter, a batch with more rows than there are cells needs one coin for each cell, not
-        one for each row. Of a table too large for the cache, rows are cheaper than cells.
+        Where only touched cells matter, a large batch needs one coin for each cell, not one for each row: cells are
+        marked, of a table too large for the cache by single bits, and then drawn.
         """
         if self.only_touched and self.cells <= min(len(batch), _MOST_MARKS):
             self.touch_marked(state, self.table.mark(batch, source.scratch), source)
+        elif self.only_touched and _MOST_MARKS < self.cells <= _CELLS_A_ROW * len(batch) and self.table.is_words:
+            marks = self.table.mark_packed(batch, source.scratch)
+            source.redraw(self.law.present, state.bits.view(np.uint64), marks)
         else:
             Divisible.update(self, state, batch, source)
         self.table.clear_others(state.bits)
@@ -279,6 +286,11 @@ class _CellTable:
         """Return whether every cell is looked at."""
         return len(self.owned) == self.shards
 
+    @property
+    def is_words(self) -> bool:
+        """Return whether cells make up whole words, whose lowest byte comes first."""
+        return self.cells % 64 == 0 and sys.byteorder == "little"
+
     def own_bits(self) -> NDArray[np.uint8]:
         """Return for every cell, packed, whether it is looked at."""
         return _own_bits(self)
@@ -304,18 +316,21 @@ class _CellTable:
     def rows(self, items: Items, scratch: Scratch) -> Iterator[NDArray[np.int32]]:
         """Yield the cell of every row, chunk by chunk; the values of a dictionary are hashed once."""
         for part in items.parts:
-            if not isinstance(part, Dictionary):
-                yield from self.cells_of(part, scratch, _ROWS)
-                continue
-            cells = scratch.array(len(part.values), np.int32)
-            done = 0
-            for chunk in self.cells_of(part.values, scratch, _CHUNK):
-                cells[done : done + chunk.size] = chunk
-                done += chunk.size
-            out = scratch.array(min(_ROWS, len(part)), np.int32)
-            for start in range(0, len(part), _ROWS):
-                codes = part.codes[start : start + _ROWS]
-                yield cells.take(codes, out=out[: codes.size], mode="clip")  # codes are in range; "raise" would copy
+            yield from self._rows_of(part, scratch)
+
+    def _rows_of(self, part: Integers | Strings | Dictionary, scratch: Scratch) -> Iterator[NDArray[np.int32]]:
+        if not isinstance(part, Dictionary):
+            yield from self.cells_of(part, scratch, _ROWS)
+            return
+        cells = scratch.array(len(part.values), np.int32)
+        done = 0
+        for chunk in self.cells_of(part.values, scratch, _CHUNK):
+            cells[done : done + chunk.size] = chunk
+            done += chunk.size
+        out = scratch.array(min(_ROWS, len(part)), np.int32)
+        for start in range(0, len(part), _ROWS):
+            codes = part.codes[start : start + _ROWS]
+            yield cells.take(codes, out=out[: codes.size], mode="clip")  # codes are in range; "raise" would copy
 
     def mark(self, items: Items, scratch: Scratch, marks: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Return for every cell whether some row falls into it, or had fallen by the ``marks`` that are given."""
@@ -339,6 +354,22 @@ class _CellTable:
             for chunk in self.cells_of(part.values, scratch, _CHUNK):
                 mark_seen(marks, chunk, seen[done : done + chunk.size])
                 done += chunk.size
+        return marks
+
+    def mark_packed(self, items: Items, scratch: Scratch) -> NDArray[np.uint64]:
+        """Return for every cell, packed, whether some row falls into it."""
+        from panstream._kernels.packed_marks import mark
+
+        marks: NDArray[np.uint64] = scratch.array(self.cells // 64, np.uint64)
+        marks.fill(0)
+        for part in items.parts:
+            if isinstance(part, Integers):
+                mark_integers_packed(part.values, self.key, self.buckets, self.levels, marks)
+            elif isinstance(part, Strings) and self.hash == "fold":
+                mark_strings_packed(part.offsets, part.data, self.key, self.buckets, self.levels, marks)
+            else:
+                for cells in self._rows_of(part, scratch):
+                    mark(cells, marks)
         return marks
 
 

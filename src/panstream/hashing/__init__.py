@@ -11,7 +11,8 @@
     hash_strings      hash_integers     permute              KWise
         |                 |
         +--- _cells.py ---+     hash -> (level, bucket) -> cell of a bitmap
-             cells_of, cells_of_integers, cells_of_strings, mark_strings
+             cells_of, cells_of_integers, cells_of_strings, mark_strings,
+             mark_integers_packed, mark_strings_packed
 
 Every function takes the user's key, derives its own subkey from it and writes to an array ``out`` of the caller's,
 which :class:`panstream.scratch.Scratch` can wipe; no hash stays anywhere else. Importing this package compiles nothing:
@@ -20,7 +21,15 @@ the loops in ``panstream._kernels`` are loaded at the first call.
 
 from __future__ import annotations
 
-from panstream.hashing._cells import MAX_LEVELS, cells_of, cells_of_integers, cells_of_strings, mark_strings
+from panstream.hashing._cells import (
+    MAX_LEVELS,
+    cells_of,
+    cells_of_integers,
+    cells_of_strings,
+    mark_integers_packed,
+    mark_strings,
+    mark_strings_packed,
+)
 from panstream.hashing._integers import hash_integers
 from panstream.hashing._permutation import permute
 from panstream.hashing._polynomial import PRIME, KWise
@@ -42,6 +51,8 @@ __all__ = [
     "expand",
     "hash_integers",
     "hash_strings",
+    "mark_integers_packed",
     "mark_strings",
+    "mark_strings_packed",
     "permute",
 ]

@@ -52,12 +52,21 @@ def checked_strings(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.u
     """Return both as read-only views, or raise unless every string lies within ``data``."""
     from panstream._kernels.siphash import first_bad_offset
 
+    offsets, data = strings_to_check(offsets, data)
+    refuse_offset(int(first_bad_offset(offsets, data.size)))
+    return offsets, data
+
+
+def strings_to_check(offsets: Any, data: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Return both as read-only views, whatever the offsets are."""
     check_array(offsets, "offsets", np.int32, np.int64)
     check_array(data, "data", np.uint8)
     if offsets.size == 0:
         raise InvalidParameter("offsets must have one element more than there are strings, got 0")
-    offsets, data = read_only(offsets), read_only(data)
-    row = int(first_bad_offset(offsets, data.size))
+    return read_only(offsets), read_only(data)
+
+
+def refuse_offset(row: int) -> None:
+    """Raise InvalidBatch unless ``row``, the first string that does not lie within the data, is -1."""
     if row >= 0:
         raise InvalidBatch("offsets must not decrease and must lie within data", row=row)
-    return offsets, data

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.batch.calls import read_only
 from panstream.errors import InvalidParameter
-from panstream.hashing._arrays import check_array, check_out, checked_strings, words_of
+from panstream.hashing._arrays import (
+    check_array,
+    check_out,
+    checked_strings,
+    refuse_offset,
+    strings_to_check,
+    words_of,
+)
 from panstream.hashing._strings import StringHash, check_hash, fold_keys
 from panstream.hashing.keys import HashKey, key_words
 from panstream.scratch import Scratch
@@ -86,6 +93,35 @@ def mark_strings(
     with Scratch() as scratch:
         hashes, places = scratch.array(fold.LANES, np.uint64), scratch.array(fold.LANES, np.uint32)
         cells.mark_folded(offsets, data, fold_keys(key), hashes, places, *table, marks)
+
+
+def mark_integers_packed(
+    values: NDArray[Any], key: HashKey, buckets: int, levels: int, marks: NDArray[np.uint64]
+) -> None:
+    """Set to 1 the bits of ``cells_of_integers(...)``; ``marks`` has a bit for every cell, lowest first."""
+    from panstream._kernels.packed_marks import RING, mark_integers
+
+    words = words_of(values, "values")
+    table = _packed_table(buckets, levels, marks)
+    with Scratch() as scratch:
+        mark_integers(words, *key_words(key, "integers"), *table, scratch.array(RING, np.uint64), marks)
+
+
+def mark_strings_packed(
+    offsets: NDArray[Any], data: NDArray[np.uint8], key: HashKey, buckets: int, levels: int, marks: NDArray[np.uint64]
+) -> None:
+    """Set to 1 the bits of ``cells_of_strings(..., hash="fold")``; ``marks`` has a bit for every cell, lowest first."""
+    from panstream._kernels.packed_marks import LANES, mark_folded
+
+    offsets, data = strings_to_check(offsets, data)
+    table = _packed_table(buckets, levels, marks)
+    with Scratch() as scratch:
+        refuse_offset(mark_folded(offsets, data, fold_keys(key), scratch.array(LANES, np.uint64), *table, marks))
+
+
+def _packed_table(buckets: int, levels: int, marks: Any) -> tuple[np.uint64, np.uint64]:
+    check_out(marks, -(-buckets * levels // 64), np.uint64)
+    return _shape(buckets, levels)
 
 
 def _table(buckets: int, levels: int, size: int, out: Any) -> tuple[np.uint64, np.uint64]:
