@@ -3,6 +3,7 @@
 ``python benchmarks/roofline.py`` prints, for ids of 64 bits and strings of 16 bytes and for three sizes of the bitmap,
 how many bytes are read, cells touched and coins drawn for an event, and the nanoseconds of CPU time that each stage
 takes. A stage alone finds its input in the cache; the rest of the whole is checking, wiping and waiting for memory.
+Of a large table, hashing and marking are one stage, in which one waits for the other.
 The last lines are a bound for large bitmaps: what it costs to touch one random bit, with nothing drawn and nothing
 looked at, in tables of growing size.
 """
@@ -24,12 +25,18 @@ from panstream._kernels.bits import draw_marked, scatter
 from panstream._kernels.marks import mark
 from panstream._kernels.words import prefetch
 from panstream.distinct import Bitmap
-from panstream.distinct.counting import _MOST_MARKS
-from panstream.hashing import cells_of_integers, cells_of_strings, mark_strings
+from panstream.distinct.counting import _CELLS_A_ROW, _MOST_MARKS
+from panstream.hashing import (
+    cells_of_integers,
+    cells_of_strings,
+    mark_integers_packed,
+    mark_strings,
+    mark_strings_packed,
+)
 from panstream.randomness import Source
 from panstream.statistics import DistinctCount
 
-ROWS, CHUNK = 4_000_000, 1 << 17
+ROWS, CHUNK = 10_000_000, 1 << 17
 SHAPES = {"default": None, "expected = 1e6": 1e6, "expected = 1e7": 1e7}
 
 
@@ -52,10 +59,12 @@ def columns() -> dict[str, Any]:
 def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callable[[], Any]], float, float]:
     """Return every stage as a call over all rows, and how many cells and coins an event costs."""
     batch = bitmap.batch(column).parts[0]
-    marked = bitmap.cells <= min(ROWS, _MOST_MARKS)
+    small = bitmap.cells <= min(ROWS, _MOST_MARKS)
+    packed = not small and bitmap.cells <= _CELLS_A_ROW * ROWS
     shape, coin = (bitmap.buckets, bitmap.levels), bitmap.law.present
     cells, out = np.empty(ROWS, np.int32), np.empty(CHUNK, np.int32)
     coins, marks, bits = np.zeros(CHUNK, np.uint8), np.zeros(bitmap.cells, np.uint8), monitor.state.bits.copy()
+    words = np.zeros(-(-bitmap.cells // 64), np.uint64)
     integers = isinstance(column, np.ndarray)
     spare = np.empty(CHUNK * 20, np.uint8)
 
@@ -64,6 +73,12 @@ def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callabl
             cells_of_integers(column[start:stop], 0, *shape, out[: stop - start])
         else:
             cells_of_strings(batch.offsets[start : stop + 1], batch.data, 0, *shape, out[: stop - start], hash="fold")
+
+    def to_packed() -> None:
+        if integers:
+            mark_integers_packed(column, 0, *shape, words)
+        else:
+            mark_strings_packed(batch.offsets, batch.data, 0, *shape, words)
 
     def copy(start: int, stop: int) -> None:
         if integers:
@@ -79,36 +94,44 @@ def stages(column: Any, bitmap: Bitmap, monitor: Any) -> tuple[dict[str, Callabl
     def toss() -> None:
         with Source() as source:
             room = source.scratch.array(CHUNK)
-            for _ in range(0, bitmap.cells if marked else ROWS, CHUNK):
+            for _ in range(0, bitmap.cells if small else ROWS, CHUNK):
                 taken = source.scratch.taken
                 source.bernoulli(coin, CHUNK, room)
                 source.scratch.reuse(taken)
 
+    def redraw() -> None:
+        with Source() as source:
+            source.redraw(coin, bits.view(np.uint64), words)
+
     found: dict[str, Callable[[], Any]] = {"copy": chunks(copy)}
-    if marked and not integers:
+    if packed:
+        found |= {"hash and mark": to_packed, "coins and set": redraw}
+        to_packed()
+    elif small and not integers:
         found["hash and mark"] = lambda: mark_strings(batch.offsets, batch.data, 0, *shape, marks)
     else:
         found["hash"] = chunks(to_cells)
-        if marked:
+        if small:
             found["mark"] = chunks(lambda start, stop: mark(marks, cells[start:stop]))
         else:
             found["set"] = chunks(lambda start, stop: scatter(bits, cells[start:stop], coins[: stop - start]))
-    found["coins"] = toss
-    if marked:
+    if not packed:
+        found["coins"] = toss
+    if small:
         drawn = np.zeros(bitmap.cells, np.uint8)
         found["set"] = lambda: draw_marked(bits, marks, drawn)
     found["whole"] = lambda: monitor.update(column)
-    touched = np.unique(cells).size if marked else ROWS
-    return found, touched / ROWS, (bitmap.cells if marked else ROWS) / ROWS
+    touched = np.unique(cells).size if small or packed else ROWS
+    return found, touched / ROWS, (bitmap.cells if small else touched) / ROWS
 
 
 @njit
-def touch(bits: NDArray[np.uint8], cells: NDArray[np.int32], ahead: int) -> None:
+def touch(words: NDArray[np.uint64], cells: NDArray[np.int32], ahead: int) -> None:
     """Set the bit of every cell to 1."""
     for i in range(cells.size - ahead):
-        prefetch(bits, np.uint64(cells[i + ahead]) >> np.uint64(3))
+        prefetch(words, np.uint64(cells[i + ahead]) >> np.uint64(6))
         cell = np.uint64(cells[i])
-        bits[cell >> np.uint64(3)] |= np.uint8(1) << np.uint8(cell & np.uint64(7))
+        words[cell >> np.uint64(6)] |= np.uint64(1) << (cell & np.uint64(63))
 
 
 def bound() -> None:
@@ -120,7 +143,7 @@ def bound() -> None:
         cells_of_integers(ids, 0, buckets, 14, cells)
         bits = np.zeros(buckets * 14 // 8, np.uint8)
         calls = {
-            "touch": chunks(lambda start, stop, bits=bits: touch(bits, cells[start:stop], 128)),
+            "touch": chunks(lambda start, stop, bits=bits: touch(bits.view(np.uint64), cells[start:stop], 256)),
             "set": chunks(lambda start, stop, bits=bits: scatter(bits, cells[start:stop], coins[: stop - start])),
         }
         times = {name: statistics.median(found) / ROWS * 1e9 for name, found in in_turns(calls, 7).items()}
