@@ -90,3 +90,14 @@ def test_arrays_that_make_room_are_zeroed_as_far_as_they_were_ever_written() -> 
         assert not np.shares_memory(kept, second)
     assert not first.any()
     assert not kept.any()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "?", "i8", "f8", "M8[s]", "V24", "U7"])
+@pytest.mark.parametrize("rows", [1, 20, 3000, 100_000])
+def test_arrays_of_every_kind_and_size_are_overwritten(dtype: str, rows: int) -> None:
+    """Few bytes, those that are overwritten in one go, and many; what lies around them stays."""
+    size = 2 * rows * np.dtype(dtype).itemsize
+    around = np.ones(size + 32, np.uint8)
+    wipe(around[16 : 16 + size].view(dtype).reshape(rows, 2))
+    assert not around[16 : 16 + size].any()
+    assert around[:16].all() and around[16 + size :].all()

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ class _CutOff(Damaged):
     """The header goes on behind the bytes that were given."""
 
 
-@dataclass(frozen=True, slots=True)
-class _PageHeader:
+class _PageHeader(NamedTuple):
     """What a page holds; ``levels`` is the size of the definition levels of a page of the second version."""
 
     kind: int
