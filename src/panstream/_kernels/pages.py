@@ -190,8 +190,12 @@ def decode_runs(page: NDArray[np.uint8], at: int, width: int, out: NDArray[Any])
             eights = fast & ~7 if width <= 8 else 0  # of which every eight are one word
             for i in range(0, eights, 8):
                 word = load_word(page, at + (i >> 3) * width)
-                for j in range(8):
-                    out[done + i + j] = word >> np.uint64(j * width) & mask
+                low, high = np.uint32(word), np.uint32(word >> np.uint64(4 * width))  # halves suffice for four each
+                first_four, last_four = np.uint64(done + i), np.uint64(done + i + 4)
+                for j in range(4):
+                    out[first_four + np.uint64(j)] = low >> np.uint32(j * width) & np.uint32(mask)
+                for j in range(4):
+                    out[last_four + np.uint64(j)] = high >> np.uint32(j * width) & np.uint32(mask)
             for i in range(eights, fast):
                 bit = i * width
                 out[done + i] = load_word(page, at + (bit >> 3)) >> np.uint64(bit & 7) & mask
