@@ -23,8 +23,8 @@ Words = NDArray[np.uint64]
 RING = 256
 """Cells that wait for their lines."""
 
-LANES = 8192
-"""Strings whose cells are kept at a time."""
+LANES = 1 << 15
+"""Strings whose cells are kept at a time: many, since marking waits at the start of each block."""
 
 _BLOCK = 32  # rows that are hashed at a time, integers by vector instructions
 _WAIT = RING // _BLOCK - 1
