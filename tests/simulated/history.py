@@ -22,7 +22,7 @@ from panstream.errors import MachineError, PanstreamError, StoreError
 from panstream.randomness import SeededSource
 from panstream.store.releases import Release
 from panstream.store.snapshot import SnapshotStore
-from panstream.testing.disk import SimulatedDisk, Stopped
+from simulated.disk import SimulatedDisk, Stopped
 
 ASKED = question("asked", "SELECT COUNT(*) FROM s", releases=40)
 TICKS = question("ticks", "SELECT COUNT(*) FROM s", every=10, horizon=500)

@@ -18,7 +18,7 @@ from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import StoreError
-from panstream.testing.disk import SimulatedDisk, Stopped
+from simulated.disk import SimulatedDisk, Stopped
 from simulated.history import History, on
 
 ASKED = question("asked", "SELECT CROPPED_SUM(user, w, 50) FROM s", universe=2_000, releases=40)

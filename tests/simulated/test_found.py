@@ -11,7 +11,7 @@ import pytest
 
 from panstream.errors import PanstreamError, StoreError
 from panstream.store.snapshot import SnapshotStore
-from panstream.testing.disk import SimulatedDisk, Stopped
+from simulated.disk import SimulatedDisk, Stopped
 from simulated.history import History, on
 from simulated.two_machines import TwoMachines
 

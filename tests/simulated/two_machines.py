@@ -14,7 +14,7 @@ from panstream.engine.plan import plan_all
 from panstream.errors import MachineError, PanstreamError, StoreError
 from panstream.machines.backend import Line, SharedBackend
 from panstream.machines.machine import Machine
-from panstream.testing.disk import SimulatedDisk, Stopped
+from simulated.disk import SimulatedDisk, Stopped
 from simulated.history import History, Wrong, on
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from panstream.errors import StoreError
 from panstream.store import SnapshotStore
-from panstream.testing.disk import Ending, SimulatedDisk, Stopped
+from simulated.disk import Ending, SimulatedDisk, Stopped
 
 ROOT, PLACE = Path("/disk"), Path("/disk/data/store")
 SEEDS = 3

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from panstream.testing.disk import SECTOR, SimulatedDisk, Stopped
+from simulated.disk import SECTOR, SimulatedDisk, Stopped
 
 ROOT = Path("/disk")
 FILE = ROOT / "file"
