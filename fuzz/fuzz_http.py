@@ -5,7 +5,7 @@ import fuzzing
 with fuzzing.instrumented():
     import h11
 
-    from panstream.server.parser import Parser
+    from panstream.server.protocol import Parser
 
 
 def test_one_input(data: bytes) -> None:

@@ -19,7 +19,7 @@ from panstream.server.access import Gate, Limits
 from panstream.server.app import _queries
 from panstream.server.bodies import Body
 from panstream.server.jobs import Job
-from panstream.server.metrics import metrics
+from panstream.server.service import metrics
 from panstream.server.worker import Worker
 from panstream.store.snapshot import SnapshotStore
 from server.server_live import arrow, lines, write_config

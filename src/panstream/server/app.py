@@ -35,10 +35,9 @@ from panstream.errors import (
 from panstream.server.access import Access, Gate
 from panstream.server.bodies import receive
 from panstream.server.jobs import Job, origin
-from panstream.server.metrics import metrics
 from panstream.server.openapi import describe
 from panstream.server.refusals import Refusal, to_json
-from panstream.server.service import Service, release_json, releases_csv
+from panstream.server.service import Service, metrics, release_json, releases_csv
 from panstream.store.releases import Release
 
 Scope = MutableMapping[str, Any]

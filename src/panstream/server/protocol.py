@@ -1,18 +1,21 @@
 """HTTP/1.1 on a connection: uvicorn's pure-Python protocol, with a fast path for events, and time limits.
 
-Pure Python, since a parser in C keeps buffers that nobody overwrites. This module and ``parser`` are the only ones that
-rely on what h11 and uvicorn do not promise: where the parser keeps bytes, how many are left of a body, and the methods
-that ``Protocol`` replaces. ``_check_private_parts`` looks at them when a server starts, and the releases are bounded in
+Pure Python, since a parser in C keeps buffers that nobody overwrites. This module is the only one that relies on what
+h11 and uvicorn do not promise: where the parser keeps bytes, how many are left of a body, and the methods that
+``Protocol`` replaces. ``_check_private_parts`` looks at them when a server starts, and the releases are bounded in
 pyproject.toml.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from typing import Any
 
 import h11
 import numpy as np
+from h11._readers import ContentLengthReader
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -24,16 +27,41 @@ from panstream.server.beacons import Beacons
 from panstream.server.bodies import Body
 from panstream.server.door import Guest
 from panstream.server.jobs import FastPath, Job
-from panstream.server.parser import Parser
 from panstream.server.refusals import Refusal
 from panstream.server.wiping import Sweeper, overwrite
 
 _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses
 _SCRATCH = 1 << 16
+_FRAMING = re.compile(rb"(?im)^(content-length|transfer-encoding)[ \t]*:([^\n]*)")
+_FOLDED = re.compile(rb"\n[ \t]")
 _REPLACED = (
     *("connection_made", "connection_lost", "data_received", "on_response_complete", "send_400_response", "shutdown"),
     *("timeout_keep_alive_handler", "_should_upgrade", "_unset_keepalive_if_required", "handle_events"),
 )
+
+
+class Parser(h11.Connection):
+    """h11, refusing heads that it would read although another parser might see another body in them."""
+
+    def next_event(self) -> Any:
+        """Return the next event, or raise ``RemoteProtocolError``."""
+        if self.their_state is h11.IDLE and _is_ambiguous(self._receive_buffer._data):
+            raise h11.RemoteProtocolError("the length of the body is given in more than one way")
+        return super().next_event()
+
+    def skip(self, count: int) -> bool:
+        """Count bytes as read, if they are in the middle of a body of known length, and nothing waits before them."""
+        reader = self._reader
+        if type(reader) is not ContentLengthReader or self.our_state is h11.DONE:
+            return False
+        if count >= reader._remaining or self.trailing_data[0]:
+            return False
+        reader._remaining -= count
+        return True
+
+    def wipe(self) -> None:
+        """Overwrite what was received and not read."""
+        overwrite(self._receive_buffer._data)
 
 
 class Shared:
@@ -59,12 +87,7 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
     _began = 0.0  # of the body under way on the fast path
 
     def __init__(
-        self,
-        config: Config,
-        state: ServerState,
-        loop: asyncio.AbstractEventLoop,
-        shared: Shared,
-        guest: Guest,
+        self, config: Config, state: ServerState, loop: asyncio.AbstractEventLoop, shared: Shared, guest: Guest
     ) -> None:
         super().__init__(config, state, {}, loop)
         self.conn = self._parser = Parser(h11.SERVER, shared.limits.head)
@@ -332,18 +355,29 @@ class Protocol(H11Protocol, asyncio.BufferedProtocol):
     def _answer(self, refusal: Refusal) -> None:
         """Send an error without a request, and close."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
-            body = refusal.body
-            headers = {"cache-control": "no-store", **refusal.headers, "content-length": str(len(body))}
-            headers |= {"content-type": "application/json", "connection": "close"}
-            for event in (
-                h11.Response(status_code=refusal.status, headers=list(headers.items())),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
+            self.transport.write(refusal.framed(last=True))
         self.transport.close()
         self._parser.wipe()
         self._shared.sweeper.soon(self.loop)
+
+
+def _is_ambiguous(data: bytearray) -> bool:
+    """Return whether a whole head is there that servers and proxies may read differently: the way to smuggle requests.
+
+    That is a head with more than one length or coding of the body, with a folded line, or of HTTP/1.0 with a coding.
+
+    >>> _is_ambiguous(bytearray(b"POST / HTTP/1.1\\r\\nContent-Length: 3\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n"))
+    True
+    """
+    ends = [end for end in (data.find(b"\n\r\n"), data.find(b"\n\n")) if end >= 0]
+    if not ends:
+        return False
+    head = bytes(memoryview(data)[: min(ends)])
+    framing = _FRAMING.findall(head)
+    first = head.partition(b"\n")[0].rstrip(b"\r")
+    coded = [name for name, _ in framing if name[:1] in b"tT"]
+    lists = [value for _, value in framing if b"," in value]
+    return bool(len(framing) > 1 or lists or _FOLDED.search(head) or (coded and not first.endswith(b"HTTP/1.1")))
 
 
 def _check_private_parts() -> None:
