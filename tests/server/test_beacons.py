@@ -23,8 +23,8 @@ from panstream.engine.rows import RowSchema
 from panstream.engine.web_config import BEACON, WebConfig, checked_network
 from panstream.errors import ConfigError
 from panstream.server.access import Gate, Limits
-from panstream.server.beacons import LONGEST, Beacons
 from panstream.server.jobs import Job
+from panstream.server.site.beacons import LONGEST, Beacons
 from server.server_live import EXACT, Live, served, write_config
 
 ORIGIN, PATH = "https://shop.example", "/v1/beacon"

@@ -22,7 +22,7 @@ from panstream.drill.memory import drilled
 from panstream.drill.traffic import Peer
 from panstream.engine.site import Site, propose, to_toml
 from panstream.errors import PanstreamError
-from panstream.server.beacons import LONGEST, PATH, PIXEL
+from panstream.server.site.beacons import LONGEST, PATH, PIXEL
 from panstream.testing.memory import Report, make_needles, scan
 
 _SITE = "drill.example"

@@ -33,7 +33,7 @@ from panstream.errors import (
     ProducerRefused,
 )
 from panstream.server.access import Access, Gate
-from panstream.server.bodies import receive
+from panstream.server.bodies import receive, receive_small
 from panstream.server.jobs import Job, origin
 from panstream.server.openapi import describe
 from panstream.server.refusals import Refusal, to_json
@@ -236,18 +236,7 @@ async def _is_confirmed(request: Request, seconds: float) -> bool:
     """Return whether an announcement of an intrusion is confirmed."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refusal("unsupported_media_type", "Content-Type must be application/json")
-    data = b""
-    slow = False
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > _LONGEST:
-                    raise Refusal("too_large", f"this body may have {_LONGEST:,} bytes")
-    except TimeoutError:
-        slow = True
-    if slow:
-        raise Refusal("request_timeout")
+    data = await receive_small(request, _LONGEST, seconds, "this body")
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):

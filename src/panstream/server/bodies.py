@@ -162,6 +162,22 @@ async def receive(request: Request, gate: Gate, token: str) -> Body:
     return body
 
 
+async def receive_small(request: Request, most: int, seconds: float, name: str) -> bytes:
+    """Return a body of few bytes that comes in time."""
+    data, slow = b"", False
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > most:
+                    raise Refusal("too_large", f"{name} may have {most:,} bytes")
+    except TimeoutError:
+        slow = True
+    if slow:
+        raise Refusal("request_timeout")
+    return data
+
+
 def parse(body: Body, schema: RowSchema) -> Rows:
     """Return the rows of a body. They are copies, or the body's own memory: wipe both after use."""
     refusal: Refusal | None = None

@@ -23,11 +23,11 @@ from uvicorn.server import ServerState
 from panstream.errors import PanstreamError
 from panstream.scratch import clear_registers, wipe
 from panstream.server.access import Limits
-from panstream.server.beacons import Beacons
 from panstream.server.bodies import Body
 from panstream.server.door import Guest
 from panstream.server.jobs import FastPath, Job
 from panstream.server.refusals import Refusal
+from panstream.server.site.beacons import Beacons
 from panstream.server.wiping import Sweeper, overwrite
 
 _HIGH_WATER = 1 << 18  # bytes of a body that wait before reading pauses

@@ -33,7 +33,6 @@ from panstream.engine.select import Selector
 from panstream.server import site
 from panstream.server.access import Access, Gate, Limits
 from panstream.server.app import application
-from panstream.server.beacons import Beacons
 from panstream.server.bodies import BEACONS, Body, parse
 from panstream.server.dashboard import routes
 from panstream.server.door import Door, Guest
@@ -42,7 +41,7 @@ from panstream.server.jobs import FastPath
 from panstream.server.protocol import Protocol, Shared
 from panstream.server.refusals import Refusal
 from panstream.server.service import Service
-from panstream.server.visitors_page import visitors_route
+from panstream.server.site.beacons import Beacons
 from panstream.server.wiping import Sweeper
 from panstream.store.releases import Release
 
@@ -95,12 +94,12 @@ class _Server(uvicorn.Server):
         if settings.follow:
             self._follower = Follower(service.config, settings.follow, service.worker, self.stop, settings.format)
         pages = routes()
-        if web is not None and web.source == "beacon":
-            period = service.worker.engine.step_length
-            self._beacons = Beacons(web, gate, service.worker.submit, service.check_running, period)
-            pages += site.routes(self._beacons, limits.body_time)
         if web is not None:
-            pages.append(visitors_route(web, service.worker.engine.plans, service.worker.engine.step_length))
+            period = service.worker.engine.step_length
+            pages.append(site.privacy_page(web, service.worker.engine.plans, period))
+            if web.source == "beacon":
+                self._beacons = Beacons(web, gate, service.worker.submit, service.check_running, period)
+                pages += site.routes(self._beacons, limits.body_time)
         super().__init__(
             uvicorn.Config(
                 application(service, access, gate, pages),

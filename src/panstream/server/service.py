@@ -193,9 +193,7 @@ def release_json(published: Release, config: Config) -> dict[str, Any]:
 
 def releases_csv(published: Iterable[Release], config: Config) -> str:
     """Return published answers as CSV; a list of names is followed by those that its statement shows."""
-    return to_csv(
-        each for release in published for each in (release, *listed_names(release, _view(release, config)))
-    )
+    return to_csv(each for release in published for each in (release, *listed_names(release, _view(release, config))))
 
 
 def _view(published: Release, config: Config) -> View:

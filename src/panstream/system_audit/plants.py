@@ -226,7 +226,7 @@ def _beacons_in_headers() -> None:
     """Tell in every answer how many beacons came."""
     from starlette.responses import Response
 
-    from panstream.server.beacons import Beacons
+    from panstream.server.site.beacons import Beacons
 
     came = 0
 

@@ -1,10 +1,15 @@
-"""What the pages of a site ask for: the script that sends beacons, a picture for pages without it, where they go."""
+"""What a site and its visitors ask for: the script that sends beacons, a picture for pages without it, the place where
+both go, and the page that says what counting means for a visitor.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import base64
+import html
 import json
+import math
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
 
@@ -12,13 +17,40 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from panstream.server.beacons import LONGEST, PATH, PIXEL, SCRIPT, Beacons
+from panstream import __version__
+from panstream.durations import say_duration
+from panstream.engine.plan import QueryPlan
+from panstream.engine.statement_page import PAGE
+from panstream.engine.web_config import WebConfig
+from panstream.privacy.claim import Claim, Intrusions
+from panstream.server.bodies import receive_small
+from panstream.server.dashboard import HEADERS
 from panstream.server.refusals import Refusal
+from panstream.server.site.beacons import LONGEST, PATH, PIXEL, SCRIPT, Beacons
 
 _GIF = bytes.fromhex("47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b")
 _PAGE = re.compile(r"(https?://[^/?#]*)([^?#]*)")
 _DAY = "public, max-age=86400"
 _NO_ORIGIN = "beacons are taken from the pages of declared sites only: [web] origins"
+
+_SENT = {
+    "beacon": "When a page opens, a small script tells this site’s counter the address of the page, the page that "
+    "you came from, your browser’s language and name, and how long the page took to load; later, that an error "
+    "happened in a script (not its text), and events that the site names, such as a sign-up. As with every request, "
+    "the counter sees the network address that it comes from. No cookie is set, and nothing is stored in your browser.",
+    "log": "The web server writes a line for every request: your network address, the page, the page that you came "
+    "from and your browser’s name. The counter reads these lines. The log itself is the web server’s, and is not "
+    "covered by what this page says. No cookie is set for counting, and nothing is stored in your browser.",
+}
+_OUT = (
+    "Turn on “Do Not Track” or “Global Privacy Control” in your browser: the script then sends nothing. Blocking the "
+    "script works as well."
+)
+_KEPT = "What is kept are numbers that carry random noise from the start; what is published has noise added as well."
+_SHARED_KEPT = (
+    "What is kept is split between two machines, so that either part by itself is random; what is published has noise "
+    "added."
+)
 
 
 def routes(beacons: Beacons, seconds: float) -> list[Route]:
@@ -44,7 +76,7 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
         if request.method == "OPTIONS":
             allowed |= {"Access-Control-Allow-Methods": "POST", "Access-Control-Allow-Headers": "Content-Type"}
             return Response(None, 204, {**allowed, "Access-Control-Max-Age": "86400"})
-        beacons.take(request.headers, await _content(request, seconds), _peer(request))
+        beacons.take(request.headers, await receive_small(request, LONGEST, seconds, "a beacon"), _peer(request))
         return Response(None, 204, allowed)
 
     async def pixel(request: Request) -> Response:
@@ -64,21 +96,117 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
     ]
 
 
+def privacy_page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> Route:
+    """Return the route of ``/privacy``, open to all; nothing but its own style is let in."""
+    text = _page(web, plans, step)
+    style = re.search("<style>(.*?)</style>", text, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(sha256(style[1].encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors 'none'"
+
+    async def get_page(request: Request) -> Response:
+        return Response(text, 200, {**HEADERS, "Content-Security-Policy": policy}, "text/html; charset=utf-8")
+
+    return Route("/privacy", get_page, methods=["GET"])
+
+
 def _peer(request: Request) -> str:
     return "" if request.client is None else request.client.host
 
 
-async def _content(request: Request, seconds: float) -> bytes:
-    """Return a small body that comes in time."""
-    data, slow = b"", False
-    try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > LONGEST:
-                    raise Refusal("too_large", f"a beacon may have {LONGEST:,} bytes")
-    except TimeoutError:
-        slow = True
-    if slow:
-        raise Refusal("request_timeout")
-    return data
+def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
+    """Return ``/privacy``: what a site's counting means for its visitors, in plain words; made of the claims."""
+    worst = max(plan.claim.epsilon for plan in plans)
+    copies = plans[0].claim.intrusions  # one machine, or two, holds the states of all questions
+    shared = copies.machines > 1
+    short = [
+        "Visits are counted, visitors are not recognised. There is no cookie, no profile and no list of addresses.",
+        "Your network address and your browser’s name are made into a number while a request is on its way. It is "
+        f"overwritten once it is counted, within about {say_duration(step)}, and never written to disk.",
+        _SHARED_KEPT if shared else _KEPT,
+        f"Someone who {_copied(plans, step)}, and reads everything it ever publishes, can improve her odds of a right "
+        f"guess about one row of the table below by a factor of at most {_factor(worst)} each. That is proven, "
+        f"whatever she already knows{', as long as the encryption holds' if shared else ''}.",
+    ]
+    rows = "".join(
+        f"<tr><td>{html.escape(plan.config.name)}</td><td data-of='how often'>{_often(plan)}</td>"
+        f"<td data-of='what is protected'>{_protected(plan.claim)}</td>"
+        f"<td data-of='odds change at most by'>{_factor(plan.claim.epsilon)}</td></tr>"
+        for plan in plans
+    )
+    head = "".join(
+        f"<th>{each}</th>" for each in ("counted", "how often", "what is protected", "odds change at most by")
+    )
+    limits = [
+        "The limits are for what the table names. If you come on several days or open several pages, factors are "
+        "multiplied: two page views can change the odds by the square of the factor for one.",
+        "A visitor is an address with a browser, not a person. Someone with two devices is two visitors.",
+        f"A request that has just arrived is readable in memory until it is counted. {_not_covered(copies)}",
+        "Your internet provider, and any proxy or web server in front of the counter, may keep logs of their own.",
+        "What is true of many visitors is published: that is what counting is for.",
+    ]
+    deltas = [plan for plan in plans if plan.claim.delta]
+    if deltas:
+        names = ", ".join(html.escape(plan.config.name) for plan in deltas)
+        most = max(plan.claim.delta for plan in deltas)
+        limits.insert(1, f"In lists found by name ({names}), any chance may also change by {most:.1g}.")
+    sections = [
+        ("In short", _list(short)),
+        ("What your browser sends", f"<p>{_SENT[web.source]}</p>"),
+        ("What is counted", f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"),
+        ("What is not protected", _list(limits)),
+    ]
+    if web.source == "beacon":
+        sections.append(("If you would rather not be counted", f"<p>{_OUT}</p>"))
+    body = "".join(f"<section><h2>{title}</h2>{part}</section>" for title, part in sections)
+    made = (
+        f"Made by panstream {__version__} from what this counter is configured to do. It says what the program "
+        "promises, and is not legal advice."
+    )
+    return PAGE.format(stream=html.escape(web.site), made=html.escape(made), body=body)
+
+
+def _copied(plans: Sequence[QueryPlan], step: float) -> str:
+    if plans[0].claim.intrusions.machines > 1:
+        epoch = f"one step (usually about {say_duration(step)})"
+        return f"copies one of the two machines at a time, as often as she likes but never both within {epoch}"
+    places = "memory and disk" if all("disk" in plan.claim.places for plan in plans) else "memory"
+    return f"copies the {places} of the counter once"
+
+
+def _not_covered(copies: Intrusions) -> str:
+    if copies.machines == 1:
+        return "A second copy of the memory that nobody noticed is not covered."
+    if copies.together:
+        return "Copies of both machines within one step are covered once; a second time is not."
+    return "Copies of both machines within one step are not covered: together they show the exact counts."
+
+
+def _often(plan: QueryPlan) -> str:
+    query = plan.config
+    if query.every is not None:
+        return f"every {_length(query.every)}"
+    return "when asked" if query.window is None else f"every {_length(query.window)}"
+
+
+def _length(seconds: float) -> str:
+    return say_duration(seconds).removeprefix("1 ")
+
+
+def _protected(claim: Claim) -> str:
+    if claim.unit == "event":
+        return "one event, such as a page view"
+    return "one visitor" if claim.window is None else f"one visitor within a period of {say_duration(claim.window)}"
+
+
+def _factor(epsilon: float) -> str:
+    """Return e to the power of epsilon with three digits, rounded up."""
+    if not math.isfinite(epsilon) or epsilon > 20:
+        return "any size"
+    size = math.exp(epsilon)
+    unit = 10.0 ** (math.floor(math.log10(size)) - 2)
+    return f"{math.ceil(size / unit - 1e-9) * unit:,.6g}"
+
+
+def _list(items: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
