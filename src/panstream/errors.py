@@ -48,43 +48,6 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = [
-    "BadRowError",
-    "BatchUncertain",
-    "BudgetExhausted",
-    "ClockJumped",
-    "ClusterError",
-    "ConfigError",
-    "ConnectionLost",
-    "Drowned",
-    "EvaluationFailed",
-    "FederationStopped",
-    "FeedError",
-    "HolderUnreachable",
-    "InvalidBatch",
-    "InvalidBytes",
-    "InvalidParameter",
-    "MachineError",
-    "MergeRefused",
-    "MissingExtra",
-    "NewestDamaged",
-    "NotBounded",
-    "NotSupported",
-    "OverBudget",
-    "PanstreamError",
-    "ProducerRefused",
-    "RedisRefused",
-    "RequestRefused",
-    "ServerUnreachable",
-    "SinkError",
-    "SqlRefused",
-    "StoreDamaged",
-    "StoreError",
-    "StoreLocked",
-    "StoreTorn",
-    "translated",
-]
-
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=Exception)
 

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import Server
 
 from panstream.errors import PanstreamError
-from panstream.server import parser, protocol
+from panstream.server import protocol
 from panstream.server.protocol import _check_private_parts
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -79,6 +79,6 @@ def test_a_buffer_that_is_elsewhere_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_reader_that_counts_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "ContentLengthReader", h11.Data)
+    monkeypatch.setattr(protocol, "ContentLengthReader", h11.Data)
     with pytest.raises(PanstreamError, match="h11 or uvicorn"):
         _check_private_parts()
