@@ -25,50 +25,32 @@ from panstream.papers.figures import FIGURES, FigureOptions, FigurePlan, Panel, 
 _COLUMNS = ("point", "rows_of_point", "panel", "series", "x", "y", "low", "high", "repetitions")
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers.
-_COLOURS = {
-    "Dwork": "#D55E00",
-    "OptBern": "#0072B2",
-    "PPDS": "#009E73",
-    "Laplace": "#CC79A7",
-    "quantised Laplace": "#56B4E9",
-    "truncated Gaussian": "#E69F00",
-    "truncated Laplace": "#8A6D3B",
-    "sound fixed-level PPDS: ids": "#009E73",
-    "panstream": "#000000",
-    "Roth": "#7F7F7F",
-    "not seen": "#0072B2",
-    "seen": "#D55E00",
-    "ratio": "#0072B2",
-    "noisy ss": "#D55E00",
-    "noisy mv": "#CC79A7",
-    "noisy model": "#E69F00",
-    "mean of local scores": "#8A6D3B",
-    "panstream: Gaussian sums": "#56B4E9",
-    "panstream: federated tree": "#0072B2",
-    "private independent": "#009E73",
-    "true network": "#000000",
-    "greedy, no privacy": "#444444",
-    "independent, no privacy": "#7F7F7F",
+_LOOKS: dict[str, tuple[str, str | None]] = {  # colour, and marker if a series has its own
+    "Dwork": ("#D55E00", "s"),
+    "OptBern": ("#0072B2", "o"),
+    "PPDS": ("#009E73", "^"),
+    "Laplace": ("#CC79A7", "D"),
+    "quantised Laplace": ("#56B4E9", "v"),
+    "truncated Gaussian": ("#E69F00", "P"),
+    "truncated Laplace": ("#8A6D3B", None),
+    "sound fixed-level PPDS: ids": ("#009E73", "^"),
+    "panstream": ("#000000", None),
+    "Roth": ("#7F7F7F", None),
+    "not seen": ("#0072B2", None),
+    "seen": ("#D55E00", None),
+    "ratio": ("#0072B2", None),
+    "noisy ss": ("#D55E00", "o"),
+    "noisy mv": ("#CC79A7", "s"),
+    "noisy model": ("#E69F00", "^"),
+    "mean of local scores": ("#8A6D3B", "v"),
+    "panstream: Gaussian sums": ("#56B4E9", "D"),
+    "panstream: federated tree": ("#0072B2", "P"),
+    "private independent": ("#009E73", None),
+    "true network": ("#000000", ""),
+    "greedy, no privacy": ("#444444", ""),
+    "independent, no privacy": ("#7F7F7F", ""),
 }
 _REFERENCE = ("allowed", "allocated", "claimed")
-_MARKERS = {
-    "Dwork": "s",
-    "OptBern": "o",
-    "PPDS": "^",
-    "sound fixed-level PPDS: ids": "^",
-    "Laplace": "D",
-    "quantised Laplace": "v",
-    "truncated Gaussian": "P",
-    "noisy ss": "o",
-    "noisy mv": "s",
-    "noisy model": "^",
-    "mean of local scores": "v",
-    "panstream: Gaussian sums": "D",
-    "panstream: federated tree": "P",
-    "greedy, no privacy": "",
-    "true network": "",
-    "independent, no privacy": "",
-}
 
 
 def make_figures(
@@ -315,8 +297,9 @@ def _style(name: str, *, measured: bool) -> dict[str, Any]:
     """Return a colour by the estimator, and a line by what is shown of it."""
     if name.startswith(_REFERENCE):
         return {"color": "#CCCCCC", "linewidth": 5, "zorder": 1}
-    base = next((known for known in sorted(_COLOURS, key=len, reverse=True) if name.startswith(known)), "Roth")
-    style: dict[str, Any] = {"color": _COLOURS[base], "linewidth": 1.5}
+    base = next((known for known in sorted(_LOOKS, key=len, reverse=True) if name.startswith(known)), "Roth")
+    colour, marker = _LOOKS[base]
+    style: dict[str, Any] = {"color": colour, "linewidth": 1.5}
     if name.endswith("(theory)"):
         return {**style, "linestyle": (0, (1, 1.5)), "linewidth": 2.2, "alpha": 0.8}
     if name.endswith(", R(0)") or "128" in name:
@@ -324,5 +307,5 @@ def _style(name: str, *, measured: bool) -> dict[str, Any]:
     if name.endswith(("2ε", "cut after summing", "by size", "no privacy")):
         style["linestyle"] = "--"
     if measured:
-        style |= {"marker": _MARKERS.get(base, "x" if "2ε" in name else "*"), "markersize": 5}
+        style |= {"marker": ("x" if "2ε" in name else "*") if marker is None else marker, "markersize": 5}
     return style

@@ -37,7 +37,9 @@ Format = Annotated[
 Cluster = Annotated[
     str | None, typer.Option(help="Hold the states on a Dask cluster: tls://host:8786 (docs/howto/cluster.md).")
 ]
-
+Workers = Annotated[
+    int | None, typer.Option(help="Number of processes on this machine; with --cluster, of workers to wait for.")
+]
 AcceptTime = Annotated[
     bool,
     typer.Option(

@@ -19,6 +19,7 @@ from panstream.cli.outcome import (
     Format,
     KeyFile,
     NoHardening,
+    Workers,
     needs,
     operator_key,
     outcome,
@@ -57,10 +58,7 @@ def run(
         bool, typer.Option("--leave-open", help="At the end of the input, leave windows open and answer nothing yet.")
     ] = False,
     cluster: Cluster = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Number of processes on this machine; with --cluster, of workers to wait for."),
-    ] = None,
+    workers: Workers = None,
     key_file: KeyFile = None,
     accept_time: AcceptTime = False,
     no_hardening: NoHardening = False,
@@ -85,12 +83,13 @@ def run(
         given = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
         source = feed_of(loaded, given, follow=follow, format=format)
-        key, tell = operator_key(key_file), partial(typer.echo, err=True)
+        tell = partial(typer.echo, err=True)
+        options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}
         with contextlib.ExitStack() as stack:
             guard.check()
             if cluster is None and workers is None:
                 select = stack.enter_context(Selector(loaded))
-                engine = stack.enter_context(open_stream(loaded, operator_key=key, accept_time=accept_time))
+                engine = stack.enter_context(open_stream(loaded, **options))
                 stack.enter_context(sink_of(engine, tell))
                 before, made = engine.positions(), _made(engine)
                 engine.declare(*intakes_of(given, follow=follow))
@@ -101,16 +100,7 @@ def run(
                 if loaded.machines is not None:
                     raise ConfigError("[stream] machines cannot be combined with a cluster")
                 source.close()
-                session = stack.enter_context(
-                    opened(
-                        loaded,
-                        address=cluster,
-                        workers=workers,
-                        operator_key=key,
-                        accept_time=accept_time,
-                        tell=tell,
-                    )
-                )
+                session = stack.enter_context(opened(loaded, address=cluster, workers=workers, tell=tell, **options))
                 engine = session.engine
                 stack.enter_context(sink_of(engine, tell))
                 before, made = engine.positions(), _made(engine)

@@ -4,21 +4,26 @@ for shards.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from panstream.cli.hardening import harden, lock_memory
-from panstream.cli.outcome import AcceptTime, Cluster, ConfigFile, Format, KeyFile, NoHardening, operator_key, outcome
+from panstream.cli.outcome import (
+    AcceptTime,
+    Cluster,
+    ConfigFile,
+    Format,
+    KeyFile,
+    NoHardening,
+    Workers,
+    operator_key,
+    outcome,
+)
 from panstream.errors import ConfigError, InvalidParameter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from panstream.engine.engine import Engine
-    from panstream.store.releases import Release
 
 _LOST = (
     "warning: not hardened. What is lost: bytes of past requests, and ids in them, may stay readable in freed memory "
@@ -39,10 +44,7 @@ def serve(
     ] = None,
     format: Format = None,
     cluster: Cluster = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Number of processes on this machine; with --cluster, of workers to wait for."),
-    ] = None,
+    workers: Workers = None,
     key_file: KeyFile = None,
     accept_time: AcceptTime = False,
     max_body: Annotated[int, typer.Option(min=1024, help="Largest request body, in bytes.")] = 16 << 20,
@@ -97,40 +99,21 @@ def serve(
         def started(address: str) -> None:
             typer.echo(f"serving {loaded.stream.name} on {address}")
 
-        key, tell = operator_key(key_file), partial(typer.echo, err=True)
-        if loaded.machines is not None:
-            from panstream.machines.session import open_engine
-
+        tell = partial(typer.echo, err=True)
+        options: dict[str, Any] = {"operator_key": operator_key(key_file), "accept_time": accept_time}
+        with contextlib.ExitStack() as stack:
+            engine = None
             if cluster is not None or workers is not None:
-                raise ConfigError("[stream] machines cannot be combined with a cluster")
+                from panstream.cluster.session import engines
 
-            def on_machines(publish: Callable[[Release], None]) -> Engine:
-                return open_engine(loaded, publish=publish, operator_key=key, accept_time=accept_time)
-
-            server = make_server(loaded, settings, started=started, engine=on_machines)
-            with sink_of(server.worker.engine, tell):
-                server.run_until_stopped()
-            return
-        if cluster is None and workers is None:
-            server = make_server(loaded, settings, operator_key=key, started=started, accept_time=accept_time)
-            with sink_of(server.worker.engine, tell):
-                server.run_until_stopped()
-            return
-        from panstream.cluster.session import engines
-
-        if follow:
-            raise ConfigError("--follow cannot be combined with a cluster; use panstream run")
-        with engines(
-            loaded,
-            address=cluster,
-            workers=workers,
-            operator_key=key,
-            accept_time=accept_time,
-            tell=tell,
-        ) as engine:
-            server = make_server(loaded, settings, started=started, engine=engine)
-            with sink_of(server.worker.engine, tell):
-                server.run_until_stopped()
+                if loaded.machines is not None:
+                    raise ConfigError("[stream] machines cannot be combined with a cluster")
+                if follow:
+                    raise ConfigError("--follow cannot be combined with a cluster; use panstream run")
+                engine = stack.enter_context(engines(loaded, address=cluster, workers=workers, tell=tell, **options))
+            server = make_server(loaded, settings, started=started, engine=engine, **options)
+            stack.enter_context(sink_of(server.worker.engine, tell))
+            server.run_until_stopped()
 
 
 def token(

@@ -123,50 +123,29 @@ class Evaluation:
 
     def page(self, warning: str | None) -> str:
         """Return the report page."""
-        return _page(
-            title="Synthetic data report",
-            figures=self.figures(),
-            claim=self.about["words"],
-            panels=self.panels,
-            pairs=self.worst_pairs(),
-            reference="real rows" if self.real is not None else "noisy one-way tables of the model",
-            warning=warning,
-            picture=to_svg(self.network),
+        title = "Synthetic data report"
+        reference = "real rows" if self.real is not None else "noisy one-way tables of the model"
+        boxes = "".join(f"<div>{escape(name)}<b>{escape(value)}</b></div>" for name, value in self.figures())
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self.about["words"])
+        grid = "".join(f"<figure style='margin:0'>{_bars(panel)}</figure>" for panel in self.panels)
+        worst = "".join(
+            f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td class=n>{distance:.4f}</td></tr>"
+            for one, other, distance in self.worst_pairs()
         )
-
-
-def _page(
-    *,
-    title: str,
-    figures: Sequence[tuple[str, str]],
-    claim: Sequence[Sequence[str]],
-    panels: Sequence[_Panel],
-    pairs: Sequence[tuple[str, str, float]],
-    reference: str,
-    warning: str | None,
-    picture: str,
-) -> str:
-    """Return the page as HTML."""
-    boxes = "".join(f"<div>{escape(name)}<b>{escape(value)}</b></div>" for name, value in figures)
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in claim)
-    grid = "".join(f"<figure style='margin:0'>{_bars(panel)}</figure>" for panel in panels)
-    worst = "".join(
-        f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td class=n>{distance:.4f}</td></tr>"
-        for one, other, distance in pairs
-    )
-    parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>",
-        f"<h1>{escape(title)}</h1>",
-        f"<p class=warning role=note>{escape(warning)}</p>" if warning else "",
-        f"<div class=figures>{boxes}</div><h2>What was promised</h2><table>{rows}</table>",
-        f"<h2>Marginals side by side</h2><p class=key><span style='background:#8a97a8'></span>{escape(reference)}"
-        f"<span style='background:#1f6fb4'></span>synthetic</p><div class=grid>{grid}</div>",
-        f"<h2>Pairs that differ most</h2><table><tr><th>one</th><th>other</th><th>distance</th></tr>{worst}</table>"
-        if worst
-        else "",
-        f"<h2>The network</h2>{picture}</html>",
-    ]
-    return "\n".join(part for part in parts if part)
+        pairs = (
+            f"<h2>Pairs that differ most</h2><table><tr><th>one</th><th>other</th><th>distance</th></tr>{worst}</table>"
+        )
+        parts = [
+            f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>",
+            f"<h1>{title}</h1>",
+            f"<p class=warning role=note>{escape(warning)}</p>" if warning else "",
+            f"<div class=figures>{boxes}</div><h2>What was promised</h2><table>{rows}</table>",
+            f"<h2>Marginals side by side</h2><p class=key><span style='background:#8a97a8'></span>{reference}"
+            f"<span style='background:#1f6fb4'></span>synthetic</p><div class=grid>{grid}</div>",
+            f"<h2>Pairs that differ most</h2>{pairs}" if worst else "",
+            f"<h2>The network</h2>{to_svg(self.network)}</html>",
+        ]
+        return "\n".join(part for part in parts if part)
 
 
 def _bars(panel: _Panel) -> str:

@@ -30,6 +30,7 @@ from panstream.engine.intake import intakes_of
 from panstream.engine.plan import needed_columns
 from panstream.engine.rows import QueryRows, Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
+from panstream.machines.session import open_stream
 from panstream.server import site
 from panstream.server.access import Access, Gate, Limits
 from panstream.server.app import application
@@ -185,7 +186,7 @@ def make_server(
     started: Callable[[str], None] = lambda address: None,
     engine: OpenEngine | None = None,
 ) -> _Server:
-    """Open the engine, or what ``engine`` opens instead, and listen; nothing is answered before it runs."""
+    """Open the stream, or what ``engine`` opens instead, and listen; nothing is answered before it runs."""
     if config.stream.on_bad_row == "stop":
         raise InvalidParameter(
             '[stream] on_bad_row must be "skip" to be served: with "stop" one row decides whether all others '
@@ -198,7 +199,7 @@ def make_server(
         if engine is not None:
             opened = engine(publish)
         else:
-            opened = Engine(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
+            opened = open_stream(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
         opened.declare(*intakes_of(settings.follow, follow=True))
         return opened
 
