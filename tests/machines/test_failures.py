@@ -20,7 +20,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
 from panstream.errors import InvalidParameter, MachineError, PanstreamError, StoreError
 from panstream.federated.certificates import Authority, Identity
-from panstream.machines import rounds
+from panstream.machines import _rounds as rounds
 from panstream.machines.backend import SharedBackend
 from panstream.machines.https import HttpsLink
 from panstream.machines.local import LocalLink

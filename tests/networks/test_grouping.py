@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from panstream.networks._joint_noise import group_price, joint_groups, joint_spread
 from panstream.networks.budget import PureBudget
-from panstream.networks.joint_noise import group_price, joint_groups, joint_spread
 from panstream.randomness import DiscreteLaplace, SeededSource
 
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes, InvalidParameter, NotSupported
 from panstream.networks import BayesianNetwork, Domain, Mixture, Records, balanced_sample, from_bif, sample, to_bif
+from panstream.networks._measured import Measured, other_half
+from panstream.networks._mixture_fit import fit_mixture, products, try_mixture
+from panstream.networks._tilted_forest import TiltedForest
 from panstream.networks.files import from_json, to_json
-from panstream.networks.measured import Measured, other_half
-from panstream.networks.mixture_fit import fit_mixture, products, try_mixture
 from panstream.networks.picture import to_svg
-from panstream.networks.tilted_forest import TiltedForest
 from panstream.randomness import SeededSource
 
 SIZES = (2, 3, 4)

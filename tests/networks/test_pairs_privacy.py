@@ -20,9 +20,9 @@ from scipy.stats import norm
 from tests.statistical import assert_fits
 
 from panstream.networks import Domain, PairModel, Records, contingency, pairs
+from panstream.networks._measured import _LAW
 from panstream.networks.budget import ZcdpBudget
 from panstream.networks.files import to_json
-from panstream.networks.measured import _LAW
 from panstream.networks.pair_fit import Nearest
 from panstream.privacy.composition import zcdp_rho
 from panstream.randomness import DiscreteGaussian, Preference, SeededSource

@@ -70,7 +70,7 @@ def test_an_answer_waits_for_a_front_end_that_ends_more_than_once(world: TwoMach
 
 
 def test_the_answers_of_an_earlier_release_are_read(world: TwoMachines) -> None:
-    from panstream.machines.kept import _entries
+    from panstream.machines._kept import _entries
 
     assert _entries([3, [7, 8], 5]) == _entries([[3, [7, 8], 5]]) == [(3, [7, 8], 5)]
     assert _entries([]) == []

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from panstream.drill._traffic import Peer
 from panstream.drill.memory import drilled
-from panstream.drill.traffic import Peer
 from panstream.engine.site import Site, propose, to_toml
 from panstream.errors import PanstreamError
 from panstream.server.site.beacons import LONGEST, PATH, PIXEL

@@ -28,9 +28,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from panstream.drill._traffic import Peer, body, ways
 from panstream.drill.memory import find_port, hashes_of, stopped
 from panstream.drill.tap import HEADER, HELD, TAP
-from panstream.drill.traffic import Peer, body, ways
 from panstream.errors import PanstreamError
 from panstream.federated.certificates import Authority
 from panstream.secret_memory import VARIABLE

@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.drill.traffic import ACCEPTED, Peer, body, ways
+from panstream.drill._traffic import ACCEPTED, Peer, body, ways
 from panstream.errors import PanstreamError
 from panstream.federated.certificates import Authority
 from panstream.hashing import cells_of_strings, hash_strings

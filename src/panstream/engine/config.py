@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from panstream.configuration import Section, read_file
 from panstream.continual_users.ways import Protected
-from panstream.engine.lookups import Lookup, listed_keys
+from panstream.engine._lookups import Lookup, listed_keys
 from panstream.engine.machines_config import MachinesConfig, cells_of, read_machines
 from panstream.engine.sink_config import SinkConfig, read_sink
 from panstream.engine.sql import ParsedQuery, Select, check_derived, parse

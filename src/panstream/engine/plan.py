@@ -15,14 +15,14 @@ from panstream.continual.moments import ContinualMean, ContinualVariance
 from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.density.optbern import OptBern
 from panstream.durations import say_duration
+from panstream.engine._counted_users import counted_users
+from panstream.engine._shared_plan import ticks_on_shares, users_on_shares
+from panstream.engine._ticked_users import ticked_users
 from panstream.engine.config import Config, QueryConfig, StreamConfig
-from panstream.engine.counted_users import counted_users
 from panstream.engine.formulas import answer
 from panstream.engine.intake import public_facts
 from panstream.engine.names import open_names
-from panstream.engine.shared_plan import ticks_on_shares, users_on_shares
 from panstream.engine.sql import Aggregate, Output
-from panstream.engine.ticked_users import ticked_users
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, OverBudget, translated
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from panstream.engine.scalars import not_too_deep
+from panstream.engine._scalars import not_too_deep
 from panstream.errors import InvalidParameter
 from panstream.frequent.points import PointCounts
 from panstream.privacy.claim import Claim

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine._plain import PlainCompiler
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of
 from panstream.engine.memory import wipe_unused
-from panstream.engine.plain import PlainCompiler
 from panstream.engine.rows import arrow_type
 from panstream.errors import EvaluationFailed, MissingExtra, SqlRefused
 

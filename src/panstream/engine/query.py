@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from panstream.engine._scalars import not_too_deep
 from panstream.engine.answer import Answer, answer_row
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
@@ -21,7 +22,6 @@ from panstream.engine.feeds.inputs import expand
 from panstream.engine.results import notes, shown
 from panstream.engine.rows import Rows
 from panstream.engine.run import drain, feed_of, is_paths
-from panstream.engine.scalars import not_too_deep
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, InvalidParameter, translated
 from panstream.privacy.claim import loose

@@ -13,14 +13,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine._lookups import Lookup
+from panstream.engine._scalars import Joined
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
 from panstream.engine.config import Config, QueryConfig
-from panstream.engine.lookups import Lookup
 from panstream.engine.memory import wipe_array
 from panstream.engine.names import check_kind
 from panstream.engine.predicates import Evaluator, Expression, Keys, Mask, Result, Values
 from panstream.engine.rows import QueryRows, Rows, arrow_type
-from panstream.engine.scalars import Joined
 from panstream.engine.sql import ParsedQuery
 from panstream.errors import ConfigError, InvalidParameter, SqlRefused
 

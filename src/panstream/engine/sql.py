@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from panstream.engine.aggregates import AggregateReader
+from panstream.engine._aggregates import AggregateReader
+from panstream.engine._scalars import Joined, Place, Scalars, conjuncts, not_too_deep
+from panstream.engine._shown import Shown
+from panstream.engine._states import Aggregate, State, share_states, simplified
 from panstream.engine.formulas import OWN, Arithmetic, Formula
-from panstream.engine.scalars import Joined, Place, Scalars, conjuncts, not_too_deep
-from panstream.engine.shown import Shown
-from panstream.engine.states import Aggregate, State, share_states, simplified
 from panstream.engine.views import View
 from panstream.errors import MissingExtra, SqlRefused, translated
 
 if TYPE_CHECKING:
-    from panstream.engine.lookups import Lookup
+    from panstream.engine._lookups import Lookup
 
 __all__ = ["Aggregate", "Output", "ParsedQuery", "Select", "check_derived", "parse"]
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import MachineError, PanstreamError, StoreDamaged
+from panstream.machines._kept import Held, loaded, stored
+from panstream.machines._rounds import Peer, Work, asked, dealt_to, leave_on_grid, opened_with
 from panstream.machines.agreement import Agreement
-from panstream.machines.kept import Held, loaded, stored
-from panstream.machines.rounds import Peer, Work, asked, dealt_to, leave_on_grid, opened_with
 from panstream.machines.wire import pack, task_of, unpack
 from panstream.randomness.entropy import random_id
 from panstream.scratch import leaves_nothing, wipe, wipe_bytes

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import BudgetExhausted, InvalidParameter
-from panstream.networks.joint_noise import LARGEST_TABLE, group_price, joint_groups, joint_spread
+from panstream.networks._joint_noise import LARGEST_TABLE, group_price, joint_groups, joint_spread
 from panstream.networks.noisy_tables import NoisyTable, Views
 from panstream.privacy import Claim, Intrusions
 from panstream.privacy.composition import zcdp_rho

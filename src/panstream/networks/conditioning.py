@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
+from panstream.networks._elimination import Factor, conditionals
 from panstream.networks.bins import EVERYWHERE, Within
 from panstream.networks.domain import Attribute, Domain
-from panstream.networks.elimination import Factor, conditionals
 from panstream.networks.mixture import Mixture
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.records import Records, whole_numbers

@@ -2,7 +2,7 @@
 
 Given its component, a record's attributes are independent, or form a forest that is the same for all components but for
 tilts of its tables. Which component a record came from is not part of the record. All two-way tables of the model are
-cheap to compute, so all of them can be fitted at once (:mod:`panstream.networks.mixture_fit`).
+cheap to compute, so all of them can be fitted at once (:mod:`panstream.networks._mixture_fit`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter, NotSupported
+from panstream.networks._model import Model
+from panstream.networks._tilted_forest import TiltedForest
 from panstream.networks.baselines import chow_liu, fit_tables, tables_from
 from panstream.networks.domain import Domain
-from panstream.networks.model import Model
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.records import Records
-from panstream.networks.tilted_forest import TiltedForest
 
 _BLOCK = 4096  # records at a time
 _AT_ONCE = 25  # components, of which all two-way tables are held

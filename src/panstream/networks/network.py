@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter, NotSupported
+from panstream.networks._elimination import LARGEST_FACTOR, Factor, maximise, sum_product
+from panstream.networks._model import Evidence, Model
 from panstream.networks.domain import Domain
-from panstream.networks.elimination import LARGEST_FACTOR, Factor, maximise, sum_product
-from panstream.networks.model import Evidence, Model
 from panstream.networks.records import Records
 
 _ROUNDING = 1e-9

@@ -1,7 +1,7 @@
 """The model nearest to noisy tables of all attributes and pairs. Only released tables and public figures are read.
 
 Four kinds of model are fitted to one half of the thinned noise and compared on the other
-(:mod:`panstream.networks.measured`): independent attributes; a forest; a mixture of products, which holds many weak
+(:mod:`panstream.networks._measured`): independent attributes; a forest; a mixture of products, which holds many weak
 dependences at once; and a mixture of tilted forests, which also holds attributes that nearly determine each other.
 """
 
@@ -15,15 +15,15 @@ from typing import TypeAlias
 
 import numpy as np
 
+from panstream.networks._measured import Half, Measured, arranged, split
+from panstream.networks._mixture_fit import HALVES, Trial, fit_mixture, hidden, products, try_mixture
+from panstream.networks._tilted_forest import TiltedForest
 from panstream.networks.domain import Domain
 from panstream.networks.forest import fit_forest
 from panstream.networks.learner import Progress
-from panstream.networks.measured import Half, Measured, arranged, split
 from panstream.networks.mixture import Mixture
-from panstream.networks.mixture_fit import HALVES, Trial, fit_mixture, hidden, products, try_mixture
 from panstream.networks.network import BayesianNetwork
 from panstream.networks.noisy_tables import NoisyTable, one_way, project, smoothed
-from panstream.networks.tilted_forest import TiltedForest
 from panstream.randomness import Source
 
 _LARGEST_TREE = 400  # categories, in a mixture of forests: each component holds a table of this many rows and columns

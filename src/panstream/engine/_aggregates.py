@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from panstream.engine.scalars import Scalars, conjuncts
-from panstream.engine.states import Aggregate, Asked
+from panstream.engine._scalars import Scalars, conjuncts
+from panstream.engine._states import Aggregate, Asked
 
 _USER_FUNCTIONS = {
     "DENSITY": Aggregate.DENSITY,

@@ -1,9 +1,9 @@
 """The mixture closest to noisy one- and two-way tables. Only released tables and public figures are read.
 
-Each component is a tilted copy of one forest (:mod:`panstream.networks.tilted_forest`), in the simplest case of
+Each component is a tilted copy of one forest (:mod:`panstream.networks._tilted_forest`), in the simplest case of
 independent attributes. The weighted squared distance from the noisy tables is minimised by Adam (Kingma, Ba 2015) on
 logits, from components that differ from each other by chance. *When to stop* is learned by thinning
-(:mod:`panstream.networks.measured`).
+(:mod:`panstream.networks._measured`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.networks.measured import Half, Measured, normal, spread
-from panstream.networks.tilted_forest import Floats, Tables, TiltedForest
+from panstream.networks._measured import Half, Measured, normal, spread
+from panstream.networks._tilted_forest import Floats, Tables, TiltedForest
 from panstream.randomness import Source
 
 HALVES = 4

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
+from panstream.networks._elimination import LARGEST_FACTOR
 from panstream.networks.domain import Domain
-from panstream.networks.elimination import LARGEST_FACTOR
 from panstream.networks.records import Records
 
 Evidence: TypeAlias = Mapping[str, str | float]

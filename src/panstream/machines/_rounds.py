@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import MachineError
-from panstream.machines.kept import Answers
+from panstream.machines._kept import Answers
 from panstream.machines.wire import overwrite, unpack
 from panstream.randomness import Source
 from panstream.scratch import wipe
