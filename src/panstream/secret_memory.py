@@ -43,7 +43,7 @@ _held: dict[Kind, int] = {"secret": 0, "locked": 0, "ordinary": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class _Report:
     """Where the states of this process are. Sizes are public: they follow from the configuration."""
 
     wanted: bool
@@ -71,17 +71,17 @@ def keep_states_secret() -> None:
     _wanted = sys.platform == "linux" and os.environ.get(VARIABLE) != "0"
 
 
-def report() -> Report:
+def report() -> _Report:
     """Return where the states of this process are."""
     with _lock:
-        return Report(wanted=_wanted, held=dict(_held))
+        return _Report(wanted=_wanted, held=dict(_held))
 
 
-def would_get() -> Report:
+def would_get() -> _Report:
     """Return where a hardened process on this machine would keep a small state."""
     if sys.platform != "linux" or os.environ.get(VARIABLE) == "0":
-        return Report(wanted=False, held={})
-    return Report(wanted=True, held={"secret": 0, "locked": 0, "ordinary": 0})
+        return _Report(wanted=False, held={})
+    return _Report(wanted=True, held={"secret": 0, "locked": 0, "ordinary": 0})
 
 
 def settle(state: Any) -> None:

@@ -12,7 +12,7 @@ from panstream import Monitor
 from panstream.density import RefreshableCroppedMean
 from panstream.errors import NotSupported
 from panstream.packed import toss
-from panstream.privacy.pairs import paired_loss, paired_split, reading, reading_variance, worst_variance
+from panstream.privacy.pairs import _paired_loss, _reading_variance, paired_split, reading, worst_variance
 from panstream.randomness import DiscreteLaplace, SeededSource, Source
 from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
 from statistical import assert_mean, assert_rate
@@ -32,7 +32,7 @@ def test_claim_is_the_enumerated_joint_loss() -> None:
     assert loss(algorithm) == pytest.approx(2.0, rel=1e-9)
     assert algorithm.claim().epsilon == 2.0 and algorithm.claim().intrusions.announced == 1
     law = algorithm.law
-    assert paired_loss(law.epsilon_state, law.noise.kappa, algorithm.pair_noise.kappa) == pytest.approx(2.0, rel=1e-9)
+    assert _paired_loss(law.epsilon_state, law.noise.kappa, algorithm.pair_noise.kappa) == pytest.approx(2.0, rel=1e-9)
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_mean_and_variance_of_a_reading_are_those_of_all_coins(crop: int, p1: fl
             value = reading(p1, crop, seen, bit, one + two == crop - 1)
             first, square = first + chance * value, square + chance * value**2
         assert first == pytest.approx(min(before + after, crop), abs=1e-9)
-        assert reading_variance(p1, crop, before, after) == pytest.approx(square - first**2)
+        assert _reading_variance(p1, crop, before, after) == pytest.approx(square - first**2)
         worst = max(worst, square - first**2)
     assert worst_variance(p1, crop) == pytest.approx(worst)
 
@@ -121,6 +121,6 @@ def test_before_a_refresh_it_is_a_cropped_mean_and_a_second_refresh_is_refused()
 def test_the_split_spends_the_budget_and_prefers_bits_where_there_are_many_users() -> None:
     for releases in (1, 3):
         split = paired_split(2.0, 10_000, 3, releases)
-        assert 2.0 - 1e-9 < paired_loss(*split, releases) <= 2.0
+        assert 2.0 - 1e-9 < _paired_loss(*split, releases) <= 2.0
     assert paired_split(2.0, 1_000_000, 3)[0] > paired_split(2.0, 100, 3)[0]
     assert paired_split(math.inf, 10, 3) == (math.inf,) * 3

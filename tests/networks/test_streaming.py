@@ -17,7 +17,7 @@ from panstream.continual.shapes import TreeShape
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
 from panstream.networks import Bins, Domain, Mixture, Records, StreamingTables, compare, contingency, sample
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.continual import tables_rho
+from panstream.privacy.continual import _tables_rho
 from panstream.randomness import SeededSource
 from panstream.testing.enumerate import Step, refresh, tick, update
 from panstream.testing.linear import LinearView, linear_views
@@ -113,7 +113,7 @@ def test_the_joint_loss_of_gaussian_noise_is_the_claim(levels: int, contribution
     world = [NOTHING, tick()] * 3
     rows = [("yes", "no")] * (contributions or 1)
     loss = zcdp_loss(algorithm, world, with_record(world, *rows))
-    assert loss == pytest.approx(tables_rho(algorithm.laws, levels, contributions or 1), rel=1e-9)  # type: ignore[arg-type]
+    assert loss == pytest.approx(_tables_rho(algorithm.laws, levels, contributions or 1), rel=1e-9)  # type: ignore[arg-type]
     assert 0.999 * zcdp_rho(1.0, 1e-6) <= loss <= zcdp_rho(1.0, 1e-6)
 
 
@@ -121,7 +121,7 @@ def test_announced_looks_cost_nothing_more() -> None:
     algorithm = StreamingTables(domain=TWO, epsilon=1.0, delta=1e-6, horizon=3, levels=1)
     world = [NOTHING, refresh(), NOTHING, tick(), refresh(), NOTHING, tick()]
     loss = zcdp_loss(algorithm, world, with_record(world, ("yes", "no")), looks=[None, 5, 6, 7])
-    assert loss == pytest.approx(tables_rho(algorithm.laws, 1), rel=1e-9)  # type: ignore[arg-type]
+    assert loss == pytest.approx(_tables_rho(algorithm.laws, 1), rel=1e-9)  # type: ignore[arg-type]
 
 
 class NoStart(StreamingTables):

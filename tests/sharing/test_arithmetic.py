@@ -14,7 +14,7 @@ from panstream.scratch import Scratch
 from panstream.sharing.arithmetic import COUNTS, SUMS, Keystream, Ring
 from panstream.sharing.party import Task
 from panstream.sharing.rules import Moved, Overwritten
-from panstream.sharing.sums import Summed, find_rule, weights_at
+from panstream.sharing.sums import Summed, _weights, find_rule
 from sharing.parties import Three, fresh
 
 NONE = DiscreteLaplace(None)
@@ -159,7 +159,7 @@ def test_the_variance_is_that_of_least_squares() -> None:
     rule = Summed(width=1, radices=tree.radices, noise=NONE, releases=1000)
     mean = float(np.mean([rule.variance(tick) for tick in range(1, 1001)]))
     assert math.isclose(mean, tree.noise(1000)[0], rel_tol=1e-9)
-    assert weights_at((3,), (2,))[2] == 2.0
+    assert _weights((3,), (2,))[2] == 2.0
 
 
 def test_rules_come_back_from_their_parameters() -> None:

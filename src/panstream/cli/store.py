@@ -67,8 +67,8 @@ def recover(
         typer.echo("The previous state was restored.")
 
 
-@intrusion.command()
-def announce(
+@intrusion.command("announce")
+def _announce(
     config: ConfigFile,
     yes: Yes = False,
     key_file: KeyFile = None,

@@ -34,7 +34,7 @@ _NODE = 2  # draws of a released node: one at its start, one at its release
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class _Noise:
     """Draws that the answers hold up to some slot: on average, at worst, and in the last one."""
 
     mean: float
@@ -109,7 +109,7 @@ class TreeShape:
         """Return how many slots the tree has room for."""
         return _grow(self)[-1].slots[self.capacity]
 
-    def noise(self, slots: int | None = None) -> Noise:
+    def noise(self, slots: int | None = None) -> _Noise:
         """Return the draws in the answers of the first ``slots`` slots (of all), exactly, nothing refreshed.
 
         After the last slot of a rooted tree the root is used as well.
@@ -122,7 +122,7 @@ class TreeShape:
             return noise
         last = 1 / (1 / _NODE + 1 / noise.last)
         before = _noise(self, slots - 1)
-        return Noise((before.mean * (slots - 1) + last) / slots, max(before.worst, last), last)
+        return _Noise((before.mean * (slots - 1) + last) / slots, max(before.worst, last), last)
 
 
 def _tree_weights(levels: int, one_step_ticks: bool) -> tuple[int, ...]:
@@ -196,7 +196,7 @@ def _row_of(
 
 
 @lru_cache(maxsize=256)
-def _noise(shape: TreeShape, slots: int) -> Noise:
+def _noise(shape: TreeShape, slots: int) -> _Noise:
     """Walk down to the last slot, adding up whole nodes on the way."""
     weights = _tree_weights(shape.levels, shape.one_step_ticks)
     left, capacity = slots, shape.capacity
@@ -209,7 +209,7 @@ def _noise(shape: TreeShape, slots: int) -> Noise:
             worst = max(worst, before)
             left -= level.node_slots[capacity]
             capacity -= weight
-    return Noise(total / slots, worst, before)
+    return _Noise(total / slots, worst, before)
 
 
 def epoch_of(slot: int, one_step_ticks: bool) -> tuple[int, int]:

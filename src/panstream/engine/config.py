@@ -86,7 +86,7 @@ class QueryConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatementConfig:
+class _StatementConfig:
     """One [[query]]: its name, the queries whose states answer it, and what is shown of the answers."""
 
     name: str
@@ -100,7 +100,7 @@ class Config:
 
     stream: StreamConfig
     queries: tuple[QueryConfig, ...]
-    statements: tuple[StatementConfig, ...] = ()
+    statements: tuple[_StatementConfig, ...] = ()
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     directory: Path | None = None
     machines: MachinesConfig | None = None
@@ -298,7 +298,7 @@ def _checked_sql(place: str, read: Callable[[], _T]) -> _T:
 
 def _queries(
     table: Any, stream: StreamConfig, lookups: Mapping[str, Lookup], number: int, base: Path
-) -> tuple[StatementConfig, tuple[QueryConfig, ...]]:
+) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
     """Return one [[query]] and the queries that its statement is made of, which share its epsilon evenly."""
     name = table.get("name") if isinstance(table, dict) else None
     section = Section(f"[[query]] {name or number}", table, {*_QUERY, "name", "sql", "epsilon", "groups", "bounds"})
@@ -333,7 +333,7 @@ def _queries(
         )
         for part in select.parts
     )
-    return StatementConfig(name=name, queries=tuple(query.name for query in queries), view=select.view), queries
+    return _StatementConfig(name=name, queries=tuple(query.name for query in queries), view=select.view), queries
 
 
 def _bounds(section: Section) -> dict[str, tuple[float, float]]:

@@ -87,7 +87,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class _Asked:
     """A question in one window at one size: its keys, its plan, and how exact the answer will be."""
 
     question: Question
@@ -135,7 +135,7 @@ class Proposal:
     """The questions that are asked of a site, those that are left out, and why."""
 
     site: Site
-    asked: tuple[Asked, ...]
+    asked: tuple[_Asked, ...]
     left_out: tuple[tuple[str, str], ...]
 
     def config(self) -> dict[str, Any]:
@@ -151,8 +151,8 @@ def propose(site: Site) -> Proposal:
     return Proposal(site=site, asked=tuple(asked), left_out=tuple(left_out))
 
 
-def _chosen(site: Site) -> tuple[list[Asked], list[tuple[str, str]]]:
-    asked: list[Asked] = []
+def _chosen(site: Site) -> tuple[list[_Asked], list[tuple[str, str]]]:
+    asked: list[_Asked] = []
     left_out: list[tuple[str, str]] = []
     for question in questions(site.sections, site.campaigns, site.countries):
         if question.name in UNASKED.get(site.source, ()):
@@ -166,7 +166,7 @@ def _chosen(site: Site) -> tuple[list[Asked], list[tuple[str, str]]]:
     return asked, left_out
 
 
-def _useful(site: Site, question: Question) -> tuple[Asked | None, str]:
+def _useful(site: Site, question: Question) -> tuple[_Asked | None, str]:
     """Return the question in the shortest window in which it is useful; or why there is none."""
     why = ""
     for window in question.windows:
@@ -180,7 +180,7 @@ def _useful(site: Site, question: Question) -> tuple[Asked | None, str]:
     return None, why
 
 
-def _useless(asked: Asked) -> str:
+def _useless(asked: _Asked) -> str:
     per = {"1 hour": "an hour", "1 day": "a day"}.get(asked.window, asked.window)
     if asked.least is not None:
         return f"only names with {math.ceil(asked.least):,} of about {asked.size:,} events in {per} would be listed"
@@ -188,7 +188,7 @@ def _useless(asked: Asked) -> str:
     return f"the 95% error would be {_figure(asked.error)} with about {asked.size:,} {what} in {per}"
 
 
-def _ask(site: Site, question: Question, window: str) -> Asked:
+def _ask(site: Site, question: Question, window: str) -> _Asked:
     size = question.size(site.visitors, window)
     keys = {"name": question.name, "sql": question.sql, "epsilon": site.epsilon, "window": window, **question.keys}
     if question.kind not in ("count", "groups"):
@@ -197,7 +197,7 @@ def _ask(site: Site, question: Question, window: str) -> Asked:
         keys["memory"] = _memory(site.epsilon, size, question.keys)
     (plan,) = plan_all(read_config({**site.sections_of_file(), "query": [keys]}))
     least = question_of(plan.config).listed_from if question.kind == "names" else None
-    return Asked(
+    return _Asked(
         question=question,
         window=window,
         keys=keys,

@@ -57,7 +57,7 @@ _BITS = 1.0 / math.log(2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorTerms:
+class _ErrorTerms:
     """An error in parts: what sampling alone contributes first, what the noise adds first, and the next order."""
 
     sampling: float
@@ -70,7 +70,7 @@ class ErrorTerms:
         return self.sampling + self.noise + self.higher
 
 
-def noisy_entropy_bias(probabilities: ArrayLike, *, records: int, holders: int = 1, scale: float = 0.0) -> ErrorTerms:
+def noisy_entropy_bias(probabilities: ArrayLike, *, records: int, holders: int = 1, scale: float = 0.0) -> _ErrorTerms:
     """Return E[H̃ - H] in bits: -(d-1)/(2n) from sampling and -(M·b²/n²)·Σ 1/p from the noise, then δ³ and δ⁴ terms.
 
     ``probabilities`` is the true distribution, all positive; ``scale`` is b, the noise of one holder having
@@ -85,14 +85,14 @@ def noisy_entropy_bias(probabilities: ArrayLike, *, records: int, holders: int =
     fourth_moment = (3 * n**2 * binomial**2 + n * binomial * (1 - 6 * binomial)) / n**4  # of the count alone
     with_noise = fourth_moment + (6 * n * binomial * v + fourth + 3 * v * v) / n**4
     higher = float((third / p**2).sum() / 6 - (with_noise / p**3).sum() / 12)
-    return ErrorTerms(
+    return _ErrorTerms(
         sampling=-(p.size - 1) / (2 * n) * _BITS,
         noise=-float((v / p).sum()) / (2 * n**2) * _BITS,
         higher=higher * _BITS,
     )
 
 
-def noisy_entropy_error(probabilities: ArrayLike, *, records: int, holders: int = 1, scale: float = 0.0) -> ErrorTerms:
+def noisy_entropy_error(probabilities: ArrayLike, *, records: int, holders: int = 1, scale: float = 0.0) -> _ErrorTerms:
     """Return E[(H̃ - H)²] in bits²: σ²/n from sampling and (2M·b²/n²)·Σ (1 + ln p)² from the noise, then δ³ and δ⁴.
 
     σ² = Σ p·ln² p - H². Theorem 3.6, whose statement is the first term.
@@ -104,7 +104,7 @@ def noisy_entropy_error(probabilities: ArrayLike, *, records: int, holders: int 
     cubic = float((slope[:, None] * one_two / p[None, :]).sum())  # E[Σ(1 + ln p)δ · Σ δ²/p]
     square = float((two_two / (p[:, None] * p[None, :])).sum())
     quartic = float((slope[:, None] * one_three / p[None, :] ** 2).sum())
-    return ErrorTerms(
+    return _ErrorTerms(
         sampling=variance / n * _BITS**2,
         noise=v / n**2 * float((slope**2).sum()) * _BITS**2,
         higher=(cubic + square / 4 - quartic / 3) * _BITS**2,

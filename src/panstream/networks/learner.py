@@ -54,7 +54,7 @@ def _notes(network: BayesianNetwork | Mixture, budget: Budget, records: int, wan
     return ("no edges: the attributes are independent in this model, since no dependence stood out from the noise",)
 
 
-class Learner(ABC):
+class _Learner(ABC):
     """Learns a model from records; a budget is opened, spent on noisy tables, and told in the claim."""
 
     __slots__ = ()
@@ -88,7 +88,7 @@ class Learner(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GaussianLearner(Learner):
+class GaussianLearner(_Learner):
     """A learner at (epsilon, delta), by way of zCDP."""
 
     epsilon: float
@@ -103,7 +103,7 @@ class GaussianLearner(Learner):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PureLearner(Learner):
+class PureLearner(_Learner):
     """A learner at epsilon, without a delta."""
 
     epsilon: float

@@ -53,7 +53,7 @@ def recommended(epsilon: float, delta: float, records: int, domain: Domain) -> T
     """
     budget = ZcdpBudget(epsilon, delta)
     hopeful = budget.blurring(records, domain.sizes) <= budget.hopeless
-    if hopeful and _fits(domain) and pair_noise(budget, records, domain.sizes) <= _MOST_NOISE:
+    if hopeful and _fits(domain) and _pair_noise(budget, records, domain.sizes) <= _MOST_NOISE:
         return PairModel(epsilon=epsilon, delta=delta)
     return TreeNetwork(epsilon=epsilon, delta=delta)
 
@@ -62,7 +62,7 @@ def _fits(domain: Domain) -> bool:
     return len(domain) > 1 and sum(domain.sizes) <= _MOST_CATEGORIES
 
 
-def pair_noise(budget: Budget, records: int, sizes: tuple[int, ...]) -> float:
+def _pair_noise(budget: Budget, records: int, sizes: tuple[int, ...]) -> float:
     """Return how far noise alone moves a pair's table on average, in total variation, if all is spent on pairs."""
     cells = [one * other for one, other in itertools.combinations(sizes, 2)]
     shares = portions(Fraction(1), [budget.weight(each) for each in cells])
@@ -134,7 +134,7 @@ def _measure(
 
 def _look(budget: Budget, records: int, domain: Domain) -> Fraction:
     """Return the share of the first look at all pairs: what makes its noise small enough, by public figures."""
-    enough = (pair_noise(budget, records, domain.sizes) / _LOOK_NOISE) ** 2
+    enough = (_pair_noise(budget, records, domain.sizes) / _LOOK_NOISE) ** 2
     return Fraction(min(max(enough, float(_LEAST_LOOK)), float(_MOST_LOOK))).limit_denominator(1000)
 
 

@@ -17,7 +17,7 @@ from panstream.privacy.split import laplace_variance, minimise
 _POINTS = 8
 
 
-def paired_loss(epsilon_state: float, kappa: float, kappa_pairs: float, releases: int = 1) -> float:
+def _paired_loss(epsilon_state: float, kappa: float, kappa_pairs: float, releases: int = 1) -> float:
     """Return the joint loss of one announced look, one unannounced look after it, and n releases.
 
     epsilon = 2·epsilon_state + n·kappa_pairs + ln(1 - p1 + p1·e**(n·kappa))               [joint-loss.md, Theorem 4]
@@ -32,7 +32,7 @@ def reading(p1: float, crop: int, seen: int, bit: int, fits: int) -> float:
     return crop * before * p1 / gap + crop * after - crop**2 / gap * before * fits * bit
 
 
-def reading_variance(p1: float, crop: int, before: int, after: int) -> float:
+def _reading_variance(p1: float, crop: int, before: int, after: int) -> float:
     """Return the variance of a user's reading who came ``before`` times until the look and ``after`` times since."""
     p0, gap = 1 - p1, 2 * p1 - 1
     before, after = min(before, crop), min(after, crop)
@@ -48,7 +48,7 @@ def reading_variance(p1: float, crop: int, before: int, after: int) -> float:
 def worst_variance(p1: float, crop: int) -> float:
     """Return the largest variance of a reading, over users who came any number of times in either phase."""
     points = {round(at * crop / _POINTS) for at in range(_POINTS + 1)}
-    return max(reading_variance(p1, crop, before, after) for before in points for after in points)
+    return max(_reading_variance(p1, crop, before, after) for before in points for after in points)
 
 
 def noise_weights(p1: float, crop: int) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def paired_split(epsilon: float, cells: int, crop: int, releases: int = 1) -> tu
     """Return (epsilon_state, kappa, kappa_pairs) with the smallest error after the look; the kappas are rounded down.
 
     >>> state, kappa, pairs = paired_split(2.0, 10_000, 3)
-    >>> paired_loss(state, kappa, pairs) <= 2.0 and round(state, 2)
+    >>> _paired_loss(state, kappa, pairs) <= 2.0 and round(state, 2)
     0.91
     """
     checks.positive(epsilon=epsilon)

@@ -146,7 +146,7 @@ class Summed(Rule):
         if held.noise.size:
             self._open(level, siblings, held.noise)
         out = self.ring.zeros(self.width)
-        done, rest, _ = weights_at(self.radices, tuple(digits.tolist()))
+        done, rest, _ = _weights(self.radices, tuple(digits.tolist()))
         answer_wide(total, siblings, complete, digits, radices, done, rest, self.ring.small, out)
         return out
 
@@ -160,11 +160,11 @@ class Summed(Rule):
 
     def variance(self, ticks: int) -> float:
         """Return the variance of the noise after ``ticks`` slots, of one machine's draws, in draws."""
-        return weights_at(self.radices, tuple(self.digits(ticks).tolist()))[2]
+        return _weights(self.radices, tuple(self.digits(ticks).tolist()))[2]
 
 
 @lru_cache(maxsize=4096)
-def weights_at(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64], float]:
+def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64], float]:
     """Return the whole weights, in 2**-12, by which an answer corrects what is complete and what is to come on every
     level, and the variance of its noise in draws.
 

@@ -95,12 +95,12 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def background(self) -> Background:
+    def background(self) -> _Background:
         """Return where work is done beside the caller's."""
-        return Background()
+        return _Background()
 
 
-class Background:
+class _Background:
     """Does one thing after the other, beside the caller's own work."""
 
     def __init__(self) -> None:
