@@ -263,8 +263,7 @@ class Lane:
 def as_batches(rows: Any) -> list[Any]:
     """Return rows as record batches: a mapping of columns, a sequence of dicts, or an Arrow, pandas or polars table."""
     pa = _arrow()
-    wrong = False
-    try:
+    with contextlib.suppress(pa.ArrowException, TypeError, AttributeError):  # their messages may quote values
         if isinstance(rows, pa.RecordBatch):
             return [rows]
         if isinstance(rows, pa.Table):
@@ -277,10 +276,6 @@ def as_batches(rows: Any) -> list[Any]:
             return [pa.RecordBatch.from_pylist(list(rows))]
         if type(rows).__module__.partition(".")[0] == "pandas":
             return list(pa.Table.from_pandas(rows, preserve_index=False).to_batches())
-        wrong = True
-    except (pa.ArrowException, TypeError, AttributeError):  # their messages may quote values
-        wrong = True
-    assert wrong
     raise InvalidBatch("rows must be a mapping of columns, a list of dicts, or an Arrow, pandas or polars table")
 
 

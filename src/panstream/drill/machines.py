@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from panstream.drill._traffic import Peer, body, ways
 from panstream.drill.memory import find_port, hashes_of, stopped
@@ -155,13 +156,14 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> MachinesReport
         directory = Path(folder)
         parties, peer = _started(stack, directory, control, told, hardened)
         share = max(16, ids // len(_WAYS))
-        needles, decoys = make_needles(share * len(_WAYS)), make_needles(1_000)
+        needles = make_needles(share * len(_WAYS))
+        options: dict[str, Any] = {"control": control.encode(), "encodings": ["raw"], "decoys": make_needles(1_000)}
         for at, way in enumerate(_WAYS):
             ways()[way](peer, needles[at * share : (at + 1) * share])
             time.sleep(2 * _BLIND)  # shares are blinded, with nobody's rows
         for name in ("people", "visits", "people"):
             _ask(peer, name)
-        during = _held_scans(parties, peer, told, control)
+        during = _held_scans(parties, peer, told, options)
         for name in ("people", "visits"):
             _ask(peer, name)
         peer.close()
@@ -172,14 +174,7 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> MachinesReport
         secret, present = _split(told, now)
         looked: list[Needle] = [*needles, *hashes_of(needles), *secret, *present]
         after = {
-            who: scan(
-                party.process.pid,
-                looked,
-                decoys=decoys,
-                control=control.encode(),
-                encodings=["raw"],
-                files=[party.folder, directory / f"{who}.out"],
-            )
+            who: scan(party.process.pid, looked, **options, files=[party.folder, directory / f"{who}.out"])
             for who, party in parties.items()
         }
     kinds = ["ids"] * len(needles) + ["8-byte keyed hashes"] * len(needles) + [told.pieces[each][0] for each in secret]
@@ -203,20 +198,15 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> MachinesReport
     )
 
 
-def _held_scans(parties: dict[str, _Party], peer: Peer, told: _Told, control: str) -> dict[str, Report]:
+def _held_scans(parties: dict[str, _Party], peer: Peer, told: _Told, options: dict[str, Any]) -> dict[str, Report]:
     """Hold a step while machine a has everything in hand, and search all three for what was told."""
     parties["a"].push()
     sent = threading.Thread(target=peer.post, args=(body("csv", make_needles(100)), "text/csv"))
     sent.start()
     if not told.held.wait(60):
         raise PanstreamError("no step came to the exchange of the machines")
-    decoys = make_needles(1_000, "bytes")
-    found = {
-        who: scan(
-            party.process.pid, [*told.pieces], decoys=decoys, control=control.encode(), encodings=["raw"], files=[]
-        )
-        for who, party in parties.items()
-    }
+    options = {**options, "decoys": make_needles(1_000, "bytes"), "files": []}
+    found = {who: scan(party.process.pid, [*told.pieces], **options) for who, party in parties.items()}
     parties["a"].push()
     sent.join()
     return found

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,7 @@ _SETTLE = 1.0  # seconds that the server is left alone before a scan
 _LONGEST, _STEP = 40, 4  # bytes of a name, and bits of a symbol
 _BEGINNING = 20
 _WAYS_TO_HASH = 3
+_GIVEN_UP = "in flight, then given up"
 _RUN = 4  # consecutive cell indices that make a needle: 16 bytes
 _CONFIG = """
 [stream]
@@ -148,53 +150,38 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
             memory = peer.memory()
             plan = ways()
             share = max(_RUN, ids // len(plan))
-            needles, decoys = make_needles(share * len(plan)), make_needles(1_000)
-            parts = {way: needles[at * share : (at + 1) * share] for at, way in enumerate(plan)}
+            parts = {way: make_needles(share) for way in plan}
             for way, send in plan.items():
                 send(peer, parts[way])
-            waiting = make_needles(in_flight)
+            derived_from = [_cells({way: parts[way] for way in ACCEPTED})]
+            parts[_GIVEN_UP] = make_needles(in_flight)
+            needles = [each for some in parts.values() for each in some]
+            options: dict[str, Any] = {"control": control.encode(), "files": [directory / "state", directory / "out"]}
+            options["decoys"] = make_needles(1_000)
             time.sleep(_SETTLE)
-            where = [directory / "state", directory / "out"]
-            with _half_sent(peer, waiting), _standing_still(process):
-                during = scan(
-                    process,
-                    [*needles, *waiting],
-                    decoys=decoys,
-                    control=control.encode(),
-                    encodings=["raw"],
-                    files=where,
-                )
+            with _half_sent(peer, parts[_GIVEN_UP]), _standing_still(process):
+                during = scan(process, needles, encodings=["raw"], **options)
             peer.close()
             time.sleep(_SETTLE)
-            after = scan(process, [*needles, *waiting], decoys=decoys, control=control.encode(), files=where)
-            accepted = {way: parts[way] for way in ACCEPTED}
-            every = [*needles, *waiting]
-            beginnings = [one[:_BEGINNING].encode() for one in every]
-            derived_from = [hashes_of(every), _name_hashes(every), beginnings, _cells(accepted)]
-            derived = scan(
-                process,
-                [each for kind in derived_from for each in kind],
-                decoys=make_needles(1_000, "bytes"),
-                control=control.encode(),
-                encodings=["raw"],
-                files=where,
-            )
-    found = {finding.needle for finding in after.found}
-    flying = {finding.needle for finding in during.found}
+            after = scan(process, needles, **options)
+            derived_from += [hashes_of(needles), _name_hashes(needles), [one[:_BEGINNING].encode() for one in needles]]
+            options["decoys"] = make_needles(1_000, "bytes")
+            derived = scan(process, [each for kind in derived_from for each in kind], encodings=["raw"], **options)
+    way_of = [way for way, some in parts.items() for _ in some]
+    found = Counter(way_of[needle] for needle in {finding.needle for finding in after.found})
+    flying = Counter(way_of[needle] for needle in {finding.needle for finding in during.found})
     kinds = [at for at, kind in enumerate(derived_from) for _ in kind]
     below = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
-    count = len(needles)
     return DrillReport(
-        sent={way: share for way in plan} | {"in flight, then given up": in_flight},
-        found={way: sum(at * share <= one < (at + 1) * share for one in found) for at, way in enumerate(plan)}
-        | {"in flight, then given up": sum(one >= count for one in found)},
+        sent={way: len(some) for way, some in parts.items()},
+        found={way: found[way] for way in parts},
         in_flight=in_flight,
-        found_in_flight=sum(one >= count for one in flying),
-        found_before=sum(one < count for one in flying),
-        hashes=below[0],
-        names=below[1],
-        beginnings=below[2],
-        cells=below[3],
+        found_in_flight=flying[_GIVEN_UP],
+        found_before=flying.total() - flying[_GIVEN_UP],
+        hashes=below[1],
+        names=below[2],
+        beginnings=below[3],
+        cells=below[0],
         scans=(during, after, derived),
         memory=memory,
     )
