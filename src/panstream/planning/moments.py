@@ -19,10 +19,10 @@ class _Row:
 
     name: str
     protects: str
-    error: float | None
-    buckets: int | None
-    state_bytes: int | None
-    note: str
+    error: float | None = None
+    buckets: int | None = None
+    state_bytes: int | None = None
+    note: str = ""
 
 
 _COLUMNS: dict[str, Callable[[_Row], str]] = {
@@ -52,11 +52,24 @@ def moments_plan(
     >>> plan.rows[0].protects, round(plan.rows[0].error, 3), plan.rows[4].note
     ('one event', 0.024, 'refused: drowns in noise')
     """
-    rows = [
-        _row(kind, epsilon, expected, max_weight, most, releases, beta)
-        for kind in (SecondMoment, InnerProduct)
-        for most in (None, *contributions)
-    ]
+
+    def row(kind: type[SecondMoment] | type[InnerProduct], most: int | None) -> _Row:
+        protects = "one event" if most is None else f"a user of at most {most} rows"
+        try:
+            sketch = kind(
+                epsilon=epsilon, expected=expected, max_weight=max_weight, contributions=most, releases=releases
+            )
+        except Drowned:
+            return _Row(name=kind.__name__, protects=protects, note="refused: drowns in noise")
+        return _Row(
+            name=kind.__name__,
+            protects=protects,
+            error=sketch.error(beta=beta) / expected**2,
+            buckets=sketch.buckets,
+            state_bytes=16 * sketch.streams * sketch.width,
+        )
+
+    rows = [row(kind, most) for kind in (SecondMoment, InnerProduct) for most in (None, *contributions)]
     return Plan(
         title=f"moments at an L2 norm of {expected:,g}, epsilon {epsilon:g} in total; error in parts of the squared "
         f"norm, exceeded with probability at most {beta:g}",
@@ -64,29 +77,4 @@ def moments_plan(
         rows=tuple(rows),
         columns=_COLUMNS,
         right=(2, 3, 4),
-    )
-
-
-def _row(
-    kind: type[SecondMoment] | type[InnerProduct],
-    epsilon: float,
-    expected: float,
-    max_weight: int,
-    most: int | None,
-    releases: int,
-    beta: float,
-) -> _Row:
-    protects = "one event" if most is None else f"a user of at most {most} rows"
-    try:
-        sketch = kind(epsilon=epsilon, expected=expected, max_weight=max_weight, contributions=most, releases=releases)
-    except Drowned:
-        name, note = kind.__name__, "refused: drowns in noise"
-        return _Row(name=name, protects=protects, error=None, buckets=None, state_bytes=None, note=note)
-    return _Row(
-        name=kind.__name__,
-        protects=protects,
-        error=sketch.error(beta=beta) / expected**2,
-        buckets=sketch.buckets,
-        state_bytes=16 * sketch.streams * sketch.width,
-        note="",
     )
