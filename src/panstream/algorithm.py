@@ -18,14 +18,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload, ru
 from panstream import codec, copies
 from panstream.catalogue import ALGORITHMS, FORMER
 from panstream.codec import FieldLayout
-from panstream.errors import (
-    BudgetExhausted,
-    InvalidBytes,
-    InvalidParameter,
-    MergeRefused,
-    NotSupported,
-    PanstreamError,
-)
+from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, MergeRefused, NotSupported, PanstreamError
 from panstream.estimate import Estimate, Estimates
 from panstream.privacy.claim import Claim, loose
 from panstream.randomness import Source

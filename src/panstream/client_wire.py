@@ -100,12 +100,7 @@ class Wire:
 
     def _exchange(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> tuple[int, Any, str | None]:
         connection = self._open()
-        connection.request(
-            method,
-            self._base + path,
-            body,
-            {**self._headers, "Accept": "application/json", **headers},
-        )
+        connection.request(method, self._base + path, body, {**self._headers, "Accept": "application/json", **headers})
         response = connection.getresponse()
         data = response.read()
         if response.will_close:

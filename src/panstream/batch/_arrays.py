@@ -199,16 +199,7 @@ def _encode(
         raise call.refuse_surrogate(start + bad)
 
 
-_KINDS = {
-    "i": "integer",
-    "u": "integer",
-    "f": "float",
-    "b": "bool",
-    "S": "bytes",
-    "U": "str",
-    "M": "time",
-    "m": "time",
-}
+_KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "bool", "S": "bytes", "U": "str", "M": "time", "m": "time"}
 
 
 def _read_array(array: NDArray[Any], call: Call) -> list[Column]:

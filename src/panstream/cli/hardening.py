@@ -14,11 +14,7 @@ from pathlib import Path
 from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
 from panstream.interrupts import block
 
-__all__ = [
-    "ENVIRONMENT",
-    "harden",
-    "lock_memory",
-]
+__all__ = ["ENVIRONMENT", "harden", "lock_memory"]
 
 _CURRENT_AND_FUTURE = 7  # MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT: only what is used
 _CAP_IPC_LOCK = 14

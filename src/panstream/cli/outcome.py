@@ -43,8 +43,7 @@ Workers = Annotated[
 AcceptTime = Annotated[
     bool,
     typer.Option(
-        "--accept-time",
-        help="Trust the system clock, however far it is ahead of where an earlier process left off.",
+        "--accept-time", help="Trust the system clock, however far it is ahead of where an earlier process left off."
     ),
 ]
 NoHardening = Annotated[

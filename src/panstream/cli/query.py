@@ -26,8 +26,7 @@ def query(
     ],
     epsilon: Annotated[float, typer.Option(help="Privacy cost of the answer; 1 is common, less is safer.")],
     user: Annotated[
-        str | None,
-        typer.Option(help="Column that identifies the person; without it, rows are protected."),
+        str | None, typer.Option(help="Column that identifies the person; without it, rows are protected.")
     ] = None,
     lower: Annotated[float | None, typer.Option(help="Lowest value, known without looking at the data.")] = None,
     upper: Annotated[float | None, typer.Option(help="Highest value, known without looking at the data.")] = None,

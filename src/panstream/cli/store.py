@@ -68,11 +68,7 @@ def recover(
 
 
 @intrusion.command("announce")
-def _announce(
-    config: ConfigFile,
-    yes: Yes = False,
-    key_file: KeyFile = None,
-) -> None:
+def _announce(config: ConfigFile, yes: Yes = False, key_file: KeyFile = None) -> None:
     """Record that the state was, or may have been, copied, and refresh every state that supports it."""
     with outcome():
         from panstream.engine.config import load_config

@@ -141,11 +141,7 @@ class HeavyFraction(Divisible[_HeavyState]):
         """Return two fresh cropped means."""
         high, low = self.high.fresh(count, source), self.low.fresh(count, source)
         return _HeavyState(
-            high_counters=high.counters,
-            high_bits=high.bits,
-            low_counters=low.counters,
-            low_bits=low.bits,
-            released=0,
+            high_counters=high.counters, high_bits=high.bits, low_counters=low.counters, low_bits=low.bits, released=0
         )
 
     def batch(self, ids: Any) -> PresenceBatch:

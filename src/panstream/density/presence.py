@@ -24,13 +24,7 @@ from panstream.density.universe import Members, Universe
 from panstream.divisible import Touches
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate, falling_root, normal_laplace_quantile
-from panstream.noisy_bits import (
-    MAX_PHASES,
-    BitLaw,
-    BitState,
-    CoinCells,
-    bit_claim,
-)
+from panstream.noisy_bits import MAX_PHASES, BitLaw, BitState, CoinCells, bit_claim
 from panstream.packed import unpacked
 from panstream.privacy.bitmap import Decoder
 from panstream.privacy.claim import Claim

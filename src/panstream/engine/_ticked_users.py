@@ -52,12 +52,7 @@ def ticked_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tup
 def _single(query: QueryConfig) -> tuple[Any, str]:
     assert query.universe is not None
     single = ContinualDensity(
-        universe=query.universe,
-        epsilon=query.epsilon,
-        horizon=1,
-        unit="user",
-        expected=query.expected,
-        key=query.key,
+        universe=query.universe, epsilon=query.epsilon, horizon=1, unit="user", expected=query.expected, key=query.key
     )
     return single, single.why()
 

@@ -68,11 +68,7 @@ class Kept:
 
     @classmethod
     def restore(
-        cls,
-        config: Config,
-        store: SnapshotStore | None,
-        queries: Mapping[str, RunningQuery],
-        log: ReleaseLog,
+        cls, config: Config, store: SnapshotStore | None, queries: Mapping[str, RunningQuery], log: ReleaseLog
     ) -> Kept:
         """Load what is stored into ``queries``, start what is new, and charge for it."""
         parts = store.load() if store is not None else None
@@ -202,10 +198,7 @@ def _with_windows(entries: Iterable[Charge], queries: Mapping[str, Any]) -> Iter
 
 
 def _restore_query(
-    query: RunningQuery,
-    stream: StreamConfig,
-    meta: dict[str, Any] | None,
-    parts: Mapping[str, bytes],
+    query: RunningQuery, stream: StreamConfig, meta: dict[str, Any] | None, parts: Mapping[str, bytes]
 ) -> None:
     if meta is None:
         query.start()

@@ -16,15 +16,7 @@ from panstream.engine.certainty import error_at
 from panstream.engine.config import read_config
 from panstream.engine.names import question_of
 from panstream.engine.plan import QueryPlan, plan_all
-from panstream.engine.site_questions import (
-    MONTH,
-    SECONDS,
-    STREAM,
-    UNASKED,
-    Question,
-    columns_of,
-    questions,
-)
+from panstream.engine.site_questions import MONTH, SECONDS, STREAM, UNASKED, Question, columns_of, questions
 from panstream.engine.web_config import Source, checked_network, checked_site, origins_of
 from panstream.errors import ConfigError, InvalidParameter
 from panstream.statistics import TopItems
@@ -198,13 +190,7 @@ def _ask(site: Site, question: Question, window: str) -> _Asked:
     (plan,) = plan_all(read_config({**site.sections_of_file(), "query": [keys]}))
     least = question_of(plan.config).listed_from if question.kind == "names" else None
     return _Asked(
-        question=question,
-        window=window,
-        keys=keys,
-        plan=plan,
-        size=size,
-        error=error_at(plan, size),
-        least=least,
+        question=question, window=window, keys=keys, plan=plan, size=size, error=error_at(plan, size), least=least
     )
 
 

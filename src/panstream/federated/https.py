@@ -172,13 +172,7 @@ class HttpsChannel:
     remote = True
 
     def __init__(
-        self,
-        holder: str,
-        url: str,
-        identity: Identity,
-        *,
-        timeout: float = 120.0,
-        largest: int = LARGEST_MESSAGE,
+        self, holder: str, url: str, identity: Identity, *, timeout: float = 120.0, largest: int = LARGEST_MESSAGE
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:

@@ -287,13 +287,7 @@ class LocalModel(Charged):
     """A whole network learned by the holder alone: structure by votes with itself, tables with Laplace noise."""
 
     kind = "local-model"
-    readers: ClassVar[Readers] = {
-        **COMMON,
-        "degree": whole,
-        "root": whole,
-        "structure": _number,
-        "parameters": _number,
-    }
+    readers: ClassVar[Readers] = {**COMMON, "degree": whole, "root": whole, "structure": _number, "parameters": _number}
 
     degree: int
     root: int

@@ -74,10 +74,7 @@ class Domain:
     attributes: tuple[Attribute, ...]
 
     def __init__(
-        self,
-        attributes: Mapping[str, Sequence[str] | Bins],
-        *,
-        missing: Mapping[str, str] | Iterable[str] = (),
+        self, attributes: Mapping[str, Sequence[str] | Bins], *, missing: Mapping[str, str] | Iterable[str] = ()
     ) -> None:
         if not isinstance(attributes, Mapping):
             raise InvalidParameter("attributes must map names to categories or Bins")

@@ -188,12 +188,7 @@ def _start(probabilities: Table, sd: float) -> Table:
 
 
 def _network(
-    domain: Domain,
-    forest: _Forest,
-    merged: _Merged,
-    nodes: list[Table],
-    pairs: list[Table],
-    smoothing: float,
+    domain: Domain, forest: _Forest, merged: _Merged, nodes: list[Table], pairs: list[Table], smoothing: float
 ) -> BayesianNetwork:
     margins = [(node + _TINY) / (node + _TINY).sum() for node in nodes]
     parents: list[tuple[int, ...]] = []

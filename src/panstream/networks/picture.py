@@ -169,11 +169,7 @@ def _layered(parents: Sequence[Sequence[int]]) -> _Layout:
         if len(chain) > 2
     }
     return _Layout(
-        layers=tuple(layers),
-        heights=tuple(heights[:count]),
-        routes=routes,
-        depth=len(columns),
-        height=max(heights) + 1,
+        layers=tuple(layers), heights=tuple(heights[:count]), routes=routes, depth=len(columns), height=max(heights) + 1
     )
 
 

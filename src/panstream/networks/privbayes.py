@@ -29,11 +29,7 @@ from panstream.networks.network import BayesianNetwork
 from panstream.networks.noisy_tables import NoisyTable, expected, project
 from panstream.networks.records import Records
 from panstream.networks.tree import grow_forest
-from panstream.privacy.tables import (
-    f_sensitivity,
-    mutual_information_sensitivity,
-    r_sensitivity,
-)
+from panstream.privacy.tables import f_sensitivity, mutual_information_sensitivity, r_sensitivity
 from panstream.randomness import Source
 
 _PSEUDOCOUNT = 0.3  # noise standard deviations a cell; add-one smoothing misleads where noise is hundreds

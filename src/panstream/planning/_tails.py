@@ -122,11 +122,7 @@ class NoisyCount:
         transform *= _mixture(bits.weights, log_one, log_zero)
         law = np.fft.irfft(np.conj(transform), length)[: last - first + 1]
         return UpperTail(
-            first=first,
-            tilted=np.maximum(law, 0.0),
-            tilt=bits.tilt,
-            log_moment=bits.log_moment,
-            kappa=self.kappa,
+            first=first, tilted=np.maximum(law, 0.0), tilt=bits.tilt, log_moment=bits.log_moment, kappa=self.kappa
         )
 
     def _tilted_towards(self, threshold: float) -> _TiltedBits:

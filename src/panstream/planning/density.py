@@ -192,10 +192,7 @@ class _Deviation:
         count, centre = math.floor(2 * reach), law.mean
         worst = self._outside(math.ceil(centre - reach), math.floor(centre + reach))
         for lowest in range(math.ceil(centre - 0.5 - reach), math.ceil(centre + 0.5 - reach) + 1):
-            nearest, farthest = (
-                lowest - 1 + reach,
-                lowest + count - reach,
-            )  # centres that leave only these integers
+            nearest, farthest = (lowest - 1 + reach, lowest + count - reach)  # centres that leave only these integers
             if max(nearest, centre - 0.5) < min(farthest, centre + 0.5):
                 worst = max(worst, self._outside(lowest, lowest + count - 1))
         return worst

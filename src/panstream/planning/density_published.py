@@ -22,11 +22,7 @@ from dataclasses import dataclass
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.planning._stored_values import (
-    quantised_values,
-    truncated_gaussian_values,
-    truncated_laplace_values,
-)
+from panstream.planning._stored_values import quantised_values, truncated_gaussian_values, truncated_laplace_values
 from panstream.privacy.joint import pair_loss
 
 
@@ -267,13 +263,5 @@ def quantised_laplace(levels: int) -> PublishedEstimator:
     )
 
 
-STATIC_ESTIMATORS = (
-    OPTBERN,
-    QUANTISED_LAPLACE,
-    quantised_laplace(4),
-    DWORK,
-    LAPLACE,
-    TRUNCATED_LAPLACE,
-    GAUSSIAN,
-)
+STATIC_ESTIMATORS = (OPTBERN, QUANTISED_LAPLACE, quantised_laplace(4), DWORK, LAPLACE, TRUNCATED_LAPLACE, GAUSSIAN)
 """The published estimators with a fixed sample; the sample of PPDS depends on its memory (``ppds_capacity``)."""

@@ -101,14 +101,7 @@ class LevelMoments:
 
     @classmethod
     def of(
-        cls,
-        decoder: Decoder,
-        *,
-        buckets: int,
-        levels: int,
-        noise: float,
-        phases: int = 0,
-        turns: int = 1,
+        cls, decoder: Decoder, *, buckets: int, levels: int, noise: float, phases: int = 0, turns: int = 1
     ) -> LevelMoments:
         """Return the moments of a bitmap; ``turns`` is 2 where cells toggle."""
         empty, occupied = decoder.second_moments(phases)

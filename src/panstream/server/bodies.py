@@ -31,11 +31,7 @@ from panstream.server.wiping import BUFFERS
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-FORMATS = {
-    "application/x-ndjson": "json",
-    "text/csv": "csv",
-    "application/vnd.apache.arrow.stream": "arrow",
-}
+FORMATS = {"application/x-ndjson": "json", "text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
 BEACONS = "beacons"  # many, gathered by the server
 _PLACE = "the body"
 _STREAM = "an Arrow IPC stream"

@@ -166,9 +166,7 @@ SCHEMAS: dict[str, Any] = {
         text="A producer that is open under the token that asks.",
     ),
     "Producers": _object({"producers": _list(_ref("Producer"))}),
-    "RowNumbers": _object(
-        {"count": _WHOLE, "rows": _list(_WHOLE, "The first 1,000 row numbers, counted from 1.")},
-    ),
+    "RowNumbers": _object({"count": _WHOLE, "rows": _list(_WHOLE, "The first 1,000 row numbers, counted from 1.")}),
     "Claim": _object(_CLAIM, optional=("assumption",), text="What is promised, to whom, against whom."),
     "Query": _object(_QUERY),
     "Queries": _object(
@@ -192,8 +190,7 @@ SCHEMAS: dict[str, Any] = {
         }
     ),
     "Release": _object(
-        {**_RELEASE, **_DOUBT, **_NAMES},
-        optional=("group", "window", "until", "beyond", "statement", *_DOUBT, *_NAMES),
+        {**_RELEASE, **_DOUBT, **_NAMES}, optional=("group", "window", "until", "beyond", "statement", *_DOUBT, *_NAMES)
     ),
     "Releases": _object({"releases": _list(_ref("Release"))}),
     "NameCounts": _object(

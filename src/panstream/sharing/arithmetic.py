@@ -23,14 +23,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import CipherContext
 from numpy.typing import NDArray
 
-from panstream._kernels.shares import (
-    add_wide,
-    complete_words,
-    count_masked,
-    move_up,
-    moves,
-    subtract_wide,
-)
+from panstream._kernels.shares import add_wide, complete_words, count_masked, move_up, moves, subtract_wide
 from panstream.errors import InvalidParameter
 from panstream.randomness.source import counter_mode
 from panstream.scratch import Scratch

@@ -78,11 +78,7 @@ class SnapshotStore:
     disk: ClassVar[Disk] = Disk()  # a simulation puts its own in place of it
 
     def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        operator_key: bytes | None = None,
-        accept_previous: bool = False,
+        self, directory: str | os.PathLike[str], *, operator_key: bytes | None = None, accept_previous: bool = False
     ) -> None:
         if operator_key is not None and len(operator_key) != KEY_BYTES:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")

@@ -21,16 +21,7 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.batch import Dictionary, Integers, Items, Part, integers, items
 from panstream.errors import InvalidParameter
-from panstream.hashing import (
-    MAX_LEVELS,
-    KWise,
-    cells_of,
-    check_key,
-    derive,
-    hash_integers,
-    hash_strings,
-    permute,
-)
+from panstream.hashing import MAX_LEVELS, KWise, cells_of, check_key, derive, hash_integers, hash_strings, permute
 from panstream.scratch import Scratch
 
 CHUNK = 1 << 14

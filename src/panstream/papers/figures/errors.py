@@ -19,16 +19,7 @@ from panstream.papers.figures._simulate import (
     presence_estimates,
     previous_events,
 )
-from panstream.papers.figures.plan import (
-    CLAIMED,
-    EPSILON,
-    SAME_LOSS,
-    FigureOptions,
-    FigurePlan,
-    Panel,
-    Point,
-    Row,
-)
+from panstream.papers.figures.plan import CLAIMED, EPSILON, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
 from panstream.papers.literal_density import LiteralDensity
 from panstream.papers.literal_estimators import (
     PublishedDwork,

@@ -7,16 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from panstream.density.optbern import OptBern
-from panstream.papers.figures.plan import (
-    CLAIMED,
-    EPSILON,
-    SAME_LOSS,
-    FigureOptions,
-    FigurePlan,
-    Panel,
-    Point,
-    Row,
-)
+from panstream.papers.figures.plan import CLAIMED, EPSILON, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
 from panstream.planning.density import sample_size
 from panstream.planning.density_published import DWORK, OPTBERN, roth_sample_size
 from panstream.privacy.joint import pair_state_loss
