@@ -9,13 +9,12 @@ import typer
 
 from panstream import __version__
 from panstream.cli import plan, synth
-from panstream.cli.ask import ask
 from panstream.cli.audit import audit
 from panstream.cli.explain import check, explain
 from panstream.cli.federate import federate, holder, holder_key
 from panstream.cli.figures import figures
 from panstream.cli.init import init
-from panstream.cli.merge import merge
+from panstream.cli.published import ask, merge
 from panstream.cli.query import query
 from panstream.cli.run import run
 from panstream.cli.send import send

@@ -26,12 +26,14 @@ from panstream.distinct.likelihood import Likelihood
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.hashing import StringHash
+from panstream.noisy_bits import BitLaw
+from panstream.packed import toss
 from panstream.privacy.bitmap import Decoder, LevelMoments
 from panstream.privacy.claim import Claim
 from panstream.privacy.shared import noisy_claim, shared_claim, shared_law
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch, wipe
-from panstream.sharing.noisy import draw_cells
+from panstream.sharing.arithmetic import Bits
 from panstream.sharing.rules import Dealt, Overwritten
 from panstream.sharing.statistic import SharedStatistic
 
@@ -348,3 +350,22 @@ def _packed(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
 @lru_cache(maxsize=256)
 def _moments(buckets: int, levels: int, noise: float, decoder: Decoder = _EXACT) -> LevelMoments:
     return LevelMoments.of(decoder, buckets=buckets, levels=levels, noise=noise)
+
+
+def draw_cells(
+    touched: Bits, there: Bits, cells: int, law: BitLaw, source: Source, *, fresh: bool
+) -> tuple[Bits, Bits]:
+    """Return which cells are touched and what they become, packed: a toss of ``law.present`` where somebody is
+    ``there``, of ``law.absent`` elsewhere. In the step that starts a state (``fresh``) all cells are touched.
+
+    So cells are noisy under their shares too (``cells = "noisy"``): whoever sees both machines in one epoch, once, sees
+    what one look at one machine shows. docs/proofs/two-machines.md.
+    """
+    present, values = toss(law.present, cells, source), toss(law.absent, cells, source)
+    present ^= values
+    present &= there
+    values ^= present
+    wipe(present)
+    if fresh:
+        touched.fill(255)
+    return touched, values

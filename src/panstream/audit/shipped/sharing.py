@@ -19,7 +19,7 @@ from panstream.audit.case import Case, Measured
 from panstream.noisy_bits import BitLaw
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.sharing.arithmetic import Ring
-from panstream.sharing.noisy import draw_cells
+from panstream.sharing.bits import draw_cells
 from panstream.sharing.party import Kind
 from panstream.sharing.rules import Dealt, Moved, Overwritten, Rule
 from panstream.sharing.sums import Summed
