@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from panstream import __version__
+from panstream.cli.outcome import progress_bar
 from panstream.errors import MissingExtra
 from panstream.papers.figures import FIGURES, FigureOptions, FigurePlan, Panel, Row, evaluate_point, figure
 
@@ -71,7 +71,7 @@ def make_figures(
     for result in results:
         result.open()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with progress_bar(*columns) as progress:
         bar = progress.add_task("points", total=sum(result.total for result in results))
 
         def done(result: _Results) -> None:

@@ -23,6 +23,7 @@ from panstream.cli.outcome import (
     needs,
     operator_key,
     outcome,
+    progress_bar,
 )
 from panstream.errors import ConfigError
 from panstream.interrupts import INTERRUPTS
@@ -129,8 +130,7 @@ def _watched(engine: Engine, work: Callable[[Tick | None], Fed]) -> Fed:
     """Run with a progress bar where someone watches."""
     if not _watches():
         return work(None)
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -140,7 +140,7 @@ def _watched(engine: Engine, work: Callable[[Tick | None], Fed]) -> Fed:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with progress_bar(*columns) as progress:
         bar = progress.add_task(engine.config.stream.name, total=None, rows=0, speed=0.0)
 
         def tick(rows: int, share: float | None) -> None:

@@ -7,7 +7,6 @@ protected (continual-users.md, Theorem A). *user*: the same tree, where all rows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -132,12 +131,7 @@ def settled(question: Question, method: Method, epsilon_state: float, levels: in
         return Way(method=method, epsilon_state=math.inf, levels=levels, rate=math.inf, start=0.0)
     if not 0.0 < epsilon_state < question.epsilon:
         raise InvalidParameter(f"epsilon_state must be in (0, {question.epsilon}), got epsilon_state={epsilon_state}")
-    if method == "paid":
-        rate = _paid_rate(question, epsilon_state, start, kappa_for)
-    elif method == "event":
-        rate = change_room(question.epsilon, epsilon_state, start, deletions=question.deletions)
-    else:
-        rate = _user_rate(question, epsilon_state, levels)
+    rate = _rate(question, method, epsilon_state, levels, start, exact=True)
     if not rate > 0:
         raise InvalidParameter(
             f"epsilon_state and start must leave something of epsilon={question.epsilon}, got "
@@ -146,17 +140,19 @@ def settled(question: Question, method: Method, epsilon_state: float, levels: in
     return Way(method=method, epsilon_state=epsilon_state, levels=levels, rate=rate, start=start)
 
 
-def _paid_rate(question: Question, epsilon_state: float, start: float, room: Callable[..., float]) -> float:
+def _rate(question: Question, method: Method, state: float, levels: int, start: float, *, exact: bool) -> float:
+    """Return what a way leaves for the answers: exactly, or to within rounding."""
+    if method == "event":
+        change = change_room if exact else change_room_near
+        return change(question.epsilon, state, start, deletions=question.deletions)
+    if method != "paid":
+        closings, windowed = question.closings(levels), question.unit == "user-window"
+        return flicker_room(question.epsilon, state, levels, closings, windowed=windowed)
     if start:
         if question.horizon != 1 or question.deletions:
             raise InvalidParameter("start must be 0 unless there is one answer and no deletion")
-        return single_room(question.epsilon, epsilon_state, start)
-    return room(question.epsilon, epsilon_state, question.horizon or 1)
-
-
-def _user_rate(question: Question, epsilon_state: float, levels: int) -> float:
-    closings, windowed = question.closings(levels), question.unit == "user-window"
-    return flicker_room(question.epsilon, epsilon_state, levels, closings, windowed=windowed)
+        return single_room(question.epsilon, state, start)
+    return (kappa_for if exact else kappa_near)(question.epsilon, state, question.horizon or 1)
 
 
 @lru_cache(maxsize=256)
@@ -223,12 +219,7 @@ def _with_start(question: Question, method: Method, state: float, levels: int) -
 
 def _near(question: Question, method: Method, state: float, levels: int, start: float) -> Way:
     """Return a way to within rounding, of infinite variance where nothing is left for the answers."""
-    if method == "paid":
-        rate = _paid_rate(question, state, start, kappa_near)
-    elif method == "event":
-        rate = change_room_near(question.epsilon, state, start, deletions=question.deletions)
-    else:
-        rate = _user_rate(question, state, levels)
+    rate = _rate(question, method, state, levels, start, exact=False)
     way = Way(method=method, epsilon_state=state, levels=levels, rate=rate, start=start, variance=math.inf)
     return replace(way, variance=way.variance_at(question, None, question.density)) if rate > 1e-12 else way
 

@@ -111,7 +111,11 @@ class _Calls:
 
     async def producers(self, request: Request) -> Response:
         token = request.state.token
-        return _json(await self._worker.call(lambda engine: _producers(engine, token)))
+
+        def opened(engine: Engine) -> list[dict[str, Any]]:
+            return [_producer(engine, token, each.name) for each in engine.producers.all_of(token)]
+
+        return _json({"producers": await self._worker.call(opened)})
 
     async def producer(self, request: Request) -> Response:
         token, name = request.state.token, request.path_params["name"]
@@ -213,9 +217,11 @@ class _Calls:
         return _intrusions(engine, states), _ledger(engine)
 
     async def health(self, request: Request) -> Response:
-        worker = self._worker
-        status = _health(failed=worker.failed, stopping=self._service.stopping, waiting=worker.engine.jumped)
-        return _json(status, 200 if status["status"] in ("ok", "waiting") else 503)
+        status = "waiting" if self._worker.engine.jumped else "ok"  # for the operator to set the clock right
+        if self._worker.failed or self._service.stopping:
+            status = "failed" if self._worker.failed else "stopping"
+        found = {"status": status, "version": __version__, "memory": secret_memory.report().kind}
+        return _json(found, 200 if status in ("ok", "waiting") else 503)
 
     async def metrics(self, request: Request) -> Response:
         text = await self._worker.call(lambda engine: metrics(engine, failed=self._worker.failed))
@@ -244,11 +250,6 @@ async def _is_confirmed(request: Request, seconds: float) -> bool:
     if not isinstance(found, dict) or set(found) != {"confirm"} or not isinstance(found["confirm"], bool):
         raise Refusal("bad_request", 'the body must be {"confirm": true} or {"confirm": false}')
     return bool(found["confirm"])
-
-
-def _producers(engine: Engine, token: str) -> dict[str, Any]:
-    """Return the producers that are open under a token."""
-    return {"producers": [_producer(engine, token, each.name) for each in engine.producers.all_of(token)]}
 
 
 def _producer(engine: Engine, token: str, name: str) -> dict[str, Any]:
@@ -330,12 +331,6 @@ def _intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> di
             for name, good, text in prices
         ],
     }
-
-
-def _health(*, failed: bool, stopping: bool, waiting: bool = False) -> dict[str, Any]:
-    """Return whether events are taken, and whether answers wait for the operator to set the clock right."""
-    status = "failed" if failed else "stopping" if stopping else "waiting" if waiting else "ok"
-    return {"status": status, "version": __version__, "memory": secret_memory.report().kind}
 
 
 def _json(content: object, status: int = 200) -> Response:
