@@ -217,11 +217,9 @@ class _Calls:
         return _intrusions(engine, states), _ledger(engine)
 
     async def health(self, request: Request) -> Response:
-        status = "waiting" if self._worker.engine.jumped else "ok"  # for the operator to set the clock right
-        if self._worker.failed or self._service.stopping:
-            status = "failed" if self._worker.failed else "stopping"
-        found = {"status": status, "version": __version__, "memory": secret_memory.report().kind}
-        return _json(found, 200 if status in ("ok", "waiting") else 503)
+        worker = self._worker
+        status = _health(failed=worker.failed, stopping=self._service.stopping, waiting=worker.engine.jumped)
+        return _json(status, 200 if status["status"] in ("ok", "waiting") else 503)
 
     async def metrics(self, request: Request) -> Response:
         text = await self._worker.call(lambda engine: metrics(engine, failed=self._worker.failed))
@@ -331,6 +329,12 @@ def _intrusions(engine: Engine, states: Sequence[Refreshed] | None = None) -> di
             for name, good, text in prices
         ],
     }
+
+
+def _health(*, failed: bool, stopping: bool, waiting: bool = False) -> dict[str, Any]:
+    """Return whether events are taken, and whether answers wait for the operator to set the clock right."""
+    status = "failed" if failed else "stopping" if stopping else "waiting" if waiting else "ok"
+    return {"status": status, "version": __version__, "memory": secret_memory.report().kind}
 
 
 def _json(content: object, status: int = 200) -> Response:
