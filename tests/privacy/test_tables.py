@@ -20,7 +20,7 @@ LOSSES = st.floats(1e-4, 20.0)
 @given(LOSSES)
 def test_noise_is_the_inverse_of_loss_and_never_too_small(loss: float) -> None:
     assert tables.table_kappa(loss) * 2 == Fraction(loss)
-    assert 1 / tables.table_sigma(loss) ** 2 <= loss * (1 + 1e-15)
+    assert Fraction(tables.table_sigma(loss)) ** 2 * Fraction(loss) >= 1
     assert tables.table_sigma(loss) == pytest.approx(1 / math.sqrt(loss), rel=1e-15)
     assert tables.choice_rho(tables.choice_epsilon(loss)) <= loss
     assert tables.choice_rho(tables.choice_epsilon(loss)) == pytest.approx(loss)
