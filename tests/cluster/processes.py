@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,15 +15,10 @@ from pathlib import Path
 
 from panstream.federated.certificates import Authority
 from panstream.hardened import ENVIRONMENT, MARK
+from ports import free_port
 
 TESTS = Path(__file__).parents[1]
 QUICK = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def tls_settings(directory: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client, Security
 
-from cluster.processes import Processes, free_port, processes
+from cluster.processes import Processes, processes
 from cluster.zygote import SIZE, batch, settings
 from engine.streams import config, question
 from panstream.cluster.coordinator import ClusterEngine
@@ -27,6 +27,7 @@ from panstream.cluster.links import Call
 from panstream.cluster.messages import CellMessage
 from panstream.cluster.reading import Partition, ReadPlan
 from panstream.errors import ClusterError
+from ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,6 @@ import contextlib
 import csv
 import re
 import shlex
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import typer.main
 
 from docs.core_install import ROOT, core_install, run
 from panstream.cli.app import app
+from ports import free_port
 
 FENCE = re.compile(r"(?sm)^(?:<!-- (?P<why>not run: [^\n]+|kept running) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```")
 
@@ -129,12 +129,6 @@ def test_commands_exist(page: str) -> None:
         for command in block.commands:
             for call in re.findall(r"(?:^|\| |bin/)panstream (.*?)(?=\s\||\s<\(|\s>|$)", command):
                 check(shlex.split(call, comments=True))
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextlib.contextmanager

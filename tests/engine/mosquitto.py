@@ -1,7 +1,6 @@
 """A private Mosquitto on a free port of the loopback, and messages to it."""
 
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Iterable
@@ -10,14 +9,14 @@ from pathlib import Path
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 
 from conftest import PLACES
+from ports import free_port
 
 
 class Mosquitto:
     """Stopped by its process; started again with the same port and, where it persists, the same sessions."""
 
     def __init__(self, directory: Path, *settings: str, persists: bool = False) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         lines = [f"listener {self.port} 127.0.0.1", "max_queued_messages 0", *settings]
         lines += [f"persistence {str(persists).lower()}", f"persistence_location {directory}/", "user root"]
         if "allow_anonymous false" not in lines:

@@ -18,6 +18,7 @@ from panstream.engine.feeds.redis_streams import _entry_number
 from panstream.engine.feeds.resp import Connection
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
+from ports import free_port
 
 SCHEMA = RowSchema(columns={"ip": "string", "n": "int"}, user="ip")
 STREAM = "visits"
@@ -307,8 +308,6 @@ def test_passwords_and_databases(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_over_tcp_and_tls(tmp_path: Path) -> None:
     """A free port of the loopback; TLS with a certificate made for the test."""
-    import socket
-
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
@@ -318,8 +317,7 @@ def test_over_tcp_and_tls(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        plain, tls = one.getsockname()[1], two.getsockname()[1]
+    plain, tls = free_port(), free_port()
     files = ["--tls-cert-file", str(tmp_path / "crt"), "--tls-key-file", str(tmp_path / "key")]
     ports = ["--port", str(plain), "--tls-port", str(tls), "--bind", "127.0.0.1"]
     own = Server(tmp_path, *ports, *files, "--tls-ca-cert-file", str(tmp_path / "crt"), "--tls-auth-clients", "no")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -14,6 +13,7 @@ from typing import Any, TextIO
 from machines.front_child import main as front
 from panstream.cli.share import share
 from panstream.federated.certificates import Authority
+from ports import free_port
 
 FORKS = multiprocessing.get_context("forkserver")  # children need not import everything again
 FORKS.set_forkserver_preload(
@@ -50,12 +50,6 @@ name = "count"
 sql = "SELECT COUNT(*) FROM s"
 epsilon = 1.0
 """
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 @dataclass(frozen=True, slots=True)
