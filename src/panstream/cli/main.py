@@ -7,6 +7,7 @@ import signal
 import sys
 from typing import NoReturn
 
+from panstream._kernels import leave_out_scipy
 from panstream.cli.hardening import harden
 from panstream.errors import MissingExtra
 from panstream.interrupts import INTERRUPTS
@@ -23,8 +24,10 @@ def main() -> NoReturn:
 
 
 def _run() -> NoReturn:
-    if sys.argv[1:2] and sys.argv[1] in _HARDENED and not {"--no-hardening", "--help"} & set(sys.argv):
-        harden()  # as the command itself does; before anything is loaded, the second start is a third cheaper
+    if sys.argv[1:2] and sys.argv[1] in _HARDENED and "--help" not in sys.argv:
+        if "--no-hardening" not in sys.argv:
+            harden()  # as the command itself does; before anything is loaded, the second start is a third cheaper
+        leave_out_scipy()
     try:
         import typer  # noqa: F401
     except ImportError:

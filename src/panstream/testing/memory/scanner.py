@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream._kernels import leave_out_scipy
 from panstream._kernels.needle_index import PADDING, NeedleIndex, build_index, search
 from panstream.errors import InvalidParameter, PanstreamError
 from panstream.testing.memory._encodings import SHORTEST, forms
@@ -244,6 +245,7 @@ def _reader(descriptor: int) -> Callable[[int, memoryview], None]:
 
 
 def _main() -> None:
+    leave_out_scipy()
     try:
         result = _answer(Scan.from_json(sys.stdin.read()))
     except PanstreamError as error:
