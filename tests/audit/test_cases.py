@@ -19,6 +19,7 @@ from panstream.audit.shipped.density import TABLE
 from panstream.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
 from panstream.randomness import SeededSource
+from statistical import ALPHA
 
 ALL = cases()
 PRODUCTION = [case for case in ALL if case.kind == "production"]
@@ -231,8 +232,8 @@ def test_no_known_mistake_is_forgotten() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ATTACKS, ids=lambda case: case.name)
 def test_attacks_on_sound_code_stay_within_the_claim(case: Case) -> None:
-    """False alarm with probability at most FAILURE/10 each."""
-    finding = examine(case, failure=FAILURE / 10)
+    """False alarm with probability at most ALPHA each."""
+    finding = examine(case, failure=ALPHA)
     assert finding.verdict == "holds", finding
     assert finding.advantage is not None
     assert finding.advantage <= finding.allowed_advantage
@@ -252,9 +253,9 @@ def test_published_losses_to_three_decimals() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["OptBern", "Bitmap", "LegendreCounter", "KaryTree"])
 def test_lower_bounds_of_sound_code_stay_below_the_claim(name: str) -> None:
-    """False alarm with probability at most FAILURE/10 each."""
+    """False alarm with probability at most ALPHA each."""
     case = next(case for case in of(name) if case.name == name)
-    finding = examine(case, failure=FAILURE / 10)
+    finding = examine(case, failure=ALPHA)
     assert finding.verdict == "holds"
     assert finding.lower_bound is not None
     assert 0.0 <= finding.lower_bound <= case.claimed
