@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Before NumPy is imported, and for all processes that tests start: several workers share the cores, and threads of
 # a matrix product that wait for each other burn them.
@@ -68,6 +69,9 @@ def _write_costs(config: pytest.Config) -> None:
     COSTS.write_text(json.dumps(longest, indent=1) + "\n")
 
 
+_freeze = gc.freeze
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Almost everything that is made while tests are collected stays: the collector would look through it in vain."""
@@ -81,7 +85,7 @@ def pytest_collection_finish() -> None:
     server of a test starts and stops, which would thaw them.
     """
     gc.collect()
-    gc.freeze()
+    _freeze()
     gc.freeze = gc.unfreeze = lambda: None
 
 
@@ -104,9 +108,27 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _leaks_fail_their_own_file() -> Iterator[None]:
-    """Collect garbage after each file, so that a socket or file left open fails the file that left it."""
+    """Collect garbage after each file, so that a socket or file left open fails the file that left it; what is left
+    then are imports and caches, which the next file need not look through again.
+    """
     yield
     gc.collect()
+    _freeze()
+
+
+@pytest.fixture(scope="session")
+def _scanner() -> Iterator[Any]:
+    from warm_scanner import WarmScanner
+
+    found = WarmScanner()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def warm_scanner(_scanner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have scans of this test done by a process that is there already."""
+    monkeypatch.setattr("panstream.testing.memory._launcher._run", _scanner.run)
 
 
 def _skipped(config: pytest.Config) -> Counter[str]:

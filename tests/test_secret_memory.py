@@ -61,6 +61,7 @@ def pieces_of(child: Scanned) -> list[bytes]:
 
 @needs_secret_memory
 @pytest.mark.parametrize("secret", [True, False])
+@pytest.mark.usefixtures("warm_scanner")
 def test_a_scan_finds_a_state_only_in_ordinary_memory(secret: bool) -> None:
     child = Scanned(PROGRAM, {secret_memory.VARIABLE: str(int(secret))})
     try:

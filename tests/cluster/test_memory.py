@@ -106,6 +106,7 @@ def post(address: str, ids: Sequence[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_scanner")
 def test_ids_are_nowhere_after_the_job(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()

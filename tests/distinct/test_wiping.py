@@ -69,6 +69,7 @@ def traces(data: np.ndarray) -> list[bytes]:
 
 
 @pytest.mark.parametrize("target", [{}, {"NUMBA_CPU_NAME": "generic"}], ids=["host", "generic"])
+@pytest.mark.usefixtures("warm_scanner")
 def test_nothing_of_a_batch_stays_behind(target: dict[str, str]) -> None:
     child = Scanned(CHILD, target)
     try:

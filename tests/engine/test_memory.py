@@ -132,6 +132,7 @@ KINDS = ["csv", "csv.gz", "jsonl", "log", "arrow", "dictionary.parquet", "plain.
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_scanner")
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_do_not_linger(tmp_path: Path, kind: str) -> None:
     needles = make_needles(IDS)

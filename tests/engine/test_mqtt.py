@@ -303,6 +303,7 @@ line()
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_scanner")
 def test_nothing_of_a_message_stays_in_memory(broker: Mosquitto) -> None:
     from panstream.hardened import ENVIRONMENT
 

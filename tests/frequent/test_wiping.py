@@ -36,6 +36,7 @@ line()
 """
 
 
+@pytest.mark.usefixtures("warm_scanner")
 def test_nothing_of_a_batch_stays_behind() -> None:
     child = Scanned(CHILD)
     try:

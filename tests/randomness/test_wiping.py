@@ -17,7 +17,7 @@ import pytest
 from randomness.processor import X86
 from randomness.watched import STEPS, Child, key_schedule, needles_by_kind
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_scanner")]
 
 
 def test_key_schedule_is_that_of_the_standard() -> None:

@@ -153,6 +153,7 @@ def test_a_followed_log_has_a_dashboard(tmp_path: Path, piped: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is scanned on Linux")
+@pytest.mark.usefixtures("warm_scanner")
 def test_nothing_of_a_followed_log_stays_behind(tmp_path: Path) -> None:
     """Hosts, pages, referrers and agents, in memory and in the store; half a line that waits shows that they would be
     found.
