@@ -17,7 +17,9 @@ __all__ = ["Scanned"]
 
 BEFORE = """
 import os
+from panstream.start import load
 from panstream.testing.memory import permit_scan, plant_control
+load()
 permit_scan()
 def line():
     text = b""

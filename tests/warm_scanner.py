@@ -14,6 +14,7 @@ import sys
 import traceback
 from typing import Any
 
+from panstream.start import load
 from panstream.testing.memory import scanner
 from panstream.testing.memory._launcher import Scan
 
@@ -54,7 +55,7 @@ class WarmScanner:
 
 
 def serve(number: int) -> None:
-    scanner.leave_out_scipy()
+    load()
     scanner._answer(BEFORE)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that ended are not waited for
     with socket.socket(fileno=number) as listening:

@@ -51,12 +51,12 @@ def permit_reading() -> None:
 
 def dask_setup(worker: Any) -> None:
     """Forbid dumps in a Dask worker that loads this module before anything else, and keep its states secret."""
-    from panstream._kernels import leave_out_scipy
     from panstream.secret_memory import keep_states_secret
+    from panstream.start import load
 
     forbid_dumps()
     keep_states_secret()
-    leave_out_scipy()
+    load()
 
 
 def _set_dumpable(dumpable: bool) -> None:

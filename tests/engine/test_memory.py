@@ -52,6 +52,8 @@ batch_rows = {BATCH}
 """
 CHILD = """
 import sys, json
+from panstream.start import load
+load("panstream.engine.run")
 from panstream.testing.memory import permit_scan, plant_control
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine

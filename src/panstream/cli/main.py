@@ -7,10 +7,10 @@ import signal
 import sys
 from typing import NoReturn
 
-from panstream._kernels import leave_out_scipy
 from panstream.cli.hardening import harden
 from panstream.errors import MissingExtra
 from panstream.interrupts import INTERRUPTS
+from panstream.start import load
 
 _ABORTED = 1
 _HARDENED = ("query", "run", "serve", "share", "web", "worker")
@@ -27,7 +27,7 @@ def _run() -> NoReturn:
     if sys.argv[1:2] and sys.argv[1] in _HARDENED and "--help" not in sys.argv:
         if "--no-hardening" not in sys.argv:
             harden()  # as the command itself does; before anything is loaded, the second start is a third cheaper
-        leave_out_scipy()
+        load("panstream.cli.app", "panstream.engine.config", "panstream.engine.run")
     try:
         import typer  # noqa: F401
     except ImportError:

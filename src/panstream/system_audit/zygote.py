@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from panstream.start import load
+
 _REAL = (time.time, time.time_ns)
 _COMMANDS = (
     "panstream.cli.app",
@@ -41,8 +43,7 @@ def _main() -> None:
         shown = mmap.mmap(file.fileno(), 8)
     time.time = lambda: struct.unpack("<d", shown[:8])[0]
     time.time_ns = lambda: int(time.time() * 1e9)
-    for name in _COMMANDS:  # by name: the command line is a room above this one
-        importlib.import_module(name)
+    load(*_COMMANDS)  # by name: the command line is a room above this one
     from panstream.system_audit import plants
 
     _mask_estimates()

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream._kernels import leave_out_scipy
 from panstream._kernels.needle_index import PADDING, NeedleIndex, build_index, search
 from panstream.errors import InvalidParameter, PanstreamError
+from panstream.start import load
 from panstream.testing.memory._encodings import SHORTEST, forms
 from panstream.testing.memory._launcher import Scan
 from panstream.testing.memory._needles import Needle
@@ -245,7 +245,7 @@ def _reader(descriptor: int) -> Callable[[int, memoryview], None]:
 
 
 def _main() -> None:
-    leave_out_scipy()
+    load()
     try:
         result = _answer(Scan.from_json(sys.stdin.read()))
     except PanstreamError as error:
