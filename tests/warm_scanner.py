@@ -35,41 +35,43 @@ class WarmScanner:
     """The process, and what stands in for ``_launcher._run``."""
 
     def __init__(self) -> None:
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.address = self.listening.getsockname()
-        number = self.listening.fileno()
-        self.process = subprocess.Popen([sys.executable, __file__, str(number)], pass_fds=[number])
+        self.control, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            self.process = subprocess.Popen([sys.executable, __file__, str(number)], pass_fds=[number])
 
     def run(self, order: Scan, timeout: float) -> dict[str, Any]:
-        with socket.create_connection(self.address, timeout) as connection:
-            connection.sendall(order.to_json().encode())
-            connection.shutdown(socket.SHUT_WR)
-            with connection.makefile("rb") as told:
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                socket.send_fds(self.control, [b"!"], [theirs.fileno()])
+            ours.settimeout(timeout)
+            ours.sendall(order.to_json().encode())
+            ours.shutdown(socket.SHUT_WR)
+            with ours.makefile("rb") as told:
                 found: dict[str, Any] = json.loads(told.read())
         return found
 
     def close(self) -> None:
-        self.process.terminate()
+        self.control.close()
         self.process.wait()
-        self.listening.close()
 
 
 def serve(number: int) -> None:
     load()
     scanner._answer(BEFORE)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that ended are not waited for
-    with socket.socket(fileno=number) as listening:
-        while True:
-            connection, _ = listening.accept()
-            if os.fork() == 0:
-                try:
-                    with connection, connection.makefile("r") as sys.stdin, connection.makefile("w") as sys.stdout:
-                        scanner._main()
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    os._exit(0)
-            connection.close()
+    with socket.socket(fileno=number) as control:
+        while descriptors := socket.recv_fds(control, 1, 1)[1]:  # until the other end is closed
+            with socket.socket(fileno=descriptors[0]) as connection:
+                if os.fork() == 0:
+                    try:
+                        with connection.makefile("r") as sys.stdin, connection.makefile("w") as sys.stdout:
+                            scanner._main()
+                    except BaseException:
+                        traceback.print_exc()
+                    finally:
+                        os._exit(0)
 
 
 if __name__ == "__main__":

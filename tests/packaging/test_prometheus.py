@@ -15,7 +15,7 @@ from browser.serving import serving
 from ports import free_port
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
-ANSWERED = 30.0  # seconds: an upper bound for a busy machine
+ANSWERED = 120.0  # seconds: an upper bound for a busy machine, not a wait
 
 
 def test_its_tool_understands_the_configurations() -> None:
