@@ -29,7 +29,7 @@ def test_kernels_run_without_scipy_which_can_be_imported_afterwards() -> None:
     assert done.stdout.split() == ["True"] * 4 + ["False", "2.0", "True"]
 
 
-@pytest.mark.parametrize(("command", "quickly"), [("run", True), ("audit", False)])
+@pytest.mark.parametrize(("command", "quickly"), [("run", True), ("holder", True), ("audit", False)])
 def test_commands_with_an_engine_load_it_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, quickly: bool
 ) -> None:

@@ -14,6 +14,10 @@ from panstream.start import load
 
 _ABORTED = 1
 _HARDENED = ("query", "run", "serve", "share", "web", "worker")
+_LOADED = {  # what commands need that start large rooms
+    **dict.fromkeys((*_HARDENED, "check", "explain", "statement"), "panstream.engine.run"),
+    **dict.fromkeys(("federate", "holder"), "panstream.federated.https"),
+}
 
 
 def main() -> NoReturn:
@@ -24,10 +28,11 @@ def main() -> NoReturn:
 
 
 def _run() -> NoReturn:
-    if sys.argv[1:2] and sys.argv[1] in _HARDENED and "--help" not in sys.argv:
-        if "--no-hardening" not in sys.argv:
-            harden()  # as the command itself does; before anything is loaded, the second start is a third cheaper
-        load("panstream.cli.app", "panstream.engine.config", "panstream.engine.run")
+    command = sys.argv[1] if sys.argv[1:] and "--help" not in sys.argv else ""
+    if command in _HARDENED and "--no-hardening" not in sys.argv:
+        harden()  # as the command itself does; before anything is loaded, the second start is a third cheaper
+    if command in _LOADED:
+        load("panstream.cli.app", _LOADED[command])
     try:
         import typer  # noqa: F401
     except ImportError:
