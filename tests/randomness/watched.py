@@ -20,6 +20,8 @@ from scanned import Scanned
 PAD_BYTES = 1 << 22
 
 CHILD = """
+from panstream.start import load
+load()
 import numpy as np
 from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, Preference, Source, source
 
