@@ -67,16 +67,17 @@ directory = "state"
 
 def serve(folder: Path) -> None:
     """Run the server without noise: what only a test may do, hence not an option of the command."""
-    from functools import partial
-
-    import panstream.server.serve as module
     from panstream.engine.config import load_config
     from panstream.engine.engine import Engine
+    from panstream.server.serve import Settings, make_server
 
-    module.Engine = partial(Engine, zero_noise=True)  # type: ignore[assignment,misc]
-    settings = module.Settings(port=0, tokens=folder / "tokens")
     config = load_config(folder / "panstream.toml")
-    module.make_server(config, settings, started=lambda address: print(address, flush=True)).run_until_stopped()
+    make_server(
+        config,
+        Settings(port=0, tokens=folder / "tokens"),
+        started=lambda address: print(address, flush=True),
+        engine=lambda publish: Engine(config, zero_noise=True, publish=publish),
+    ).run_until_stopped()
 
 
 class Server:

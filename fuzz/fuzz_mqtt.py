@@ -1,7 +1,6 @@
 """What an MQTT broker sends: packets, of which every message is a line, or a feed that fails; and messages as rows."""
 
 import socket
-from types import SimpleNamespace
 
 import fuzzing
 from paho.mqtt.client import Client, MQTTv5
@@ -26,12 +25,12 @@ def test_one_input(data: bytes) -> None:
     feed = MqttFeed("mqtt://localhost/#", _SCHEMAS[data[0] % len(_SCHEMAS)])
     for line in data[1:].split(b"\n"):
         topic, _, payload = line.partition(b" ")
-        feed._lines.add(SimpleNamespace(topic=topic.decode("utf-8", "replace"), payload=payload))
-    rows, end = feed._parser.parse(feed._lines.data, feed._lines.end)
-    assert end == feed._lines.end
-    assert len(rows) == feed._lines.count
+        feed._messages.add(topic.decode("utf-8", "replace"), payload)
+    rows, end = feed._parser.parse(feed._messages.data, feed._messages.end)
+    assert end == feed._messages.end
+    assert len(rows) == feed._messages.count
     rows.wipe()
-    feed._lines.forget(feed._lines.count, end)
+    feed._messages.forget(feed._messages.count, end)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(data[1:])

@@ -19,10 +19,13 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from engine.streams import config, question
+from panstream._kernels.footer import MISSING
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import FileFeed
+from panstream.engine.feeds import parquet as parquet_feed
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.parquet import ParquetFile
+from panstream.engine.feeds.parquet_pages.footer import Footer
 from panstream.engine.feeds.parquet_pages.pages import Page
 from panstream.engine.memory import wipe_array
 from panstream.engine.rows import Rows, RowSchema
@@ -223,7 +226,14 @@ def test_a_missing_value_where_the_file_says_there_is_none_is_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "f.parquet", pa.array(["id-1", None, "id-2"] * 30), use_dictionary=False)
-    monkeypatch.setattr("panstream.engine.feeds.parquet._complete", lambda part: True)
+    read = parquet_feed.read_footer
+
+    def complete(*given: Any) -> Footer:
+        footer = read(*given)
+        footer.numbers[:, :, MISSING] = 0
+        return footer
+
+    monkeypatch.setattr(parquet_feed, "read_footer", complete)
     ids = pieces(path, 90, packed=True)[0]
     decompressed: list[Page] = []
     unpack = Page.unpack

@@ -168,7 +168,8 @@ class FrequentItems(DivisibleTables[FrequentState]):
     def begin(self, source: Source) -> FrequentState:
         """Return tables of noise."""
         state = self.blank(np.arange(self.tables))
-        self.refresh(state, source)
+        self._add_noise(state.levels, state.rows, source)
+        state.draws = 1
         return state
 
     def _add_noise(self, levels: NDArray[np.int32], rows: NDArray[np.int32], source: Source) -> None:
