@@ -97,7 +97,7 @@ def kept(port: int, bodies: list[bytes], seconds: float, rate: float | None) -> 
         now = time.perf_counter() - start
         open_ = now < seconds
         while open_ and idle and (rate is None or sent / rate <= now):
-            number = idle.pop()
+            number = idle.pop(0)  # in turn: the server ends connections that nobody uses
             due[number] = now if rate is None else sent / rate
             by_number[number].sendall(bodies[sent % len(bodies)])
             sent += 1
