@@ -10,7 +10,7 @@ from scipy import optimize
 
 from panstream.errors import InvalidParameter
 from panstream.networks import Domain
-from panstream.networks.forest import _Forest, _spanning, fit_forest
+from panstream.networks.forest import Forest, fit_forest, spanning
 from panstream.networks.noisy_tables import NoisyTable, expected, project
 
 EDGES = [
@@ -23,7 +23,7 @@ EDGES = [
 SIZES = (2, 3, 2, 4)
 
 
-def whole(forest: _Forest, nodes: list[NDArray[np.float64]], pairs: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+def whole(forest: Forest, nodes: list[NDArray[np.float64]], pairs: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     joint = np.zeros(forest.sizes)
     for cell in itertools.product(*map(range, forest.sizes)):
         joint[cell] = sum(node[cell[at]] for at, node in enumerate(nodes))
@@ -42,7 +42,7 @@ def margin(joint: NDArray[np.float64], keep: tuple[int, ...]) -> NDArray[np.floa
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_two_sweeps_give_the_marginals_of_the_joint_table(edges: tuple[tuple[int, int], ...], scale: float) -> None:
     rng = np.random.default_rng(len(edges))
-    forest = _spanning(SIZES, edges)
+    forest = spanning(SIZES, edges)
     nodes = [rng.normal(0, scale, size) for size in SIZES]
     pairs = [rng.normal(0, scale, (SIZES[i], SIZES[j])) for i, j in edges]
     joint = whole(forest, nodes, pairs)
@@ -55,7 +55,7 @@ def test_two_sweeps_give_the_marginals_of_the_joint_table(edges: tuple[tuple[int
 
 def test_long_stars_do_not_vanish() -> None:
     sizes = (2,) * 200
-    forest = _spanning(sizes, [(0, at) for at in range(1, 200)])
+    forest = spanning(sizes, [(0, at) for at in range(1, 200)])
     tie = np.array([[0.0, -250.0], [-250.0, 0.0]])
     ones, twos = forest.marginals([np.array([0.0, 1.0])] * 200, [tie] * 199)
     assert all(np.isfinite(one).all() for one in ones)
@@ -65,7 +65,7 @@ def test_long_stars_do_not_vanish() -> None:
 @pytest.mark.parametrize("edges", [((0, 1), (1, 2), (2, 0)), ((1, 1),), ((0, 7),), ((0, 1), (1, 0))], ids=str)
 def test_what_is_not_a_forest_is_refused(edges: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(InvalidParameter):
-        _spanning(SIZES, edges)
+        spanning(SIZES, edges)
 
 
 def domain() -> Domain:
@@ -76,7 +76,7 @@ def test_exact_tables_of_a_tree_give_the_tree_back() -> None:
     rng = np.random.default_rng(3)
     edges = ((1, 0), (1, 2), (2, 3))
     truth = whole(
-        _spanning(SIZES, edges),
+        spanning(SIZES, edges),
         [np.zeros(s) for s in SIZES],
         [rng.normal(0, 1, (SIZES[i], SIZES[j])) for i, j in edges],
     )

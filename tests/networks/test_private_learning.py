@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.networks import Domain, PrivBayes, Records, Split, TreeNetwork, contingency, tree
+from panstream.networks.baselines import largest_families
 from panstream.networks.budget import PureBudget, ZcdpBudget, portions
 from panstream.networks.learner import LearnedNetwork
-from panstream.networks.privbayes import _Families, _greedy_families, _largest_families, _Score, _useful_cells
+from panstream.networks.privbayes import _Families, _greedy_families, _Score, _useful_cells
 from panstream.privacy.composition import zcdp_rho
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, SeededSource, Source
 
@@ -281,7 +282,7 @@ def test_theta_limits_the_size_of_families() -> None:
     assert all(size <= limit for size in sizes)
     assert list(_Families(degree=2).parents(records.domain, 3, [0, 1, 2])) == [(0, 2), (1, 2)]
     assert list(_Families(cells=12).parents(records.domain, 3, [0, 2])) == [(2,)]
-    assert _largest_families([(), (0,), (0, 1), (2,)]) == [(0, 1, 2), (2, 3)]
+    assert largest_families([(), (0,), (0, 1), (2,)]) == [(0, 1, 2), (2, 3)]
 
 
 def test_one_attribute_spends_all_on_its_table() -> None:

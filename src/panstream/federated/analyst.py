@@ -147,13 +147,35 @@ class Federation:
         """
         run = f"{self.run} {part}" if part else self.run
         question = CountTables(run=run, domain=self.schema, noise=noise, tables=tuple(tables))
-        shapes = [table.shape(self.domain) for table in tables]
         single = [_deviation(noise, table.budget) for table in tables]
-        answers = self.ask(question, Tables, lambda found, who: _plausible(found, who, shapes, single))
+
+        def plausible(found: Sequence[NDArray[np.int64]], who: Introduction) -> None:
+            _add_up(found, single, who.records, "its tables do")
+
+        return self._added(question, tables, single, plausible, clip=clip)
+
+    def _added(
+        self,
+        question: Question,
+        tables: Sequence[Table],
+        single: Sequence[float],
+        check: Callable[[Sequence[NDArray[np.int64]], Introduction], None],
+        *,
+        clip: bool = False,
+    ) -> Sums:
+        """Ask for tables whose cells have noise of ``single`` standard deviations at one holder, and add them up."""
+        shapes = [table.shape(self.domain) for table in tables]
+
+        def shaped(found: Tables, who: Introduction) -> None:
+            if [table.shape for table in found.tables] != shapes:
+                raise InvalidParameter("its tables have other shapes than those asked for")
+            check(found.tables, who)
+
+        answers = self.ask(question, Tables, shaped)
         totals = [np.zeros(shape, np.int64) for shape in shapes]
         for _, answer in answers:
             for total, table in zip(totals, answer.tables, strict=True):
-                total += np.maximum(table, 0) if clip else table
+                total += np.maximum(table, 0) if clip else table  # modulo 2^64: the masks of a secure sum cancel
         return Sums(
             attributes=tuple(table.attributes for table in tables),
             tables=tuple(totals),
@@ -183,27 +205,15 @@ class Federation:
             if len(opened) == len(names):
                 break
         question = CloseSum(**fields, openings=tuple(opened[name] for name in names))
-        shapes = [table.shape(self.domain) for table in tables]
-        answers = self.ask(question, Tables, lambda found, _: _shaped(found, shapes))
-        if len(answers) < len(names):
+        single = [math.sqrt(part_of_noise(table.budget, len(names), many).variance) for table in tables]
+        sums = self._added(question, tables, single, lambda _, __: None)
+        if sums.holders < len(names):
             raise FederationStopped(
                 "a holder failed after the sum was closed, and the others' parts cannot be read without it; "
                 "run again under another label (it is charged again)"
             )
-        totals = [np.zeros(shape, np.int64) for shape in shapes]
-        for _, answer in answers:
-            for total, table in zip(totals, answer.tables, strict=True):
-                total += table  # modulo 2^64: the masks cancel
-        parts = [part_of_noise(table.budget, len(names), many) for table in tables]
-        deviations = [math.sqrt(law.variance * len(names)) for law in parts]
-        _add_up(totals, deviations, self.records, "the sum does")
-        return Sums(
-            attributes=tuple(table.attributes for table in tables),
-            tables=tuple(totals),
-            deviations=tuple(deviations),
-            records=self.records,
-            holders=len(names),
-        )
+        _add_up(sums.tables, sums.deviations, sums.records, "the sum does")
+        return sums
 
     def all_sums(self, noise: Noise, degree: int, budget: float, *, clip: bool = False) -> Sums:
         """Ask for the tables of all sets of ``degree + 1`` attributes (of all attributes where there are fewer)."""
@@ -345,18 +355,6 @@ def _deviation(noise: Noise, budget: float) -> float:
     if noise == "laplace":
         return math.sqrt(DiscreteLaplace.at_most(table_kappa(budget)).variance)
     return math.sqrt(DiscreteGaussian.at_least(table_sigma(budget)).variance)
-
-
-def _plausible(
-    found: Tables, who: Introduction, shapes: Sequence[tuple[int, ...]], deviations: Sequence[float]
-) -> None:
-    _shaped(found, shapes)
-    _add_up(found.tables, deviations, who.records, "its tables do")
-
-
-def _shaped(found: Tables, shapes: Sequence[tuple[int, ...]]) -> None:
-    if [table.shape for table in found.tables] != list(shapes):
-        raise InvalidParameter("its tables have other shapes than those asked for")
 
 
 def _add_up(tables: Sequence[NDArray[np.int64]], deviations: Sequence[float], records: int, what: str) -> None:

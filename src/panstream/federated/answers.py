@@ -4,41 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream.errors import InvalidBytes
-from panstream.federated.wire import Content, Message, Readers
+from panstream.federated.wire import Content, Message, lists_of, only
 
 _REASONS = ("budget", "schema", "question", "fault", "roster")
 
 
-def _only(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if not allowed(value):
-            raise TypeError
-        return value
-
-    return read
-
-
-def _lists_of(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    def read_all(values: Any) -> tuple[Any, ...]:
-        if not isinstance(values, list):
-            raise TypeError
-        return tuple(read(each) for each in values)
-
-    return read_all
+_count = only(lambda value: type(value) is int and value >= 0)
+_counts = lists_of(_count)
+_integers = only(lambda value: value.dtype == np.int64)
+_amount = only(lambda value: type(value) in (int, float) and value >= 0)
+_Text = Annotated[str, only(lambda value: isinstance(value, str))]
+_Flag = Annotated[bool, only(lambda value: type(value) is bool)]
+_Amount = Annotated[float, _amount]
+_AmountOrNone = Annotated[float | None, lambda value: None if value is None else _amount(value)]
+_Reason = Annotated[str, only(lambda value: value in _REASONS)]
+_Tables = Annotated[tuple[NDArray[np.int64], ...], lists_of(_integers)]
 
 
-_text = _only(lambda value: isinstance(value, str))
-_count = _only(lambda value: type(value) is int and value >= 0)
-_amount = _only(lambda value: type(value) in (int, float) and value >= 0)
-_counts = _lists_of(_count)
-_integers = _only(lambda value: value.dtype == np.int64)
-_tables = _lists_of(_integers)
+def _hex(size: int) -> Callable[[Any], Any]:
+    return only(lambda value: isinstance(value, str) and len(bytes.fromhex(value)) == size and value == value.lower())
 
 
 class _Answer(Content):
@@ -59,27 +49,14 @@ class Introduction(_Answer):
     """A holder's public facts; ``secure`` is false where a test source draws the noise."""
 
     kind = "introduction"
-    readers: ClassVar[Readers] = {
-        "holder": _text,
-        "records": _count,
-        "domain": _text,
-        "epsilon": lambda value: None if value is None else _amount(value),
-        "delta": _amount,
-        "spent": _amount,
-        "secure": _only(lambda value: type(value) is bool),
-    }
 
-    holder: str
-    records: int
-    domain: str
-    epsilon: float | None
-    delta: float
-    spent: float
-    secure: bool
-
-
-def _hex(size: int) -> Callable[[Any], Any]:
-    return _only(lambda value: isinstance(value, str) and len(bytes.fromhex(value)) == size and value == value.lower())
+    holder: _Text
+    records: Annotated[int, _count]
+    domain: _Text
+    epsilon: _AmountOrNone
+    delta: _Amount
+    spent: _Amount
+    secure: _Flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +64,9 @@ class Opening(_Answer):
     """A member's one-time key for a secure sum and its signature, both in hexadecimal."""
 
     kind = "opening"
-    readers: ClassVar[Readers] = {"key": _hex(32), "signature": _hex(64)}
 
-    key: str
-    signature: str
+    key: Annotated[str, _hex(32)]
+    signature: Annotated[str, _hex(64)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,9 +74,8 @@ class Tables(_Answer):
     """Noisy tables, in the order of the question; those of a secure sum are masked."""
 
     kind = "tables"
-    readers: ClassVar[Readers] = {"tables": _tables}
 
-    tables: tuple[NDArray[np.int64], ...]
+    tables: _Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +83,9 @@ class Choice(_Answer):
     """One vote."""
 
     kind = "choice"
-    readers: ClassVar[Readers] = {"child": _count, "parents": _counts}
 
-    child: int
-    parents: tuple[int, ...]
+    child: Annotated[int, _count]
+    parents: Annotated[tuple[int, ...], _counts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,10 +93,9 @@ class Model(_Answer):
     """A locally learned network: parents, and the noisy table (*parents, child) of every attribute."""
 
     kind = "model"
-    readers: ClassVar[Readers] = {"parents": _lists_of(_counts), "tables": _tables}
 
-    parents: tuple[tuple[int, ...], ...]
-    tables: tuple[NDArray[np.int64], ...]
+    parents: Annotated[tuple[tuple[int, ...], ...], lists_of(_counts)]
+    tables: _Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,9 +103,8 @@ class Scores(_Answer):
     """Noisy local mutual informations in units of 2^-24 bits."""
 
     kind = "scores"
-    readers: ClassVar[Readers] = {"scores": _integers}
 
-    scores: NDArray[np.int64]
+    scores: Annotated[NDArray[np.int64], _integers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +112,9 @@ class Declined(_Answer):
     """Why a holder does not answer (budget, schema, question, roster or fault). Says nothing about records."""
 
     kind = "refusal"
-    readers: ClassVar[Readers] = {"reason": _only(lambda value: value in _REASONS), "text": _text}
 
-    reason: str
-    text: str
+    reason: _Reason
+    text: _Text
 
 
 Answer: TypeAlias = Introduction | Opening | Tables | Choice | Model | Scores | Declined
@@ -160,9 +131,9 @@ def read_answer(data: bytes, question: str) -> Answer:
         raise InvalidBytes("the answer belongs to another question")
     try:
         kind = _KINDS[message.kind]
-        if "tables" in kind.readers:
+        if "tables" in kind.__dataclass_fields__:
             fields["tables"] = arrays
-        elif "scores" in kind.readers:
+        elif "scores" in kind.__dataclass_fields__:
             (fields["scores"],) = arrays
         elif arrays:
             raise TypeError

@@ -18,6 +18,7 @@ from panstream.federated.estimates import posterior_pair, posterior_shares
 from panstream.federated.questions import Table
 from panstream.networks.baselines import fit_tables, greedy
 from panstream.networks.domain import Domain
+from panstream.networks.forest import spanning
 from panstream.networks.information import entropy
 from panstream.networks.network import BayesianNetwork
 from panstream.privacy.composition import zcdp_rho
@@ -316,45 +317,27 @@ class _Edge:
         return ratio if self.groups is None else ratio[np.ix_(*self.groups)]
 
 
-def _heaviest_forest(count: int, edges: Iterable[_Edge], least: float = 0.0) -> list[_Edge]:
-    """Return the forest with the largest total weight among edges above ``least`` (Kruskal)."""
+def _heaviest_forest(count: int, edges: Iterable[_Edge]) -> list[_Edge]:
+    """Return the forest with the largest total weight among edges of positive weight (Kruskal)."""
     tree = list(range(count))
-
-    def find(each: int) -> int:
-        while tree[each] != each:
-            each = tree[each]
-        return each
-
     chosen = []
     for edge in sorted(edges, key=lambda each: (-each.weight, each.one, each.two)):
-        one, two = find(edge.one), find(edge.two)
-        if edge.weight > least and one != two:
-            tree[one] = two
+        kept, gone = tree[edge.one], tree[edge.two]
+        if edge.weight > 0 and kept != gone:
+            tree = [kept if each == gone else each for each in tree]
             chosen.append(edge)
     return chosen
 
 
 def _forest_network(domain: Domain, margins: Sequence[NDArray[np.float64]], edges: Sequence[_Edge]) -> BayesianNetwork:
     """Return the network with these margins in which every edge multiplies in its ratio, rooted at first attributes."""
+    forest = spanning(domain.sizes, [(edge.one, edge.two) for edge in edges])
     parents: list[tuple[int, ...]] = [()] * len(domain)
     tables: list[NDArray[np.float64]] = [np.asarray(margin) for margin in margins]
-    near: dict[int, list[_Edge]] = {at: [] for at in range(len(domain))}
-    for edge in edges:
-        near[edge.one].append(edge)
-        near[edge.two].append(edge)
-    seen: set[int] = set()
-    for root in range(len(domain)):
-        waiting = [] if root in seen else [root]
-        seen.add(root)
-        while waiting:
-            parent = waiting.pop()
-            for edge in near[parent]:
-                child = edge.two if edge.one == parent else edge.one
-                if child in seen:
-                    continue
-                ratios = edge.ratios() if edge.one == parent else edge.ratios().T
-                table = ratios * margins[child]
-                parents[child], tables[child] = (parent,), table / table.sum(axis=1, keepdims=True)
-                seen.add(child)
-                waiting.append(child)
+    for child, above in enumerate(forest.parents):
+        if above is not None:
+            parent, number = above
+            ratios = edges[number].ratios()
+            table = (ratios if edges[number].one == parent else ratios.T) * margins[child]
+            parents[child], tables[child] = (parent,), table / table.sum(axis=1, keepdims=True)
     return BayesianNetwork(domain, tuple(parents), tuple(tables))

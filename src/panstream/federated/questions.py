@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.federated.answers import Answer, Choice, Model, Scores, Tables
+from panstream.federated.answers import Choice, Model, Scores, Tables
 from panstream.federated.statistics import Family, Statistics, needed_tables
-from panstream.federated.wire import Content, Message, Readers
+from panstream.federated.wire import Content, Message, lists_of, only
 from panstream.networks.baselines import tables_from
 from panstream.networks.domain import Domain
 from panstream.privacy.holders import Loss
@@ -40,30 +39,14 @@ _LARGEST_TABLES = 1 << 20
 _LARGEST_DEGREE = 8
 
 
-def text(value: Any) -> str:
-    """Read a short text."""
-    if not isinstance(value, str) or len(value) > 200:
-        raise TypeError
-    return value
-
-
-def whole(value: Any) -> int:
-    """Read a whole number, 0 or more."""
-    if type(value) is not int or not 0 <= value < 1 << 31:
-        raise TypeError
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float):
-        raise TypeError
-    return float(value)
-
-
-def _positions(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, list):
-        raise TypeError
-    return tuple(whole(each) for each in values)
+_whole = only(lambda value: type(value) is int and 0 <= value < 1 << 31)
+_number = only(lambda value: type(value) in (int, float))
+_positions = lists_of(_whole)
+_Text = Annotated[str, only(lambda value: isinstance(value, str) and len(value) <= 200)]
+_Number = Annotated[float, lambda value: float(_number(value))]
+_Noise = Annotated[Noise, lambda value: value]
+_Families = Annotated[tuple[tuple[int, ...], ...], lambda families: tuple(map(_positions, families))]
+Whole = Annotated[int, _whole]
 
 
 def _check_cells(what: str, cells: int) -> None:
@@ -121,7 +104,7 @@ class Table:
         """Read [attributes, budget, groups]."""
         attributes, budget, groups = given
         joined = tuple(None if group is None else _positions(group) for group in groups)
-        return cls(attributes=_positions(attributes), budget=_number(budget), groups=joined)
+        return cls(attributes=_positions(attributes), budget=float(_number(budget)), groups=joined)
 
     def group(self, axis: int) -> Groups:
         """Return the grouping of one axis."""
@@ -148,10 +131,18 @@ class Table:
         return counts
 
 
-class Asked(Content):
+TablesAsked = Annotated[
+    tuple[Table, ...],
+    lambda tables: tuple(map(Table.read, tables)),
+    lambda tables: [[each.attributes, each.budget, each.groups] for each in tables],
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked(Content):
     """A question as it travels."""
 
-    __slots__ = ()
+    run: _Text
 
     def write(self) -> bytes:
         """Return the question's bytes: the same for the same question, everywhere."""
@@ -159,62 +150,37 @@ class Asked(Content):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Introduce(Asked):
+class Introduce(_Asked):
     """Who are you? Name, number of records (public), the domain's digest, the budget and what is left of it. Free."""
 
     kind = "introduce"
-    readers: ClassVar[Readers] = {"run": text}
-
-    run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Charged(Asked, ABC):
-    """A question about records, which costs something."""
+class AboutRecords(_Asked):
+    """A question about records: ``check`` raises InvalidParameter where it does not fit the domain.
 
-    run: str
-    domain: str
+    If it costs something, ``loss`` says what, which depends on the question alone, and ``draw`` gives a private answer
+    once ``check`` let the question pass.
+    """
 
-    @abstractmethod
-    def check(self, domain: Domain) -> None:
-        """Raise InvalidParameter where the question does not fit the domain."""
-
-    @abstractmethod
-    def loss(self) -> Loss:
-        """Return what answering costs; it depends on the question alone."""
-
-    @abstractmethod
-    def draw(self, statistics: Statistics, source: Source) -> Answer:
-        """Return a private answer, once :meth:`check` let the question pass."""
-
-
-COMMON = {"run": text, "domain": text}
+    domain: _Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountTables(Charged):
+class CountTables(AboutRecords):
     """Noisy tables of counts, unclipped; the cost is the sum of the tables' budgets."""
 
     kind = "count-tables"
-    readers: ClassVar[Readers] = {
-        **COMMON,
-        "noise": lambda value: value,
-        "tables": lambda tables: tuple(map(Table.read, tables)),
-    }
 
-    noise: Noise
-    tables: tuple[Table, ...]
+    noise: _Noise
+    tables: TablesAsked
 
     def __post_init__(self) -> None:
         if self.noise not in ("laplace", "gaussian"):
             raise InvalidParameter(f"noise must be laplace or gaussian, got noise={self.noise!r}")
         if not 1 <= len(self.tables) <= _LARGEST_TABLES:
             raise InvalidParameter(f"tables must be 1..{_LARGEST_TABLES}, got {len(self.tables)}")
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields as they travel: a table is a list."""
-        tables = [[each.attributes, each.budget, each.groups] for each in self.tables]
-        return {"run": self.run, "domain": self.domain, "noise": self.noise, "tables": tables}
 
     def check(self, domain: Domain) -> None:
         """Refuse attributes outside the domain, groups that do not cover one, and too many cells."""
@@ -246,15 +212,14 @@ class CountTables(Charged):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vote(Charged):
+class Vote(AboutRecords):
     """Which attribute, with which ``min(degree, placed)`` of the placed ones as parents, would you add next?"""
 
     kind = "vote"
-    readers: ClassVar[Readers] = {**COMMON, "placed": _positions, "degree": whole, "epsilon": _number}
 
-    placed: tuple[int, ...]
-    degree: int
-    epsilon: float
+    placed: Annotated[tuple[int, ...], _positions]
+    degree: Whole
+    epsilon: _Number
 
     def __post_init__(self) -> None:
         checks.finite(epsilon=self.epsilon)
@@ -283,16 +248,15 @@ class Vote(Charged):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalModel(Charged):
+class LocalModel(AboutRecords):
     """A whole network learned by the holder alone: structure by votes with itself, tables with Laplace noise."""
 
     kind = "local-model"
-    readers: ClassVar[Readers] = {**COMMON, "degree": whole, "root": whole, "structure": _number, "parameters": _number}
 
-    degree: int
-    root: int
-    structure: float
-    parameters: float
+    degree: Whole
+    root: Whole
+    structure: _Number
+    parameters: _Number
 
     def __post_init__(self) -> None:
         checks.finite(structure=self.structure, parameters=self.parameters)
@@ -327,18 +291,13 @@ class LocalModel(Charged):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalScores(Charged):
+class LocalScores(AboutRecords):
     """The local mutual information of each family ``(*parents, child)``, with Laplace noise."""
 
     kind = "local-scores"
-    readers: ClassVar[Readers] = {
-        **COMMON,
-        "families": lambda families: tuple(map(_positions, families)),
-        "epsilon": _number,
-    }
 
-    families: tuple[tuple[int, ...], ...]
-    epsilon: float
+    families: _Families
+    epsilon: _Number
 
     def __post_init__(self) -> None:
         checks.finite(epsilon=self.epsilon)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import ConfigError, InvalidParameter
 from panstream.federated.answers import Opening, Tables
-from panstream.federated.questions import COMMON, Asked, Charged, CountTables, Table, whole
+from panstream.federated.questions import AboutRecords, CountTables, TablesAsked, Whole
 from panstream.federated.statistics import Statistics
-from panstream.federated.wire import Readers, digest
+from panstream.federated.wire import digest, lists_of, only
 from panstream.networks.domain import Domain
 from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.holders import Loss
@@ -97,73 +97,62 @@ def _statement(opened: str, name: str, key: bytes) -> bytes:
     return b"\0".join([_LABEL, bytes.fromhex(opened), name.encode()]) + key
 
 
-def _names(values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(each, str) and 0 < len(each) <= 100 for each in values):
-        raise TypeError
-    return tuple(values)
-
-
-def _openings(values: Any) -> tuple[Opening, ...]:
-    if not isinstance(values, list):
-        raise TypeError
-    return tuple(Opening.read({"key": key, "signature": signature}) for key, signature in values)
-
-
-_SUM: Readers = {
-    **COMMON,
-    "tables": lambda tables: tuple(map(Table.read, tables)),
-    "members": _names,
-    "colluders": whole,
-}
+_Names = Annotated[tuple[str, ...], lists_of(only(lambda value: isinstance(value, str) and 0 < len(value) <= 100))]
+_Openings = Annotated[
+    tuple[Opening, ...],
+    lists_of(lambda pair: Opening.read(dict(zip(("key", "signature"), pair, strict=True)))),
+    lambda openings: [[each.key, each.signature] for each in openings],
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenSum(Asked):
-    """Will you take part in this sum, and with which one-time key? Free."""
+class _Sum(AboutRecords):
+    """A sum, its members and how many of them may collude."""
 
-    kind = "open-sum"
-    readers: ClassVar[Readers] = _SUM
-
-    run: str
-    domain: str
-    tables: tuple[Table, ...]
-    members: tuple[str, ...]
-    colluders: int
+    tables: TablesAsked
+    members: _Names
+    colluders: Whole
 
     def __post_init__(self) -> None:
-        _check(self.tables, self.members, self.colluders)
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields as they travel."""
-        return _plain(self)
+        members = len(self.members)
+        if list(self.members) != sorted(set(self.members)) or not _FEWEST <= members <= _MOST:
+            raise InvalidParameter(f"members must be {_FEWEST} to {_MOST} names in order, each once")
+        if not 1 <= self.colluders <= members - 2:
+            raise InvalidParameter(f"colluders must be in 1..{members - 2}, got colluders={self.colluders}")
+        if not self.tables:
+            raise InvalidParameter("tables must be at least one")
+        if min(part_of_noise(table.budget, members, self.colluders).sigma for table in self.tables) < _LEAST_NOISE:
+            raise InvalidParameter(
+                f"a member's part of the noise must have a standard deviation of {_LEAST_NOISE:g} or more: "
+                "ask for a smaller budget"
+            )
 
     def check(self, domain: Domain) -> None:
         """Refuse tables that do not fit the domain."""
-        _as_tables(self).check(domain)
+        CountTables(run=self.run, domain=self.domain, noise="gaussian", tables=self.tables).check(domain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CloseSum(Charged):
+class OpenSum(_Sum):
+    """Will you take part in this sum, and with which one-time key? Free."""
+
+    kind = "open-sum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSum(_Sum):
     """Everybody's openings, in the order of the members: count, add noise, mask, and forget the one-time key."""
 
     kind = "close-sum"
-    readers: ClassVar[Readers] = {**_SUM, "openings": _openings}
 
-    tables: tuple[Table, ...]
-    members: tuple[str, ...]
-    colluders: int
-    openings: tuple[Opening, ...]
+    openings: _Openings
 
     def __post_init__(self) -> None:
-        _check(self.tables, self.members, self.colluders)
+        _Sum.__post_init__(self)
         if len(self.openings) != len(self.members):
             raise InvalidParameter("there must be one opening per member")
         if len({each.key for each in self.openings}) != len(self.openings):
             raise InvalidParameter("two openings have the same key")
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields as they travel."""
-        return {**_plain(self), "openings": [[each.key, each.signature] for each in self.openings]}
 
     @property
     def opened(self) -> str:
@@ -172,10 +161,6 @@ class CloseSum(Charged):
             run=self.run, domain=self.domain, tables=self.tables, members=self.members, colluders=self.colluders
         )
         return digest(question.write())
-
-    def check(self, domain: Domain) -> None:
-        """Refuse tables that do not fit the domain."""
-        _as_tables(self).check(domain)
 
     def loss(self) -> Loss:
         """Return the sum of the tables' budgets, and a hair for adding up discrete noise."""
@@ -193,7 +178,8 @@ class CloseSum(Charged):
     def masked(self, found: Tables, name: str, secret: bytes, roster: Roster) -> Tables:
         """Return the vector that leaves the holder: every pair of members adds and subtracts the same mask."""
         opened, session = self.opened, hashlib.sha256(self.write()).digest()
-        keys = {each: roster.verify(opened, each, opening) for each, opening in self._by_member().items()}
+        pairs = zip(self.members, self.openings, strict=True)
+        keys = {each: roster.verify(opened, each, opening) for each, opening in pairs}
         private = X25519PrivateKey.from_private_bytes(secret)
         if keys[name] != private.public_key().public_bytes_raw():
             raise InvalidParameter("this holder's own opening is not among the openings")
@@ -205,23 +191,6 @@ class CloseSum(Charged):
         ends = np.cumsum([table.size for table in found.tables])[:-1]
         pieces = zip(np.split(flat.view(np.int64), ends), found.tables, strict=True)
         return Tables(tables=tuple(piece.reshape(table.shape) for piece, table in pieces))
-
-    def _by_member(self) -> dict[str, Opening]:
-        return dict(zip(self.members, self.openings, strict=True))
-
-
-def _check(tables: tuple[Table, ...], members: tuple[str, ...], colluders: int) -> None:
-    if list(members) != sorted(set(members)) or not _FEWEST <= len(members) <= _MOST:
-        raise InvalidParameter(f"members must be {_FEWEST} to {_MOST} names in order, each once")
-    if not 1 <= colluders <= len(members) - 2:
-        raise InvalidParameter(f"colluders must be in 1..{len(members) - 2}, got colluders={colluders}")
-    if not tables:
-        raise InvalidParameter("tables must be at least one")
-    if min(part_of_noise(table.budget, len(members), colluders).sigma for table in tables) < _LEAST_NOISE:
-        raise InvalidParameter(
-            f"a member's part of the noise must have a standard deviation of {_LEAST_NOISE:g} or more: "
-            "ask for a smaller budget"
-        )
 
 
 def part_of_noise(budget: float, members: int, colluders: int) -> DiscreteGaussian:
@@ -241,20 +210,6 @@ def promise(rho: float, delta: float, members: int, colluders: int) -> str:
 def usual_colluders(members: int) -> int:
     """Return how many members a sum allows for unless it says otherwise: a third of them, and at least one."""
     return max(1, members // 3)
-
-
-def _plain(question: OpenSum | CloseSum) -> dict[str, Any]:
-    return {
-        "run": question.run,
-        "domain": question.domain,
-        "tables": [[each.attributes, each.budget, each.groups] for each in question.tables],
-        "members": list(question.members),
-        "colluders": question.colluders,
-    }
-
-
-def _as_tables(question: OpenSum | CloseSum) -> CountTables:
-    return CountTables(run=question.run, domain=question.domain, noise="gaussian", tables=question.tables)
 
 
 def _shared(private: X25519PrivateKey, other: str, public: bytes) -> bytes:

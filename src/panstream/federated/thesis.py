@@ -26,7 +26,7 @@ from panstream.federated.answers import Choice, Introduction, Model, Scores
 from panstream.federated.questions import LocalModel, LocalScores, Table, Vote
 from panstream.federated.secure_sums import MARGIN, promise, usual_colluders
 from panstream.federated.statistics import Family, needed_tables
-from panstream.networks.baselines import Parents, fit_tables, greedy, tables_from, tables_of
+from panstream.networks.baselines import Parents, fit_tables, greedy, largest_families, tables_from, tables_of
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork, topological_order
 from panstream.networks.records import Records
@@ -117,22 +117,10 @@ class DistributedParameters(_Sums):
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once (twice with ``secure``: keys first)."""
-        largest: list[tuple[int, ...]] = []  # the families that lie within no other
-        every = [(*family, child) for child, family in enumerate(self.parents)]
-        for family in sorted(every, key=len, reverse=True):
-            if not any(set(family) <= set(other) for other in largest):
-                largest.append(family)
-        sums, note = self._asked(federation, [tuple(sorted(family)) for family in largest])
+        sums, note = self._asked(federation, largest_families(self.parents))
         network = fit_tables(federation.domain, self.parents, sums.lookup())
         method = "distributed parameters, secure sums" if self.secure else "distributed parameters"
         return federation.finish(network, method, epsilon=self.epsilon, delta=self.delta, note=note)
-
-
-def _learn_parameters(
-    federation: Federation, parents: Parents, epsilon: float, asked: Sequence[tuple[int, ...]], *, clip: bool
-) -> BayesianNetwork:
-    tables = [Table(attributes=tuple(sorted(each)), budget=epsilon / len(asked)) for each in asked]
-    return fit_tables(federation.domain, parents, federation.sums("laplace", tables, clip=clip).lookup())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +141,10 @@ class _Split:
     def _learn(self, federation: Federation, placed: Sequence[int], parents: Parents) -> BayesianNetwork:
         """Learn the tables of a greedy structure whose attributes were placed in this order: N - k tables suffice."""
         asked = needed_tables(placed, parents, self.degree)
-        left = (1 - self.split) * self.epsilon
-        return _learn_parameters(federation, parents, left, asked, clip=self.clip_at_holder)
+        share = (1 - self.split) * self.epsilon / len(asked)
+        tables = [Table(attributes=tuple(sorted(each)), budget=share) for each in asked]
+        sums = federation.sums("laplace", tables, clip=self.clip_at_holder)
+        return fit_tables(federation.domain, parents, sums.lookup())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

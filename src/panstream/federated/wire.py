@@ -20,7 +20,8 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,30 +98,57 @@ class Message:
         return cls(kind=header["kind"], fields=header["fields"], arrays=arrays)
 
 
-Readers: TypeAlias = Mapping[str, Callable[[Any], Any]]
-
-
 class Content:
-    """What a message says: a dataclass that names its kind and, for each of its fields, what reads and checks it.
+    """What a message says: a dataclass that names its kind and, by the type of each field, what reads and checks it.
 
-    A reader takes what JSON or the arrays give and returns the field's value, or raises TypeError.
+    The types are ``Annotated[type, read]`` or ``Annotated[type, read, write]``, named at module level. A reader takes
+    what JSON or the arrays give and returns the field's value, or raises TypeError; what a writer returns travels.
     """
 
     __slots__ = ()
 
     kind: ClassVar[str]
-    readers: ClassVar[Readers]
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
         """Return the content of exactly these fields."""
-        if given.keys() != cls.readers.keys():
+        forms = cls._forms()
+        if given.keys() != forms.keys():
             raise TypeError
-        return cls(**{name: read(given[name]) for name, read in cls.readers.items()})
+        return cls(**{name: read(given[name]) for name, (read, *_) in forms.items()})
 
     def fields(self) -> dict[str, Any]:
         """Return the fields as they travel."""
-        return {name: getattr(self, name) for name in self.readers}
+        forms = self._forms().items()
+        return {name: write[0](getattr(self, name)) if write else getattr(self, name) for name, (_, *write) in forms}
+
+    @classmethod
+    @cache
+    def _forms(cls) -> dict[str, tuple[Any, ...]]:
+        hints = get_type_hints(cls, include_extras=True)
+        return {name: hint.__metadata__ for name, hint in hints.items() if get_origin(hint) is Annotated}
+
+
+def only(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """Return what reads values that are allowed as they are."""
+
+    def read(value: Any) -> Any:
+        if not allowed(value):
+            raise TypeError
+        return value
+
+    return read
+
+
+def lists_of(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what reads lists, entry by entry."""
+
+    def read_all(values: Any) -> tuple[Any, ...]:
+        if not isinstance(values, list):
+            raise TypeError
+        return tuple(read(each) for each in values)
+
+    return read_all
 
 
 def digest(data: bytes) -> str:

@@ -131,6 +131,20 @@ def _parent_sets(placed: Sequence[int], size: int) -> Iterable[tuple[int, ...]]:
     return [tuple(sorted((*chosen, last))) for chosen in itertools.combinations(before, size - 1)]
 
 
+def largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the families, as sorted positions, that lie within no other, large ones first.
+
+    >>> largest_families([(), (0,), (0, 1), (1, 2)])
+    [(0, 1, 2), (1, 2, 3)]
+    """
+    every = [tuple(sorted((*family, child))) for child, family in enumerate(parents)]
+    kept: list[tuple[int, ...]] = []
+    for family in sorted(every, key=len, reverse=True):
+        if not any(set(family) <= set(other) for other in kept):
+            kept.append(family)
+    return kept
+
+
 def fit_tables(domain: Domain, parents: Parents, tables: Tables, *, pseudocount: float = 1.0) -> BayesianNetwork:
     """Return the network whose tables are those of the counts, smoothed by ``pseudocount`` per cell.
 

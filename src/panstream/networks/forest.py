@@ -85,7 +85,7 @@ def fit_forest(
     checks.at_least(1, records=records)
     merged = _merged(domain, records, tables)
     edges = tuple(key for key in merged if len(key) == 2)
-    forest = _spanning(domain.sizes, [(one, other) for one, other in edges])
+    forest = spanning(domain.sizes, [(one, other) for one, other in edges])
     if not edges and merged and _moved(merged) > _DROWNED:
         found = {at: expected(each.values, each.sd) for (at,), each in merged.items()}
         nodes = [found.get(at, np.full(size, 1.0 / size)) for at, size in enumerate(domain.sizes)]
@@ -133,7 +133,7 @@ def _merged(domain: Domain, records: int, tables: Sequence[NoisyTable]) -> _Merg
     return found
 
 
-def _descend(forest: _Forest, merged: _Merged, shrinkage: float, iterations: int) -> tuple[list[Table], list[Table]]:
+def _descend(forest: Forest, merged: _Merged, shrinkage: float, iterations: int) -> tuple[list[Table], list[Table]]:
     """Run mirror descent on log potentials with a step that grows while the objective falls."""
     blank = [_Measured(np.full(size, 1.0 / size), math.inf, math.inf, 0) for size in forest.sizes]
     ones = [merged.get((at,), blank[at]) for at in range(len(forest.sizes))]
@@ -188,7 +188,7 @@ def _start(probabilities: Table, sd: float) -> Table:
 
 
 def _network(
-    domain: Domain, forest: _Forest, merged: _Merged, nodes: list[Table], pairs: list[Table], smoothing: float
+    domain: Domain, forest: Forest, merged: _Merged, nodes: list[Table], pairs: list[Table], smoothing: float
 ) -> BayesianNetwork:
     margins = [(node + _TINY) / (node + _TINY).sum() for node in nodes]
     parents: list[tuple[int, ...]] = []
@@ -211,8 +211,8 @@ _LOWEST = -300.0  # exp of a smaller log potential would not survive the product
 
 
 @dataclass(frozen=True, slots=True)
-class _Forest:
-    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by :func:`_spanning`.
+class Forest:
+    """Which attributes are joined: ``edges`` are pairs of positions without a cycle; built by :func:`spanning`.
 
     ``order`` lists the attributes so that parents come first; ``parents[v]`` is (parent, edge) or ``None`` for a root.
     """
@@ -259,7 +259,7 @@ class _Forest:
         return kernel if self.edges[edge][0] == parent else kernel.T
 
 
-def _spanning(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) -> _Forest:
+def spanning(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Forest:
     """Return the forest of these edges; refuse a cycle. Every tree is rooted at its smallest position."""
     neighbours: list[list[tuple[int, int]]] = [[] for _ in sizes]
     for number, (one, other) in enumerate(edges):
@@ -283,7 +283,7 @@ def _spanning(sizes: Sequence[int], edges: Sequence[tuple[int, int]]) -> _Forest
                     waiting.append(other)
     if sum(above is not None for above in parents) != len(edges):
         raise InvalidParameter("the edges must not form a cycle")
-    return _Forest(tuple(sizes), tuple(edges), tuple(order), tuple(parents))
+    return Forest(tuple(sizes), tuple(edges), tuple(order), tuple(parents))
 
 
 def _normalised(table: Table) -> Table:

@@ -10,7 +10,6 @@ all pairs, to edges and one-way tables where a forest alone is nearest, or to on
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -64,10 +63,7 @@ def _fits(domain: Domain) -> bool:
 
 def _pair_noise(budget: Budget, records: int, sizes: tuple[int, ...]) -> float:
     """Return how far noise alone moves a pair's table on average, in total variation, if all is spent on pairs."""
-    cells = [one * other for one, other in itertools.combinations(sizes, 2)]
-    shares = portions(Fraction(1), [budget.weight(each) for each in cells])
-    moved = [each * budget.size(share, each) / 2 for each, share in zip(cells, shares, strict=True)]
-    return math.fsum(moved) / (len(cells) * records)
+    return budget.blurring(records, [one * other for one, other in itertools.combinations(sizes, 2)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

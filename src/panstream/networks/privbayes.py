@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.networks.baselines import tables_from
+from panstream.networks.baselines import largest_families, tables_from
 from panstream.networks.budget import Budget, Split, portions
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
@@ -92,7 +92,7 @@ class PrivBayes(PureLearner):
             if self.score == "F" and any(size != 2 for size in domain.sizes):
                 raise InvalidParameter("score F needs attributes with two values each; use R")
             parents = _greedy_families(records, _SCORES[self.score], families, budget, structure, source, progress)
-        needed = _largest_families(parents)
+        needed = sorted(largest_families(parents))  # the N - k tables that need noise
         for family in needed:
             domain.shape(family)  # refuse what does not fit before paying for it
         sizes = [math.sqrt(math.prod(domain.sizes[each] for each in family)) for family in needed]
@@ -211,20 +211,6 @@ def _greedy_families(
         placed.append(child)
         rest.remove(child)
     return tuple(parents)
-
-
-def _largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the families (sorted positions) that are in no other: the N - k tables that need noise.
-
-    >>> _largest_families([(), (0,), (0, 1), (1, 2)])
-    [(0, 1, 2), (1, 2, 3)]
-    """
-    families = sorted({tuple(sorted((*above, child))) for child, above in enumerate(parents)}, key=len, reverse=True)
-    kept: list[tuple[int, ...]] = []
-    for family in families:
-        if not any(set(family) <= set(other) for other in kept):
-            kept.append(family)
-    return sorted(kept)
 
 
 # How much an attribute has to do with its parents, as integers with a known sensitivity: a private choice then needs no
