@@ -13,7 +13,8 @@ from panstream.randomness.entropy import system_entropy
 from panstream.scratch import Scratch
 from panstream.sharing.arithmetic import Keystream
 from panstream.sharing.party import Party, Task, deal, open_answers
-from panstream.sharing.rules import Dealt, Rule
+from panstream.sharing.rules import Dealt
+from panstream.sharing.sums import Rule
 
 
 def fresh() -> NDArray[np.uint8]:

@@ -13,8 +13,8 @@ import pytest
 from panstream.audit.shipped.sharing import sharing_cases
 from panstream.randomness import DiscreteLaplace
 from panstream.sharing.arithmetic import Ring
-from panstream.sharing.rules import Overwritten, Rule
-from panstream.sharing.sums import Summed
+from panstream.sharing.rules import Overwritten
+from panstream.sharing.sums import Rule, Summed
 from panstream.testing.shared_views import SharedViews, covered_looks
 
 HALF = DiscreteLaplace.at_most(math.log(2))  # e**-kappa = 1/2

@@ -26,9 +26,9 @@ from panstream.randomness.entropy import system_entropy
 from panstream.scratch import Scratch, leaves_nothing, wipe
 from panstream.sharing.arithmetic import Keystream
 from panstream.sharing.party import Kind, Task, deal
-from panstream.sharing.rules import Dealt, Rule
+from panstream.sharing.rules import Dealt
 from panstream.sharing.statistic import SharedStatistic
-from panstream.sharing.sums import find_rule
+from panstream.sharing.sums import Rule, find_rule
 
 
 class Line(Protocol):

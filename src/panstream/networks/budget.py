@@ -171,7 +171,7 @@ class Budget(ABC):
         return math.fsum(size * self.size(share, size) / 2.0 for size, share in zip(sizes, shares, strict=True))
 
     def blurring(self, records: int, sizes: Sequence[int]) -> float:
-        """Return how far noise alone moves a table of so many cells on average, in total variation, if all is spent on them."""
+        """Return how far noise alone moves tables of these sizes on average, in total variation, if they get all."""
         return self.moved(sizes) / (len(sizes) * records)
 
     def plan(self, records: int, sizes: Sequence[int], split: Split | None = None, degree: int | None = None) -> _Plan:

@@ -1,4 +1,4 @@
-"""Cells as shares on two machines: what the front end deals, what the machines exchange, what each combines.
+"""Cells as shares on two machines: the integers they are kept in, and the seeds that are dealt.
 
 The true bits x are a ⊕ b, the true integers a + b modulo a public number; the first machine holds a, the second b. The
 front end knows what a batch does and not what the cells hold; the machines hold shares and never learn what a batch
@@ -10,7 +10,7 @@ does. Four verbs, all on whole arrays, whatever a batch touches:
 - *convert*: masked bits become shares of integers, which can be added up.
 
 Seeds are expanded by an :class:`Expander`, integers live in a :class:`Ring`: the exact enumeration of all views drives
-these functions with one bit a cell and a modulus of three. Arrays that an expander returns are the caller's to change.
+the rules with one bit a cell and a modulus of three. Arrays that an expander returns are the caller's to change.
 docs/proofs/two-machines.md.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import CipherContext
 from numpy.typing import NDArray
 
-from panstream._kernels.shares import add_wide, complete_words, count_masked, move_up, moves, subtract_wide
+from panstream._kernels.shares import add_wide, subtract_wide
 from panstream.errors import InvalidParameter
 from panstream.randomness.source import counter_mode
 from panstream.scratch import Scratch
@@ -132,103 +132,3 @@ class Keystream:
         if ring == SUMS:
             return self.bits(16 * size).view(np.uint64).reshape(size, 2)
         raise InvalidParameter(f"a keystream has no numbers modulo {ring.modulus}")
-
-
-@dataclass(frozen=True, slots=True)
-class Hand:
-    """What a machine is dealt for cells of bits: a mask of its own share, and shares of a factor and of a term."""
-
-    mask: Bits
-    factor: Bits
-    term: Bits
-
-
-def deal_overwrite(touched: Bits, values: Bits, first: Expander, second: Expander) -> tuple[Bits, Bits]:
-    """Deal "x becomes v where h is 1", for packed bits h and v; return what the second machine gets besides its seed.
-
-    h_B = h ⊕ h_A and w_B = h ∧ (u_A ⊕ u_B ⊕ v) ⊕ w_A.
-    """
-    mask, factor, term = (first.bits(touched.size) for _ in range(3))
-    mask ^= second.bits(touched.size)
-    mask ^= values
-    mask &= touched
-    term ^= mask
-    factor ^= touched
-    return factor, term
-
-
-def deal_move(arrivals: Bits, tau: int, word: Any, first: Expander, second: Expander) -> tuple[Bits, Bits]:
-    """Deal "k more of the tau bits become 1" for every user, k being ``arrivals`` and at most ``tau``.
-
-    A user's bits are a word of the type ``word``. The factor has one bit of tau, the k-th; the term is what the mask
-    adds. One exchange, whatever tau is: both machines move the same masked bits by every k, and the factor's shares
-    pick the right one.
-    """
-    size = arrivals.size * np.dtype(word).itemsize
-    mask, factor, term = (first.bits(size) for _ in range(3))
-    mask ^= second.bits(size)
-    chosen, moved = np.empty(arrivals.size, word), np.empty(arrivals.size, word)
-    moves(arrivals, mask.view(word), tau, chosen, moved)
-    factor ^= chosen.view(np.uint8)
-    term ^= moved.view(np.uint8)
-    chosen.fill(0)
-    moved.fill(0)
-    return factor, term
-
-
-def deal_hand(own: Expander, size: int, dealt: tuple[Bits, Bits] | None) -> Hand:
-    """Return a machine's hand: all of it from the seed for the first machine, the mask only for the second."""
-    mask = own.bits(size)
-    factor, term = (own.bits(size), own.bits(size)) if dealt is None else dealt
-    return Hand(mask, factor, term)
-
-
-def exchange(share: Bits, mask: Bits) -> Bits:
-    """Return the masked share that goes to the other machine, in the place of the mask."""
-    mask ^= share
-    return mask
-
-
-def combine_overwrite(share: Bits, sent: Bits, received: Bits, hand: Hand) -> None:
-    """Compute a' = a ⊕ (e ∧ h_A) ⊕ w_A in place, e being both masked shares together; likewise for b."""
-    opened = np.bitwise_xor(sent, received, out=sent)
-    opened &= hand.factor
-    share ^= opened
-    share ^= hand.term
-
-
-def combine_move(share: Bits, sent: Bits, received: Bits, hand: Hand, tau: int, word: Any) -> None:
-    """Move every user's bits up as :func:`deal_move` says, in place."""
-    opened = np.bitwise_xor(sent, received, out=sent)
-    move_up(share.view(word), opened.view(word), hand.factor.view(word), tau)
-    share ^= hand.term
-
-
-def deal_sum(added: Numbers, first: Expander, ring: Ring) -> Numbers:
-    """Deal numbers to be added: the first machine's part comes from its seed; return the second's, in their place."""
-    ring.subtract(added, first.words(len(added), ring))
-    return added
-
-
-def deal_conversion(cells: int, first: Expander, second: Expander, ring: Ring) -> NDArray[Any]:
-    """Deal a random bit rho for every cell, as bits and as integers; return the second machine's integers.
-
-    rho_A and rho_B are uniform bits; s_A + s_B = rho_A ⊕ rho_B in the ring.
-    """
-    rho = first.bits((cells + 7) // 8)
-    rho ^= second.bits(rho.size)
-    own = first.words(cells, ring)
-    out = np.empty_like(own)
-    complete_words(rho, own, np.uint64(ring.modulus), out)
-    return out
-
-
-def convert(sent: Bits, received: Bits, own: NDArray[Any], rows: int, *, first: bool, ring: Ring) -> Numbers:
-    """Return a machine's share of the number of ones in each of ``rows`` equal rows of cells.
-
-    ``sent`` and ``received`` are both shares masked by rho, ``own`` is the machine's share of rho as integers.
-    """
-    opened = np.bitwise_xor(sent, received, out=sent)
-    found = np.zeros(rows, np.uint64)
-    count_masked(opened, own, own.size // rows, first, np.uint64(ring.modulus), found)
-    return found

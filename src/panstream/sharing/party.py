@@ -18,7 +18,8 @@ from panstream.errors import BudgetExhausted, MachineError
 from panstream.randomness import Source
 from panstream.scratch import wipe
 from panstream.sharing.arithmetic import Bits, Expander, Numbers
-from panstream.sharing.rules import Dealt, Rule
+from panstream.sharing.rules import Dealt
+from panstream.sharing.sums import Rule
 
 Kind = Literal["rows", "answers", "idle"]
 Change = Mapping[str, Dealt]
@@ -88,13 +89,13 @@ class Party:
         for name in names:
             share, given = shares[name], None if dealt is None else dealt[name]
             if task.kind == "rows":
-                held = step.held[name] = share.rule.hold(own, given)
-                step.sent[name] = share.rule.send(share.cells, held)
+                step.held[name] = share.rule.hold(own, given)
+                step.sent[name] = share.rule.send(share.cells, step.held[name])
             else:
                 if share.released >= share.rule.releases:
                     raise BudgetExhausted(f"no declared release is left (releases={share.rule.releases})")
-                held = step.held[name] = share.rule.hold_answer(own, given, share.released, source)
-                step.sent[name] = share.rule.send_answer(share.cells, held)
+                step.held[name] = share.rule.hold_answer(own, given, share.released, source)
+                step.sent[name] = share.rule.send_answer(share.cells, step.held[name])
         self._open = step
         return list(step.sent.values())
 

@@ -1,38 +1,32 @@
 """How one state is kept as shares: what rows do to it, and what an answer opens of it.
 
 A rule has public parameters only. The front end deals with it, both machines act on it, and none of its verbs looks at
-anything but arrays of public sizes.
+anything but arrays of public sizes. A share is an array of bytes:
+
+=================================  =====================================================================================
+``start``, ``blind``               a machine's share before the first row; the same uniform numbers on both, every step
+``nothing``, ``deal``, ``dealt``   the change of rows that do nothing; what both machines are dealt for rows, from bytes
+``hold``, ``send``, ``take``       what a machine holds in a step with rows, what it sends, how its share changes
+``deal_answer``, ``dealt_answer``  what the second machine is dealt to open an answer, and that from its bytes
+``hold_answer``, ``send_answer``   what a machine holds for an answer, its noise included; what it then sends
+``answer``                         a machine's part of the numbers that are opened, with its own noise
+``dealt_size``, ``parameters``     how many bytes are dealt; public numbers that rebuild the rule
+=================================  =====================================================================================
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream._kernels.shares import pack_columns
+from panstream._kernels.shares import complete_words, count_masked, move_up, moves, pack_columns
 from panstream.errors import InvalidParameter
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import wipe
-from panstream.sharing.arithmetic import (
-    COUNTS,
-    Bits,
-    Expander,
-    Hand,
-    Numbers,
-    Ring,
-    combine_move,
-    combine_overwrite,
-    convert,
-    deal_conversion,
-    deal_hand,
-    deal_move,
-    deal_overwrite,
-    exchange,
-)
+from panstream.sharing.arithmetic import COUNTS, Bits, Expander, Numbers, Ring
 
 Dealt = tuple[NDArray[Any], ...]
 """What the front end sends the second machine besides its seed."""
@@ -49,86 +43,8 @@ class Opening:
     before: int
 
 
-class Rule(Protocol):
-    """The verbs of a kind of cells. A share is an array of bytes of a public size."""
-
-    ring: Ring
-    noise: DiscreteLaplace
-    releases: int
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Return how many bytes a share has."""
-
-    @property
-    @abstractmethod
-    def opened(self) -> int:
-        """Return how many numbers an answer opens."""
-
-    @abstractmethod
-    def start(self, source: Source) -> Bits:
-        """Return a machine's share before the first row; the step's blinding makes it uniform."""
-
-    @abstractmethod
-    def blind(self, share: Bits, common: Expander, *, first: bool) -> None:
-        """Add the same uniform numbers to one share and take them from the other."""
-
-    @abstractmethod
-    def nothing(self) -> Dealt:
-        """Return the change of a step whose rows do nothing to this state."""
-
-    @abstractmethod
-    def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
-        """Turn what rows do into what both machines are dealt."""
-
-    @abstractmethod
-    def dealt(self, data: Bits) -> Dealt:
-        """Return the arrays that :meth:`deal` made, from their bytes."""
-
-    @abstractmethod
-    def dealt_size(self, *, answers: bool) -> int:
-        """Return how many bytes the second machine is dealt for rows, or for an answer."""
-
-    @abstractmethod
-    def hold(self, own: Expander, dealt: Dealt | None) -> Any:
-        """Return what a machine holds during a step with rows; the second one was dealt some of it."""
-
-    @abstractmethod
-    def send(self, share: Bits, held: Any) -> Bits:
-        """Return what goes to the other machine."""
-
-    @abstractmethod
-    def take(self, share: Bits, sent: Bits, received: Bits, held: Any) -> None:
-        """Let rows change a share, in place."""
-
-    @abstractmethod
-    def deal_answer(self, first: Expander, second: Expander) -> Dealt:
-        """Return what the second machine needs to open an answer."""
-
-    @abstractmethod
-    def dealt_answer(self, data: Bits) -> Dealt:
-        """Return the arrays that :meth:`deal_answer` made, from their bytes."""
-
-    @abstractmethod
-    def hold_answer(self, own: Expander, dealt: Dealt | None, before: int, source: Source) -> Opening:
-        """Return what a machine holds while an answer is opened: its noise is drawn here, before anything is sent."""
-
-    @abstractmethod
-    def send_answer(self, share: Bits, held: Opening) -> Bits:
-        """Return what goes to the other machine."""
-
-    @abstractmethod
-    def answer(self, share: Bits, sent: Bits, received: Bits, held: Opening, *, first: bool) -> Numbers:
-        """Return a machine's part of the numbers that are opened, with its own noise."""
-
-    @abstractmethod
-    def parameters(self) -> dict[str, Any]:
-        """Return public parameters that rebuild the rule."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overwritten(Rule):
+class Overwritten:
     """Bits that rows overwrite; an answer opens the number of ones in each of ``rows`` equal rows of cells.
 
     ``change`` is which cells are touched and what they become, packed.
@@ -144,11 +60,6 @@ class Overwritten(Rule):
     def size(self) -> int:
         """Return the bytes of all cells, packed."""
         return (self.cells + 7) // 8
-
-    @property
-    def opened(self) -> int:
-        """Return the number of rows."""
-        return self.rows
 
     @property
     def counted(self) -> int:
@@ -172,9 +83,15 @@ class Overwritten(Rule):
         return np.zeros(self.size, np.uint8), np.zeros(self.size, np.uint8)
 
     def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
-        """Deal an overwrite."""
+        """Deal "x becomes v where h is 1": h_B = h ⊕ h_A and w_B = h ∧ (u_A ⊕ u_B ⊕ v) ⊕ w_A."""
         touched, values = change
-        return deal_overwrite(touched, values, first, second)
+        mask, factor, term = (first.bits(touched.size) for _ in range(3))
+        mask ^= second.bits(touched.size)
+        mask ^= values
+        mask &= touched
+        term ^= mask
+        factor ^= touched
+        return factor, term
 
     def dealt(self, data: Bits) -> Dealt:
         """Return factor and term."""
@@ -184,21 +101,30 @@ class Overwritten(Rule):
         """Return the bytes of factor and term, or of a word for every cell that is counted."""
         return 4 * self.counted if answers else 2 * self.size
 
-    def hold(self, own: Expander, dealt: Dealt | None) -> Hand:
-        """Return mask, factor and term."""
-        return deal_hand(own, self.size, None if dealt is None else (dealt[0], dealt[1]))
+    def hold(self, own: Expander, dealt: Dealt | None) -> Dealt:
+        """Return a mask of the share, and shares of a factor and of a term, which the second machine was dealt."""
+        mask = own.bits(self.size)
+        return mask, *((own.bits(self.size), own.bits(self.size)) if dealt is None else dealt)
 
-    def send(self, share: Bits, held: Hand) -> Bits:
-        """Return the masked share."""
-        return exchange(share, held.mask)
+    def send(self, share: Bits, held: Dealt) -> Bits:
+        """Return the masked share, in the place of the mask."""
+        return np.bitwise_xor(held[0], share, out=held[0])
 
-    def take(self, share: Bits, sent: Bits, received: Bits, held: Hand) -> None:
-        """Overwrite what is touched."""
-        combine_overwrite(share, sent, received, held)
+    def take(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
+        """Compute a' = a ⊕ (e ∧ h_A) ⊕ w_A in place, e being both masked shares together; likewise for b."""
+        opened = np.bitwise_xor(sent, received, out=sent)
+        opened &= held[1]
+        share ^= opened
+        share ^= held[2]
 
     def deal_answer(self, first: Expander, second: Expander) -> Dealt:
-        """Deal a random bit for every cell that is counted."""
-        return (deal_conversion(self.counted, first, second, self.ring),)
+        """Deal a random bit rho for every cell that is counted: s_A + s_B = rho_A ⊕ rho_B in the ring."""
+        rho = first.bits((self.counted + 7) // 8)
+        rho ^= second.bits(rho.size)
+        own = first.words(self.counted, self.ring)
+        out = np.empty_like(own)
+        complete_words(rho, own, np.uint64(self.ring.modulus), out)
+        return (out,)
 
     def dealt_answer(self, data: Bits) -> Dealt:
         """Return the second machine's shares of the random bits."""
@@ -211,12 +137,14 @@ class Overwritten(Rule):
         return Opening((rho, words), draw_noise(self.rows, self.noise, source), before)
 
     def send_answer(self, share: Bits, held: Opening) -> Bits:
-        """Return the share masked by the random bits."""
-        return exchange(share, held.hand[0])
+        """Return the share masked by the random bits, in their place."""
+        return np.bitwise_xor(held.hand[0], share, out=held.hand[0])
 
     def answer(self, share: Bits, sent: Bits, received: Bits, held: Opening, *, first: bool) -> Numbers:
-        """Return a share of the number of ones in each row."""
-        found = convert(sent, received, held.hand[1], self.rows, first=first, ring=self.ring)
+        """Return a share of the number of ones in each row, from both shares masked by rho."""
+        opened, own = np.bitwise_xor(sent, received, out=sent), held.hand[1]
+        found = np.zeros(self.rows, np.uint64)
+        count_masked(opened, own, own.size // self.rows, first, np.uint64(self.ring.modulus), found)
         noise = self.ring.of(held.noise)
         self.ring.add(found, noise)
         wipe(noise)
@@ -263,18 +191,33 @@ class Moved(Overwritten):
         return (np.zeros(self.cells, np.uint8),)
 
     def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
-        """Deal a move."""
-        return deal_move(change[0], self.tau, self.word, first, second)
+        """Deal "k more of the tau bits become 1" for every user.
 
-    def take(self, share: Bits, sent: Bits, received: Bits, held: Hand) -> None:
-        """Move every user's bits up."""
-        combine_move(share, sent, received, held, self.tau, self.word)
+        The factor has one bit of tau, the k-th; the term is what the mask adds. One exchange, whatever tau is: both
+        machines move the same masked bits by every k, and the factor's shares pick the right one.
+        """
+        arrivals, word = change[0], self.word
+        mask, factor, term = (first.bits(self.size) for _ in range(3))
+        mask ^= second.bits(self.size)
+        chosen, moved = np.empty(arrivals.size, word), np.empty(arrivals.size, word)
+        moves(arrivals, mask.view(word), self.tau, chosen, moved)
+        factor ^= chosen.view(np.uint8)
+        term ^= moved.view(np.uint8)
+        chosen.fill(0)
+        moved.fill(0)
+        return factor, term
+
+    def take(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
+        """Move every user's bits up, in place."""
+        opened = np.bitwise_xor(sent, received, out=sent)
+        move_up(share.view(self.word), opened.view(self.word), held[1].view(self.word), self.tau)
+        share ^= held[2]
 
     def send_answer(self, share: Bits, held: Opening) -> Bits:
         """Return the share of the bits that are counted, packed and masked."""
         counted = np.empty((self.counted + 7) // 8, np.uint8)
         pack_columns(share.view(self.word), self.low, self.tau, counted)
-        sent = exchange(counted, held.hand[0])
+        sent = Overwritten.send_answer(self, counted, held)
         wipe(counted)
         return sent
 

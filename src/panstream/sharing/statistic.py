@@ -17,7 +17,8 @@ from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim
 from panstream.randomness import Source
 from panstream.scratch import Scratch
-from panstream.sharing.rules import Dealt, Rule
+from panstream.sharing.rules import Dealt
+from panstream.sharing.sums import Rule
 
 
 @runtime_checkable

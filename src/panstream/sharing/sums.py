@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,8 @@ from panstream._kernels.shared_tree import FRACTION, answer_wide, close_slot, op
 from panstream.errors import InvalidParameter
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import wipe
-from panstream.sharing.arithmetic import SUMS, Bits, Expander, Numbers, Ring, deal_sum
-from panstream.sharing.rules import Dealt, Moved, Opening, Overwritten, Rule, draw_noise
+from panstream.sharing.arithmetic import SUMS, Bits, Expander, Numbers, Ring
+from panstream.sharing.rules import Dealt, Moved, Opening, Overwritten, draw_noise
 
 _NOTHING = np.empty(0, np.uint8)
 _MOST_BITS = 127
@@ -24,7 +24,7 @@ _ROOM = 50  # bits of a sum before the fractions of its noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summed(Rule):
+class Summed:
     """Running totals of ``width`` numbers and the noise of a least-squares tree over time, answered at every tick.
 
     Each machine adds its own draw to its own share of a node's noise when the node opens; the step's blinding hides it.
@@ -53,11 +53,6 @@ class Summed(Rule):
     def size(self) -> int:
         """Return the bytes of totals and noises."""
         return 8 * sum(math.prod(shape) for shape in self._shapes)
-
-    @property
-    def opened(self) -> int:
-        """Return the number of totals."""
-        return self.width
 
     def parameters(self) -> dict[str, Any]:
         """Return width, radices, noise and the number of ticks."""
@@ -96,8 +91,10 @@ class Summed(Rule):
         return (np.zeros(self.width, np.int64),)
 
     def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
-        """Deal a sum."""
-        return (deal_sum(self.ring.of(change[0]), first, self.ring),)
+        """Deal numbers to be added: the first machine's part comes from its seed."""
+        added = self.ring.of(change[0])
+        self.ring.subtract(added, first.words(len(added), self.ring))
+        return (added,)
 
     def dealt(self, data: Bits) -> Dealt:
         """Return the second machine's part."""
@@ -107,18 +104,17 @@ class Summed(Rule):
         """Return the bytes of what is added; an answer needs nothing."""
         return 0 if answers else 16 * self.width
 
-    def hold(self, own: Expander, dealt: Dealt | None) -> Numbers:
+    def hold(self, own: Expander, dealt: Dealt | None) -> Dealt:
         """Return what is added to this machine's share."""
-        found: Numbers = own.words(self.width, self.ring) if dealt is None else dealt[0]
-        return found
+        return (own.words(self.width, self.ring),) if dealt is None else dealt
 
-    def send(self, share: Bits, held: Numbers) -> Bits:
+    def send(self, share: Bits, held: Dealt) -> Bits:
         """Return nothing: addition needs no exchange."""
         return _NOTHING
 
-    def take(self, share: Bits, sent: Bits, received: Bits, held: Numbers) -> None:
+    def take(self, share: Bits, sent: Bits, received: Bits, held: Dealt) -> None:
         """Add to the totals."""
-        self.ring.add(self._views(share)[0], held)
+        self.ring.add(self._views(share)[0], held[0])
 
     def deal_answer(self, first: Expander, second: Expander) -> Dealt:
         """Return nothing."""
@@ -202,7 +198,9 @@ def _draws(radices: tuple[int, ...]) -> list[float]:
     return found
 
 
-_RULES: dict[str, type[Any]] = {"overwritten": Overwritten, "moved": Moved, "summed": Summed}
+Rule: TypeAlias = Overwritten | Summed
+"""How a state is kept; a thermometer is a kind of bits that are overwritten."""
+_RULES: dict[str, type[Rule]] = {"overwritten": Overwritten, "moved": Moved, "summed": Summed}
 
 
 def find_rule(kind: str, parameters: dict[str, Any]) -> Rule:

@@ -21,7 +21,8 @@ from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch
 from panstream.sharing.arithmetic import Ring
 from panstream.sharing.party import Kind, Party, Share, Task, deal, open_answers
-from panstream.sharing.rules import Dealt, Rule
+from panstream.sharing.rules import Dealt
+from panstream.sharing.sums import Rule
 from panstream.testing.sources import outcomes
 
 __all__ = ["Drawing", "Key", "Look", "Row", "SharedViews", "Tape", "covered_looks"]

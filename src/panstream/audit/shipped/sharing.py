@@ -21,8 +21,8 @@ from panstream.randomness import DiscreteLaplace, Source
 from panstream.sharing.arithmetic import Ring
 from panstream.sharing.bits import draw_cells
 from panstream.sharing.party import Kind
-from panstream.sharing.rules import Dealt, Moved, Overwritten, Rule
-from panstream.sharing.sums import Summed
+from panstream.sharing.rules import Dealt, Moved, Overwritten
+from panstream.sharing.sums import Rule, Summed
 from panstream.testing.shared_views import Drawing, Key, Look, Row, SharedViews, Tape, covered_looks
 
 __all__ = ["sharing_cases"]
