@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from continual.linear_view import cheapest_move
-from panstream.papers.intrusion_transform import Plan
+from panstream.papers.intrusion_transform import PartialSums
 from panstream.testing.enumerate import Step, refresh, tick
 from panstream.testing.enumerate import update as update_step
 from panstream.testing.linear import LinearView, linear_views
@@ -76,7 +76,7 @@ def neighbours(steps: Sequence[Step], event: int) -> list[list[Step]]:
     return streams
 
 
-def count_memberships(plan: Plan, slots: int) -> int:
+def count_memberships(plan: PartialSums, slots: int) -> int:
     """Return in how many sums that close within ``slots`` one slot lies at most, by walking through the plan."""
     closed = np.zeros(slots + 1, np.int64)
     since: dict[int, int] = {}

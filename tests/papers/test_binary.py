@@ -8,8 +8,8 @@ import pytest
 from continual.view_matrix import ScriptedSource, count_memberships
 from panstream.continual.counter import IDLE, Slots
 from panstream.continual.noise_sum import noise_variance
-from panstream.papers.binary import BinaryMechanism, _DyadicPlan
-from panstream.papers.intrusion_transform import _Transform
+from panstream.papers.binary import BinaryMechanism
+from panstream.papers.intrusion_transform import PartialSums
 from panstream.privacy.continual import binary_levels
 from panstream.randomness import SeededSource
 
@@ -19,16 +19,15 @@ from panstream.randomness import SeededSource
 def test_the_loop_does_what_the_transform_does(horizon, one_step_ticks):
     """Without noise all accumulators, released sums and counts of draws agree after every slot."""
     algorithm = BinaryMechanism(epsilon=1.0, horizon=horizon, one_step_ticks=one_step_ticks)
-    slow = _Transform(algorithm.plan, algorithm.law, one_step_ticks)
     values = np.random.default_rng(horizon).integers(-5, 6, horizon)
     fast_state, slow_state = algorithm.begin(ScriptedSource({})), algorithm.empty_state()
     slow_state.open_draws[:] = IDLE
-    slow.enter(slow_state, ScriptedSource({}))
+    PartialSums.enter(algorithm, slow_state, ScriptedSource({}))
     for at in range(0, horizon, 3):
         piece = values[at : at + 3]
         got = algorithm.advance(fast_state, piece, ScriptedSource({}))
         answers, draws = np.empty((2, piece.size))
-        slow.close(slow_state, slow_state.time, Slots(piece, answers, draws), ScriptedSource({}))
+        algorithm.transform(slow_state, slow_state.time, Slots(piece, answers, draws), ScriptedSource({}))
         slow_state.time += piece.size
         assert np.array_equal(got[0], answers)
         assert np.allclose(got[1], draws * algorithm.law.variance)
@@ -42,7 +41,10 @@ def test_the_loop_does_what_the_transform_does(horizon, one_step_ticks):
 
 @pytest.mark.parametrize("horizon", range(1, 40))
 def test_levels_are_what_walking_through_the_plan_finds(horizon):
-    assert count_memberships(_DyadicPlan(horizon), horizon) == binary_levels(horizon) == horizon.bit_length()
+    algorithm = BinaryMechanism(epsilon=1.0, horizon=horizon)
+    assert (
+        count_memberships(algorithm, horizon) == algorithm.memberships == binary_levels(horizon) == horizon.bit_length()
+    )
 
 
 @pytest.mark.parametrize("one_step_ticks", [False, True])

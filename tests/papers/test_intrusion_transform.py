@@ -9,20 +9,27 @@ import pytest
 from continual.view_matrix import ScriptedSource, count_memberships, slots_in_one_step, slots_of_steps, views
 from panstream.algorithm import register
 from panstream.errors import InvalidParameter
-from panstream.papers.binary import BinaryMechanism, _DyadicPlan
+from panstream.papers.binary import BinaryMechanism
 from panstream.papers.hybrid import HybridMechanism
-from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, _Transform
-from panstream.papers.logarithmic import _DoublingPlan
-from panstream.papers.simple_counters import _SlotPlan
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
+from panstream.papers.logarithmic import LogarithmicMechanism
+from panstream.papers.simple_counters import SimpleCounterII
 
 
-@dataclass(frozen=True)
-class BlockPlan:
-    """The two-level mechanism of Chan, Shi and Song: every slot, and every block of ``block`` slots."""
+@register
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoLevelCounter(PartialSums):
+    """All that it takes to make a mechanism of one's own pan-private: here that of Chan, Shi and Song with two levels,
+    every slot and every block of slots.
+    """
 
-    block: int
-    accumulators: int = 2
-    places: int = 2
+    needs_horizon = True
+    memberships = 2
+    shape = (2, 2, 0)
+
+    @property
+    def block(self):
+        return max(1, math.isqrt(self.horizon))
 
     def opens(self, slot):
         yield Opening(0, 1)
@@ -36,28 +43,11 @@ class BlockPlan:
         else:
             yield Closing(0, 0, adds=slot % self.block != 1)
 
-    def answer(self, slot):
+    def places(self, slot):
         return (1,) if slot % self.block == 0 else (0, 1)
 
-
-@register
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TwoLevelCounter(PartialSums):
-    """All that it takes to make a mechanism of one's own pan-private."""
-
-    needs_horizon = True
-
-    @property
-    def plan(self):
-        return BlockPlan(max(1, math.isqrt(self.horizon)))
-
-    @property
-    def memberships(self):
-        return 2
-
     def answer_parts(self, time):
-        block = self.plan.block
-        return ((2 * (time // block + time % block), self.law),)
+        return ((2 * (time // self.block + time % self.block), self.law),)
 
 
 EPSILON = 1.3
@@ -97,27 +87,28 @@ def test_only_counters_with_a_horizon_can_be_made_unbounded(bounded):
 
 
 @pytest.mark.parametrize(
-    ("plan", "slots", "memberships"), [(BlockPlan(4), 16, 2), (_DyadicPlan(16), 16, 5), (_SlotPlan(), 9, 1)]
+    ("kind", "slots", "memberships"), [(TwoLevelCounter, 16, 2), (BinaryMechanism, 16, 5), (SimpleCounterII, 9, 1)]
 )
-def test_memberships_by_walking(plan, slots, memberships):
-    assert count_memberships(plan, slots) == memberships
+def test_memberships_by_walking(kind, slots, memberships):
+    algorithm = kind(epsilon=1.0, horizon=slots)
+    assert count_memberships(algorithm, slots) == algorithm.memberships == memberships
 
 
 @pytest.mark.parametrize("slots", [1, 2, 7, 8, 33])
 def test_doubling_sums_hold_a_slot_once(slots):
-    assert count_memberships(_DoublingPlan(), slots) == 1
+    assert count_memberships(LogarithmicMechanism(epsilon=1.0), slots) == 1
 
 
-class WithoutStartNoise(_Transform):
+class WithoutStartNoise:
     """The sums in memory are clear until they are released."""
 
     def _open(self, state, slot, source):
-        for opening in self.plan.opens(slot):
+        for opening in self.opens(slot):
             state.open[opening.accumulator] = 0
             state.open_draws[opening.accumulator] = 0
 
 
-class WithoutReleaseNoise(_Transform):
+class WithoutReleaseNoise:
     """Noise at the start only: a release minus the state that was seen shows what came in between."""
 
     def _close(self, state, closing, source):
@@ -126,11 +117,11 @@ class WithoutReleaseNoise(_Transform):
         state.open[at], state.open_draws[at] = 0, -1
 
 
-class OneNoiseForAll(_Transform):
+class OneNoiseForAll:
     """All accumulators that open together start with the same draw."""
 
     def _open(self, state, slot, source):
-        openings = list(self.plan.opens(slot))
+        openings = list(self.opens(slot))
         shared = np.zeros(1, np.int64)
         if openings:
             source.add_discrete_laplace(shared, self.law)
@@ -145,16 +136,9 @@ class OneNoiseForAll(_Transform):
     [(WithoutStartNoise, math.inf), (WithoutReleaseNoise, math.inf), (OneNoiseForAll, EPSILON * 4 / 3)],
 )
 def test_broken_transforms_are_caught(broken, loss, updates):
-    class Broken(BinaryMechanism):
-        @property
-        def transform(self):
-            return broken(self.plan, self.law, self.one_step_ticks)
-
+    class Broken(broken, BinaryMechanism):
         def close(self, state, slots, source):
-            self.transform.close(state, state.time, slots, source)
-
-        def enter(self, state, source):
-            self.transform.enter(state, source)
+            self.transform(state, state.time, slots, source)
 
     algorithm = Broken(epsilon=EPSILON, horizon=5)
     found = views(algorithm, slots_of_steps(5, updates))

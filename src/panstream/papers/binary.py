@@ -9,43 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from panstream._kernels.psums import binary_slots, binary_starts
-from panstream.continual.counter import Slots, TickState
+from panstream.continual.counter import Shape, Slots, TickState
 from panstream.continual.noise_sum import NoiseParts
 from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
 from panstream.privacy.continual import binary_levels
 from panstream.randomness import Source
-
-
-@dataclass(frozen=True, slots=True)
-class _DyadicPlan:
-    """Sum number i covers 2**i slots; slot t closes the sum whose length is the largest power of two that divides t."""
-
-    horizon: int
-
-    @property
-    def accumulators(self) -> int:
-        """Return the number of levels, floor(log2 T) + 1."""
-        return binary_levels(self.horizon)
-
-    @property
-    def places(self) -> int:
-        """Return one place per level."""
-        return self.accumulators
-
-    def opens(self, slot: int) -> Iterator[Opening]:
-        """Return the levels that start a sum at ``slot``, if it can be completed: an odd sum's level stays idle."""
-        for level in range(self.accumulators):
-            if (slot - 1) % (2 << level) == 0 and slot - 1 + (1 << level) <= self.horizon:
-                yield Opening(level, 1 << level)
-
-    def closes(self, slot: int) -> Iterator[Closing]:
-        """Return the one level that is complete."""
-        level = (slot & -slot).bit_length() - 1
-        yield Closing(level, level)
-
-    def answer(self, slot: int) -> Sequence[int]:
-        """Return the levels of the binary digits of ``slot``."""
-        return [level for level in range(self.accumulators) if slot >> level & 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +50,28 @@ class BinaryMechanism(PartialSums):
 
     @property
     def memberships(self) -> int:
-        """Return the number of levels."""
+        """Return the number of levels, floor(log2 T) + 1: sums of level i cover 2**i slots."""
         return binary_levels(self.horizon or 1)
 
     @property
-    def plan(self) -> _DyadicPlan:
-        """Return the dyadic sums."""
-        return _DyadicPlan(self.horizon or 1)
+    def shape(self) -> Shape:
+        """Return one accumulator and one place per level."""
+        return self.memberships, self.memberships, 0
+
+    def opens(self, slot: int) -> Iterator[Opening]:
+        """Return the levels that start a sum at ``slot``, if it can be completed: an odd sum's level stays idle."""
+        for level in range(self.memberships):
+            if (slot - 1) % (2 << level) == 0 and slot - 1 + (1 << level) <= (self.horizon or 1):
+                yield Opening(level, 1 << level)
+
+    def closes(self, slot: int) -> Iterator[Closing]:
+        """Return the level whose sums are as long as the largest power of two that divides ``slot``."""
+        level = (slot & -slot).bit_length() - 1
+        yield Closing(level, level)
+
+    def places(self, slot: int) -> Sequence[int]:
+        """Return the levels of the binary digits of ``slot``."""
+        return [level for level in range(self.memberships) if slot >> level & 1]
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return two draws per binary digit 1, less one for a last digit in one step."""

@@ -7,8 +7,8 @@ by the noise of its release. So one copy and all outputs together lose what the 
 Initial noise alone would not do: release minus state shows what came in between. A sum of a single slot that is filled
 and closed in one step never meets an intruder and needs no initial noise.
 
-To make a mechanism of your own pan-private, subclass :class:`PartialSums` and give it the ``plan`` and its
-``memberships``.
+To make a mechanism of your own pan-private, subclass :class:`PartialSums` and say what it ``opens`` and ``closes`` at
+every slot, from which ``places`` it answers, its ``shape`` and its ``memberships``.
 
 Reference: Budaeva et al. 2013, §2.4.4, Theorem 2, with the fresh noise at release.
 """
@@ -18,10 +18,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from panstream.continual.counter import IDLE, Answer, Shape, SlotCounter, Slots, TickState
-from panstream.randomness import DiscreteLaplace, Source
+from panstream.continual.counter import IDLE, Answer, SlotCounter, Slots, TickState
+from panstream.randomness import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,57 +40,43 @@ class Closing:
     adds: bool = False
 
 
-class Plan(Protocol):
-    """A plan of partial sums over slots 1, 2, 3, ..."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialSums(SlotCounter):
+    """Base of the counters that are a plan of partial sums over slots 1, 2, 3, ..., with the transform applied."""
 
-    @property
-    def accumulators(self) -> int:
-        """Return how many sums can be open at a time."""
-        ...
-
-    @property
-    def places(self) -> int:
-        """Return how many released sums are kept for later answers."""
-        ...
-
+    @abstractmethod
     def opens(self, slot: int) -> Iterable[Opening]:
         """Return the sums whose first slot is ``slot``."""
-        ...
 
+    @abstractmethod
     def closes(self, slot: int) -> Iterable[Closing]:
         """Return the sums whose last slot is ``slot``."""
-        ...
 
-    def answer(self, slot: int) -> Sequence[int]:
+    @abstractmethod
+    def places(self, slot: int) -> Sequence[int]:
         """Return the places that add up to the answer after ``slot``."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Transform:
-    """A plan with noise: ``law`` at every start and at every release."""
-
-    plan: Plan
-    law: DiscreteLaplace
-    one_step_ticks: bool
 
     def enter(self, state: TickState, source: Source) -> None:
         """Open the first sums of an empty state."""
         self._open(state, 1, source)
 
-    def close(self, state: TickState, time: int, slots: Slots, source: Source) -> None:
-        """Fill and close the slots that come after the first ``time`` ones."""
+    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+        """Close the slots one by one."""
+        self.transform(state, state.time, slots, source)
+
+    def transform(self, state: TickState, time: int, slots: Slots, source: Source) -> None:
+        """Fill and close the slots that come after the first ``time`` ones: noise at every start and every release."""
         for row in range(slots.totals.size):
             slot = time + row + 1
             state.add(slots.totals[row : row + 1])
-            for closing in self.plan.closes(slot):
+            for closing in self.closes(slot):
                 self._close(state, closing, source)
             self._open(state, slot + 1, source)
-            places = list(self.plan.answer(slot))
+            places = list(self.places(slot))
             slots.answers[row], slots.draws[row] = state.closed[places].sum(), state.closed_draws[places].sum()
 
     def _open(self, state: TickState, slot: int, source: Source) -> None:
-        for opening in self.plan.opens(slot):
+        for opening in self.opens(slot):
             at = opening.accumulator
             bare = self.one_step_ticks and opening.slots == 1
             state.open[at] = 0
@@ -108,34 +93,6 @@ class _Transform:
         state.closed_draws[place] += state.open_draws[at] + 1
         state.open[at], state.open_draws[at] = 0, IDLE
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialSums(SlotCounter):
-    """Base of the counters that are a plan of partial sums, with the transform applied."""
-
-    @property
-    @abstractmethod
-    def plan(self) -> Plan:
-        """Return the sums that are kept."""
-
-    @property
-    def shape(self) -> Shape:
-        """Return the plan's accumulators and places."""
-        return self.plan.accumulators, self.plan.places, 0
-
-    @property
-    def transform(self) -> _Transform:
-        """Return the plan with its noise."""
-        return _Transform(self.plan, self.law, self.one_step_ticks)
-
-    def enter(self, state: TickState, source: Source) -> None:
-        """Open the first sums."""
-        self.transform.enter(state, source)
-
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
-        """Close the slots one by one."""
-        self.transform.close(state, state.time, slots, source)
-
     def answer(self, state: TickState) -> Answer:
         """Add up the places that the plan names."""
-        return self.total(state, list(self.plan.answer(state.time)))
+        return self.total(state, list(self.places(state.time)))

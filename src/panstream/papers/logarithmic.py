@@ -8,33 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from panstream.continual.counter import Slots, TickState
+from panstream.continual.counter import Shape, Slots, TickState
 from panstream.continual.noise_sum import NoiseParts
-from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, Plan
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
 from panstream.randomness import Source
-
-
-@dataclass(frozen=True, slots=True)
-class _DoublingPlan:
-    """One sum from each power of two to the next; the answer is the total of those that closed."""
-
-    accumulators: int = 1
-    places: int = 1
-
-    def opens(self, slot: int) -> Iterator[Opening]:
-        """Return the sum up to the next power of two, after each power of two."""
-        before = slot - 1
-        if before & (before - 1) == 0:
-            yield Opening(0, max(1, before))
-
-    def closes(self, slot: int) -> Iterator[Closing]:
-        """Return the sum at each power of two, added to the total."""
-        if slot & (slot - 1) == 0:
-            yield Closing(0, 0, adds=True)
-
-    def answer(self, slot: int) -> Sequence[int]:
-        """Return the total."""
-        return (0,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +42,23 @@ class LogarithmicMechanism(PartialSums):
     """
 
     memberships: ClassVar[int] = 1  # an event lies in one sum
-    plan: ClassVar[Plan] = _DoublingPlan()
+    shape: ClassVar[Shape] = (1, 1, 0)  # one sum from each power of two to the next, and their total
     label: ClassVar[str] = "sum up to the last power of two"
+
+    def opens(self, slot: int) -> Iterator[Opening]:
+        """Return the sum up to the next power of two, after each power of two."""
+        before = slot - 1
+        if before & (before - 1) == 0:
+            yield Opening(0, max(1, before))
+
+    def closes(self, slot: int) -> Iterator[Closing]:
+        """Return the sum at each power of two, added to the total."""
+        if slot & (slot - 1) == 0:
+            yield Closing(0, 0, adds=True)
+
+    def places(self, slot: int) -> Sequence[int]:
+        """Return the total."""
+        return (0,)
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return two draws for each sum, but one for the first two where a tick is one step."""
@@ -87,5 +79,5 @@ class LogarithmicMechanism(PartialSums):
                 quiet.answers[:], quiet.draws[:] = state.closed, state.closed_draws
             done += standing
             if done < size:
-                self.transform.close(state, time + standing, slots.piece(done, done + 1), source)
+                self.transform(state, time + standing, slots.piece(done, done + 1), source)
                 done += 1

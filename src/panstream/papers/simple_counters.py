@@ -10,7 +10,7 @@ import numpy as np
 
 from panstream.continual.counter import Answer, Shape, SlotCounter, Slots, TickState
 from panstream.continual.noise_sum import NoiseParts
-from panstream.papers.intrusion_transform import Closing, Opening, PartialSums, Plan
+from panstream.papers.intrusion_transform import Closing, Opening, PartialSums
 from panstream.randomness import Source
 
 
@@ -71,26 +71,6 @@ class SimpleCounterI(SlotCounter):
         return self.total(state, [0])
 
 
-@dataclass(frozen=True, slots=True)
-class _SlotPlan:
-    """Every slot is a sum of its own, and the answer is their total."""
-
-    accumulators: int = 1
-    places: int = 1
-
-    def opens(self, slot: int) -> Iterator[Opening]:
-        """Return the slot itself."""
-        yield Opening(0, 1)
-
-    def closes(self, slot: int) -> Iterator[Closing]:
-        """Return the slot itself, added to the total."""
-        yield Closing(0, 0, adds=True)
-
-    def answer(self, slot: int) -> Sequence[int]:
-        """Return the total."""
-        return (0,)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleCounterII(PartialSums):
     """A running sum of noisy slots.
@@ -116,7 +96,19 @@ class SimpleCounterII(PartialSums):
     """
 
     memberships: ClassVar[int] = 1  # an event lies in one slot
-    plan: ClassVar[Plan] = _SlotPlan()
+    shape: ClassVar[Shape] = (1, 1, 0)  # every slot is a sum of its own, and the answer is their total
+
+    def opens(self, slot: int) -> Iterator[Opening]:
+        """Return the slot itself."""
+        yield Opening(0, 1)
+
+    def closes(self, slot: int) -> Iterator[Closing]:
+        """Return the slot itself, added to the total."""
+        yield Closing(0, 0, adds=True)
+
+    def places(self, slot: int) -> Sequence[int]:
+        """Return the total."""
+        return (0,)
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the draws of ``time`` slots."""
