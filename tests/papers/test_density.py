@@ -358,12 +358,11 @@ def test_ppds_without_overflow_keeps_everyone() -> None:
 
 
 def test_sample_sizes() -> None:
-    planned = PublishedOptBern.with_optimal_sample(universe=100_000, epsilon=0.5, alpha=0.1, beta=0.05)
-    assert planned.sample == OPTBERN.sample_size(0.5, 0.1, 0.05) == 5679
-    roth = PublishedDwork.roth(universe=10**6, epsilon=0.5, alpha=0.1, beta=0.05)
-    assert roth.sample == roth_sample_size(0.5, 0.1, 0.05) == math.ceil(200 * math.log(20) / 0.0025)
+    assert OPTBERN.sample_size(0.5, 0.1, 0.05) == 5679
+    roth = roth_sample_size(0.5, 0.1, 0.05)
+    assert roth == math.ceil(200 * math.log(20) / 0.0025)
     with pytest.raises(InvalidParameter, match="sample must be in 1..1000"):
-        PublishedDwork.roth(universe=1000, epsilon=0.5, alpha=0.1, beta=0.05)
+        PublishedDwork(universe=1000, epsilon=0.5, sample=roth)
 
 
 def test_error_inverts_the_papers_bound() -> None:

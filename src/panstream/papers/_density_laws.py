@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,8 @@ class LevelLaw:
     def quantised_laplace(cls, epsilon: float, levels: int) -> LevelLaw:
         """Return Laplace(±ε/2, 1) rounded to the nearest of Lloyd and Max's points."""
         law = quantised_values(epsilon, levels)
-        return cls(points=_plain(law.values), absent=_plain(law.absent), present=_plain(law.present))
+        points, absent, present = (tuple(each.tolist()) for each in (law.values, law.absent, law.present))
+        return cls(points=points, absent=absent, present=present)
 
     def chances(self, present: bool) -> tuple[float, ...]:
         """Return the probabilities of the levels."""
@@ -79,7 +80,9 @@ class LevelLaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealLaw(ABC):
-    """Base of the laws of real values."""
+    """Base of the laws of real values; moments by quadrature of the law that ``cut`` gives at an epsilon."""
+
+    cut: ClassVar[Callable[[float], StoredValues]]
 
     epsilon: float
 
@@ -95,29 +98,12 @@ class RealLaw(ABC):
         """Return the stored numbers themselves."""
         return stored
 
-    @abstractmethod
     def mean(self, present: bool) -> float:
         """Return the mean of a stored number."""
-
-    @abstractmethod
-    def variance(self, present: bool) -> float:
-        """Return the variance of a stored number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CutLaw(RealLaw):
-    """Base of the laws on [0, 1]: moments by quadrature."""
-
-    @abstractmethod
-    def cut(self) -> StoredValues:
-        """Return the law after cutting."""
-
-    def mean(self, present: bool) -> float:
-        """Return the mean after cutting."""
         return _moments(self, present)[0]
 
     def variance(self, present: bool) -> float:
-        """Return the variance after cutting."""
+        """Return the variance of a stored number."""
         return _moments(self, present)[1]
 
 
@@ -139,12 +125,10 @@ class LaplaceLaw(RealLaw):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedLaplaceLaw(_CutLaw):
+class TruncatedLaplaceLaw(RealLaw):
     """Laplace((1 ∓ ε)/2, 1) cut to [0, 1]."""
 
-    def cut(self) -> StoredValues:
-        """Return the law after cutting."""
-        return truncated_laplace_values(self.epsilon)
+    cut: ClassVar[Callable[[float], StoredValues]] = staticmethod(truncated_laplace_values)
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers, by the inverse distribution function."""
@@ -154,12 +138,10 @@ class TruncatedLaplaceLaw(_CutLaw):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncatedGaussianLaw(_CutLaw):
+class TruncatedGaussianLaw(RealLaw):
     """Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) cut to [0, 1]: densities proportional to e^(-εx²) and e^(-ε(1-x)²)."""
 
-    def cut(self) -> StoredValues:
-        """Return the law after cutting."""
-        return truncated_gaussian_values(self.epsilon)
+    cut: ClassVar[Callable[[float], StoredValues]] = staticmethod(truncated_gaussian_values)
 
     def sample(self, present: bool, size: int, uniform: Uniform) -> Floats:
         """Return draws made from uniform numbers: x is kept with probability e^(-εx²)."""
@@ -189,13 +171,9 @@ def laplace_quantile(uniform: Floats) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def _moments(stored: _CutLaw, present: bool) -> tuple[float, float]:
+def _moments(stored: RealLaw, present: bool) -> tuple[float, float]:
     """Return mean and variance by quadrature."""
-    law = stored.cut()
+    law = type(stored).cut(stored.epsilon)
     weights = law.measure * (law.present if present else law.absent)
     mean = float(weights @ law.values)
     return mean, float(weights @ law.values**2) - mean**2
-
-
-def _plain(array: Floats) -> tuple[float, ...]:
-    return tuple(float(number) for number in array)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,19 +73,14 @@ class LiteralDensity(Algorithm[_SampleState]):
         checks.within(1, 1 << 40, universe=self.universe)
         if not 1 <= self.sampled <= self.universe:
             raise InvalidParameter(f"sample must be in 1..{self.universe}, got sample={self.sample}")
-        if self.integer_noise and self._two_levels() is None:
+        if self.integer_noise and not (isinstance(self.law, LevelLaw) and len(self.law.points) == 2):
             raise InvalidParameter("integer_noise needs an estimator that stores bits")
 
-    @classmethod
-    def with_optimal_sample(cls, *, alpha: float, beta: float, **parameters: Any) -> Self:
-        """Return the estimator with the papers' optimal sample size m* for an error ``alpha`` except with ``beta``."""
-        whole = cls(**parameters)
-        return replace(whole, sample=whole.bounds.sample_size(whole.epsilon, alpha, beta))
-
     @property
-    @abstractmethod
     def law(self) -> StoredLaw:
-        """Return the two laws of a stored value."""
+        """Return the two laws of a stored value: those of a bit, unless a subclass says otherwise."""
+        assert self.bounds.pair is not None
+        return LevelLaw.bit(*self.bounds.pair(self.epsilon))
 
     @property
     @abstractmethod
@@ -100,7 +95,8 @@ class LiteralDensity(Algorithm[_SampleState]):
     @property
     def state_loss(self) -> float:
         """Return the true loss of the state alone; the papers promise epsilon."""
-        return self.epsilon
+        values = self.bounds.values
+        return self.epsilon if values is None else values(self.epsilon).state_loss
 
     @property
     def true_loss(self) -> float:
@@ -165,37 +161,22 @@ class LiteralDensity(Algorithm[_SampleState]):
         """Return the debiased mean plus Laplace(1/(ε·m)), unclipped as in the papers."""
         state.released = spend_release(state.released, 1)
         released: tuple[int, ...] = ()
+        low, high, noise = self.law.mean(False), self.law.mean(True), 0.0
         if self.integer_noise:
-            released = (self._noisy_count(state, source),)
-            estimate = self._debiased(released[0] / self.sampled)
+            ones = np.array([state.stored.sum(dtype=np.int64)])
+            source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / (high - low)))
+            released = (int(ones[0]),)
+            mean = released[0] / self.sampled
         else:
             mean = float(self.law.values(state.stored).mean())
-            low, high = self.law.mean(False), self.law.mean(True)
             noise = float(laplace_quantile(uniforms(source, 1))[0]) / (self.epsilon * self.sampled)
-            estimate = (mean - low) / (high - low) + noise
         return Estimate(
-            value=estimate,
+            value=(mean - low) / (high - low) + noise,
             standard_error=math.sqrt(self.mean_squared_error),
             claim=self.claim(),
             name=f"density ({self.bounds.name}, as published)",
             released=released,
         )
-
-    def _two_levels(self) -> LevelLaw | None:
-        law = self.law
-        return law if isinstance(law, LevelLaw) and len(law.points) == 2 else None
-
-    def _noisy_count(self, state: _SampleState, source: Source) -> int:
-        law = self.law
-        assert isinstance(law, LevelLaw)
-        ones = np.array([state.stored.sum(dtype=np.int64)])
-        source.add_discrete_laplace(ones, DiscreteLaplace.at_most(self.epsilon / (law.present[1] - law.absent[1])))
-        return int(ones[0])
-
-    def _debiased(self, share: float) -> float:
-        law = self.law
-        assert isinstance(law, LevelLaw)
-        return (share - law.absent[1]) / (law.present[1] - law.absent[1])
 
     def refresh(self, state: _SampleState, source: Source) -> None:
         """Refuse: the papers print no rule for announced intrusions."""

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.papers._density_laws import LaplaceLaw, LevelLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
+from panstream.papers._density_laws import LaplaceLaw, LevelLaw, StoredLaw, TruncatedGaussianLaw, TruncatedLaplaceLaw
 from panstream.papers.literal_density import LiteralDensity
-from panstream.planning._stored_values import quantised_values, truncated_gaussian_values, truncated_laplace_values
 from panstream.planning.density_published import (
     DWORK,
     GAUSSIAN,
@@ -20,7 +19,6 @@ from panstream.planning.density_published import (
     TRUNCATED_LAPLACE,
     PublishedEstimator,
     quantised_laplace,
-    roth_sample_size,
 )
 from panstream.privacy.joint import pair_loss, pair_state_loss
 
@@ -42,16 +40,6 @@ class PublishedDwork(LiteralDensity):
     """
 
     bounds: ClassVar[PublishedEstimator] = DWORK  # the bound of Theorem 3.3
-
-    @classmethod
-    def roth(cls, *, universe: int, epsilon: float, alpha: float, beta: float) -> PublishedDwork:
-        """Return the estimator with Roth's sample size m = 200·log(1/β)/(ε²α²)                     [Roth 2011]."""
-        return cls(universe=universe, epsilon=epsilon, sample=roth_sample_size(epsilon, alpha, beta))
-
-    @property
-    def law(self) -> LevelLaw:
-        """Return Bernoulli(1/2) and Bernoulli(1/2 + ε/4)."""
-        return LevelLaw.bit(0.5, 0.5 + self.epsilon / 4)
 
     @property
     def state_loss(self) -> float:
@@ -155,22 +143,16 @@ class PublishedQuantisedLaplace(LiteralDensity):
         LiteralDensity.__post_init__(self)
 
     @property
-    def law(self) -> LevelLaw:
+    def law(self) -> StoredLaw:
         """Return the laws of the levels."""
         if self.levels == 2:
-            tail = 0.5 * math.exp(-self.epsilon / 2)
-            return LevelLaw.bit(tail, 1 - tail)
+            return super(PublishedQuantisedLaplace, self).law
         return LevelLaw.quantised_laplace(self.epsilon, self.levels)
 
     @property
     def bounds(self) -> PublishedEstimator:
         """Return OptBern's bound with the contrast of the points; none is printed."""
         return QUANTISED_LAPLACE if self.levels == 2 else quantised_laplace(self.levels)
-
-    @property
-    def state_loss(self) -> float:
-        """Return the loss of a stored level."""
-        return quantised_values(self.epsilon, self.levels).state_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,11 +177,6 @@ class PublishedTruncatedLaplace(LiteralDensity):
         """Return the two cut laws."""
         return TruncatedLaplaceLaw(epsilon=self.epsilon)
 
-    @property
-    def state_loss(self) -> float:
-        """Return the loss of a stored number."""
-        return truncated_laplace_values(self.epsilon).state_loss
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTruncatedGaussian(LiteralDensity):
@@ -219,8 +196,3 @@ class PublishedTruncatedGaussian(LiteralDensity):
     def law(self) -> TruncatedGaussianLaw:
         """Return the two cut laws."""
         return TruncatedGaussianLaw(epsilon=self.epsilon)
-
-    @property
-    def state_loss(self) -> float:
-        """Return the loss of a stored number."""
-        return truncated_gaussian_values(self.epsilon).state_loss

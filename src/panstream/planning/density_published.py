@@ -19,10 +19,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.planning._stored_values import quantised_values, truncated_gaussian_values, truncated_laplace_values
+from panstream.planning._stored_values import (
+    StoredValues,
+    quantised_values,
+    truncated_gaussian_values,
+    truncated_laplace_values,
+)
 from panstream.privacy.joint import pair_loss
 
 
@@ -41,6 +47,31 @@ class PublishedEstimator:
     true_loss: Callable[[float], float]
     bits_per_user: int
     largest_epsilon: float = math.inf
+    pair: Callable[[float], tuple[float, float]] | None = None  # the two coins, where a bit is stored
+    values: Callable[[float], StoredValues] | None = None  # the two laws of other values
+
+    @classmethod
+    def of_bits(cls, *, pair: Callable[[float], tuple[float, float]], **rest: Any) -> PublishedEstimator:
+        """Return the estimator with bits p0, p1 whose debiased mean gets Laplace(1/(ε·m)) noise.
+
+        One bit moves the debiased mean by 1/(m(p1-p0)), not 1/m, so the noise is worth kappa = ε/(p1-p0) per bit.
+        """
+
+        def loss(epsilon: float) -> float:
+            p0, p1 = pair(epsilon)
+            return pair_loss(p0, p1, epsilon / (p1 - p0))
+
+        return cls(true_loss=loss, bits_per_user=1, pair=pair, **rest)
+
+    @classmethod
+    def of_values(cls, *, values: Callable[[float], StoredValues], **rest: Any) -> PublishedEstimator:
+        """Return the estimator with values whose debiased mean gets the same noise; its bound is Hoeffding's."""
+        return cls(
+            contrast=lambda epsilon: values(epsilon).contrast,
+            true_loss=lambda epsilon: values(epsilon).joint_loss(epsilon),
+            values=values,
+            **rest,
+        )
 
     def failure_bound(self, epsilon: float, alpha: float, m: float) -> float:
         """Return the tight beta: the smallest p1 + p2 + p3 over δ1, δ2, or 1 if that says nothing.
@@ -165,49 +196,20 @@ def _stored_share(epsilon: float, density: float) -> float:
     return 0.5 * (1 - gap) + gap * density
 
 
-def _bernoulli_loss(pair: Callable[[float], tuple[float, float]]) -> Callable[[float], float]:
-    """Return the true joint loss of bits p0, p1 whose debiased mean gets Laplace(1/(ε·m)) noise.
-
-    One bit moves the debiased mean by 1/(m(p1-p0)), not 1/m, so the noise is worth kappa = ε/(p1-p0) per bit.
-    """
-
-    def loss(epsilon: float) -> float:
-        p0, p1 = pair(epsilon)
-        return pair_loss(p0, p1, epsilon / (p1 - p0))
-
-    return loss
-
-
-def _dwork_pair(epsilon: float) -> tuple[float, float]:
-    return 0.5, 0.5 + epsilon / 4  # [Digalakis et al. 2018, Algorithm 1]; [C]
-
-
-def _optbern_pair(epsilon: float) -> tuple[float, float]:
-    gap = math.tanh(epsilon / 2)  # [Digalakis et al. 2018, §4.2, c = 1/2]
-    return 0.5 * (1 - gap), 0.5 * (1 + gap)
-
-
-def _quantised_pair(epsilon: float) -> tuple[float, float]:
-    tail = 0.5 * math.exp(-epsilon / 2)  # [Digalakis 2018, §4.4.3]
-    return tail, 1 - tail
-
-
-DWORK = PublishedEstimator(
+DWORK = PublishedEstimator.of_bits(
     name="Dwork",
     reference="Digalakis et al. 2018, Theorem 3.3; Digalakis 2018, Theorem 4.3",
     contrast=lambda epsilon: epsilon / 4,  # p2 <= 2·exp(-m·ε²α²δ1²(1-δ2)²/8)  [Digalakis et al. 2018, Theorem 3.3]
-    true_loss=_bernoulli_loss(_dwork_pair),
-    bits_per_user=1,
+    pair=lambda epsilon: (0.5, 0.5 + epsilon / 4),  # [Digalakis et al. 2018, Algorithm 1]; [C]
     largest_epsilon=2.0,
 )
 """p0 = 1/2, p1 = 1/2 + ε/4."""
 
-OPTBERN = PublishedEstimator(
+OPTBERN = PublishedEstimator.of_bits(
     name="OptBern",
     reference="Digalakis et al. 2018, Theorem 4.3; Digalakis 2018, Theorem 4.6",
     contrast=lambda epsilon: math.tanh(epsilon / 2),  # p2 <= 2·exp(-2m·(tanh(ε/2)·αδ1(1-δ2))²)  [Theorem 4.3]
-    true_loss=_bernoulli_loss(_optbern_pair),
-    bits_per_user=1,
+    pair=lambda epsilon: (0.5 * (1 - math.tanh(epsilon / 2)), 0.5 * (1 + math.tanh(epsilon / 2))),  # [§4.2, c = 1/2]
 )
 """p0 = 1/(1+e^ε), p1 = e^ε/(1+e^ε)."""
 
@@ -220,29 +222,27 @@ LAPLACE = PublishedEstimator(
 )
 """Real values from Laplace(μ, b), (μ_upd - μ_init)/b = ε; the bound is printed as identical to Dwork's."""
 
-QUANTISED_LAPLACE = PublishedEstimator(
+QUANTISED_LAPLACE = PublishedEstimator.of_bits(
     name="quantised Laplace",
     reference="Digalakis 2018, §4.4.3",
     contrast=lambda epsilon: -math.expm1(-epsilon / 2),  # p1 - p0 = 1 - e^(-ε/2)  [Digalakis 2018, §4.4.3]
-    true_loss=_bernoulli_loss(_quantised_pair),
-    bits_per_user=1,
+    pair=lambda epsilon: (0.5 * math.exp(-epsilon / 2), 1 - 0.5 * math.exp(-epsilon / 2)),  # [§4.4.3]
+    values=lambda epsilon: quantised_values(epsilon, 2),
 )
 """Two levels, that is bits with p0 = e^(-ε/2)/2, p1 = 1 - p0. No bound is printed: OptBern's, with this contrast."""
 
-TRUNCATED_LAPLACE = PublishedEstimator(
+TRUNCATED_LAPLACE = PublishedEstimator.of_values(
     name="truncated Laplace",
     reference="Digalakis 2018, §4.4.4",
-    contrast=lambda epsilon: truncated_laplace_values(epsilon).contrast,
-    true_loss=lambda epsilon: truncated_laplace_values(epsilon).joint_loss(epsilon),
+    values=truncated_laplace_values,
     bits_per_user=64,
 )
 """Laplace((1 ∓ ε)/2, 1) cut to [0, 1], as in Figure 4.6 of the thesis. No bound is printed: Hoeffding's on [0, 1]."""
 
-GAUSSIAN = PublishedEstimator(
+GAUSSIAN = PublishedEstimator.of_values(
     name="truncated Gaussian",
     reference="Digalakis 2018, §4.4.4",
-    contrast=lambda epsilon: truncated_gaussian_values(epsilon).contrast,
-    true_loss=lambda epsilon: truncated_gaussian_values(epsilon).joint_loss(epsilon),
+    values=truncated_gaussian_values,
     bits_per_user=64,
 )
 """No parameters are printed. Normal(0, 1/(2ε)), Normal(1, 1/(2ε)) cut to [0, 1]: their ratio runs from e^-ε to e^ε."""
@@ -254,11 +254,10 @@ def quantised_laplace(levels: int) -> PublishedEstimator:
     No bound is printed: Hoeffding's over the range of the representation points, which for two levels is
     ``QUANTISED_LAPLACE``. The range grows with the levels, so the bound (not the error) gets worse.
     """
-    return PublishedEstimator(
+    return PublishedEstimator.of_values(
         name=f"quantised Laplace, {levels} levels",
         reference="Digalakis 2018, §4.4.3",
-        contrast=lambda epsilon: quantised_values(epsilon, levels).contrast,
-        true_loss=lambda epsilon: quantised_values(epsilon, levels).joint_loss(epsilon),
+        values=lambda epsilon: quantised_values(epsilon, levels),
         bits_per_user=max(1, (levels - 1).bit_length()),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from panstream.papers.figures._simulate import (
     previous_events,
 )
 from panstream.papers.figures.plan import CLAIMED, EPSILON, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
+from panstream.papers.figures.promises import TOTALS
 from panstream.papers.literal_density import LiteralDensity
 from panstream.papers.literal_estimators import (
     PublishedDwork,
@@ -28,7 +29,6 @@ from panstream.papers.literal_estimators import (
     PublishedQuantisedLaplace,
     PublishedTruncatedGaussian,
 )
-from panstream.planning.density_published import OPTBERN
 
 LITERAL: dict[str, type[LiteralDensity]] = {
     "Dwork": PublishedDwork,
@@ -37,7 +37,6 @@ LITERAL: dict[str, type[LiteralDensity]] = {
     "Laplace": PublishedLaplace,
     "truncated Gaussian": PublishedTruncatedGaussian,
 }
-TOTALS: dict[str, Callable[[float], float]] = {SAME_LOSS: OPTBERN.true_loss, CLAIMED: lambda epsilon: 2 * epsilon}
 STREAM_NAMES: dict[StreamKind, str] = {"uniform": "uniform stream", "zipf": "Zipf stream"}
 MSE_RUNS, FAILURE_RUNS = 300, 1000
 SHARE, ALPHA = 0.05, 0.1  # of the figures of failures

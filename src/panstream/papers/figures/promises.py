@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from panstream.density.optbern import OptBern
 from panstream.papers.figures.plan import CLAIMED, EPSILON, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
 from panstream.planning.density import sample_size
-from panstream.planning.density_published import DWORK, OPTBERN, roth_sample_size
+from panstream.planning.density_published import DWORK, OPTBERN, QUANTISED_LAPLACE, roth_sample_size
 from panstream.privacy.joint import pair_state_loss
 
 ALPHA, BETA = 0.1, 0.05  # not printed; α as in the experiments
@@ -20,8 +20,8 @@ CURVES: dict[str, Callable[[float], int]] = {
     "Roth (factor 128)": lambda epsilon: roth_sample_size(epsilon, ALPHA, BETA, factor=128.0),
     "Dwork": lambda epsilon: DWORK.sample_size(epsilon, ALPHA, BETA),
     "OptBern": lambda epsilon: OPTBERN.sample_size(epsilon, ALPHA, BETA),
-    CLAIMED: lambda epsilon: sample_size(2 * epsilon, ALPHA, BETA, MANY),
-    SAME_LOSS: lambda epsilon: sample_size(OPTBERN.true_loss(epsilon), ALPHA, BETA, MANY),
+    CLAIMED: lambda epsilon: sample_size(TOTALS[CLAIMED](epsilon), ALPHA, BETA, MANY),
+    SAME_LOSS: lambda epsilon: sample_size(TOTALS[SAME_LOSS](epsilon), ALPHA, BETA, MANY),
 }
 
 
@@ -43,44 +43,21 @@ def _sample_sizes(key: str, title: str, source: str, names: Sequence[str]) -> Fi
     )
 
 
-Pair = tuple[float, float]
-
-
-def _dwork(epsilon: float) -> Pair:
-    return 0.5, 0.5 + epsilon / 4
-
-
-def _optbern(epsilon: float) -> Pair:
-    gap = math.tanh(epsilon / 2)
-    return (1 - gap) / 2, (1 + gap) / 2
-
-
-def _quantised(epsilon: float) -> Pair:
-    tail = math.exp(-epsilon / 2) / 2
-    return tail, 1 - tail
-
-
-def _shipped(total: Callable[[float], float]) -> Callable[[float, int], Pair]:
-    def pair(epsilon: float, universe: int) -> Pair:
-        law = OptBern(universe=universe, epsilon=total(epsilon)).law
-        return law.p0, law.p1
-
-    return pair
-
-
-PAPERS: dict[str, Callable[[float], Pair]] = {"Dwork": _dwork, "OptBern": _optbern, "quantised Laplace": _quantised}
-OURS: dict[str, Callable[[float, int], Pair]] = {
-    CLAIMED: _shipped(lambda epsilon: 2 * epsilon),
-    SAME_LOSS: _shipped(OPTBERN.true_loss),
-}
+TOTALS: dict[str, Callable[[float], float]] = {SAME_LOSS: OPTBERN.true_loss, CLAIMED: lambda epsilon: 2 * epsilon}
+PAPERS = {each.name: each.pair for each in (DWORK, OPTBERN, QUANTISED_LAPLACE)}
 
 
 def _grid(options: FigureOptions) -> list[Point]:
     return [Point("a", round(0.01 * step, 2)) for step in range(1, 51)]
 
 
-def _pair(name: str, epsilon: float, options: FigureOptions) -> Pair:
-    return PAPERS[name](epsilon) if name in PAPERS else OURS[name](epsilon, options.universe)
+def _pair(name: str, epsilon: float, options: FigureOptions) -> tuple[float, float]:
+    """Return the two coins of a stored bit, of a paper's estimator or of ours at the total loss that its name says."""
+    paper = PAPERS.get(name)
+    if paper is not None:
+        return paper(epsilon)
+    law = OptBern(universe=options.universe, epsilon=TOTALS[name](epsilon)).law
+    return law.p0, law.p1
 
 
 def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePlan:
