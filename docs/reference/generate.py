@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import panstream
-from panstream.algorithm import find
+from panstream.algorithm import FrontDoor, find
 from panstream.catalogue import ALGORITHMS
 
 HERE = Path(__file__).parent
@@ -167,11 +167,12 @@ def parameters(thing: Any, file: str) -> list[str]:
 
 
 def methods(thing: object, file: str) -> list[str]:
-    """Return the table of a class's own methods and properties; models and learners share theirs with their kind."""
+    """Return the table of a class's own methods and properties; models, learners and front doors share some."""
     if not inspect.isclass(thing):
         return []
     lines = []
-    shared = [base for base in thing.__mro__[:0:-1] if base.__module__.startswith("panstream.networks.")]
+    kinds = [base for base in thing.__mro__[:0:-1] if base.__module__.startswith("panstream.")]
+    shared = [base for base in kinds if base is FrontDoor or base.__module__.startswith("panstream.networks.")]
     members = {name: member for base in (*shared, thing) for name, member in vars(base).items()}
     for name, member in members.items():
         plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member

@@ -6,7 +6,7 @@ import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from panstream.algorithm import Monitor, not_started
+from panstream.algorithm import FrontDoor
 from panstream.continual_users.density import ContinualDensity
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
@@ -16,7 +16,6 @@ from panstream.frequent.items import FrequentItems
 from panstream.frequent.tables import CELLS_PER_NAME, MOST_NAMES
 from panstream.hashing import MAX_LEVELS, StringHash
 from panstream.privacy.bitmap import reference_users
-from panstream.privacy.claim import Claim
 
 _AMPLE = 1 << 23  # bytes, where no limit is given
 _SMALLEST = 64  # buckets; with fewer the counts of a level are too small for a normal law
@@ -27,7 +26,7 @@ _LEAST_MEMORY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class DistinctCount:
+class DistinctCount(FrontDoor):
     """How many different users came? Picks a bitmap or one bit per user, sizes it, and says why.
 
     One bit per user has nearly the same absolute error however many come; a bitmap's grows with their number. So bits
@@ -79,17 +78,6 @@ class DistinctCount:
     def algorithm(self) -> Bitmap | OptBern | ContinualDensity:
         """Return the algorithm of choice, with its parameters."""
         return self.choice.algorithm
-
-    def __getattr__(self, name: str) -> Any:
-        raise not_started(self, name)
-
-    def start(self) -> Monitor[Any]:
-        """Return a running monitor of the chosen algorithm, whose releases are counts."""
-        return Monitor[Any](self.algorithm)
-
-    def claim(self) -> Claim:
-        """Return what the chosen algorithm promises."""
-        return self.algorithm.claim()
 
     def why(self) -> str:
         """Return which algorithm was chosen, what error to expect of it, and what was rejected."""
@@ -229,7 +217,7 @@ _ROW_WIDTHS = (1 << 12, 1 << 17, 1 << 19)
 
 
 @dataclass(frozen=True, slots=True)
-class TopItems:
+class TopItems(FrontDoor):
     """Which names come most often, and how often? Nobody has to list them beforehand.
 
     Sizes the tables of :class:`panstream.frequent.items.FrequentItems` for the expected number of events, and says from
@@ -299,17 +287,6 @@ class TopItems:
     def listed_from(self) -> float:
         """Return how many events a name needs to be listed with 95%; more where memory is short of cells."""
         return self.algorithm.listed_among(self.expected)
-
-    def __getattr__(self, name: str) -> Any:
-        raise not_started(self, name)
-
-    def start(self) -> Monitor[Any]:
-        """Return a running monitor, whose releases are lists of names with counts."""
-        return Monitor[Any](self.algorithm)
-
-    def claim(self) -> Claim:
-        """Return what is promised."""
-        return self.algorithm.claim()
 
     def why(self) -> str:
         """Return from how many events on names are listed, how large the tables are, and what listed keys would

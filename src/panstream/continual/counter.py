@@ -9,8 +9,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.codec import FieldLayout, noise, noised, public
 from panstream.continual.grid import Grid, Outside, Protects, Steps
-from panstream.continual.noise_sum import NoiseParts, error_bound, noise_variance
+from panstream.continual.noise_sum import NoiseParts, error_bound, law_at, noise_variance
 from panstream.continual.ticker import Ticker
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, Estimates
@@ -197,7 +195,7 @@ class SlotCounter(Ticker[TickState]):
     @property
     def law(self) -> DiscreteLaplace:
         """Return the law of every draw."""
-        return _law(tree_kappa(self.epsilon, self.memberships, self.sensitivity))
+        return law_at(tree_kappa(self.epsilon, self.memberships, self.sensitivity))
 
     @property
     def slot_draws(self) -> int:
@@ -318,8 +316,3 @@ class SlotCounter(Ticker[TickState]):
     def worst_times(self) -> list[int]:
         """Return slots up to the horizon among which the noisiest answer is."""
         return [self.horizon or 1]
-
-
-@lru_cache(maxsize=1024)
-def _law(kappa: Fraction | float) -> DiscreteLaplace:
-    return DiscreteLaplace.at_most(kappa)

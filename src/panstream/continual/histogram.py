@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
 from panstream._kernels.tree import count_cells
-from panstream.continual.grid import Grid, Outside, Steps
+from panstream.continual.grid import Grid, Outside
+from panstream.continual.shapes import node_draws
 from panstream.continual.tree_base import Arrays, Tree, TreeState
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate, figure
@@ -119,10 +119,6 @@ class RangeHistogram(Tree):
     def label(self) -> str:
         """Return what the estimate is called."""
         return _name(self.quantile)
-
-    def read(self, values: Any) -> Steps:
-        """Return the cell of every value."""
-        return self.grid.read(values)
 
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Write a 1 into every node that holds the value."""
@@ -312,10 +308,7 @@ def _edge_variances(branching: int, depth: int) -> tuple[NDArray[np.float64], ND
 
     In units of one node's variance; the formula is in the docstring of RangeHistogram.
     """
-    k = float(branching)
-    draws = [1.0]
-    for _ in range(depth - 1):
-        draws.append(1.0 / (1.0 + 1.0 / (k * draws[-1])))
+    k, draws = float(branching), node_draws((branching,) * depth)
     edges = np.arange(branching**depth + 1)
     part, spread = np.zeros(edges.size), np.zeros(edges.size)
     left = edges

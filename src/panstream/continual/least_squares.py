@@ -15,6 +15,7 @@ from panstream._kernels.least_squares import advance, draws_needed, open_below, 
 from panstream.codec import FieldLayout, noise, noised, public, published
 from panstream.continual.grid import MOST_STEPS, Grid, Steps
 from panstream.continual.noise_sum import error_bound
+from panstream.continual.shapes import node_draws
 from panstream.continual.ticker import Ticker
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate, Estimates
@@ -204,7 +205,7 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         for start in range(0, rows.size, _CHUNK):
             piece = slice(start, min(start + _CHUNK, rows.size))
             noise = self._draw(draws_needed(digits, radices, piece.stop - start), source)
-            below = _below(self.radices)
+            below = np.array(node_draws(self.radices))
             advance(siblings, complete, to_come, digits, radices, below, noise, outputs[piece], draws[piece])
             source.scratch.close()
         if rows.size:
@@ -216,18 +217,10 @@ class LeastSquaresTree(Ticker[_LeastSquaresState]):
         return outputs, draws
 
 
-def _below(radices: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the variance in draws of a complete node on each level, estimated from itself and all below."""
-    draws = [1.0]
-    for radix in radices[:-1]:
-        draws.append(1.0 / (1.0 + 1.0 / (radix * draws[-1])))
-    return np.array(draws)
-
-
 @lru_cache(maxsize=256)
 def _noise(radices: tuple[int, ...], horizon: int, slots: int) -> tuple[float, float]:
     at = np.unique(np.linspace(1, horizon, min(slots, horizon)).astype(np.int64))
-    mean, worst = sampled_noise(np.array(radices), _below(radices), at)
+    mean, worst = sampled_noise(np.array(radices), np.array(node_draws(radices)), at)
     return float(mean), float(worst)
 
 
@@ -244,7 +237,7 @@ def _most_noise(radices: tuple[int, ...], horizon: int) -> float:
     4.0
     """
     free = tied = np.array([[0.0], [0.0], [1.0]])  # v, c, t of an open leaf; tied: by the last digits of the horizon
-    for level, (radix, draws) in enumerate(zip(radices, _below(radices), strict=True)):
+    for level, (radix, draws) in enumerate(zip(radices, node_draws(radices), strict=True)):
         if level:
             free, tied = _climbed(free), _climbed(tied)
         horizon, last = divmod(horizon, radix) if level < len(radices) - 1 else (0, horizon)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.continual.grid import MOST_STEPS, Grid, Outside, Steps
+from panstream.continual.grid import MOST_STEPS, Grid, Outside
 from panstream.continual.noise_sum import half_width
 from panstream.continual.tree_base import Arrays, Tree, TreeState
 from panstream.errors import InvalidParameter, NotSupported
@@ -79,10 +79,6 @@ class _Moments(Tree):
     @abstractmethod
     def support(self) -> tuple[float, float]:
         """Return the least and the largest possible answer."""
-
-    def read(self, values: Any) -> Steps:
-        """Return values as steps from the lower bound."""
-        return self.grid.read(values)
 
     def spread(self, rows: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Write the parts of every row, without temporaries."""

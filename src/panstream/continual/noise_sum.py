@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 from panstream import checks
@@ -12,6 +13,12 @@ from panstream.randomness import DiscreteLaplace
 
 NoiseParts = Sequence[tuple[float, DiscreteLaplace]]
 """How many draws of which law an answer holds; draws of weight w <= 1 count w**2 each."""
+
+
+@lru_cache(maxsize=1024)
+def law_at(rate: Fraction | float) -> DiscreteLaplace:
+    """Return the law of a rate."""
+    return DiscreteLaplace.at_most(rate)
 
 
 def noise_variance(parts: NoiseParts) -> float:

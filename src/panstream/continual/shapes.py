@@ -16,6 +16,7 @@ Variances are counted in draws: 1 is the variance of one discrete Laplace draw.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -135,6 +136,14 @@ def _weights(levels: int, one_step_ticks: bool) -> NDArray[np.int64]:
     weights = np.array(_tree_weights(levels, one_step_ticks), np.int64)
     weights.flags.writeable = False
     return weights
+
+
+def node_draws(radices: Sequence[int]) -> list[float]:
+    """Return the variance, in draws, of a complete node on every level, estimated from itself and all below."""
+    found = [1.0]
+    for radix in radices[:-1]:
+        found.append(1.0 / (1.0 + 1.0 / (radix * found[-1])))
+    return found
 
 
 def _smallest_capacity(horizon: int, levels: int, one_step_ticks: bool) -> int | None:

@@ -111,10 +111,6 @@ class ContinualSum(Tree):
         """Return the length of a step."""
         return self.grid.step
 
-    def read(self, values: Any) -> Steps:
-        """Return values as steps."""
-        return self.grid.read(values)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KaryTree(Tree):
@@ -167,10 +163,6 @@ class KaryTree(Tree):
     def sensitivity(self) -> int:
         """Return the largest change of a leaf: an event added or removed, or a slot's content exchanged."""
         return self.grid.sensitivity(self.unit)
-
-    def read(self, values: Any) -> Steps:
-        """Return integers within the range, one event each."""
-        return self.grid.read(values)
 
     def read_slots(self, values: Any) -> Steps:
         """Return the totals of whole slots: of one value each if the unit is the slot, else of any number of events."""

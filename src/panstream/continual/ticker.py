@@ -16,7 +16,6 @@ from panstream.continual.noise_sum import NoiseParts, half_width
 from panstream.errors import BudgetExhausted, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Adjacency, Claim, Intrusions, Unit
-from panstream.privacy.rounding import share, up
 from panstream.randomness import Source
 
 StateT = TypeVar("StateT")
@@ -128,10 +127,10 @@ class Ticker(Algorithm[StateT]):
     def claim(self) -> Claim:
         """Return the exact joint loss of one copy at any time and all outputs."""
         unit, adjacency = self.protected
-        rows, events = self.contributions, ("the number of events in every slot",) if self.counts_events else ()
-        note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
-        claim = Claim(
-            epsilon=self.epsilon,
+        events = ("the number of events in every slot",) if self.counts_events else ()
+        claim = Claim.of_rows(
+            self.epsilon,
+            self.contributions,
             unit=unit,
             adjacency=adjacency,
             parts=self.loss_parts(),
@@ -140,8 +139,6 @@ class Ticker(Algorithm[StateT]):
             releases=-1 if self.horizon is None else self.horizon,
             horizon=self.horizon,
             public=("how many slots were closed, and in how many steps", *events),
-            note="no noise: for tests only" if math.isinf(self.epsilon) else note,
-            event_epsilon=None if rows is None else up(share(self.epsilon, rows)),
         )
         return claim if self.outside == "clip" else claim.without_privacy(_REFUSES)
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.batch import Dictionary, Items, Strings, items
 from panstream.codec import FieldLayout
-from panstream.continual.grid import Steps
+from panstream.continual.grid import Grid, Steps
 from panstream.continual.noise_sum import error_bound
 from panstream.continual.shapes import EPOCHS, MOST_CAPACITY, MOST_LEVELS, TreeShape
 from panstream.continual.ticker import Ticker
@@ -117,9 +117,14 @@ class Tree(Ticker[TreeState]):
         """Return how many numbers a leaf holds."""
         return 1
 
-    @abstractmethod
+    @property
+    def grid(self) -> Grid:
+        """Return what values may be, where they are numbers."""
+        raise NotImplementedError
+
     def read(self, values: Any) -> Steps:
         """Return the checked rows of a batch, one event each."""
+        return self.grid.read(values)
 
     def read_slots(self, values: Any) -> Steps:
         """Return the checked values of whole slots."""

@@ -92,15 +92,8 @@ class ContinualBitmap(OnesTicker):
     @property
     def question(self) -> Question:
         """Return what is to be published, and what is protected."""
-        return Question(
-            epsilon=self.epsilon,
-            cells=self.buckets,
-            density=_HALF_FULL,
-            horizon=self.horizon,
-            unit=self.unit,
-            window=self.window,
-            rows=None if self.contributions is None else 2 * self.contributions,
-        )
+        rows = None if self.contributions is None else 2 * self.contributions
+        return self._about(self.buckets, _HALF_FULL, rows=rows)
 
     @property
     def width(self) -> int:

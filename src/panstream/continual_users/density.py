@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from panstream import checks
-from panstream.continual.noise_sum import NoiseParts, half_width, noise_variance
-from panstream.continual_users.ones import OnesTicker, Seen, law_at
+from panstream.continual.noise_sum import NoiseParts, half_width, law_at, noise_variance
+from panstream.continual_users.ones import OnesTicker, Seen
 from panstream.continual_users.ways import Question
 from panstream.density.presence import Presence
 from panstream.density.universe import Members, Universe
@@ -99,17 +99,8 @@ class ContinualDensity(OnesTicker):
     @property
     def question(self) -> Question:
         """Return what is to be published, and what is protected."""
-        size = self.population.size
-        return Question(
-            epsilon=self.epsilon,
-            cells=self.population.sampled,
-            density=0.5 if self.expected is None else self.expected / size,
-            horizon=self.horizon,
-            unit=self.unit,
-            window=self.window,
-            rows=self.contributions,
-            deletions=self.deletions,
-        )
+        density = 0.5 if self.expected is None else self.expected / self.population.size
+        return self._about(self.population.sampled, density, deletions=self.deletions)
 
     @property
     def public_facts(self) -> tuple[str, ...]:

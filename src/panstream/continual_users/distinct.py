@@ -6,13 +6,12 @@ import math
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from panstream.algorithm import Monitor, not_started
+from panstream.algorithm import FrontDoor
 from panstream.continual_users.bitmap import ContinualBitmap
 from panstream.continual_users.density import ContinualDensity
 from panstream.continual_users.ways import Protected
 from panstream.errors import InvalidParameter
 from panstream.hashing import StringHash
-from panstream.privacy.claim import Claim
 
 _AMPLE = 1 << 23  # bytes, where no limit is given
 _LEVELS = 24
@@ -21,7 +20,7 @@ _ALMOST = 1.05  # times the least error: half the cells for a twentieth at most
 
 
 @dataclass(frozen=True, slots=True)
-class ContinualDistinct:
+class ContinualDistinct(FrontDoor):
     """How many different users have come so far, at every tick? Picks bits or a bitmap, and paid releases or a tree.
 
     Privacy
@@ -106,17 +105,6 @@ class ContinualDistinct:
         """Return the root of the mean squared error at the first, middle and last tick."""
         errors = algorithm.errors()
         return math.sqrt(math.fsum(error**2 for error in errors.values()) / len(errors))
-
-    def __getattr__(self, name: str) -> Any:
-        raise not_started(self, name)
-
-    def start(self) -> Monitor[Any]:
-        """Return a running monitor, whose ticks publish counts."""
-        return Monitor[Any](self.algorithm)
-
-    def claim(self) -> Claim:
-        """Return what the chosen algorithm promises."""
-        return self.algorithm.claim()
 
     def why(self) -> str:
         """Return which cells were chosen, how their ones are published, and with which error."""

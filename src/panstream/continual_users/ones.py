@@ -10,7 +10,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream._kernels.bits import count_ones
 from panstream.codec import FieldLayout, noised, public, published
+from panstream.continual.noise_sum import law_at
 from panstream.continual.shapes import EPOCHS
 from panstream.continual.ticker import Ticker
 from panstream.continual.tree_engine import TreeEngine, TreeState
@@ -147,6 +147,11 @@ class OnesTicker(Ticker[OnesState]):
     @abstractmethod
     def question(self) -> Question:
         """Return what is to be published, and what is protected."""
+
+    def _about(self, cells: int, density: float, **more: Any) -> Question:
+        """Return the question about so many cells that a subclass asks."""
+        protected = {"unit": self.unit, "window": self.window, "rows": self.contributions, **more}
+        return Question(epsilon=self.epsilon, cells=cells, density=density, horizon=self.horizon, **protected)
 
     @property
     @abstractmethod
@@ -356,9 +361,3 @@ class OnesTicker(Ticker[OnesState]):
     def noise_at(self, ticks: int) -> tuple[float, DiscreteLaplace]:
         """Return the variance of the noise in the answer after ``ticks`` ticks, and the law of its draws."""
         return (self.law.variance, self.law) if self.paid else (self.engine.variance_at(ticks), self.engine.law())
-
-
-@lru_cache(maxsize=1024)
-def law_at(rate: float) -> DiscreteLaplace:
-    """Return the law of a rate."""
-    return DiscreteLaplace.at_most(rate)

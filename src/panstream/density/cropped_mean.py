@@ -84,6 +84,11 @@ class CroppedMean(Divisible[Any]):
         object.__setattr__(self, "universe", presence.universe)
         object.__setattr__(self, "presence", presence)
 
+    @property
+    def law(self) -> BitLaw:
+        """Return OptBern's coins and noise."""
+        return self.presence.law
+
     def claim(self) -> Claim:
         """Return OptBern's claim: the counters add nothing to the loss."""
         return self.presence.claim()
@@ -104,7 +109,7 @@ class CroppedMean(Divisible[Any]):
 
     def fresh(self, count: int, source: Source) -> Any:
         """Return uniform counters and bits of absent users."""
-        bits = toss(self.presence.law.absent, count, source)
+        bits = toss(self.law.absent, count, source)
         counters = source.uniform_below(self.crop, count).astype(np.int32)
         return CroppedState(counters=counters, bits=bits, released=0)
 
@@ -118,22 +123,23 @@ class CroppedMean(Divisible[Any]):
 
     def touch(self, state: Any, touches: Touches, source: Source) -> None:
         """Move every arrival's counter on and re-draw the bits of those that wrap."""
-        coins = source.bernoulli(self.presence.law.present, touches[0].size)
+        coins = source.bernoulli(self.law.present, touches[0].size)
         count_and_redraw(state.counters, state.bits, touches[0], coins, self.crop)
 
     def release(self, state: Any, source: Source) -> Estimate:
         """Publish the noisy number of ones, turned into a mean."""
         state.released = spend_release(state.released, self.releases)
-        return self._count(state, source, self.presence.law)
+        return self._count(state, source)
 
-    def _count(self, state: Any, source: Source, law: BitLaw) -> Estimate:
-        cells, gap = self.cells, law.p1 - law.p0
+    def _count(self, state: Any, source: Source) -> Estimate:
+        law, cells = self.law, self.cells
+        gap = law.p1 - law.p0
         ones = np.zeros((1, 1), np.int64)
         count_ones(state.bits, np.empty((0, state.bits.size), np.uint8), cells, ones)  # makes no copy of the state
         source.add_discrete_laplace(ones.reshape(-1), law.noise)
         released = int(ones[0, 0])
         mean = self.crop * (released / cells - law.p0) / gap
-        variance = self._variance(min(max(mean, 0.0), self.crop), law)
+        variance = self._variance(min(max(mean, 0.0), self.crop))
         sigma, kappa = math.sqrt(variance), law.noise.kappa * gap * cells / self.crop
 
         def rule(level: float) -> tuple[float, float]:
@@ -150,8 +156,9 @@ class CroppedMean(Divisible[Any]):
             rule=rule,
         )
 
-    def _variance(self, mean: float, law: BitLaw) -> float:
+    def _variance(self, mean: float) -> float:
         """Return an upper bound of the variance at ``mean``, without the release noise."""
+        law = self.law
         gap = law.p1 - law.p0
         chance = law.p0 + gap * mean / self.crop
         return self.crop**2 * chance * (1 - chance) / gap**2 / self.cells + self._sampling_variance(mean)
@@ -182,6 +189,6 @@ class CroppedMean(Divisible[Any]):
         checks.probability(beta=beta)
         law, cells = self.presence.law, self.presence.cells
         gap = law.p1 - law.p0
-        sigma = math.sqrt(max(self._variance(self.crop * i / 64, law) for i in range(65)))
+        sigma = math.sqrt(max(self._variance(self.crop * i / 64) for i in range(65)))
         reach = normal_laplace_quantile(beta / 2, sigma, law.noise.kappa * gap * cells / self.crop)
         return reach + 0.5 * self.crop / (gap * cells)

@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream import checks
-from panstream._kernels.bits import count_and_redraw
 from panstream._kernels.pairs import count_pairs
 from panstream.algorithm import spend_release
 from panstream.codec import FieldLayout, noised, public, published
 from panstream.density.cropped_mean import CroppedMean
-from panstream.divisible import Touches
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate, normal_laplace_quantile
 from panstream.noisy_bits import BitLaw, bit_claim
@@ -99,15 +97,11 @@ class RefreshableCroppedMean(CroppedMean):
 
     def fresh(self, count: int, source: Source) -> PhasesState:
         """Return uniform counters and bits of absent users."""
-        bits = toss(self.law.absent, count, source)
-        counters = source.uniform_below(self.crop, count).astype(np.int32)
-        seen = np.empty((0, count), np.int32), np.empty((0, bits.size), np.uint8)
-        return PhasesState(counters=counters, bits=bits, seen_counters=seen[0], seen_bits=seen[1], released=0)
-
-    def touch(self, state: Any, touches: Touches, source: Source) -> None:
-        """Move every arrival's counter on and re-draw the bits of those that wrap."""
-        coins = source.bernoulli(self.law.present, touches[0].size)
-        count_and_redraw(state.counters, state.bits, touches[0], coins, self.crop)
+        found = CroppedMean.fresh(self, count, source)
+        seen = np.empty((0, count), np.int32), np.empty((0, found.bits.size), np.uint8)
+        return PhasesState(
+            counters=found.counters, bits=found.bits, seen_counters=seen[0], seen_bits=seen[1], released=0
+        )
 
     def refresh(self, state: Any, source: Source) -> None:
         """Keep what was seen and start afresh, once."""
@@ -128,7 +122,7 @@ class RefreshableCroppedMean(CroppedMean):
         """Publish the noisy number of ones; after a refresh by what was seen, and those of fitting pairs apart."""
         state.released = spend_release(state.released, self.releases)
         if not len(state.seen_bits):
-            return self._count(state, source, self.law)
+            return self._count(state, source)
         counts = np.zeros((2, 2), np.int64)
         count_pairs(state.counters, state.bits, state.seen_counters[0], state.seen_bits[0], self.crop - 1, counts)
         ones, pairs = counts[:, 0].copy(), counts[:, 1].copy()

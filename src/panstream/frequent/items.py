@@ -23,7 +23,6 @@ from panstream.hashing import check_key
 from panstream.hashing.keys import key_words
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.frequent import Law, names_laws
-from panstream.privacy.rounding import share, up
 from panstream.randomness import DiscreteGaussian, Source
 from panstream.scratch import Scratch, wipe
 
@@ -143,17 +142,13 @@ class FrequentItems(DivisibleTables[FrequentState]):
 
     def claim(self) -> Claim:
         """Return the loss of one event, with one copy of the state."""
-        rows = self.contributions
-        note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
-        return Claim(
-            epsilon=self.epsilon,
+        return Claim.of_rows(
+            self.epsilon,
+            self.contributions,
             delta=0.0 if math.isinf(self.epsilon) else self.delta,
-            unit="event" if rows is None else "user",
             intrusions=Intrusions(unannounced=1, announced=-1),
             inputs="fixed" if self.delta else "adaptive",
             releases=self.releases,
-            note="no noise: for tests only" if math.isinf(self.epsilon) else note,
-            event_epsilon=None if rows is None else up(share(self.epsilon, rows)),
         )
 
     def layout(self) -> Mapping[str, FieldLayout]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, get_args
 from panstream import checks
 from panstream.durations import say_duration
 from panstream.errors import InvalidParameter
+from panstream.privacy.rounding import share, up
 
 Unit = Literal["event", "slot", "record", "edge", "user", "user-window"]
 Adjacency = Literal["add-remove", "replace"]
@@ -128,6 +129,17 @@ class Claim:
         if self.event_epsilon is not None and not 0 <= self.event_epsilon <= self.epsilon:
             raise InvalidParameter(f"event_epsilon must be in [0, epsilon], got event_epsilon={self.event_epsilon}")
         object.__setattr__(self, "parts", dict(self.parts))
+
+    @classmethod
+    def of_rows(cls, epsilon: float, rows: int | None, **rest: Any) -> Self:
+        """Return the claim about one event, or about a user of at most so many rows, each of which loses its part."""
+        note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
+        given: dict[str, Any] = {
+            "unit": "event" if rows is None else "user",
+            "note": "no noise: for tests only" if math.isinf(epsilon) else note,
+            "event_epsilon": None if rows is None else up(share(epsilon, rows)),
+        }
+        return cls(epsilon=epsilon, **given | rest)
 
     @property
     def protects(self) -> str:

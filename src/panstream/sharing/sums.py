@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels.least_squares import draws_needed
 from panstream._kernels.shared_tree import FRACTION, answer_wide, close_slot, open_nodes
+from panstream.continual.shapes import node_draws
 from panstream.errors import InvalidParameter
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import wipe
@@ -168,7 +169,7 @@ def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray
     """
     top, one = len(radices) - 1, float(1 << FRACTION)
     done_weights, rest_weights = np.zeros((2, len(radices)), np.int64)
-    draws = _draws(radices)
+    draws = node_draws(radices)
     done, both, rest = digits[0] * draws[0], 0.0, float(radices[0] - digits[0]) if top else 0.0
     for level in range(1, top + 1):
         a, b = done + both, both + rest
@@ -183,18 +184,10 @@ def _weights(radices: tuple[int, ...], digits: tuple[int, ...]) -> tuple[NDArray
 @lru_cache(maxsize=256)
 def _folds(radices: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the weight of a node's own draw, in 2**-12, when it is closed."""
-    found, draws = np.zeros(len(radices), np.int64), _draws(radices)
+    found, draws = np.zeros(len(radices), np.int64), node_draws(radices)
     for level in range(1, len(radices)):
         spread = radices[level - 1] * draws[level - 1]
         found[level] = round((1 << FRACTION) * spread / (spread + 1.0))
-    return found
-
-
-def _draws(radices: tuple[int, ...]) -> list[float]:
-    """Return the variance, in draws, of a closed node on every level, estimated from itself and all below."""
-    found = [1.0]
-    for radix in radices[:-1]:
-        found.append(1.0 / (1.0 + 1.0 / (radix * found[-1])))
     return found
 
 

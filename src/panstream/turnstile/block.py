@@ -81,12 +81,7 @@ class BlockCounter(ModularCounter):
         return 1 if self.law.start is None else self.crop
 
     def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        from panstream._kernels.modular import plus_counts, sum_hats
-
-        if self.law.start is None:
-            sum_hats(counters, self.modulus, self.crop, 0, 1, counts)
-        else:
-            plus_counts(counters, self.prime, self.crop, 0, 1, counts)
+        self._read(counters, 0, 1, counts)
 
     def _sums(self, released: tuple[int, ...]) -> NDArray[np.float64]:
         """Return every level's cropped sum, unbiased."""

@@ -320,6 +320,15 @@ class ModularCounter(Divisible[_CounterState]):
     def _count(self, counters: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Write the integers that a release publishes, before noise."""
 
+    def _read(self, counters: NDArray[np.int64], first: int, readings: int, counts: NDArray[np.int64]) -> None:
+        """Count plus blocks of every counter, from ``first`` downwards; without noise, exactly how full they are."""
+        from panstream._kernels.modular import plus_counts, sum_hats
+
+        if self.law.start is None:
+            sum_hats(counters, self.modulus, self.width, first, readings, counts)
+        else:
+            plus_counts(counters, self.prime, self.width, first, readings, counts)
+
     @abstractmethod
     def _decode(self, released: tuple[int, ...]) -> Estimate:
         """Turn published integers into an estimate."""

@@ -189,14 +189,6 @@ class HeavyHitterCount(ModularCounter):
         if self.bracketed:
             self._read(counters, self.heavy, 1, counts[1:])
 
-    def _read(self, counters: NDArray[np.int64], first: int, readings: int, counts: NDArray[np.int64]) -> None:
-        from panstream._kernels.modular import plus_counts, sum_hats
-
-        if self.law.start is None:
-            sum_hats(counters, self.modulus, self.width, first, readings, counts)
-        else:
-            plus_counts(counters, self.prime, self.width, first, readings, counts)
-
     def _decode(self, released: tuple[int, ...]) -> Estimate:
         upper = self._unbiased(released[0], self.readings)
         linear = self._linear()

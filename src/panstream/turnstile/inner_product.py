@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream import checks
 from panstream.errors import InvalidBatch
 from panstream.estimate import Estimate
 from panstream.randomness import Source
@@ -99,8 +97,3 @@ class InnerProduct(SignedSketch):
             name="inner product",
             released=released,
         )
-
-    def error(self, *, beta: float) -> float:
-        """Return the error of any release that is exceeded with probability at most ``beta``, up to ``expected``."""
-        checks.probability(beta=beta)
-        return NormalDist().inv_cdf(1 - beta / 2) * math.sqrt(self._planned_variance())

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream import checks
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.turnstile.counter import CounterBatch
@@ -86,8 +85,3 @@ class SecondMoment(SignedSketch):
             return 0.0, math.inf
         root = math.sqrt(max(inside, 0.0))
         return (middle - root) / leading, (middle + root) / leading
-
-    def error(self, *, beta: float) -> float:
-        """Return the error of any release that is exceeded with probability at most ``beta``, up to ``expected``."""
-        checks.probability(beta=beta)
-        return NormalDist().inv_cdf(1 - beta / 2) * math.sqrt(self._planned_variance())

@@ -11,6 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +25,6 @@ from panstream.errors import Drowned, InvalidParameter
 from panstream.estimate import Estimate, figure
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual import tree_kappa
-from panstream.privacy.rounding import share, up
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.turnstile.counter import CounterBatch
 from panstream.turnstile.placement import Placement
@@ -152,19 +152,20 @@ class SignedSketch(Algorithm[SketchState]):
     def _decode(self, sums: NDArray[np.float64], noise: Noise, released: tuple[int, ...]) -> Estimate:
         """Turn released counters, one row for each stream, into an estimate."""
 
+    def error(self, *, beta: float) -> float:
+        """Return the error of any release that is exceeded with probability at most ``beta``, up to ``expected``."""
+        checks.probability(beta=beta)
+        return NormalDist().inv_cdf(1 - beta / 2) * math.sqrt(self._planned_variance())
+
     def claim(self) -> Claim:
         """Return the exact joint loss of one copy in the last phase, all announced copies and all releases."""
-        rows = self.contributions
-        note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
-        return Claim(
-            epsilon=self.epsilon,
-            unit="event" if rows is None else "user",
+        return Claim.of_rows(
+            self.epsilon,
+            self.contributions,
             intrusions=Intrusions(unannounced=1, announced=-1),
             inputs="adaptive",
             releases=self.releases,
             public=("the buckets, hash key and signs",),
-            note="no noise: for tests only" if math.isinf(self.epsilon) else note,
-            event_epsilon=None if rows is None else up(share(self.epsilon, rows)),
         )
 
     def layout(self) -> Mapping[str, FieldLayout]:
