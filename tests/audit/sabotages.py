@@ -9,8 +9,8 @@ import numpy as np
 
 from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
 from panstream.audit.exact import presence_scenarios
+from panstream.audit.shipped import cases_of
 from panstream.audit.shipped.continual import _slots, _with_added, _with_events, _with_refreshes, _with_two_events
-from panstream.audit.shipped.networks import network_cases
 from panstream.batch import items
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualVariance
@@ -338,7 +338,7 @@ def _() -> Case:
 
 def forest_views(learner: Any) -> Any:
     """Return the audit of a network's views, for another learner and one record."""
-    exact: Any = next(iter(network_cases())).exact
+    exact: Any = next(cases_of("networks")).exact
     return replace(exact, learner=learner, records=1)
 
 
@@ -362,7 +362,5 @@ def _() -> Case:
 
 @sabotage("seed kept")
 def _() -> Case:
-    from panstream.audit.shipped.attacks import attack_cases
-
-    case = next(case for case in attack_cases() if case.name == "Seed kept in the state")
+    case = next(case for case in cases_of("attacks") if case.name == "Seed kept in the state")
     return replace(case, kind="production")

@@ -14,7 +14,7 @@ from panstream.audit import FAILURE, Enumeration, LinearProgram, audit, cases, e
 from panstream.audit.case import Case
 from panstream.audit.montecarlo import lower_bound
 from panstream.audit.report import figure
-from panstream.audit.shipped import density
+from panstream.audit.shipped import cases_of, density
 from panstream.audit.shipped.density import TABLE
 from panstream.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
@@ -268,7 +268,7 @@ def test_monte_carlo_bound_of_dwork_and_roth(monkeypatch: pytest.MonkeyPatch) ->
     """
     numbers = iter(range(1, 1_000_000))
     monkeypatch.setattr(density, "Source", lambda: SeededSource(next(numbers)))
-    case = next(case for case in density.density_cases() if case.name == "Dwork/Roth as published, epsilon 0.1")
+    case = next(case for case in cases_of("density") if case.name == "Dwork/Roth as published, epsilon 0.1")
     assert case.trial is not None
     bound = lower_bound(case.trial, runs=60_000, failure=FAILURE)
     assert 3.1 < bound.loss < 3.4234

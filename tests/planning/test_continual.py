@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from panstream.continual.noise_sum import _laplace_sum_tail, error_bound
@@ -16,14 +16,12 @@ from panstream.papers.event_counter import EventCounter
 from panstream.papers.hybrid import HybridMechanism
 from panstream.planning.continual import (
     average_bound,
-    beta_for,
     binary_bound,
     concentration,
     conjectured_bound,
     corollary_one,
     epsilon_for,
     event_counter_bound,
-    horizon_for,
     unbounded_sum_bound,
     variance_bound,
 )
@@ -56,29 +54,6 @@ def test_epsilon_for_inverts(bound, parameters):
         error = bound(epsilon, **parameters)
         if math.isfinite(error):
             assert epsilon_for(bound, error, **parameters) == pytest.approx(epsilon, rel=1e-6)
-
-
-@pytest.mark.parametrize(("bound", "parameters"), BOUNDS)
-def test_beta_for_inverts(bound, parameters):
-    rest = {name: value for name, value in parameters.items() if name != "beta"}
-    error = bound(5.0, **parameters)
-    assert beta_for(bound, error, 5.0, **rest) == pytest.approx(0.05, rel=1e-6)
-    if bound is not conjectured_bound:  # which promises no error at all for beta near 1
-        assert beta_for(bound, 1e-9, 5.0, **rest) == 1.0
-
-
-@pytest.mark.parametrize("bound", [event_counter_bound, binary_bound, unbounded_sum_bound])
-@given(st.integers(1, 3000))
-@settings(max_examples=20)
-def test_horizon_for_is_the_longest(bound, slots):
-    name = "time" if bound is unbounded_sum_bound else "horizon"
-    more = {"time": slots} if bound is binary_bound else {}
-    error = bound(1.0, beta=0.1, **{name: slots}, **more)
-    found = horizon_for(bound, error, 1.0, beta=0.1)
-    assert found >= slots
-    following = {"time": found + 1} if bound is binary_bound else {}
-    assert bound(1.0, beta=0.1, **{name: found + 1}, **following) > error
-    assert horizon_for(bound, 1e-9, 1.0, beta=0.1) == 0
 
 
 COUNTERS = [

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.audit.shipped.sharing import sharing_cases
+from panstream.audit.shipped import cases_of
 from panstream.randomness import DiscreteLaplace
 from panstream.sharing.arithmetic import Ring
 from panstream.sharing.rules import Overwritten
@@ -74,7 +74,7 @@ def test_a_look_at_the_front_end_shows_nothing_of_others() -> None:
 
 
 def test_every_known_mistake_of_two_machines_is_a_control() -> None:
-    controls = [case for case in sharing_cases() if case.kind == "control"]
+    controls = [case for case in cases_of("sharing") if case.kind == "control"]
     assert len(controls) == 15
     found = {case.name: case.exact().loss for case in controls if case.exact is not None}
     finite = {name: loss for name, loss in found.items() if math.isfinite(loss)}
@@ -86,6 +86,6 @@ def test_every_known_mistake_of_two_machines_is_a_control() -> None:
 
 def test_noisy_cells_cover_both_machines_once() -> None:
     """Whoever watches one machine, and sees the other in one epoch, learns what one look at noisy cells shows."""
-    case = next(each for each in sharing_cases() if "noisy cells, both once" in each.name)
+    case = next(each for each in cases_of("sharing") if "noisy cells, both once" in each.name)
     assert case.exact is not None
     assert case.exact().loss == pytest.approx(1.417066019786, abs=1e-9)

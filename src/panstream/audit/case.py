@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from panstream import checks
-from panstream.errors import InvalidParameter
+from panstream.errors import InvalidParameter, MissingExtra
 
 Kind = Literal["production", "control"]
 Verdict = Literal["holds", "fails", "caught", "missed"]
@@ -114,3 +115,11 @@ class Finding:
 
 def _plain(value: Any) -> Any:
     return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def scipy_function(module: str, name: str, what: str) -> Any:
+    """Return a function of SciPy, or say what needs it."""
+    try:
+        return getattr(importlib.import_module(f"scipy.{module}"), name)
+    except ImportError:
+        raise MissingExtra(what, "audit") from None

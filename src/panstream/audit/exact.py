@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from panstream import codec
 from panstream.algorithm import Monitor
-from panstream.audit.case import Case, Measured, Trial
-from panstream.errors import MissingExtra, NotSupported
+from panstream.audit.case import Case, Measured, Trial, scipy_function
+from panstream.errors import NotSupported
 from panstream.estimate import Estimate
 from panstream.testing.enumerate import Enumerator, JointLoss, Step, World, refresh, release, snapshot, worlds
 from panstream.testing.linear import LinearView, Published, linear_views, private_numbers, published_numbers
@@ -166,7 +166,7 @@ def _cheapest_move(view: LinearView, shift: Numbers) -> tuple[float, Numbers]:
     rest = shift - matrix @ np.linalg.lstsq(matrix, shift, rcond=None)[0] if matrix.shape[1] else shift
     if np.abs(rest).max() > 1e-7 * np.abs(shift).max():
         return math.inf, rest / float(rest @ shift)
-    found = _linprog()(
+    found = scipy_function("optimize", "linprog", "the audit of Laplace counters")(
         np.concatenate([kappas, kappas]),
         A_eq=np.hstack([matrix, -matrix]),
         b_eq=shift,
@@ -317,14 +317,6 @@ def _seen(part: Any) -> str:
         elif field[0] != "released":
             shown.append(f"{field[0]} {field[1]}")
     return "state " + " ".join(shown)
-
-
-def _linprog() -> Any:
-    try:
-        from scipy.optimize import linprog
-    except ImportError:
-        raise MissingExtra("the audit of Laplace counters", "audit") from None
-    return linprog
 
 
 def presence_scenarios(

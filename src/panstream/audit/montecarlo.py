@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from panstream import checks
-from panstream.audit.case import Trial
-from panstream.errors import InvalidParameter, MissingExtra
+from panstream.audit.case import Trial, scipy_function
+from panstream.errors import InvalidParameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ def _clopper_pearson(happened: int, runs: int, failure: float) -> tuple[float, f
     if not 0 <= happened <= runs or runs < 1:
         raise InvalidParameter(f"happened must be in 0..{runs}, got happened={happened}")
     checks.probability(failure=failure)
-    quantile = _beta_quantile()
+    quantile = scipy_function("special", "betaincinv", "the audit of claims")
     low = 0.0 if happened == 0 else float(quantile(happened, runs - happened + 1, failure / 2))
     high = 1.0 if happened == runs else float(quantile(happened + 1, runs - happened, 1 - failure / 2))
     return low, high
@@ -82,11 +82,3 @@ def learn_event(
             best, chosen = loss, size
     wanted = frozenset(ranked[:chosen])
     return Trial(event=f"{event} ({chosen} of {len(ranked)})", happens=lambda side: observe(side) in wanted)
-
-
-def _beta_quantile() -> Any:
-    try:
-        from scipy.special import betaincinv
-    except ImportError:
-        raise MissingExtra("the audit of claims", "audit") from None
-    return betaincinv

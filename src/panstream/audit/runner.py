@@ -23,10 +23,10 @@ _OWN: dict[str, Case] = {}
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Case]:
     """Return what comes with panstream, by name: production first, then the controls."""
-    from panstream.audit.shipped import ROOMS
+    from panstream.audit.shipped import ROOMS, cases_of
 
     found: dict[str, Case] = {}
-    for case in sorted((case for cases_of in ROOMS for case in cases_of()), key=lambda case: case.kind, reverse=True):
+    for case in sorted((case for room in ROOMS for case in cases_of(room)), key=lambda case: case.kind, reverse=True):
         if case.name in found:
             raise InvalidParameter(f"two cases are named {case.name!r}")
         found[case.name] = case

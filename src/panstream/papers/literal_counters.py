@@ -22,7 +22,7 @@ from panstream.codec import FieldLayout
 from panstream.continual.grid import Steps
 from panstream.errors import BudgetExhausted, NotSupported
 from panstream.estimate import Estimate, Estimates
-from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.claim import Claim
 from panstream.privacy.continual import binary_levels
 from panstream.randomness import DiscreteLaplace, Source
 
@@ -87,17 +87,6 @@ class _LiteralCounter(Algorithm[_ClearState]):
             releases=self.horizon,
             horizon=self.horizon,
             note=f"published as {self.epsilon:g}-pan-private; the outputs alone lose {self.output_loss:.6g}",
-        )
-
-    def output_claim(self) -> Claim:
-        """Return the true loss if the state is never seen."""
-        return Claim(
-            epsilon=self.output_loss,
-            unit="slot",
-            adjacency="replace",
-            intrusions=Intrusions(unannounced=0),
-            releases=self.horizon,
-            horizon=self.horizon,
         )
 
     def layout(self) -> Mapping[str, FieldLayout]:
@@ -197,7 +186,10 @@ class PublishedSimpleCounterI(_LiteralCounter):
     def close(self, state: _ClearState, value: int, source: Source) -> float:
         """Count and publish."""
         state.sums[0] += value
-        state.noisy[0] = state.sums[0]
+        return self._publish(state, int(state.sums[0]), source)
+
+    def _publish(self, state: _ClearState, number: int, source: Source) -> float:
+        state.noisy[0] = number
         source.add_discrete_laplace(state.noisy, DiscreteLaplace.at_most(self.epsilon))
         return float(state.noisy[0])
 
@@ -226,9 +218,7 @@ class PublishedPointNoise(PublishedSimpleCounterI):
 
     def close(self, state: _ClearState, value: int, source: Source) -> float:
         """Send the point with noise."""
-        state.noisy[0] = value
-        source.add_discrete_laplace(state.noisy, DiscreteLaplace.at_most(self.epsilon))
-        return float(state.noisy[0])
+        return self._publish(state, value, source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,14 +167,6 @@ def _uniform(source: Source, size: int) -> NDArray[np.float64]:
     return source.uniform_below(1 << 53, size) / float(1 << 53)
 
 
-def _stable(draws: int, p: float, source: Source) -> NDArray[np.float64]:
-    """Return draws of the symmetric p-stable law (Chambers, Mallows, Stuck 1976)."""
-    uniform = (source.uniform_below(1 << 52, 2 * draws) + 0.5) / float(1 << 52)
-    angle, waiting = math.pi * (uniform[:draws] - 0.5), -np.log(uniform[draws:])
-    tail = (np.cos((1 - p) * angle) / waiting) ** ((1 - p) / p)
-    return np.asarray(np.sin(p * angle) / np.cos(angle) ** (1 / p) * tail)
-
-
 def _ramp(z: float) -> float:
     """Return the integral of clip(t, 0, 1) up to z."""
     return 0.0 if z <= 0 else z * z / 2 if z <= 1 else z - 0.5
@@ -200,15 +192,6 @@ class PublishedDistinct:
     def __post_init__(self) -> None:
         if (4 * self.largest + 1) ** len(self.rows) > _MAX_VECTORS:
             raise InvalidParameter(f"(4·largest + 1)**users must be at most {_MAX_VECTORS}: tiny instances only")
-
-    @classmethod
-    def stable(
-        cls, *, users: int, columns: int, p: float, largest: int, epsilon: float, source: Source
-    ) -> PublishedDistinct:
-        """Return the algorithm with draws of the p-stable law for X, rounded to integers and cut off at ±2**40."""
-        drawn = np.clip(_stable(users * columns, p, source), -(1 << 40), 1 << 40)
-        matrix = np.rint(drawn).astype(np.int64).reshape(users, columns)
-        return cls(rows=tuple(map(tuple, matrix.tolist())), largest=largest, epsilon=epsilon)
 
     def distances(self) -> dict[tuple[int, ...], int]:
         """Return d(z) for every z that some c with |c_i| ≤ 2Z explains."""
@@ -241,20 +224,3 @@ class PublishedDistinct:
                         return math.inf
                     worst = max(worst, abs(math.log(chance / other)))
         return worst
-
-    def draw(self, source: Source) -> NDArray[np.int64]:
-        """Return one start vector."""
-        law = sorted(self.law().items())
-        pick = int(source.uniform_below(1 << 53, 1)[0]) / float(1 << 53)
-        place = int(np.searchsorted(np.cumsum([chance for _, chance in law]), pick, side="right"))
-        return np.array(law[min(place, len(law) - 1)][0], np.int64)
-
-    def run(self, net: NDArray[np.int64], p: float, source: Source, *, divide: bool = False) -> float:
-        """Return the estimate for net weights ``net``: median |sketch|**p times sf(p), as printed, or divided by it.
-
-        sf(p), the median of |X|**p, is found by simulation; it tends to 1/ln 2 as p tends to 0.
-        """
-        median = float(np.median(np.abs(_stable(100_001, p, source)) ** p))
-        sketch = self.draw(source) + net @ np.array(self.rows, np.int64) + self.draw(source)
-        middle = float(np.median(np.abs(sketch.astype(np.float64)) ** p))
-        return middle / median if divide else middle * median

@@ -5,8 +5,7 @@ The paper calls a mechanism (lambda, delta)-useful at time t if its error there 
 the constants that its proof yields. The functions take ``draws_per_sum``: 1 for the published outputs, 2 for the
 pan-private form with noise at the start and at the release of every sum (Corollary 2: a factor sqrt 2).
 
-Every bound here is proportional to 1/epsilon, so :func:`epsilon_for` inverts each of them; :func:`horizon_for` and
-:func:`beta_for` do it for the other two. For the tighter bounds of the shipped counters call their ``error``.
+:func:`epsilon_for` inverts each of them. For the tighter bounds of the shipped counters call their ``error``.
 
 >>> bound = binary_bound(1.0, horizon=1024, time=1023, beta=0.05)
 >>> epsilon_for(binary_bound, bound, horizon=1024, time=1023, beta=0.05)
@@ -15,7 +14,6 @@ Every bound here is proportional to 1/epsilon, so :func:`epsilon_for` inverts ea
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -131,36 +129,6 @@ def epsilon_for(bound: Callable[..., float], error: float, /, **parameters: Any)
     for _ in range(200):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if bound(middle, **parameters) <= error else (middle, high)
-    return high
-
-
-def horizon_for(bound: Callable[..., float], error: float, epsilon: float, /, **parameters: Any) -> int:
-    """Return the longest horizon (its last slot included) at which ``bound`` is at most ``error``, or 0.
-
-    For bounds that take ``time`` instead, that is what is meant.
-    """
-    names = {"horizon", "time"} & set(inspect.signature(bound).parameters)
-
-    def at(number: int) -> float:
-        return bound(epsilon, **dict.fromkeys(names, number), **parameters)
-
-    low, high = 0, 1
-    while high < 1 << 60 and at(high) <= error:
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if at(middle) <= error else (low, middle)
-    return low
-
-
-def beta_for(bound: Callable[..., float], error: float, epsilon: float, /, **parameters: Any) -> float:
-    """Return the smallest failure probability for which ``bound`` is at most ``error``, or 1 if there is none below."""
-    low, high = 1e-300, 0.5 if bound is event_counter_bound else 1.0 - 1e-12
-    if bound(epsilon, beta=high, **parameters) > error:
-        return 1.0
-    for _ in range(200):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if bound(epsilon, beta=middle, **parameters) <= error else (middle, high)
     return high
 
 

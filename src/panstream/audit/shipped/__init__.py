@@ -3,33 +3,29 @@ every option that changes its claim; controls are forms that are known not to ke
 paper or the mistake, and must be caught.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
+from importlib import import_module
 
 from panstream.audit.case import Case
-from panstream.audit.shipped.attacks import attack_cases
-from panstream.audit.shipped.continual import continual_cases
-from panstream.audit.shipped.continual_users import continual_users_cases
-from panstream.audit.shipped.density import density_cases
-from panstream.audit.shipped.distinct import distinct_cases
-from panstream.audit.shipped.frequent import frequent_cases
-from panstream.audit.shipped.mistakes import mistake_cases
-from panstream.audit.shipped.networks import network_cases
-from panstream.audit.shipped.sharing import sharing_cases
-from panstream.audit.shipped.streaming import streaming_cases
-from panstream.audit.shipped.turnstile import turnstile_cases
 
-__all__ = ["ROOMS"]
+__all__ = ["ROOMS", "cases_of"]
 
-ROOMS: tuple[Callable[[], Iterable[Case]], ...] = (
-    density_cases,
-    distinct_cases,
-    turnstile_cases,
-    continual_cases,
-    frequent_cases,
-    continual_users_cases,
-    mistake_cases,
-    network_cases,
-    streaming_cases,
-    sharing_cases,
-    attack_cases,
+ROOMS = (
+    "density",
+    "distinct",
+    "turnstile",
+    "continual",
+    "frequent",
+    "continual_users",
+    "mistakes",
+    "networks",
+    "streaming",
+    "sharing",
+    "attacks",
 )
+
+
+def cases_of(room: str) -> Iterator[Case]:
+    """Yield the cases of a room."""
+    for some in import_module(f"{__name__}.{room}").CASES:
+        yield from some()

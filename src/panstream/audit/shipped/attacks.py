@@ -214,7 +214,7 @@ def _attack(
     )
 
 
-def attack_cases() -> Iterator[Case]:
+def _attack_cases() -> Iterator[Case]:
     """Yield attacks on sound code, and on code that keeps what it must not keep."""
     bits, coins = OptBern(universe=2, epsilon=1.0), OptBern(universe=_USERS, epsilon=0.1)
     cells = Bitmap(epsilon=1.0, buckets=64, levels=2)
@@ -258,3 +258,6 @@ def attack_cases() -> Iterator[Case]:
         "memory that is freed and not overwritten: the allocator hands it to whoever asks next",
         quick_runs=300,
     )
+
+
+CASES = (_attack_cases,)

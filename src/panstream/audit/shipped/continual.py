@@ -326,7 +326,4 @@ def _broken_trees() -> Iterator[Case]:
         yield _case(name, tree, steps, _with_events(steps, 1), **given)
 
 
-def continual_cases() -> Iterator[Case]:
-    """Yield the cases of the continual room."""
-    for some in (_slot_counters, _trees, _sums, _moments, _histograms, _outputs_only, _published, _broken_trees):
-        yield from some()
+CASES = (_slot_counters, _trees, _sums, _moments, _histograms, _outputs_only, _published, _broken_trees)

@@ -117,7 +117,4 @@ def _controls() -> Iterator[Case]:
     )
 
 
-def continual_users_cases() -> Iterator[Case]:
-    """Yield the cases of the continual_users room."""
-    yield from _production()
-    yield from _controls()
+CASES = (_production, _controls)

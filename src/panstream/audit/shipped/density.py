@@ -220,12 +220,8 @@ def _far_from_what_was_stored() -> Case:
     )
 
 
-def density_cases() -> Iterator[Case]:
-    """Yield the cases of the density room."""
-    yield from _pairs()
-    yield from _samples()
-    yield from _counts()
-    yield from _output_noise()
+def _others() -> Iterator[Case]:
+    """Yield what is wrong with the published estimators besides."""
     yield case_of(
         PublishedOptBern(universe=1, epsilon=0.5, centre=0.8, integer_noise=True),
         worlds([None, None], [_NOTHING, _APPEAR]),
@@ -248,3 +244,6 @@ def density_cases() -> Iterator[Case]:
         sampled=False,
     )
     yield _far_from_what_was_stored()
+
+
+CASES = (_pairs, _samples, _counts, _output_noise, _others)

@@ -207,7 +207,4 @@ def _merged() -> Iterator[Case]:
             )
 
 
-def distinct_cases() -> Iterator[Case]:
-    """Yield the cases of the distinct room."""
-    yield from _bitmaps()
-    yield from _merged()
+CASES = (_bitmaps, _merged)

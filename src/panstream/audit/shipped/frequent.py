@@ -90,7 +90,7 @@ def _with_event(world: list[Step], name: str) -> list[list[Step]]:
     return [[*world[:at], update(["b", name]), *world[at + 1 :]] for at in places]
 
 
-def frequent_cases() -> Iterator[Case]:
+def _frequent_cases() -> Iterator[Case]:
     """Yield one life, several, announced looks, users, and the controls."""
     tiny = _Shown(epsilon=1.0, longest=1, width=16, rows=2, row_width=4)
     event = update(["b"])
@@ -123,3 +123,6 @@ def frequent_cases() -> Iterator[Case]:
     yield control(
         "frequent items with two looks", _Unnoticed, seen, "two looks without a refresh", looks=(None, 4, 5, 6)
     )
+
+
+CASES = (_frequent_cases,)

@@ -150,7 +150,7 @@ class _DropWhenFull:
         return Estimate(value=float(ones[0]), standard_error=math.nan, claim=self.claim(), released=(int(ones[0]),))
 
 
-def mistake_cases() -> Iterator[Case]:
+def _mistake_cases() -> Iterator[Case]:
     """Yield the mistakes."""
     control = partial(case_of, kind="control", sampled=False)
     both = [_NOTHING, _APPEAR]
@@ -199,3 +199,6 @@ def mistake_cases() -> Iterator[Case]:
         scenarios=[Scenario(pairs=swapped + moved)],
         stands_for="replacing one user by another costs up to twice as much",
     )
+
+
+CASES = (_mistake_cases,)

@@ -150,7 +150,7 @@ def _told(records: Records) -> str:
     return f"counts {contingency(records, (0, 1)).ravel().tolist()}"
 
 
-def network_cases() -> list[Case]:
+def _network_cases() -> list[Case]:
     """Return the cases of the networks room."""
     forest, independent = PrivBayes(epsilon=1.5, split=Split()), PrivBayes(epsilon=1.5)
     tree = TreeNetwork(epsilon=1.5, delta=1e-6, split=Split())
@@ -169,3 +169,6 @@ def network_cases() -> list[Case]:
         )
         for name, learner in named
     ]
+
+
+CASES = (_network_cases,)

@@ -25,8 +25,6 @@ from panstream.sharing.rules import Dealt, Moved, Overwritten
 from panstream.sharing.sums import Rule, Summed
 from panstream.testing.shared_views import Drawing, Key, Look, Row, SharedViews, Tape, covered_looks
 
-__all__ = ["sharing_cases"]
-
 _NOISE = DiscreteLaplace.at_most(math.log(2))
 _ONE, _CAPPED = math.log(3 / 2), math.log(5 / 4)  # the loss of one draw, modulo 3 and modulo 2
 _COINS = BitLaw.symmetric(math.log(3), math.log(2))
@@ -307,7 +305,4 @@ def _halves(epsilon: float = 1.0) -> Measured:
     return Measured(loss=float(np.log(law[:-1] / law[1:]).max()), witness="the answer, and one machine's own draw")
 
 
-def sharing_cases() -> Iterator[Case]:
-    """Yield the cases of two machines."""
-    yield from _sound()
-    yield from _mistakes()
+CASES = (_sound, _mistakes)

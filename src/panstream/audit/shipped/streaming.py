@@ -65,7 +65,7 @@ class _OneTableFree(StreamingTables):
         return (*ones, *two)
 
 
-def streaming_cases() -> Iterator[Case]:
+def _streaming_cases() -> Iterator[Case]:
     """Yield one level and two, announced looks, users, a merge, and the controls."""
     nothing = _records(_ONE)
     slots = [nothing, tick()] * 3
@@ -94,3 +94,6 @@ def streaming_cases() -> Iterator[Case]:
     yield control("streaming tables without start noise", _NoStart, "noise at the release only")
     yield control("streaming tables without release noise", _NoFresh, "one noise for state and answer")
     yield control("streaming tables with a table for free", _OneTableFree, "a record is in every table")
+
+
+CASES = (_streaming_cases,)

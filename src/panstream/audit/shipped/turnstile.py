@@ -178,9 +178,8 @@ def _moments() -> Iterator[Case]:
         yield linear_case(broken, world, events, name=name, kind="control", claimed=1.0, stands_for=why, sampled=False)
 
 
-def turnstile_cases() -> Iterator[Case]:
-    """Yield the cases of the turnstile room."""
-    yield from _legendre()
+def _counters() -> Iterator[Case]:
+    """Yield the other counters."""
     heavy = partial(HeavyHitterCount, universe=1, epsilon=1.5, least=0)
     yield _case("", BlockCounter(universe=1, epsilon=0.7, crop=2, largest=12))
     yield _case("", heavy(threshold=2, largest=5))
@@ -191,8 +190,10 @@ def turnstile_cases() -> Iterator[Case]:
     seen = Scenario(worlds(announced, _weights(0, 1)), looks=(None, 3, 4, 5))
     sketch = ProfileSketch(universe=1, epsilon=2.0, largest=1, announced=1)
     yield _case("one announced intrusion", sketch, [seen], window=(0, 1))
-    yield from _released_twice_and_replaced()
-    yield from _moments()
+
+
+def _published() -> Iterator[Case]:
+    """Yield the paper's algorithms."""
     yield Case(
         name="Mir's Algorithm 1 as printed",
         kind="control",
@@ -210,3 +211,6 @@ def turnstile_cases() -> Iterator[Case]:
         stands_for=f"{_PAPER}, Algorithm 2, c := (c + w·d) mod 2τ over floats: an update rounds the last digits away",
         sampled=True,
     )
+
+
+CASES = (_legendre, _counters, _released_twice_and_replaced, _moments, _published)
