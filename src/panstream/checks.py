@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache
 from numbers import Real
@@ -24,23 +24,17 @@ def positive(**values: float | Fraction) -> None:
     Traceback (most recent call last):
     panstream.errors.InvalidParameter: epsilon must be positive, got epsilon=-1.0
     """
-    for name, value in _numbers(values):
-        if not value > 0:
-            raise InvalidParameter(f"{name} must be positive, got {name}={value}")
+    _keep(values, lambda value: value > 0, "positive")
 
 
 def finite(**values: float | Fraction) -> None:
     """Refuse what is not above 0, and infinity too: noise must be drawn."""
-    for name, value in _numbers(values):
-        if not 0 < value < math.inf:
-            raise InvalidParameter(f"{name} must be positive and finite, got {name}={value}")
+    _keep(values, lambda value: 0 < value < math.inf, "positive and finite")
 
 
 def at_least(least: float, **values: float | Fraction) -> None:
     """Refuse what is below ``least``."""
-    for name, value in _numbers(values):
-        if not value >= least:
-            raise InvalidParameter(f"{name} must be at least {least}, got {name}={value}")
+    _keep(values, lambda value: value >= least, f"at least {least}")
 
 
 def within(low: int, high: int, **values: int) -> None:
@@ -50,9 +44,7 @@ def within(low: int, high: int, **values: int) -> None:
     Traceback (most recent call last):
     panstream.errors.InvalidParameter: horizon must be in 1..2**62, got horizon=0
     """
-    for name, value in _numbers(values):
-        if not low <= value <= high:
-            raise InvalidParameter(f"{name} must be in {low}..{_said(high)}, got {name}={value}")
+    _keep(values, lambda value: low <= value <= high, f"in {low}..{_said(high)}")
 
 
 def integer(low: int, high: int, **values: object) -> None:
@@ -64,20 +56,16 @@ def integer(low: int, high: int, **values: object) -> None:
 
 def probability(**values: float) -> None:
     """Refuse what is not strictly between 0 and 1."""
-    for name, value in _numbers(values):
-        if not 0 < value < 1:
-            raise InvalidParameter(f"{name} must be in (0, 1), got {name}={value}")
+    _keep(values, lambda value: 0 < value < 1, "in (0, 1)")
 
 
 def fraction(**values: float) -> None:
     """Refuse what is not from 0 to 1, both included."""
-    for name, value in _numbers(values):
-        if not 0 <= value <= 1:
-            raise InvalidParameter(f"{name} must be in [0, 1], got {name}={value}")
+    _keep(values, lambda value: 0 <= value <= 1, "in [0, 1]")
 
 
-def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield parameters, refusing what is no number.
+def _keep(values: Mapping[str, Any], allowed: Callable[[Any], bool], rule: str) -> None:
+    """Refuse what is no number, and what the rule does not allow.
 
     >>> positive(epsilon="1")
     Traceback (most recent call last):
@@ -86,7 +74,8 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if not isinstance(value, Real):
             raise InvalidParameter(f"{name} must be a number, got {name}={value!r}")
-        yield name, value
+        if not allowed(value):
+            raise InvalidParameter(f"{name} must be {rule}, got {name}={value}")
 
 
 def _said(number: int) -> str:

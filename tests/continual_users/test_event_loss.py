@@ -84,9 +84,9 @@ def test_epochs_lose_no_more() -> None:
     for view in views(algorithm, ticks)[6:]:
         losses = Losses(view, ticks, algorithm.table.law.p1, outputs=(-9, 0, 9))
         rng = np.random.default_rng(view.look)
-        for at in range(len(losses.histories.points) - 1):
-            pattern = tuple(int(step == at) for step in range(len(losses.histories.points) - 1))
-            laws = [losses.histories.chances(each) for each in (pattern, (0,) * len(pattern))]
+        for at in range(len(losses.points) - 1):
+            pattern = tuple(int(step == at) for step in range(len(losses.points) - 1))
+            laws = [losses.chances(each) for each in (pattern, (0,) * len(pattern))]
             for first, second in (laws, laws[::-1]):
                 for shown in range(len(losses.shown)):
                     choice = rng.integers(0, 3, len(view.weights))

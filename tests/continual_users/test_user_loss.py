@@ -36,7 +36,7 @@ def search(losses: Losses, rng: np.random.Generator, tries: int) -> float:
 
     Each climb starts anywhere, then flips one step of one of the two patterns at a time and keeps what is no worse.
     """
-    steps, worst, tried = len(losses.histories.points) - 1, 0.0, 0
+    steps, worst, tried = len(losses.points) - 1, 0.0, 0
     while tried < tries:
         pair = rng.integers(0, 2, (2, steps))
         shown = int(rng.integers(len(losses.shown)))
@@ -47,7 +47,7 @@ def search(losses: Losses, rng: np.random.Generator, tries: int) -> float:
             if best > -math.inf:
                 flipped[rng.integers(2), rng.integers(steps)] ^= 1
             moved = choice.copy()
-            laws = [losses.histories.chances(tuple(each)) for each in flipped]
+            laws = [losses.chances(tuple(each)) for each in flipped]
             found = losses.climb(laws[0], laws[1], shown, moved)
             tried += 1
             if found >= best:
@@ -131,7 +131,7 @@ def test_rows_within_a_window_and_few_rows_stay_below_their_bounds() -> None:
         for view in views(algorithm, ticks):
             losses = Losses(view, ticks, algorithm.table.law.p1, (-9, 0, 9))
             laws = {pattern: np.log(losses.everything(pattern)) for pattern in losses.patterns()}
-            slots = np.array([point for point in losses.histories.points[1:]])
+            slots = np.array([point for point in losses.points[1:]])
             slots[slots < 0] = (view.look or 0) + 1  # the look lies in the next slot
             for first, law in laws.items():
                 for second, other in laws.items():
@@ -157,7 +157,7 @@ def test_one_draw_in_a_node_would_cost_far_more() -> None:
     found = []
     for each in (view, single):
         losses = Losses(each, ticks, algorithm.table.law.p1, (-9, 0, 9))
-        laws = [losses.histories.chances(pattern) for pattern in (never, always)]
+        laws = [losses.chances(pattern) for pattern in (never, always)]
         found.append(losses.climb(*laws, 0, np.ones(ticks, np.int64)))
     two, one = found
     assert two < algorithm.claim().epsilon

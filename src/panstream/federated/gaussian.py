@@ -15,7 +15,7 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.federated.analyst import FederatedModel, Federation, Sums
 from panstream.federated.estimates import posterior_pair, posterior_shares
-from panstream.federated.questions import Table
+from panstream.federated.questions import Noise, Table
 from panstream.networks.baselines import fit_tables, greedy
 from panstream.networks.domain import Domain
 from panstream.networks.forest import spanning
@@ -56,17 +56,17 @@ class IndependentMarginals:
         domain = federation.domain
         budget = zcdp_rho(self.epsilon, self.delta) if self.delta else self.epsilon
         shares = _size_shares(domain.sizes) if self.by_size else [1 / len(domain)] * len(domain)
-        tables = [Table(attributes=(at,), budget=budget * share) for at, share in enumerate(shares)]
-        sums = federation.sums("gaussian" if self.delta else "laplace", tables)
-        network = BayesianNetwork(domain, ((),) * len(domain), tuple(_margins(sums)))
+        margins = _ask_margins(federation, "gaussian" if self.delta else "laplace", [budget * each for each in shares])
+        network = BayesianNetwork(domain, ((),) * len(domain), tuple(margins))
         return federation.finish(network, "independent marginals", epsilon=self.epsilon, delta=self.delta)
 
 
-def _margins(sums: Sums) -> list[Floats]:
-    return [
-        posterior_shares(table, deviation, sums.records)
-        for table, deviation in zip(sums.tables, sums.deviations, strict=True)
-    ]
+def _ask_margins(federation: Federation, noise: Noise, budgets: Sequence[float], part: str = "") -> list[Floats]:
+    """Return the distributions of all attributes, one by one, from their noisy sums."""
+    tables = [Table(attributes=(at,), budget=budget) for at, budget in enumerate(budgets)]
+    sums = federation.sums(noise, tables, part=part)
+    noisy = zip(sums.tables, sums.deviations, strict=True)
+    return [posterior_shares(table, deviation, sums.records) for table, deviation in noisy]
 
 
 def _size_shares(sizes: tuple[int, ...]) -> list[float]:
@@ -169,7 +169,8 @@ class FederatedTree:
         domain, rho = federation.domain, zcdp_rho(self.epsilon, self.delta)
         first = self._first_share(domain, federation.records, len(federation.holders), rho)
         second = self.pairs if self.pairs is not None else (1.0 - first) / 2.0
-        margins = _ask_margins(federation, first * rho)
+        budgets = [first * rho * share for share in _size_shares(domain.sizes)]
+        margins = _ask_margins(federation, "gaussian", budgets, "margins")
         asked, edges = 0, []
         if first < 1.0:
             pairs, groups = _plan(domain, margins, federation.records, len(federation.holders), second * rho)
@@ -193,14 +194,6 @@ class FederatedTree:
         if noise > _HOPELESS:
             return 1.0
         return 0.4 + 0.55 * noise**2 / (noise**2 + 45.0)
-
-
-def _ask_margins(federation: Federation, rho: float) -> list[Floats]:
-    shares = _size_shares(federation.domain.sizes)
-    sums = federation.sums(
-        "gaussian", [Table(attributes=(at,), budget=rho * share) for at, share in enumerate(shares)], part="margins"
-    )
-    return _margins(sums)
 
 
 def _plan(domain: Domain, margins: Sequence[Floats], records: int, holders: int, rho: float) -> tuple[Pairs, Groups]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,14 +88,10 @@ def sum_product(
     The table times ``2**scale`` is the sum; scaling on the way keeps long products from vanishing.
     """
     _check(math.prod(sizes[each] for each in keep), limit)
-    scopes = [factor.variables for factor in factors]
-    others = {variable for scope in scopes for variable in scope} - set(keep)
     pool, scale = list(factors), 0.0
-    for variable in _elimination_order([*scopes, tuple(keep)], sizes, others, limit=limit):
-        variables, tables, pool = _taken(variable, pool, sizes)
+    for _, axis, rest, tables in _eliminated(pool, sizes, keep, limit):
         joined, shift = _product(tables)
-        rest = tuple(each for each in variables if each != variable)
-        pool.append(Factor(rest, np.asarray(joined.sum(axis=variables.index(variable)))))
+        pool.append(Factor(rest, np.asarray(joined.sum(axis=axis))))
         scale += shift
     kept = tuple(sorted(keep))
     full = np.ones(tuple(sizes[each] for each in kept))
@@ -107,16 +103,12 @@ def maximise(
     factors: Sequence[Factor], sizes: Sequence[int], *, limit: int = LARGEST_FACTOR
 ) -> tuple[dict[int, int], float]:
     """Return the assignment with the largest product of the factors and log2 of that product."""
-    scopes = [factor.variables for factor in factors]
-    everything = {variable for scope in scopes for variable in scope}
     with np.errstate(divide="ignore"):
         pool = [Factor(factor.variables, np.log2(factor.values)) for factor in factors]
     # The best value of an eliminated variable for every setting of the variables that came after it.
     traces: list[tuple[int, tuple[int, ...], NDArray[np.int64]]] = []
-    for variable in _elimination_order(scopes, sizes, everything, limit=limit):
-        variables, tables, pool = _taken(variable, pool, sizes)
-        joined, axis = functools.reduce(np.add, tables), variables.index(variable)
-        rest = tuple(each for each in variables if each != variable)
+    for variable, axis, rest, tables in _eliminated(pool, sizes, (), limit):
+        joined = functools.reduce(np.add, tables)
         traces.append((variable, rest, np.asarray(joined.argmax(axis=axis))))
         pool.append(Factor(rest, np.asarray(joined.max(axis=axis))))
     best: dict[int, int] = {}
@@ -132,18 +124,14 @@ def conditionals(
 
     A table has an axis for each variable it depends on, all of them eliminated later, and its own variable last.
     """
-    scopes = [factor.variables for factor in factors]
-    everything = {variable for scope in scopes for variable in scope}
     pool, scale = list(factors), 0.0
     found: dict[int, tuple[tuple[int, ...], NDArray[np.float64]]] = {}
-    for variable in _elimination_order(scopes, sizes, everything, limit=limit):
-        variables, tables, pool = _taken(variable, pool, sizes)
+    for variable, axis, rest, tables in _eliminated(pool, sizes, (), limit):
         joined, shift = _product(tables)
-        rows = np.moveaxis(joined, variables.index(variable), -1)
+        rows = np.moveaxis(joined, axis, -1)
         total = np.asarray(rows.sum(axis=-1))
         # What cannot happen is never drawn; any row will do.
         even = np.full(rows.shape, 1.0 / rows.shape[-1])
-        rest = tuple(each for each in variables if each != variable)
         found[variable] = rest, np.divide(rows, total[..., None], out=even, where=total[..., None] > 0)
         pool.append(Factor(rest, total))
         scale += shift
@@ -151,12 +139,19 @@ def conditionals(
     return found, scale + (math.log2(left) if left > 0 else -math.inf)
 
 
-def _taken(
-    variable: int, pool: Sequence[Factor], sizes: Sequence[int]
-) -> tuple[tuple[int, ...], list[NDArray[np.float64]], list[Factor]]:
-    """Return the factors of a variable, aligned, and the factors without it."""
-    involved = [factor for factor in pool if variable in factor.variables]
-    return *_aligned(involved, sizes), [factor for factor in pool if variable not in factor.variables]
+def _eliminated(
+    pool: list[Factor], sizes: Sequence[int], keep: Sequence[int], limit: int
+) -> Iterator[tuple[int, int, tuple[int, ...], list[NDArray[np.float64]]]]:
+    """Yield the variables to eliminate, each with its axis, the others it meets, and the tables that are to be joined.
+
+    The tables' factors leave the ``pool``; the caller puts what they become into it.
+    """
+    scopes = [factor.variables for factor in pool]
+    others = {variable for scope in scopes for variable in scope} - set(keep)
+    for variable in _elimination_order([*scopes, tuple(keep)], sizes, others, limit=limit):
+        variables, tables = _aligned([factor for factor in pool if variable in factor.variables], sizes)
+        pool[:] = [factor for factor in pool if variable not in factor.variables]
+        yield variable, variables.index(variable), tuple(each for each in variables if each != variable), tables
 
 
 def _aligned(factors: Sequence[Factor], sizes: Sequence[int]) -> tuple[tuple[int, ...], list[NDArray[np.float64]]]:

@@ -209,11 +209,13 @@ class SharedDensity(SharedStatistic):
     plain: Presence = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._keep(OptBern, universe=self.universe)
+
+    def _keep(self, kind: type[Presence], **known: Any) -> None:
+        """Build the algorithm of one machine, whose cells are exact unless they are noisy here too."""
         checks.positive(epsilon=self.epsilon)
         epsilon = self.epsilon if self.noisy else math.inf
-        plain = OptBern(
-            universe=self.universe, epsilon=epsilon, releases=self.releases, deletions=self.deletions, key=self.key
-        )
+        plain = kind(epsilon=epsilon, releases=self.releases, deletions=self.deletions, key=self.key, **known)
         object.__setattr__(self, "universe", plain.universe)
         object.__setattr__(self, "plain", plain)
 
@@ -315,15 +317,9 @@ class SharedEdges(SharedDensity):
     universe: Members = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
         if self.vertices > 1 << 14:
             raise InvalidParameter(f"vertices must be at most {1 << 14}: every pair has a cell, got {self.vertices}")
-        epsilon = self.epsilon if self.noisy else math.inf
-        plain = GraphDensity(
-            vertices=self.vertices, epsilon=epsilon, releases=self.releases, deletions=self.deletions, key=self.key
-        )
-        object.__setattr__(self, "universe", plain.universe)
-        object.__setattr__(self, "plain", plain)
+        self._keep(GraphDensity, vertices=self.vertices)
 
     def claim(self) -> Claim:
         """Return what is promised for one edge."""

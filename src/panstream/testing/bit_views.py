@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -119,27 +118,35 @@ def _separate(look: int | None, data: Floats, noise: Floats, kappas: Floats) -> 
     return View(look, data.astype(np.int64), (noise != 0).sum(axis=1).astype(np.int64), rates)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Histories:
-    """All histories of the bit: at the ticks, and at the look, which is a point of its own in its slot."""
+class Losses:
+    """Exact losses of one view between patterns of one user.
 
-    ticks: int
-    look: int | None
-    p1: float
+    ``histories`` are all of the bit, one row each, at every one of ``points``: the ticks, and -1 for the look, which is
+    a point of its own in its slot.
+    """
 
-    @property
-    def points(self) -> list[int]:
-        """Return the tick of every point, -1 for the look."""
-        found = list(range(self.ticks + 1))
-        return found if self.look is None else [*found[: self.look + 1], -1, *found[self.look + 1 :]]
-
-    def table(self) -> NDArray[np.int64]:
-        """Return every history, one row each."""
-        return _histories(len(self.points))
+    def __init__(self, view: View, ticks: int, p1: float, outputs: tuple[int, ...] | None = None) -> None:
+        if outputs is None:  # as many as can be tried in all combinations
+            outputs = next(some for some in _OUTPUTS if len(some) ** len(view.weights) <= _MOST)
+        self.view, self.outputs, self.p1 = view, outputs, p1
+        self.points = list(range(ticks + 1))
+        if view.look is not None:
+            self.points.insert(view.look + 1, -1)
+        self.histories = np.array(list(itertools.product((0, 1), repeat=len(self.points))), np.int64)
+        at_ticks = self.histories[:, [at for at, tick in enumerate(self.points) if tick >= 0]]
+        values = at_ticks @ view.weights.T
+        self.log_factors = np.log(
+            [
+                [[view.factor(number, int(value), output) for value in values[:, number]] for output in outputs]
+                for number in range(len(view.weights))
+            ]
+        )  # number, output, history
+        shown = None if view.look is None else self.histories[:, view.look + 1]
+        self.shown = [np.ones(len(self.histories), bool)] if shown is None else [shown == 0, shown == 1]
 
     def chances(self, pattern: Pattern) -> Floats:
         """Return the chance of every history of a user who does so between the points."""
-        table, p0 = self.table(), 1.0 - self.p1
+        table, p0 = self.histories, 1.0 - self.p1
         found = np.where(table[:, 0] == 1, p0, self.p1)
         for at, step in enumerate(pattern, start=1):
             if step in (0, TOGGLE):
@@ -148,39 +155,13 @@ class _Histories:
                 found = found * np.where((table[:, at] == 1) == (step > 0), self.p1, p0)
         return found
 
-
-@lru_cache
-def _histories(points: int) -> NDArray[np.int64]:
-    return np.array(list(itertools.product((0, 1), repeat=points)), np.int64)
-
-
-class Losses:
-    """Exact losses of one view between patterns of one user."""
-
-    def __init__(self, view: View, ticks: int, p1: float, outputs: tuple[int, ...] | None = None) -> None:
-        if outputs is None:  # as many as can be tried in all combinations
-            outputs = next(some for some in _OUTPUTS if len(some) ** len(view.weights) <= _MOST)
-        self.view, self.outputs = view, outputs
-        self.histories = _Histories(ticks, view.look, p1)
-        table, points = self.histories.table(), self.histories.points
-        at_ticks = table[:, [at for at, tick in enumerate(points) if tick >= 0]]
-        values = at_ticks @ view.weights.T
-        self.log_factors = np.log(
-            [
-                [[view.factor(number, int(value), output) for value in values[:, number]] for output in outputs]
-                for number in range(len(view.weights))
-            ]
-        )  # number, output, history
-        shown = None if view.look is None else table[:, points.index(-1)]
-        self.shown = [np.ones(len(table), bool)] if shown is None else [shown == 0, shown == 1]
-
     def patterns(self, steps: tuple[int, ...] = (0, 1)) -> list[Pattern]:
         """Return everything a user can do."""
-        return list(itertools.product(steps, repeat=len(self.histories.points) - 1))
+        return list(itertools.product(steps, repeat=len(self.points) - 1))
 
     def everything(self, pattern: Pattern) -> Floats:
         """Return the weight of every view there is: what was shown, and every choice of outputs."""
-        chances = self.histories.chances(pattern)
+        chances = self.chances(pattern)
         rows = []
         for shown in self.shown:
             possible = (chances > 0) & shown

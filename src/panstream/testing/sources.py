@@ -133,17 +133,17 @@ class ScriptedSource(Source):
 
     def add_discrete_laplace(self, values: Integers, law: DiscreteLaplace) -> None:
         """Add what the script says and record the decay rates."""
-        flat = values.reshape(-1)
-        for i in range(flat.size):
-            flat[i] += self.script.get(len(self.kappas), 0)
-            self.kappas.append(law.kappa)
+        self._add(values, law.kappa)
 
     def add_discrete_gaussian(self, values: Integers, law: DiscreteGaussian) -> None:
         """Add what the script says and record the scales."""
+        self._add(values, 1.0 / law.sigma if law.sigma else math.inf)
+
+    def _add(self, values: Integers, kappa: float) -> None:
         flat = values.reshape(-1)
         for i in range(flat.size):
             flat[i] += self.script.get(len(self.kappas), 0)
-            self.kappas.append(1.0 / law.sigma if law.sigma else math.inf)
+            self.kappas.append(kappa)
 
     def bernoulli(self, coin: Coin, size: int, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Refuse: an algorithm that tosses coins has no view matrix."""

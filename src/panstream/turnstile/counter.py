@@ -117,7 +117,6 @@ class ModularCounter(Divisible[_CounterState]):
     """Base of the turnstile algorithms. Subclasses say which modulus, what is counted, and how it is decoded."""
 
     state_type: ClassVar[type[Any]] = _CounterState
-    exact_without_noise: ClassVar[bool] = True
 
     epsilon: float
     universe: int | None = None

@@ -49,10 +49,7 @@ class _PrescribedSource(Source):
 
     def add_discrete_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
         """Put the next table in, or the true one after the last: nowhere is the ratio to a neighbour larger."""
-        self.seen.append(values.copy())
-        wanted = self.tables.pop(0) if self.tables else values.copy()
-        self.log -= law.kappa * float(np.abs(wanted - values).sum())
-        values[:] = wanted
+        self.log -= law.kappa * self._put(values)
 
     def add_balanced_laplace(self, values: Counts, law: DiscreteLaplace) -> None:
         """Do the same: among tables with the same sum the law is proportional to that of independent noise."""
@@ -60,20 +57,19 @@ class _PrescribedSource(Source):
 
     def add_joint_laplace(self, tables: Sequence[Counts], law: DiscreteLaplace) -> None:
         """Do the same for tables whose noise is drawn together: the farthest of them counts."""
-        farthest = 0.0
-        for values in tables:
-            self.seen.append(values.copy())
-            wanted = self.tables.pop(0) if self.tables else values.copy()
-            farthest = max(farthest, float(np.abs(wanted - values).sum()))
-            values[:] = wanted
-        self.log -= law.kappa * farthest
+        self.log -= law.kappa * max([self._put(values) for values in tables], default=0.0)
 
     def add_discrete_gaussian(self, values: Counts, law: DiscreteGaussian) -> None:
         """Put the next table in and keep the true one with its noise."""
-        self.seen.append(values.copy())
+        self._put(values)
         self.sigmas.append(law.sigma)
+
+    def _put(self, values: Counts) -> float:
+        """Put the next table in, if there is one, keep the true one, and return how far they are apart."""
+        self.seen.append(values.copy())
         if self.tables:
             values[:] = self.tables.pop(0)
+        return float(np.abs(values - self.seen[-1]).sum())
 
     def exponential(self, utilities: Counts, preference: Preference) -> int:
         """Make the next choice and keep the log weights it was made by."""

@@ -43,24 +43,16 @@ _URLSAFE = bytes.maketrans(b"+/", b"-_")
 _Forms = Callable[[Any], Iterable[bytes]]
 
 
-def _utf_8(needle: str | int) -> Iterable[bytes]:
-    return (str(needle).encode(),)
+def _text(encoding: str) -> _Forms:
+    return lambda needle: (str(needle).encode(encoding),)
 
 
-def _itself(needle: bytes) -> Iterable[bytes]:
-    return (needle,)
+def _word(layout: str) -> _Forms:
+    return lambda needle: (struct.pack(layout, needle & _64_BITS),)
 
 
-def _latin_1(needle: str) -> Iterable[bytes]:
-    return (needle.encode("latin-1"),) if max(needle) <= "\xff" else ()
-
-
-def _utf_16(needle: str | int) -> Iterable[bytes]:
-    return (str(needle).encode("utf-16-le"),)
-
-
-def _utf_32(needle: str | int) -> Iterable[bytes]:
-    return (str(needle).encode("utf-32-le"),)
+def _changed(forms: _Forms, change: Callable[[bytes], bytes]) -> _Forms:
+    return lambda needle: [change(pattern) for pattern in forms(needle)]
 
 
 def _base64(needle: str | bytes | int) -> Iterable[bytes]:
@@ -71,24 +63,12 @@ def _base64(needle: str | bytes | int) -> Iterable[bytes]:
     ]
 
 
-def _base64url(needle: str | bytes | int) -> Iterable[bytes]:
-    return [pattern.translate(_URLSAFE) for pattern in _base64(needle)]
-
-
 def _hex(needle: str | bytes) -> Iterable[bytes]:
     return ((needle if isinstance(needle, bytes) else needle.encode()).hex().encode(),)
 
 
-def _hex_upper(needle: str | bytes) -> Iterable[bytes]:
-    return [pattern.upper() for pattern in _hex(needle)]
-
-
 def _hex_integer(needle: int) -> Iterable[bytes]:
-    return [pattern.hex().encode() for pattern in (*_int64_be(needle), *_int64_le(needle))]
-
-
-def _hex_upper_integer(needle: int) -> Iterable[bytes]:
-    return [pattern.upper() for pattern in _hex_integer(needle)]
+    return [struct.pack(layout, needle & _64_BITS).hex().encode() for layout in (">Q", "<Q")]
 
 
 def _json(needle: str) -> Iterable[bytes]:
@@ -109,41 +89,31 @@ def _percent(needle: str | bytes) -> Iterable[bytes]:
     return [text.encode() for case in (upper, lower) for text in (case, case.replace("%20", "+"))]
 
 
-def _int64_le(needle: int) -> Iterable[bytes]:
-    return (struct.pack("<Q", needle & _64_BITS),)
-
-
-def _int64_be(needle: int) -> Iterable[bytes]:
-    return (struct.pack(">Q", needle & _64_BITS),)
-
-
 def _python_int(needle: int) -> Iterable[bytes]:
     size = abs(needle)
     digits = [size >> shift & 0x3FFF_FFFF for shift in range(0, size.bit_length(), 30)]
     return (struct.pack(f"<{len(digits)}I", *digits),)
 
 
-def _float64(needle: int) -> Iterable[bytes]:
-    return (struct.pack("<d", float(needle)),)
-
-
 _FORMS: dict[str, dict[str, _Forms]] = {
-    "raw": {"str": _utf_8, "bytes": _itself},
-    "latin-1": {"str": _latin_1},
-    "utf-16-le": {"str": _utf_16, "int": _utf_16},
-    "utf-32-le": {"str": _utf_32, "int": _utf_32},
-    "base64": {"str": _base64, "bytes": _base64, "int": _base64},
-    "base64url": {"str": _base64url, "bytes": _base64url, "int": _base64url},
+    "raw": {"str": _text("utf-8"), "bytes": lambda needle: (needle,)},
+    "latin-1": {"str": lambda needle: (needle.encode("latin-1"),) if max(needle) <= "\xff" else ()},
+    "utf-16-le": dict.fromkeys(("str", "int"), _text("utf-16-le")),
+    "utf-32-le": dict.fromkeys(("str", "int"), _text("utf-32-le")),
+    "base64": dict.fromkeys(("str", "bytes", "int"), _base64),
+    "base64url": dict.fromkeys(("str", "bytes", "int"), _changed(_base64, lambda each: each.translate(_URLSAFE))),
     "hex": {"str": _hex, "bytes": _hex, "int": _hex_integer},
-    "hex-upper": {"str": _hex_upper, "bytes": _hex_upper, "int": _hex_upper_integer},
+    "hex-upper": {
+        kind: _changed(form, bytes.upper) for kind, form in (("str", _hex), ("bytes", _hex), ("int", _hex_integer))
+    },
     "json": {"str": _json},
     "json-u": {"str": _json_u},
     "percent": {"str": _percent, "bytes": _percent},
-    "decimal": {"int": _utf_8},
-    "int64-le": {"int": _int64_le},
-    "int64-be": {"int": _int64_be},
+    "decimal": {"int": _text("utf-8")},
+    "int64-le": {"int": _word("<Q")},
+    "int64-be": {"int": _word(">Q")},
     "python-int": {"int": _python_int},
-    "float64": {"int": _float64},
+    "float64": {"int": lambda needle: (struct.pack("<d", float(needle)),)},
 }
 
 ENCODINGS: tuple[str, ...] = tuple(_FORMS)
