@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from panstream.privacy.joint import kappa_for, present_probability, symmetric_loss
-from panstream.privacy.split import density_split, laplace_variance, minimise
+from panstream.privacy.search import minimise
+from panstream.privacy.split import density_split, laplace_variance
 
 
 def mse(epsilon_state: float, kappa: float, cells: int) -> float:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from panstream import checks
-from panstream.privacy.split import minimise
+from panstream.privacy.search import bisected, minimise
 from panstream.randomness import DiscreteLaplace
 
 NoiseParts = Sequence[tuple[float, DiscreteLaplace]]
@@ -54,13 +54,10 @@ def _tail_weights(draws: int) -> tuple[float, ...]:
 @lru_cache(maxsize=4096)
 def _unit_quantile(tail: float, draws: int) -> float:
     """Return x with P(sum of ``draws`` Laplace draws of variance 1 in total > x) = ``tail``."""
-    low, high = 0.0, 1.0
+    high = 1.0
     while _laplace_sum_tail(high, draws) > tail:
         high *= 2.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if _laplace_sum_tail(middle, draws) > tail else (low, middle)
-    return high / math.sqrt(2.0 * draws)
+    return bisected(lambda x: _laplace_sum_tail(x, draws) > tail, 0.0, high, 60)[1] / math.sqrt(2.0 * draws)
 
 
 def half_width(level: float, parts: NoiseParts, normal: float = 0.0) -> float:

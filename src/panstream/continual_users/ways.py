@@ -20,7 +20,8 @@ from panstream.continual.shapes import MOST_LEVELS, TreeShape, epoch_of
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.privacy.changes import change_room, change_room_near, flicker_room, single_room
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
-from panstream.privacy.split import laplace_variance, minimise
+from panstream.privacy.search import minimise
+from panstream.privacy.split import laplace_variance
 
 Method = Literal["paid", "event", "user"]
 Protected = Literal["event", "user-window", "user"]

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.privacy.search import bisected
+
 _SPARSE = 0.25
 _FLAT = 1.0
 Floats = NDArray[np.float64]
@@ -47,9 +49,7 @@ def posterior_shares(noisy: NDArray[Any], deviation: float, total: float, shape:
     scaled = np.asarray(noisy, np.float64).ravel() / deviation
     target = total / deviation
     low, high = scaled.min() - target - 64.0, scaled.max() + 64.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if _positive_part(scaled - middle, shape).sum() > target else (low, middle)
+    _, high = bisected(lambda centre: bool(_positive_part(scaled - centre, shape).sum() > target), low, high, 60)
     shares: Floats = _positive_part(scaled - high, shape)
     shares /= shares.sum()
     return shares

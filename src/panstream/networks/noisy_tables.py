@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.networks.domain import Domain
+from panstream.privacy.search import bisected
 
 _EXACT = 0.5  # exact counts are no better than to half a record
 
@@ -246,9 +247,7 @@ def expected(counts: NDArray[Any], sigma: float, total: float = 1.0) -> NDArray[
         return project(values, total)
     low = float(values.min()) - 2.0 * total - sigma
     high = float(values.max()) + sigma * sigma * values.size / total  # every cell is then below sigma²/(high - value)
-    for _ in range(100):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if _above_zero(values - middle, sigma).sum() > total else (low, middle)
+    _, high = bisected(lambda centre: bool(_above_zero(values - centre, sigma).sum() > total), low, high, 100)
     found = _above_zero(values - high, sigma)
     return np.asarray(found * (total / found.sum()))
 

@@ -26,6 +26,7 @@ from panstream.estimate import Estimate
 from panstream.papers._density_laws import LevelLaw, StoredLaw, laplace_quantile, uniforms
 from panstream.planning.density_published import PublishedEstimator
 from panstream.privacy.claim import Claim
+from panstream.privacy.search import bisected
 from panstream.randomness import DiscreteLaplace, Source
 
 
@@ -202,10 +203,5 @@ def _claim(algorithm: LiteralDensity) -> Claim:
 def smallest_error(failure: Callable[[float], float], beta: float) -> float:
     """Return the smallest alpha in (0, 1) whose failure bound is at most ``beta``, or 1."""
     checks.probability(beta=beta)
-    low, high = 0.0, 1.0 - 1e-12
-    if failure(high) > beta:
-        return 1.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (low, middle) if failure(middle) <= beta else (middle, high)
-    return high
+    most = 1.0 - 1e-12
+    return 1.0 if failure(most) > beta else bisected(lambda alpha: failure(alpha) > beta, 0.0, most, 30)[1]

@@ -21,6 +21,7 @@ from typing import Any
 from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.continual import binary_levels, segment_levels
+from panstream.privacy.search import least_positive
 
 
 def concentration(scale: float, draws: int, beta: float) -> float:
@@ -123,13 +124,10 @@ def epsilon_for(bound: Callable[..., float], error: float, /, **parameters: Any)
     checks.positive(error=error)
     if bound not in (average_bound, variance_bound):
         return bound(1.0, **parameters) / error
-    low, high = 1e-12, 1.0
+    high = 1.0
     while bound(high, **parameters) > error:
         high *= 2.0
-    for _ in range(200):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if bound(middle, **parameters) <= error else (middle, high)
-    return high
+    return least_positive(lambda epsilon: bound(epsilon, **parameters) <= error, 1e-12, high, 1e-15)
 
 
 def _log(beta: float) -> float:

@@ -27,6 +27,7 @@ from panstream.errors import InvalidParameter
 from panstream.estimate import normal_laplace_quantile
 from panstream.planning._tails import NoisyCount, UpperTail
 from panstream.privacy.joint import present_probability
+from panstream.privacy.search import bisected, least_integer
 from panstream.privacy.split import density_split
 
 __all__ = ["accuracy", "epsilon_needed", "failure_probability", "sample_size"]
@@ -83,7 +84,8 @@ def sample_size(epsilon: float, alpha: float, beta: float, universe: int) -> int
         )
     if universe <= SCAN_ALL:
         return enough
-    seed = _smallest(half_suffices, _seed_size(epsilon, alpha, beta, universe), enough)
+    near = least_integer(lambda m: _approximate_accuracy(epsilon, beta, m, universe) <= alpha, 0, universe)
+    seed = _smallest(half_suffices, near, enough)
     enough = _smallest(suffices, seed, enough)
     while better := [m for m in _step_starts(steps, enough) if suffices(m)]:
         enough = _smallest(suffices, better[0], better[0])
@@ -108,9 +110,7 @@ def accuracy(epsilon: float, beta: float, m: int, universe: int) -> float:
     low = high
     while low > _FLOOR and not fails(low):
         high, low = low, low * 0.9
-    while high - low > 1e-13 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if fails(middle) else (low, middle)
+    _, high = bisected(fails, low, high, 40)  # a tenth of it apart, then 1e-13
     return min(high, 1.0)  # the released estimate lies in [0, 1]
 
 
@@ -234,10 +234,7 @@ def _smallest(suffices: Callable[[int], bool], seed: int, enough: int) -> int:
     low, width = high - 1, 1
     while low > 0 and suffices(low):
         high, low, width = low, max(0, low - width), 2 * width
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
+    return least_integer(suffices, low, high)
 
 
 def _smallest_real(suffices: Callable[[float], bool], seed: float, ratio: float, enough: float) -> float:
@@ -265,15 +262,6 @@ def _step_starts(steps: Callable[[int], float], m: int) -> list[int]:
             start += 1
         starts.add(start)
     return sorted(start for start in starts if start < m)
-
-
-def _seed_size(epsilon: float, alpha: float, beta: float, universe: int) -> int:
-    low, high = 0, universe
-    while high - low > 1:
-        middle = (low + high) // 2
-        close = _approximate_accuracy(epsilon, beta, middle, universe) <= alpha
-        low, high = (low, middle) if close else (middle, high)
-    return high
 
 
 def _approximate_accuracy(epsilon: float, beta: float, m: int, universe: int) -> float:

@@ -30,6 +30,7 @@ from panstream.planning._stored_values import (
     truncated_laplace_values,
 )
 from panstream.privacy.joint import pair_loss
+from panstream.privacy.search import least_integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +95,7 @@ class PublishedEstimator:
         contrast, high = self.contrast(epsilon), 1
         while _tight_beta(epsilon, alpha, high, contrast) > beta:
             high *= 2
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            enough = _tight_beta(epsilon, alpha, middle, contrast) <= beta
-            low, high = (low, middle) if enough else (middle, high)
-        return high
+        return least_integer(lambda m: _tight_beta(epsilon, alpha, m, contrast) <= beta, high // 2, high)
 
     def _check(self, epsilon: float, alpha: float) -> None:
         if not 0 < epsilon < self.largest_epsilon or not math.isfinite(epsilon):

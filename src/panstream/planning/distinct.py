@@ -14,13 +14,12 @@ third:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from panstream import checks
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.errors import InvalidParameter
-from panstream.privacy.split import minimise
+from panstream.privacy.search import least_integer, least_positive, minimise
 
 _LEVELS = 24
 _MOST_BUCKETS = 1 << 26
@@ -60,7 +59,7 @@ def bitmap_buckets(users: float, error: float, epsilon: float, *, levels: int = 
         raise InvalidParameter(
             f"error must be at least {at(best):.4g} for {users:g} users at epsilon={epsilon}, got error={error}"
         )
-    return _least(lambda buckets: at(buckets) <= error, best)
+    return least_integer(lambda buckets: at(buckets) <= error, 0, best)
 
 
 def bitmap_epsilon(
@@ -81,11 +80,7 @@ def bitmap_epsilon(
             f"error must be at least {at(_MAX_EPSILON):.4g} with buckets={buckets} at {users:g} users, got "
             f"error={error}"
         )
-    low, high = 1e-4, _MAX_EPSILON
-    while high > low * (1.0 + 1e-9):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if at(middle) <= error else (middle, high)
-    return high
+    return least_positive(lambda epsilon: at(epsilon) <= error, 1e-4, _MAX_EPSILON, 1e-9)
 
 
 def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) -> float:
@@ -106,13 +101,4 @@ def break_even_density(epsilon: float, universe: int, *, levels: int = _LEVELS) 
         )
         return bits.standard_error(users) <= users * bitmap_error(users, epsilon, round(2.0**power), levels=levels)
 
-    return _least(lambda users: bits_win(float(users)), universe) / universe
-
-
-def _least(suffices: Callable[[int], bool], enough: int) -> int:
-    """Return the smallest integer that suffices, where all from it up to ``enough`` do."""
-    low, high = 0, enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
+    return least_integer(bits_win, 0, universe) / universe

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from panstream.errors import InvalidParameter
 from panstream.planning.text import Plan
 from panstream.privacy.claim import Adjacency
+from panstream.privacy.search import least_positive
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.heavy import HeavyHitterCount
@@ -79,11 +80,7 @@ def epsilon_needed(counter: ModularCounter, error: float, beta: float = 0.05, *,
 
     if not suffices(MAX_EPSILON):
         raise InvalidParameter(f"error={error:g} is not reached at any epsilon up to {MAX_EPSILON:g}")
-    low, high = 1e-5, MAX_EPSILON
-    while high > low * (1.0 + 1e-10):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
+    return least_positive(suffices, 1e-5, MAX_EPSILON, 1e-10)
 
 
 def turnstile_plan(

@@ -19,7 +19,8 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
 from panstream.privacy.rounding import HAIR, down, log_up, rest, up
-from panstream.privacy.split import density_split, laplace_variance, minimise
+from panstream.privacy.search import minimise
+from panstream.privacy.split import density_split, laplace_variance
 from panstream.randomness.laws import COIN_BITS, exp_fraction
 
 Floats = NDArray[np.float64]

@@ -14,6 +14,7 @@ from fractions import Fraction
 from panstream.errors import InvalidParameter
 from panstream.privacy.joint import kappa_near, log_mixture, mixture_room, present_probability
 from panstream.privacy.rounding import down
+from panstream.privacy.search import bisected
 
 _MARGIN = 1e-9  # of epsilon: far more than floats lose in the formula of Theorem B
 _ROUNDS = 60
@@ -102,12 +103,9 @@ def flicker_room(
     """Return the largest ``tree`` = levels·kappa with which one user loses at most ``epsilon``, by bisection."""
     if math.isinf(epsilon):
         return math.inf
-    most = epsilon * (1.0 - _MARGIN)
-    low, high = 0.0, epsilon_state / 2.0
-    if _flicker_loss(epsilon_state, high / levels, levels, closings, windowed=windowed) <= most:
-        return high * (1.0 - _MARGIN)
-    for _ in range(_ROUNDS):
-        middle = (low + high) / 2.0
-        fits = _flicker_loss(epsilon_state, middle / levels, levels, closings, windowed=windowed) <= most
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+    most, high = epsilon * (1.0 - _MARGIN), epsilon_state / 2.0
+
+    def fits(tree: float) -> bool:
+        return _flicker_loss(epsilon_state, tree / levels, levels, closings, windowed=windowed) <= most
+
+    return high * (1.0 - _MARGIN) if fits(high) else bisected(fits, 0.0, high, _ROUNDS)[0]

@@ -15,6 +15,7 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.rounding import multiple, total
+from panstream.privacy.search import bisected
 
 _MOST_DELTA = 1 - 2**-53
 _MARGIN = 1e-12  # of conversions between rho and (epsilon, delta): far more than their floating-point error
@@ -117,11 +118,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     checks.probability(delta=delta)
     if rho == 0.0:
         return 0.0
-    low, high = 0.0, rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # Bun, Steinke 2016, Proposition 1.3
-    for _ in range(200):
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if _zcdp_delta(rho, middle) <= delta else (middle, high)
-    return high * (1.0 + _MARGIN)
+    most = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # Bun, Steinke 2016, Proposition 1.3
+    return bisected(lambda epsilon: _zcdp_delta(rho, epsilon) > delta, 0.0, most)[1] * (1.0 + _MARGIN)
 
 
 @functools.lru_cache(maxsize=256)
@@ -139,10 +137,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     low, high = 0.0, epsilon
     while _zcdp_delta(high, epsilon) <= delta:
         low, high = high, 2.0 * high
-    for _ in range(200):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if _zcdp_delta(middle, epsilon) <= delta else (low, middle)
-    return low * (1.0 - _MARGIN)
+    return bisected(lambda rho: _zcdp_delta(rho, epsilon) <= delta, low, high)[0] * (1.0 - _MARGIN)
 
 
 def _largest(claims: Sequence[Claim]) -> Claim:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from panstream.errors import InvalidParameter
 from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.search import bisected
 from panstream.randomness.laws import DiscreteGaussian, DiscreteLaplace
 
 ROW_SHARE = 0.25  # of the budget: the rows that test and count; the levels that spell get the rest
@@ -60,12 +61,11 @@ def _gaussians(scale: float, levels: int, rows: int) -> tuple[DiscreteGaussian, 
 def _scale(epsilon: float, delta: float) -> float:
     """Return the sigma of one normal draw of sensitivity 1 with (epsilon, delta): Balle, Wang (2018), Theorem 8."""
     normal = NormalDist().cdf
-    low, high = 1e-3, 1e6
-    for _ in range(200):
-        sigma = (low + high) / 2
-        lost = normal(0.5 / sigma - epsilon * sigma) - _grown(epsilon, -0.5 / sigma - epsilon * sigma)
-        low, high = (sigma, high) if lost > delta else (low, sigma)
-    return high
+
+    def loses_more(sigma: float) -> bool:
+        return normal(0.5 / sigma - epsilon * sigma) - _grown(epsilon, -0.5 / sigma - epsilon * sigma) > delta
+
+    return bisected(loses_more, 1e-3, 1e6)[1]
 
 
 def _grown(epsilon: float, z: float) -> float:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from panstream.errors import InvalidParameter
 from panstream.privacy.rounding import HAIR, down, log_down, log_up
+from panstream.privacy.search import bisected
 from panstream.randomness.laws import exp_fraction
 
 Number = TypeVar("Number", float, Fraction)
@@ -116,11 +117,8 @@ def kappa_for_pair(epsilon: float | Fraction, p0: float | Fraction, p1: float | 
         return math.inf
     if not pair_state_loss(p0, p1) < epsilon:
         raise InvalidParameter(f"the state alone must lose less than epsilon={float(epsilon)}")
-    low = 0.0
     high = math.log1p(math.expm1(epsilon) / p1) / releases  # the loss is at least ln(1 - p1 + p1·e**(n·kappa))
-    for _ in range(200):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if pair_loss(float(p0), float(p1), middle, releases) <= epsilon else (low, middle)
+    low, _ = bisected(lambda kappa: pair_loss(float(p0), float(p1), kappa, releases) <= epsilon, 0.0, high)
     most = exp_fraction(epsilon) * (1 - HAIR)
     while _pair_ratio(Fraction(p0), Fraction(p1), *_growths(low, releases)) * (1 + HAIR) > most:
         low *= 1.0 - 2.0**-52

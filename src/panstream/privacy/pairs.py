@@ -12,7 +12,8 @@ from functools import lru_cache
 from panstream import checks
 from panstream.privacy.joint import kappa_near, log_mixture, mixture_room, present_probability
 from panstream.privacy.rounding import down
-from panstream.privacy.split import laplace_variance, minimise
+from panstream.privacy.search import minimise
+from panstream.privacy.split import laplace_variance
 
 _POINTS = 8
 

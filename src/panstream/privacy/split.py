@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 
 from panstream import checks
 from panstream.privacy.joint import kappa_for, kappa_near, present_probability
+from panstream.privacy.search import minimise
 
 
 def laplace_variance(kappa: float) -> float:
     """Return the variance of discrete Laplace noise with decay rate ``kappa``."""
     return 0.5 / math.sinh(kappa / 2) ** 2 if kappa < 700 else 2.0 * math.exp(-kappa)
-
-
-def minimise(function: Callable[[float], float], lower: float, upper: float, tolerance: float = 1e-12) -> float:
-    """Return the argument in (lower, upper) that minimises a unimodal ``function``, by golden section."""
-    ratio = (math.sqrt(5.0) - 1.0) / 2.0
-    a, b = lower, upper
-    c, d = b - ratio * (b - a), a + ratio * (b - a)
-    fc, fd = function(c), function(d)
-    while b - a > tolerance * (abs(a) + abs(b)):
-        if fc < fd:
-            b, d, fd = d, c, fc
-            c = b - ratio * (b - a)
-            fc = function(c)
-        else:
-            a, c, fc = c, d, fd
-            d = a + ratio * (b - a)
-            fd = function(d)
-    return (a + b) / 2.0
 
 
 @lru_cache(maxsize=1024)

@@ -12,7 +12,8 @@ from functools import lru_cache
 
 from panstream import checks
 from panstream.privacy.rounding import down, rest
-from panstream.privacy.split import laplace_variance, minimise
+from panstream.privacy.search import minimise
+from panstream.privacy.split import laplace_variance
 
 
 def _class_probabilities(epsilon_state: float, prime: int) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.bitmap import level_rates
+from panstream.privacy.search import bisected
 from panstream.turnstile.counter import ModularCounter
 from panstream.turnstile.linear import Linear, sampling_factor
 from panstream.turnstile.residues import MERSENNE, check_prime
@@ -227,8 +228,4 @@ class _Occupancy:
 
     def _cross(self, counts: Sequence[int], floor: float, outer: float, inner: float) -> float:
         """Return where the likelihood falls below ``floor`` between ``inner`` and ``outer``."""
-        for _ in range(50):
-            middle = (inner + outer) / 2
-            keeps = float(self.log_likelihood(counts, middle)) >= floor
-            inner, outer = (middle, outer) if keeps else (inner, middle)
-        return outer
+        return bisected(lambda users: float(self.log_likelihood(counts, users)) >= floor, inner, outer, 50)[1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from panstream import checks
 from panstream.estimate import Estimate, normal_laplace_quantile
 from panstream.privacy.claim import Claim
+from panstream.privacy.search import bisected
 
 _GRID = 64
 
@@ -52,11 +53,7 @@ class Linear:
         if beyond or abs(unbiased - outer) <= self.reach(outer, tail):
             return outer
         inner = min(max(unbiased, self.support[0]), self.support[1])
-        for _ in range(36):
-            middle = (inner + outer) / 2
-            within = abs(unbiased - middle) <= self.reach(middle, tail)
-            inner, outer = (middle, outer) if within else (inner, middle)
-        return outer
+        return bisected(lambda truth: abs(unbiased - truth) <= self.reach(truth, tail), inner, outer, 36)[1]
 
     def error(self, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``, whatever the truth."""

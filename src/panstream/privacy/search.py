@@ -1,0 +1,52 @@
+"""Where a function is least, or turns: golden section, and bisection of numbers of every kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+
+def minimise(function: Callable[[float], float], lower: float, upper: float, tolerance: float = 1e-12) -> float:
+    """Return the argument in (lower, upper) that minimises a unimodal ``function``, by golden section."""
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    a, b = lower, upper
+    c, d = b - ratio * (b - a), a + ratio * (b - a)
+    fc, fd = function(c), function(d)
+    while b - a > tolerance * (abs(a) + abs(b)):
+        if fc < fd:
+            b, d, fd = d, c, fc
+            c = b - ratio * (b - a)
+            fc = function(c)
+        else:
+            a, c, fc = c, d, fd
+            d = a + ratio * (b - a)
+            fd = function(d)
+    return (a + b) / 2.0
+
+
+def bisected(holds: Callable[[float], bool], low: float, high: float, rounds: int = 200) -> tuple[float, float]:
+    """Return the ends between which ``holds``, which is true at ``low`` and not at ``high``, turns.
+
+    >>> bisected(lambda x: x * x < 2, 1.0, 2.0)[1]
+    1.4142135623730951
+    """
+    for _ in range(rounds):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
+
+
+def least_integer(suffices: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the smallest integer above ``low`` that suffices, where all from it up to ``high`` do."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
+
+
+def least_positive(suffices: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
+    """Return the smallest positive number that suffices, up to a factor of 1 + ``tolerance``, where ``high`` does."""
+    while high > low * (1.0 + tolerance):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
