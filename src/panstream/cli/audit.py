@@ -152,14 +152,13 @@ def _identity(member: str, text: bool) -> int | str:
 
 def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
     """Run a drill and print its table; end with 1 if an id was found, or the scan proves nothing."""
-    from panstream.drill.beacons import BeaconReport, drill_beacons
-    from panstream.drill.machines import MachinesReport, drill_machines
-    from panstream.drill.memory import DrillReport, drill
+    from panstream.drill.beacons import drill_beacons
+    from panstream.drill.machines import drill_machines
+    from panstream.drill.memory import drill
 
     hardened, rest = "unhardened" not in rest, [each for each in rest if each != "unhardened"]
     if rest not in ([], ["machines"], ["beacons"]):
         raise InvalidParameter("usage: panstream audit memory [machines | beacons] [unhardened]")
-    reports: list[DrillReport | MachinesReport | BeaconReport]
     if rest == ["beacons"]:
         reports = [drill_beacons(visitors=50_000 if full else 10_000, hardened=hardened)]
     elif rest:
@@ -169,7 +168,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
         reports = [drill(ids=ids, hardened=hardened, secret=secret) for secret in ((False, True) if full else (False,))]
     for report in reports:
         if as_json:
-            table = [{"what": what, "sent": sent, "found": found} for what, sent, found in report.rows()]
+            table = [{"what": what, "sent": sent, "found": found} for what, sent, found in report.rows]
             typer.echo(json.dumps({"ok": report.ok, "valid": report.valid, "rows": table}))
         else:
             typer.echo(str(report))
