@@ -4,14 +4,13 @@ a budget.
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from panstream.cli.outcome import outcome
+from panstream.configuration import toml_lines
 from panstream.errors import FederationStopped, InvalidParameter
 
 if TYPE_CHECKING:
@@ -187,16 +187,11 @@ def _holder_file(
         **roster.get("holder", {}),
     }
     path = folder / f"{identity.certificate.stem}.toml"
-    # JSON's strings, numbers and lists of strings are TOML's too.
-    text = "[holder]\n" + _lines(values)
+    lines = ["[holder]", *toml_lines(values)]
     if roster:
-        text += "[holder.members]\n" + _lines(roster["holder.members"], quoted=True)
-    path.write_text(text, "utf-8")
+        lines += ["[holder.members]", *toml_lines(roster["holder.members"])]
+    path.write_text("\n".join(lines), "utf-8")
     return path
-
-
-def _lines(values: Mapping[str, object], quoted: bool = False) -> str:
-    return "".join(f"{json.dumps(key) if quoted else key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
 @contextmanager

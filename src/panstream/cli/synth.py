@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.init import toml_key
 from panstream.cli.outcome import AsJson, outcome, progress_bar
 from panstream.cli.query import pairs
+from panstream.configuration import toml_key
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
 
 if TYPE_CHECKING:
