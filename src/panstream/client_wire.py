@@ -17,10 +17,10 @@ from panstream.errors import (
     BatchUncertain,
     InvalidBatch,
     InvalidParameter,
-    MissingExtra,
     PanstreamError,
     RequestRefused,
     ServerUnreachable,
+    needed,
 )
 
 COMPRESSIONS = (None, "gzip", "zstd")
@@ -257,7 +257,7 @@ class Lane:
 
 def as_batches(rows: Any) -> list[Any]:
     """Return rows as record batches: a mapping of columns, a sequence of dicts, or an Arrow, pandas or polars table."""
-    pa = _arrow()
+    pa = needed("pyarrow", "the client", "arrow")
     with contextlib.suppress(pa.ArrowException, TypeError, AttributeError):  # their messages may quote values
         if isinstance(rows, pa.RecordBatch):
             return [rows]
@@ -276,7 +276,7 @@ def as_batches(rows: Any) -> list[Any]:
 
 def encode(batches: list[Any], compression: str | None) -> Any:
     """Return one IPC stream with all rows in one batch."""
-    pa = _arrow()
+    pa = needed("pyarrow", "the client", "arrow")
     failed = False
     try:
         table = pa.Table.from_batches(batches).combine_chunks() if len(batches) > 1 else None
@@ -295,11 +295,3 @@ def encode(batches: list[Any], compression: str | None) -> Any:
     if out is not sink:
         out.close()
     return memoryview(sink.getvalue())
-
-
-def _arrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingExtra("the client", "arrow") from None
-    return pyarrow

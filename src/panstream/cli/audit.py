@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.outcome import AsJson, needs, outcome, progress_bar
-from panstream.errors import InvalidParameter
+from panstream.cli.outcome import AsJson, outcome, progress_bar
+from panstream.errors import InvalidParameter, needed
 
 if TYPE_CHECKING:
     from panstream.audit.case import Case, Finding
@@ -66,7 +66,7 @@ def audit(
             return
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")
-        needs("scipy", "the audit of claims", "audit")
+        needed("scipy", "the audit of claims", "audit")
         findings = _run(names or [], full, jobs or os.cpu_count() or 1, quiet=as_json)
         _show(findings, as_json, html)
         if not all(one.expected for one in findings):
@@ -178,7 +178,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
 
 def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
-    needs("distributed", "the audit of a system", "dask")
+    needed("distributed", "the audit of a system", "dask")
     from panstream.system_audit.audit import QUICK, ROADS, bundled, try_controls
     from panstream.system_audit.launcher import Zygote
 

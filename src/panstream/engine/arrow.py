@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import MissingExtra
+from panstream.errors import needed
 
 __all__ = ["arrow_mask", "compute", "missing", "numbers_of", "pa", "truth_of", "words_of"]
 
-try:
-    import pyarrow as pa
-    import pyarrow.compute as compute
-except ImportError:
-    raise MissingExtra("the stream engine", "engine") from None
+pa = needed("pyarrow", "the stream engine", "engine")
+compute = needed("pyarrow.compute", "the stream engine", "engine")
 
 
 def arrow_mask(mask: NDArray[np.bool_]) -> Any:

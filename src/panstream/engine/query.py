@@ -7,7 +7,7 @@ counts; what is known of values, groups and people is said by whoever asks, or n
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,11 +16,9 @@ from panstream.engine._scalars import not_too_deep
 from panstream.engine.answer import Answer, answer_row
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
-from panstream.engine.feeds import Feed
 from panstream.engine.feeds.guessing import Guess, guess, guess_table
 from panstream.engine.feeds.inputs import expand
 from panstream.engine.results import notes, shown
-from panstream.engine.rows import Rows
 from panstream.engine.run import drain, feed_of, is_paths
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, InvalidParameter, translated
@@ -129,7 +127,7 @@ class Asked:
             charged = charge(
                 paths, {_said(self.sql, name, len(claims)): claims[name] for name in claims}, budget=budget
             )
-            if drain(engine, _Once(feed), select, tick=tick).interrupted:
+            if drain(engine, feed, select, tick=tick, once=True).interrupted:
                 raise KeyboardInterrupt
             engine.step()  # an input without rows is answered like any other
             engine.finish()
@@ -235,30 +233,3 @@ def _said(sql: str, name: str, many: int) -> str:
 def _largest(charged: Sequence[Ledger]) -> Ledger | None:
     """Return the ledger of the file about which most was told."""
     return max(charged, key=lambda ledger: ledger.total("event")[0], default=None)
-
-
-class _Once:
-    """A feed that is read once, from its beginning: no position in it is kept, which would tell how long it is."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Begin at the beginning."""
-
-    def batches(self) -> Iterator[Rows | None]:
-        """Yield all rows."""
-        for batch in self._feed.batches():
-            yield None if batch is None else replace(batch, producer=None)
-
-    def acknowledge(self, token: object) -> None:
-        """Pass it on."""
-        self._feed.acknowledge(token)
-
-    def progress(self) -> float | None:
-        """Return the share that has been read."""
-        return self._feed.progress()
-
-    def close(self) -> None:
-        """Let ``batches`` end."""
-        self._feed.close()

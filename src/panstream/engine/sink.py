@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 from panstream.engine.engine import Engine
 from panstream.engine.sink_answers import COLUMNS, WHOLE, key_of, rows_of
 from panstream.engine.sink_config import SinkConfig, SinkState
-from panstream.errors import MissingExtra, SinkError
+from panstream.errors import SinkError, needed
 from panstream.store.releases import ReleaseLog
 
 _PAUSE = 1.0  # seconds between two looks at the log
@@ -58,11 +58,7 @@ def _dialect(url: str) -> _Dialect:
         import duckdb
 
         return _Dialect(connect=partial(duckdb.connect, path), error=duckdb.Error, mark="?", time="TIMESTAMP")
-    try:
-        import psycopg
-    except ImportError:
-        raise MissingExtra("writing to PostgreSQL", "postgres") from None
-    driver: Any = psycopg
+    driver = needed("psycopg", "writing to PostgreSQL", "postgres")
     connect = partial(driver.connect, url, autocommit=True, connect_timeout=10)
     return _Dialect(connect=connect, error=driver.Error, mark="%s", time="TIMESTAMPTZ")
 

@@ -17,7 +17,7 @@ from panstream.engine._shown import Shown
 from panstream.engine._states import Aggregate, State, share_states, simplified
 from panstream.engine.formulas import OWN, Arithmetic, Formula
 from panstream.engine.views import View
-from panstream.errors import MissingExtra, SqlRefused, translated
+from panstream.errors import SqlRefused, needed, translated
 
 if TYPE_CHECKING:
     from panstream.engine._lookups import Lookup
@@ -288,10 +288,7 @@ def _bracketed(text: str) -> str:
 
 
 def _trees(statement: str) -> Any:
-    try:
-        import sqlglot
-    except ImportError:
-        raise MissingExtra("a SQL query", "engine") from None
+    sqlglot = needed("sqlglot", "a SQL query", "engine")
 
     def told(error: Any) -> SqlRefused:
         details = (getattr(error, "errors", None) or [{}])[0]

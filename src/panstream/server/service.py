@@ -20,7 +20,7 @@ from panstream.engine.names import listed_names, shown_items
 from panstream.engine.point_queries import counted
 from panstream.engine.results import EXTRA, to_csv
 from panstream.engine.views import View
-from panstream.errors import MissingExtra
+from panstream.errors import needed
 from panstream.server.refusals import Refusal, to_json
 from panstream.server.worker import Worker
 from panstream.store.releases import Release
@@ -208,18 +208,15 @@ def metrics(engine: Engine, *, failed: bool) -> bytes:
     The registry is our own: the client library's default collectors would tell of the process, and counts and
     histograms of requests of the people behind them.
     """
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError:
-        raise MissingExtra("the server", "server") from None
+    prometheus = needed("prometheus_client", "the server", "server")
 
     class _Figures:
         def collect(self) -> Iterator[Any]:
             yield from _families(engine, failed)
 
-    registry = CollectorRegistry(auto_describe=False)
+    registry = prometheus.CollectorRegistry(auto_describe=False)
     registry.register(_Figures())
-    return bytes(generate_latest(registry))
+    return bytes(prometheus.generate_latest(registry))
 
 
 def _families(engine: Engine, failed: bool) -> Iterator[Any]:
