@@ -20,12 +20,11 @@ from panstream.cli.outcome import (
     KeyFile,
     NoHardening,
     Workers,
-    needs,
     operator_key,
     outcome,
     progress_bar,
 )
-from panstream.errors import ConfigError
+from panstream.errors import ConfigError, needed
 from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def run(
         from panstream.machines.session import open_stream
 
         if plot is not None:
-            needs("matplotlib", "drawing plots", "plots")
+            needed("matplotlib", "drawing plots", "plots")
         loaded = load_config(config)
         given = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
@@ -96,16 +95,18 @@ def run(
                 engine.declare(*intakes_of(given, follow=follow))
                 fed = _watched(engine, lambda tick: drain(engine, source, select, tick=tick))
             else:
-                from panstream.cluster.session import opened
+                from panstream.cluster import session
 
                 if loaded.machines is not None:
                     raise ConfigError("[stream] machines cannot be combined with a cluster")
                 source.close()
-                session = stack.enter_context(opened(loaded, address=cluster, workers=workers, tell=tell, **options))
-                engine = session.engine
+                options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
+                engine = stack.enter_context(stack.enter_context(session.engines(loaded, **options))())
                 stack.enter_context(sink_of(engine, tell))
                 before, made = engine.positions(), _made(engine)
-                fed = _watched(engine, lambda tick: session.feed(given, follow=follow, format=format, tick=tick))
+                fed = _watched(
+                    engine, lambda tick: session.feed(engine, given, follow=follow, format=format, tick=tick)
+                )
             _report(fed)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)

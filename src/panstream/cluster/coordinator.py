@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from panstream.cluster.backend import ClusterBackend, deal_out_anew, note_shards
 from panstream.cluster.links import Link
 from panstream.cluster.reading import Totals
-from panstream.cluster.shard import Origin, label, query_of, reached, sequence_of
+from panstream.cluster.shard import Origin, query_of, reached, sequence_of
 from panstream.continual.tree_base import TreeBatch
 from panstream.divisible import is_divided
+from panstream.engine.backend import label
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
@@ -69,7 +70,7 @@ class ClusterEngine(Engine):
     ) -> None:
         if config.durability == "interval":
             raise ConfigError('[store] durability must be "batch" or "none" on a cluster: shards commit every batch')
-        self._link, self._positions, self._lock = link, positions, threading.RLock()
+        self.link, self._positions, self._lock = link, positions, threading.RLock()
         directory = config.directory if config.durability == "batch" else None
         plans = plan_all(config, zero_noise=zero_noise)
         divided = {plan.config.name: plan.algorithm for plan in plans if is_divided(plan.algorithm)}
@@ -102,7 +103,7 @@ class ClusterEngine(Engine):
     def close(self) -> None:
         """Close store, log and shards."""
         super().close()
-        self._link.close()
+        self.link.close()
 
     def _restored(self) -> None:
         """Take over positions that an earlier release stored, and compare the shards' with ours."""

@@ -46,7 +46,7 @@ from panstream.server.site.beacons import Beacons
 from panstream.server.wiping import Sweeper
 from panstream.store.releases import Release
 
-OpenEngine = Callable[[Callable[[Release], None]], Engine]  # given what is to be told of every release
+OpenEngine = Callable[..., Engine]  # given ``publish``, which is to be told of every release
 
 _GRACE = 20  # seconds for requests under way when the server stops
 _WORDS = {
@@ -197,7 +197,7 @@ def make_server(
 
     def open_engine(publish: Callable[[Release], None]) -> Engine:
         if engine is not None:
-            opened = engine(publish)
+            opened = engine(publish=publish)
         else:
             opened = open_stream(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
         opened.declare(*intakes_of(settings.follow, follow=True))
