@@ -139,15 +139,12 @@ def _state(rest: list[str], member: str | None, text: bool, prior: float, yes: b
     if not yes:
         typer.echo("Reading a state is an intrusion. The claim covers one, and this is it.", err=True)
         typer.confirm("Read it?", abort=True, err=True)
-    odds = member_odds(path.read_bytes(), _identity(member, text), prior=prior)
+    who = member if text or not member.lstrip("-").isdecimal() else int(member)
+    odds = member_odds(path.read_bytes(), who, prior=prior)
     typer.echo(f"odds multiplied by {odds.factor:.4g} (at most {odds.limit:.4g} by the claim): {odds.reason}")
     typer.echo(
         f"probability that the id was in the stream: {prior:.4g} before reading the state, {odds.posterior:.4g} after"
     )
-
-
-def _identity(member: str, text: bool) -> int | str:
-    return member if text or not member.lstrip("-").isdecimal() else int(member)
 
 
 def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:

@@ -67,7 +67,9 @@ def federate(
         typer.echo(_network(result))
         typer.echo("\n" + _spent(federation, result))
         if given.test is not None:
-            typer.echo("\n" + _quality(result, Records.load(given.test, domain)))
+            bits = result.network.cross_entropy(Records.load(given.test, domain))
+            uniform = f"uniform guessing: {math.log2(domain.cells):.3f}"
+            typer.echo(f"\ncross entropy on the test table: {bits:.3f} bits per record ({uniform})")
         if out is not None:
             save(result.network, out, {"claim": result.claim.to_json(), "method": result.method, "run": result.run})
             typer.echo(f"\nwrote {out}")
@@ -249,9 +251,3 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
     note = f"; {result.claim.note}" if result.claim.note else ""
     claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for one record of any holder"
     return f"{table}\n\n{claim} (replace-one; run {result.run}){note}"
-
-
-def _quality(result: FederatedModel, test: object) -> str:
-    bits = result.network.cross_entropy(test)  # type: ignore[arg-type]
-    uniform = math.log2(result.network.domain.cells)
-    return f"cross entropy on the test table: {bits:.3f} bits per record (uniform guessing: {uniform:.3f})"

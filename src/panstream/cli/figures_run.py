@@ -8,7 +8,7 @@ import math
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -201,34 +201,30 @@ def _run(results: Sequence[_Results], *, jobs: int, done: Callable[[_Results], N
         if not result.missing:
             result.close()
             done(result)
+    for result, index, rows in _computed(waiting, jobs):
+        result.add(index, rows)
+        if not result.missing:
+            result.close()
+        done(result)
+
+
+def _computed(waiting: Sequence[tuple[_Results, int]], jobs: int) -> Iterator[tuple[_Results, int, list[Row]]]:
     if jobs == 1 or not waiting:
         for result, index in waiting:
-            _keep(result, index, evaluate_point(result.plan.key, index, result.options), done)
+            yield result, index, evaluate_point(result.plan.key, index, result.options)
         return
     # Workers are started afresh: a copy of this process would take its progress bar's thread along.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        _run_on(pool, waiting, done)
-
-
-def _run_on(pool: Executor, waiting: Sequence[tuple[_Results, int]], done: Callable[[_Results], None]) -> None:
-    futures: dict[Future[list[Row]], tuple[_Results, int]] = {
-        pool.submit(evaluate_point, result.plan.key, index, result.options): (result, index)
-        for result, index in waiting
-    }
-    try:
-        for future in as_completed(futures):
-            result, index = futures[future]
-            _keep(result, index, future.result(), done)
-    except BaseException:
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-
-
-def _keep(result: _Results, index: int, rows: Sequence[Row], done: Callable[[_Results], None]) -> None:
-    result.add(index, rows)
-    if not result.missing:
-        result.close()
-    done(result)
+        futures = {
+            pool.submit(evaluate_point, result.plan.key, index, result.options): (result, index)
+            for result, index in waiting
+        }
+        try:
+            for future in as_completed(futures):
+                yield *futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[Row], paths: Sequence[Path]) -> None:

@@ -208,6 +208,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     from rich.table import Table
 
     from panstream.engine import results
+    from panstream.engine.answer import said
 
     table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
     for column in ("query", "estimate", "95% interval", "epsilon", "protects", "intrusions covered", "period"):
@@ -218,7 +219,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         table.add_row(
             escape(answer["name"]),
             _estimate(answer),
-            f"{_figure(low)} to {_figure(high)}",
+            f"{said(low)} to {said(high)}",
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
             f"one {claim['unit']}",
             _covered(claim["intrusions"]),
@@ -239,10 +240,12 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
 
 def _estimate(answer: dict[str, Any]) -> str:
     """Return the value; of what has none or is an end, the first words of what is said of it."""
+    from panstream.engine.answer import said
+
     if answer.get("too_uncertain"):
         return "too uncertain"
     if "statement" not in answer:
-        return _figure(answer["value"])
+        return said(answer["value"])
     first: str = answer["statement"].partition(";")[0].removesuffix(" (95%)")
     return "between" if answer["value"] is None else first
 
@@ -265,9 +268,3 @@ def period(answer: dict[str, Any]) -> str:
 
 def _short(stamp: str) -> str:
     return stamp.removesuffix("Z").removesuffix("T00:00:00").replace("T", " ")
-
-
-def _figure(number: float | None) -> str:
-    from panstream.estimate import figure
-
-    return "no data" if number is None else figure(number)

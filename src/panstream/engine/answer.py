@@ -154,8 +154,8 @@ class Answer:
         keys = [name for name in self.columns if name not in (*_FIGURES, "statement", "too_uncertain", "help")]
         lines = [[*map(written, keys), "estimate", "95% interval"]]
         for row in self.rows:
-            estimate = "too uncertain" if row.get("too_uncertain") else _figure(row["estimate"])
-            interval = f"{_figure(row['low'])} to {_figure(row['high'])}"
+            estimate = "too uncertain" if row.get("too_uncertain") else said(row["estimate"])
+            interval = f"{said(row['low'])} to {said(row['high'])}"
             lines.append([*(written(printable(str(row.get(key, "")))) for key in keys), estimate, interval])
         return lines
 
@@ -182,7 +182,8 @@ def _label(row: dict[str, Any]) -> str:
     return ", ".join(str(value) for name, value in row.items() if name not in hidden)
 
 
-def _figure(number: float | None) -> str:
+def said(number: float | None) -> str:
+    """Return a number of an answer, for people."""
     return "no data" if number is None else figure(number)
 
 

@@ -23,7 +23,6 @@ from panstream.engine.run import drain, feed_of, is_paths
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, InvalidParameter, translated
 from panstream.privacy.claim import loose
-from panstream.privacy.ledger import Ledger
 from panstream.store.ledger_file import LEDGER, beside, charge
 
 _T = TypeVar("_T")
@@ -124,23 +123,23 @@ class Asked:
             feed = feed_of(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}
-            charged = charge(
-                paths, {_said(self.sql, name, len(claims)): claims[name] for name in claims}, budget=budget
-            )
+            said = {self.sql if len(claims) == 1 else f"{self.sql} ({name})": claims[name] for name in claims}
+            charged = charge(paths, said, budget=budget)
             if drain(engine, feed, select, tick=tick, once=True).interrupted:
                 raise KeyboardInterrupt
             engine.step()  # an input without rows is answered like any other
             engine.finish()
             several = len(self.config.statements[0].view.shown) > 1
             rows = [answer_row(release, name if several else None) for name, release in shown(engine)]
-            said = tuple(note for _, note in notes(engine))
+            promised = tuple(note for _, note in notes(engine))
         return Answer(
             sql=self.sql,
             rows=tuple(rows),
             claims=tuple(claims.values()),
             guessed=self.guess.to_json(),
-            ledger=_largest(charged),
-            notes=said,
+            # of the file about which most was told
+            ledger=max(charged, key=lambda ledger: ledger.total("event")[0], default=None),
+            notes=promised,
         )
 
 
@@ -224,12 +223,3 @@ def _told(work: Callable[[], _T]) -> _T:
         return InvalidParameter(message)
 
     return translated(work, ConfigError, told)
-
-
-def _said(sql: str, name: str, many: int) -> str:
-    return sql if many == 1 else f"{sql} ({name})"
-
-
-def _largest(charged: Sequence[Ledger]) -> Ledger | None:
-    """Return the ledger of the file about which most was told."""
-    return max(charged, key=lambda ledger: ledger.total("event")[0], default=None)

@@ -137,11 +137,7 @@ def _as_answer(release: Release) -> dict[str, Any]:
 
 def history(engine: Engine) -> dict[str, list[Release]]:
     """Return everything that the configured queries published, per query and group."""
-    return {name: list(engine.log.history(name)) for name in _series(engine)}
-
-
-def _series(engine: Engine) -> list[str]:
-    return [name for plan in engine.plans for name in plan.series]
+    return {name: list(engine.log.history(name)) for plan in engine.plans for name in plan.series}
 
 
 def write(engine: Engine, path: Path) -> int:
@@ -193,13 +189,10 @@ def plot(engine: Engine, path: Path) -> None:
         raise InvalidParameter("there is nothing to plot: no query has answered more than once")
     figure = pictures.Figure(figsize=(8.0, 2.8 * len(series)), layout="constrained")
     for axis, (name, releases) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
-        _draw(axis, name, [release for release in releases if _drawable(release)])
+        # without a value, there may be an interval
+        drawn = [each for each in releases if each.record["value"] is not None or "statement" in each.record]
+        _draw(axis, name, drawn)
     figure.savefig(path, dpi=130)
-
-
-def _drawable(release: Release) -> bool:
-    """Return whether there is a value, or an interval without one."""
-    return release.record["value"] is not None or "statement" in release.record
 
 
 def _draw(axis: Any, name: str, releases: list[Release]) -> None:

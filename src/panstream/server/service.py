@@ -179,9 +179,8 @@ def release_json(published: Release, config: Config) -> dict[str, Any]:
     extra: dict[str, Any] = {key: record[key] for key in EXTRA if key in record}
     if "items" in extra:
         extra["items"] = shown_items(record, _view(published, config))
-    name = published.query.partition(" [")[0] if "group" in extra else published.query
     return {
-        "query": name,
+        "query": published.asked,
         "series": published.query,
         "number": published.number,
         "time": published.time,
@@ -267,15 +266,10 @@ def _answers(engine: Engine) -> Iterator[Any]:
         for series in plan.series:
             last = engine.log.last(series)
             for release in [] if last is None else [last, *listed_names(last, _view(last, engine.config))]:
+                group = ", ".join(f"{key}={each}" for key, each in release.record.get("group", {}).items())
                 for family, value in zip(families, _figures(release), strict=True):
-                    family.add_metric(_labels(release), value)
+                    family.add_metric([release.asked, group], value)
     yield from families
-
-
-def _labels(release: Release) -> list[str]:
-    group = release.record.get("group", {})
-    query = release.query.partition(" [")[0] if group else release.query
-    return [query, ", ".join(f"{key}={value}" for key, value in group.items())]
 
 
 def _figures(release: Release) -> tuple[float, float, float, float]:

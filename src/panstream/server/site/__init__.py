@@ -24,7 +24,7 @@ from panstream.engine.statement_page import PAGE
 from panstream.engine.web_config import WebConfig
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.server.bodies import receive_small
-from panstream.server.dashboard import HEADERS
+from panstream.server.dashboard import HEADERS, asset
 from panstream.server.refusals import Refusal
 from panstream.server.site.beacons import LONGEST, PATH, PIXEL, SCRIPT, Beacons
 
@@ -60,12 +60,7 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
         "Cache-Control": _DAY,
         "Cross-Origin-Resource-Policy": "cross-origin",
         "X-Content-Type-Options": "nosniff",
-        "ETag": f'"{sha256(script).hexdigest()[:16]}"',
     }
-
-    async def get_script(request: Request) -> Response:
-        known = headers["ETag"] in request.headers.get("if-none-match", "")
-        return Response(b"" if known else script, 304 if known else 200, headers, "text/javascript; charset=utf-8")
 
     async def beacon(request: Request) -> Response:
         """Take a beacon that came in pieces, or say whether one may be sent."""
@@ -90,7 +85,7 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
         return Response(_GIF, 200, {"Cache-Control": "no-store"}, "image/gif")
 
     return [
-        Route(SCRIPT, get_script, methods=["GET"]),
+        asset(SCRIPT, "text/javascript; charset=utf-8", script, headers),
         Route(PATH, beacon, methods=["POST", "OPTIONS"]),
         Route(PIXEL, pixel, methods=["GET"]),
     ]
