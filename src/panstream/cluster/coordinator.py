@@ -200,19 +200,13 @@ class ClusterEngine(Engine):
         cuts = sorted(at for at in found if 0 < at < rows.count)
         if cuts and self.config.stream.on_bad_row == "stop":
             self._check_all(rows)
-        ends = [*cuts, rows.count]
-        return [
-            (
-                _slice(
-                    rows,
-                    start,
-                    stop,
-                    rows.sequence if numbers is None or stop == rows.count else int(numbers[stop - 1]),
-                ),
-                None if numbers is not None or rows.times is None or stop == rows.count else float(rows.times[stop]),
-            )
-            for start, stop in zip([0, *cuts], ends, strict=True)
-        ]
+        pieces = []
+        for start, stop in zip([0, *cuts], [*cuts, rows.count], strict=True):
+            last = stop == rows.count
+            sequence = rows.sequence if numbers is None or last else int(numbers[stop - 1])
+            time = None if numbers is not None or rows.times is None or last else float(rows.times[stop])
+            pieces.append((replace(rows.part(start, stop) if cuts else rows, sequence=sequence), time))
+        return pieces
 
     def _known(self, producer: str) -> set[Origin]:
         """Return how far we and the shards came with a producer, where these differ or are within a batch."""
@@ -318,9 +312,3 @@ def _row_behind(origin: Origin, rows: Rows, numbers: NDArray[np.int64] | None) -
         return 0
     places = np.flatnonzero(rows.times == time)
     return int(places[0]) if places.size else 0
-
-
-def _slice(rows: Rows, start: int, stop: int, sequence: int) -> Rows:
-    """Return some consecutive rows under a number of their own."""
-    whole = stop - start == rows.count
-    return replace(rows if whole else rows.part(start, stop), sequence=sequence)

@@ -42,11 +42,13 @@ class Peer:
         self.kept.append(connection)
         return connection
 
-    def post(self, body: bytes, kind: str, **more: str) -> int:
-        """Send a body; return the status of the answer."""
+    def post(
+        self, body: bytes, kind: str, connection: http.client.HTTPSConnection | None = None, /, **more: str
+    ) -> int:
+        """Send a body, on a connection of its own unless one is given; return the status of the answer."""
         headers = {"Content-Type": kind, "Authorization": f"Bearer {self.token}"}
         path = more.pop("path", f"/v1/streams/{self.stream}/events")
-        connection = self.connect()
+        connection = connection or self.connect()
         try:
             connection.request("POST", path, body, {**headers, **{n.replace("_", "-"): v for n, v in more.items()}})
             response = connection.getresponse()
@@ -61,10 +63,14 @@ class Peer:
         connection.request("GET", "/healthz")
         return str(json.loads(connection.getresponse().read())["memory"])
 
+    def dial(self) -> ssl.SSLSocket:
+        """Return a connection for bytes that need not be HTTP."""
+        plain = socket.create_connection((self.host, self.port), timeout=60)
+        return self.context.wrap_socket(plain, server_hostname=self.host)
+
     def raw(self, data: bytes) -> None:
         """Send bytes that need not be HTTP."""
-        plain = socket.create_connection((self.host, self.port), timeout=60)
-        wrapped = self.context.wrap_socket(plain, server_hostname=self.host)
+        wrapped = self.dial()
         self.kept.append(wrapped)
         with contextlib.suppress(OSError):
             wrapped.sendall(data)
@@ -128,11 +134,7 @@ def _crowd(peer: Peer, ids: Sequence[str]) -> None:
         connection.connect()
 
     def send(connection: http.client.HTTPSConnection, part: Sequence[str]) -> int:
-        headers = {"Content-Type": _TYPES["arrow"], "Authorization": f"Bearer {peer.token}"}
-        connection.request("POST", f"/v1/streams/{peer.stream}/events", body("arrow", part), headers)
-        response = connection.getresponse()
-        response.read()
-        return response.status
+        return peer.post(body("arrow", part), _TYPES["arrow"], connection)
 
     with ThreadPoolExecutor(_CROWD) as pool:
         statuses = set(pool.map(send, connections, parts))
@@ -180,8 +182,7 @@ def _refused() -> dict[str, _Send]:
         data = body("json", ids)
         head = f"POST /v1/streams/{peer.stream}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {peer.token}\r\n"
         head += f"Content-Type: {lines}\r\nContent-Length: {len(data) + 10}\r\n\r\n"
-        plain = socket.create_connection((peer.host, peer.port), timeout=60)
-        with peer.context.wrap_socket(plain, server_hostname=peer.host) as wrapped:
+        with peer.dial() as wrapped:
             wrapped.sendall(head.encode() + data)
 
     return {

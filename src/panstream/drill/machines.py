@@ -19,7 +19,6 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream.drill._traffic import Peer, body, ways
-from panstream.drill.memory import HASHES, DrillReport, find_port, hashes_of, stopped
+from panstream.drill.memory import HASHES, DrillReport, find_port, hashes_of, started
 from panstream.drill.tap import HEADER, HELD, TAP
 from panstream.errors import PanstreamError
 from panstream.federated.certificates import Authority
@@ -245,23 +244,12 @@ def _process(directory: Path, who: str, command: Sequence[str], told: _Told) -> 
     tells, out = os.pipe()
     hears, hold = os.pipe()
     secrets = directory / f"{who}.secrets"
-    environment = {**os.environ, VARIABLE: "0", TAP: f"{out},{hears},{secrets}"}  # a scan is blind to secret memory
-    full = [sys.executable, "-P", "-m", "panstream.cli.scannable", *command]
-    with (directory / f"{who}.out").open("w") as text:
-        process = subprocess.Popen(
-            full,
-            cwd=directory,
-            env=environment,
-            stdout=text,
-            stderr=text,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[out, hears],
-        )
-    os.close(out)
-    os.close(hears)
+    more = {VARIABLE: "0", TAP: f"{out},{hears},{secrets}"}  # a scan is blind to secret memory
     listener = threading.Thread(target=told.listen, args=(who, tells), daemon=True)
-    listener.start()
-    with stopped(process):
+    with started(directory, f"{who}.out", command, more, [out, hears]) as process:
+        os.close(out)
+        os.close(hears)
+        listener.start()
         yield _Party(process, hold, directory / who.partition(" ")[0], secrets)
     listener.join()
 

@@ -190,19 +190,10 @@ def drilled(
     (directory / "panstream.toml").write_text(config)
     token = create_token(directory / "tokens", "drill", ["ingest"])
     identity = Authority(directory).issue("localhost")
-    command = [sys.executable, "-P", "-m", "panstream.cli.scannable", "serve", "panstream.toml", "--port", "0"]
-    command += ["--tokens", "tokens", "--certificate", identity.certificate.name, "--private-key", identity.key.name]
-    command += ["--max-body", str(_LIMIT)] + ([] if hardened else ["--no-hardening"])
-    with (directory / "out").open("w") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=directory,
-            stdout=out,
-            stderr=out,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, VARIABLE: str(int(secret))},
-        )
-    with stopped(process):
+    command = ["serve", "panstream.toml", "--port", "0", "--tokens", "tokens", "--max-body", str(_LIMIT)]
+    command += ["--certificate", identity.certificate.name, "--private-key", identity.key.name]
+    command += [] if hardened else ["--no-hardening"]
+    with started(directory, "out", command, {VARIABLE: str(int(secret))}) as process:
         port = find_port(process, directory / "out", "serving ")
         context = ssl.create_default_context(cafile=str(identity.authority))
         peer = Peer("localhost", port, stream, token, context, _LIMIT, [])
@@ -213,10 +204,22 @@ def drilled(
 
 
 @contextlib.contextmanager
-def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Stop a process when the block ends."""
+def started(
+    directory: Path, out: str, command: Sequence[str], more: Mapping[str, str], pass_fds: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command that a scan may read, and stop it when the block ends; ``more`` is added to its environment."""
+    with (directory / out).open("w") as text:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "panstream.cli.scannable", *command],
+            cwd=directory,
+            stdout=text,
+            stderr=text,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **more},
+            pass_fds=pass_fds,
+        )
     try:
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         try:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from panstream.engine._scalars import not_too_deep
+from panstream.engine._scalars import not_too_deep, parsed
 from panstream.engine.answer import Answer, answer_row
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
@@ -150,13 +150,9 @@ def source_of(sql: str) -> str | None:
     >>> source_of("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
     'logs/*.csv'
     """
-    import sqlglot
     from sqlglot import expressions
 
-    try:
-        tree = sqlglot.parse_one(sql, read="duckdb")
-    except sqlglot.errors.SqlglotError:
-        return None
+    tree = parsed(sql)
     table = next(iter(tree.find_all(expressions.Table)), None) if tree is not None else None
     if table is None:
         return None

@@ -30,6 +30,8 @@ _EMPTY: dict[str, Any] = {"sent": {}, "ends": {}}
 class KafkaTopic:
     """The topic, and what is known of it."""
 
+    error: type[Exception] = ConnectionLost
+
     def __init__(self, url: str, stream: str, series: Sequence[str], log: ReleaseLog, directory: Path) -> None:
         self._kafka, self._address = needed("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
         self._stream, self._series, self._log, self._file = stream, series, log, directory / _NOTE
@@ -38,11 +40,6 @@ class KafkaTopic:
         self._producer: Any = None
         self._note: dict[str, Any] | None = None  # how far answers are there; None if that must be found out
         self._there: dict[bytes, bytes] = {}  # messages behind the place that the note names
-
-    @property
-    def error(self) -> type[Exception]:
-        """What it raises while it cannot be written to."""
-        return ConnectionLost
 
     def copy(self) -> None:
         """Send what is missing there, and note it."""

@@ -172,8 +172,9 @@ def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> lis
 
 def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fields, after: Fields) -> None:
     report.names |= {*before, *after}
+    read = [name for name in before if name.endswith("stderr: line 1")]  # how: with --type, in which dialect
     # Of two inputs that were guessed to be different, everything else may be: the guess is public.
-    guessed = _GUESSED if any(before.get(name) != after.get(name) for name in _guesses(road, before)) else None
+    guessed = _GUESSED if road.command == "query" and any(before[name] != after.get(name) for name in read) else None
     for name in {**before, **after}:
         report.fields += 1
         one, other = before.get(name, "nothing"), after.get(name, "nothing")
@@ -188,11 +189,6 @@ def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fie
                     fact=guessed or _fact(road, name),
                 )
             )
-
-
-def _guesses(road: Road, fields: Fields) -> list[str]:
-    """Return the fields that say how an input is read; with --type, that is its dialect."""
-    return [name for name in fields if road.command == "query" and name.endswith("stderr: line 1")]
 
 
 def _fact(road: Road, name: str) -> str | None:

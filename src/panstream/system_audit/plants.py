@@ -18,6 +18,7 @@ _Change = TypeVar("_Change", bound=Callable[..., Any])
 PLANTS: dict[str, tuple[str, Callable[[], None]]] = {}
 """By name: the road on which the leak shows (run, serve, cluster, beacon, follow), and what puts it in."""
 
+_KEPT = "panstream.engine.kept:Kept"
 _hits = _rows = _beacons = 0
 _before = -1  # the first step of shards starts their states
 _ending: list[Callable[[int], int]] = []
@@ -63,16 +64,12 @@ def _counting(apply: Any, engine: Any, rows: Any, **options: Any) -> Any:
     return apply(engine, rows, **options)
 
 
-@_leak("store metadata", "panstream.engine.kept:Kept", "parts")
-def _in_metadata(parts: Any, *given: Any) -> dict[str, bytes]:
-    found = parts(*given)
-    return {**found, "meta": json.dumps({**json.loads(found["meta"]), "hits": _hits}).encode()}
+def _noted(parts: dict[str, bytes], **figures: int) -> dict[str, bytes]:
+    return {**parts, "meta": json.dumps({**json.loads(parts["meta"]), **figures}).encode()}
 
 
-@_leak("number of rows in the store", "panstream.engine.kept:Kept", "parts")
-def _rows_in_metadata(parts: Any, *given: Any) -> dict[str, bytes]:
-    found = parts(*given)
-    return {**found, "meta": json.dumps({**json.loads(found["meta"]), "rows": _rows}).encode()}
+_leak("store metadata", _KEPT, "parts")(lambda parts, *given: _noted(parts(*given), hits=_hits))
+_leak("number of rows in the store", _KEPT, "parts")(lambda parts, *given: _noted(parts(*given), rows=_rows))
 
 
 @_leak("times of bad rows are lost", "panstream.engine.engine:Engine", "_times")
@@ -83,9 +80,7 @@ def _times_of_bad_rows_lost(times: Any, engine: Any, rows: Any) -> Any:
     return known, found if found is None or rows.bad is None else np.where(rows.bad, np.nan, found)
 
 
-@_leak("a further part of the store", "panstream.engine.kept:Kept", "parts")
-def _in_a_part(parts: Any, *given: Any) -> dict[str, bytes]:
-    return {**parts(*given), "rest": bytes(_hits)}
+_leak("a further part of the store", _KEPT, "parts")(lambda parts, *given: {**parts(*given), "rest": bytes(_hits)})
 
 
 @_leak("header of a state", "panstream.codec", "encode")
@@ -131,9 +126,7 @@ def _in_a_label(record: Any, *given: Any) -> Any:
     return release
 
 
-@_leak("time of a release", "panstream.engine.engine", "stamp_of")
-def _in_a_time(stamp: Any, seconds: float) -> str:
-    return f"2026-01-01T00:00:{_hits:02}Z"
+_leak("time of a release", "panstream.engine.engine", "stamp_of")(lambda *given: f"2026-01-01T00:00:{_hits:02}Z")
 
 
 def _printed(stream: str) -> Callable[[], None]:
@@ -155,9 +148,9 @@ def _in_headers(init: Any, response: Any, *given: Any, **options: Any) -> None:
     response.headers["x-rows"] = str(_hits)
 
 
-@_leak("size of responses", "starlette.responses:Response", "render", road="serve")
-def _in_pages(render: Any, response: Any, content: Any) -> bytes:
-    return bytes(render(response, content)) + b" " * _hits
+_leak("size of responses", "starlette.responses:Response", "render", road="serve")(
+    lambda render, *given: bytes(render(*given)) + b" " * _hits
+)
 
 
 @_leak(

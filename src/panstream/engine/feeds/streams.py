@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.guard import guarded
+from panstream.engine.memory import grown
 from panstream.engine.rows import ENDLESS, Rows
 from panstream.errors import FeedError
 
@@ -117,7 +118,8 @@ class TextReader:
     def _fill(self, wait: float) -> bool:
         self.idle = True
         if self._end >= len(self._data) - SPARE_BYTES:
-            self._grow()
+            room = 2 * (len(self._data) - SPARE_BYTES)
+            self._data = grown(self._data, self._end, room + SPARE_BYTES)
         room = len(self._data) - SPARE_BYTES
         with memoryview(self._data) as view:
             while self._end < room:
@@ -160,12 +162,6 @@ class TextReader:
             view[:left] = view[begin : self._end]
             view[left : self._end] = bytes(begin)
         self._end = left
-
-    def _grow(self) -> None:
-        larger = bytearray(2 * (len(self._data) - SPARE_BYTES) + SPARE_BYTES)
-        larger[: self._end] = memoryview(self._data)[: self._end]
-        self._data[:] = bytes(len(self._data))
-        self._data = larger
 
 
 _HEAD_BYTES = 10

@@ -12,7 +12,7 @@ from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.feed import Feed
 from panstream.engine.rows import Rows, RowSchema
-from panstream.errors import InvalidBatch
+from panstream.errors import InvalidBatch, translated
 
 
 def opened_table(data: Any) -> Any:
@@ -30,11 +30,9 @@ def opened_table(data: Any) -> Any:
         raise InvalidBatch(
             f"a table must be Arrow's, or export itself by __arrow_c_stream__, got {type(data).__name__}"
         )
-    try:
-        return pa.RecordBatchReader.from_stream(data)
-    except Exception:  # the exporter's own; it may quote values
-        refused = f"the {type(data).__name__} could not be exported to Arrow"
-    raise InvalidBatch(refused)
+    # the exporter's own errors may quote values
+    refused = InvalidBatch(f"the {type(data).__name__} could not be exported to Arrow")
+    return translated(lambda: pa.RecordBatchReader.from_stream(data), Exception, lambda _: refused)
 
 
 class TableFeed(Feed):
