@@ -82,12 +82,12 @@ def on_one_processor(folder: Path, rows: int) -> float:
 def two_workers(folder: Path, rows: int, client: Any) -> float:
     from panstream.cluster.coordinator import ClusterEngine
     from panstream.cluster.dask_link import DaskLink
-    from panstream.cluster.session import Session
+    from panstream.cluster.session import feed
     from panstream.engine.config import read_config
 
     link = DaskLink(lambda: client, 2, borrowed=True)
     with ClusterEngine(read_config(settings()), link, positions=True) as engine:
-        Session(engine, link).feed([str(folder)])
+        feed(engine, [str(folder)])
         return answer(engine, rows)
 
 
@@ -125,7 +125,7 @@ def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
     """Count names on as many workers, or in this process alone."""
     from panstream.cluster.coordinator import ClusterEngine
     from panstream.cluster.dask_link import DaskLink
-    from panstream.cluster.session import Session
+    from panstream.cluster.session import feed as feed_cluster
     from panstream.engine.config import read_config
     from panstream.engine.engine import Engine
     from panstream.engine.run import feed
@@ -137,7 +137,7 @@ def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
         return
     link = DaskLink(lambda: client, workers, borrowed=True)
     with ClusterEngine(config, link, positions=True) as engine:
-        Session(engine, link).feed([str(folder)])
+        feed_cluster(engine, [str(folder)])
 
 
 def measure_names(folder: Path, rows: int) -> int:

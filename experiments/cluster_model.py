@@ -27,8 +27,9 @@ from pyarrow import parquet
 from panstream.cluster.division import Division
 from panstream.cluster.messages import CellMessage
 from panstream.cluster.reading import Partition, ReadPlan
-from panstream.cluster.shard import Shard, label
+from panstream.cluster.shard import Shard
 from panstream.distinct.bitmap import Bitmap
+from panstream.engine.backend import label
 from panstream.engine.config import read_config
 
 SHARDS = (1, 2, 4, 8)

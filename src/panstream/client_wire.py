@@ -17,10 +17,11 @@ from panstream.errors import (
     BatchUncertain,
     InvalidBatch,
     InvalidParameter,
-    MissingExtra,
     PanstreamError,
     RequestRefused,
     ServerUnreachable,
+    needed,
+    translated,
 )
 
 COMPRESSIONS = (None, "gzip", "zstd")
@@ -105,11 +106,7 @@ class Wire:
         data = response.read()
         if response.will_close:
             self.close()
-        try:
-            answer = json.loads(data)
-        except ValueError:
-            answer = None
-        return response.status, answer, response.headers.get("Retry-After")
+        return response.status, _json(data), response.headers.get("Retry-After")
 
     def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the server-sent events of one connection, until it ends."""
@@ -117,11 +114,7 @@ class Wire:
         connection.request("GET", self._base + path, headers={**self._headers, "Accept": "text/event-stream"})
         response = connection.getresponse()
         if response.status != 200:
-            answer = response.read()
-            try:
-                code, message = _error(json.loads(answer), response.status)
-            except ValueError:
-                code, message = _error(None, response.status)
+            code, message = _error(_json(response.read()), response.status)
             self.close()
             raise RequestRefused(message, code=code, status=response.status)
         kind, data = "message", ""
@@ -157,6 +150,12 @@ class Wire:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _json(data: bytes) -> Any:
+    with contextlib.suppress(ValueError):
+        return json.loads(data)
+    return None
 
 
 def _error(answer: Any, status: int) -> tuple[str, str]:
@@ -257,7 +256,7 @@ class Lane:
 
 def as_batches(rows: Any) -> list[Any]:
     """Return rows as record batches: a mapping of columns, a sequence of dicts, or an Arrow, pandas or polars table."""
-    pa = _arrow()
+    pa = needed("pyarrow", "the client", "arrow")
     with contextlib.suppress(pa.ArrowException, TypeError, AttributeError):  # their messages may quote values
         if isinstance(rows, pa.RecordBatch):
             return [rows]
@@ -276,14 +275,12 @@ def as_batches(rows: Any) -> list[Any]:
 
 def encode(batches: list[Any], compression: str | None) -> Any:
     """Return one IPC stream with all rows in one batch."""
-    pa = _arrow()
-    failed = False
-    try:
-        table = pa.Table.from_batches(batches).combine_chunks() if len(batches) > 1 else None
-    except pa.ArrowException:
-        failed = True
-    if failed:
-        raise InvalidBatch("all rows of a batch must have the same columns and types")
+    pa = needed("pyarrow", "the client", "arrow")
+    table = translated(
+        lambda: pa.Table.from_batches(batches).combine_chunks() if len(batches) > 1 else None,
+        pa.ArrowException,
+        lambda _: InvalidBatch("all rows of a batch must have the same columns and types"),
+    )
     sink = pa.BufferOutputStream()
     out = sink if compression is None else pa.CompressedOutputStream(sink, compression)
     schema = batches[0].schema if table is None else table.schema
@@ -295,11 +292,3 @@ def encode(batches: list[Any], compression: str | None) -> Any:
     if out is not sink:
         out.close()
     return memoryview(sink.getvalue())
-
-
-def _arrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingExtra("the client", "arrow") from None
-    return pyarrow

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -38,6 +39,31 @@ def read_file(path: Path, what: str = "configuration file") -> Any:
         return translated(lambda: tomllib.loads(text), ValueError, told)
     kind = "JSON"
     return translated(lambda: json.loads(text), (ValueError, RecursionError), told)
+
+
+def toml_key(name: str) -> str:
+    """Write a name as TOML takes it for a key."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def toml_lines(values: Mapping[str, Any]) -> list[str]:
+    """Write the keys of a table with their values, tables within it in one line each.
+
+    >>> toml_lines({"name": "visits", "groups": {"north west": [1, 2.5]}})
+    ['name = "visits"', 'groups = { "north west" = [1, 2.5] }']
+    """
+    return [f"{toml_key(key)} = {toml_value(value)}" for key, value in values.items()]
+
+
+def toml_value(value: Any) -> str:
+    """Write a value as TOML does."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(toml_lines(value)) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, str) and "\\" in value and value.isprintable() and not set("'\"") & set(value):
+        return f"'{value}'"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | str) else str(value)
 
 
 class Section:

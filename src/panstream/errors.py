@@ -46,7 +46,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=Exception)
@@ -218,6 +219,15 @@ class MissingExtra(PanstreamError, ImportError):
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
         return type(self), (self.feature, self.extra)  # so that a process of a pool can send it
+
+
+def needed(module: str, feature: str, extra: str) -> Any:
+    """Return an optional dependency; raise MissingExtra if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        pass
+    raise MissingExtra(feature, extra)
 
 
 def _packages(extra: str) -> str:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from panstream.cli.app import app
 from panstream.cluster.dask_setup import check_client, local_cluster, security_of, serve_worker
-from panstream.cluster.session import opened
+from panstream.cluster.session import engines
 from panstream.engine.config import read_config
 from panstream.errors import InvalidParameter
 from panstream.federated.certificates import Authority
@@ -147,7 +147,7 @@ def test_plain_addresses_of_other_machines_are_refused(address: str) -> None:
     assert "worker.cert" in said.output
     asked = {"name": "n", "sql": "SELECT COUNT(*) FROM s", "epsilon": 1.0}
     config = read_config({"stream": {"name": "s", "columns": {"user": "int"}}, "query": [asked]})
-    with pytest.raises(InvalidParameter, match=r"client\.cert"), opened(config, address=address):
+    with pytest.raises(InvalidParameter, match=r"client\.cert"), engines(config, address=address):
         pass
 
 

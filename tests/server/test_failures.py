@@ -193,7 +193,7 @@ def in_apply(patch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
     def half(engine: Engine, rows: Any, **options: Any) -> Any:
         done = apply(engine, rows, **options)
         if marks == [True]:
-            engine.give_up()
+            engine.broken = True
             raise error
         return done
 

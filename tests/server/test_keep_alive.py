@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 from panstream.server.access import Gate, Limits
 from panstream.server.bodies import Body
 from panstream.server.door import Door, Guest
-from panstream.server.jobs import FastPath, Job
+from panstream.server.jobs import FastPath, Job, read_head
 from panstream.server.protocol import Protocol, Shared
 
 KEEP = 5.0
@@ -80,10 +80,13 @@ class HeldPath(FastPath):
     def __init__(self, held: list[Callable[[], None]]) -> None:
         self.first, self._held = FIRST, held
 
-    def _admitted(self, headers: Any) -> Job:
-        body = Body(Gate(Limits()), "json", "identity", expected=int(headers["content-length"]))
+    def admit(self, data: bytearray, size: int) -> tuple[Job, Body, int] | None:
+        found = read_head(data, 0, size, self.first)
+        if found is None:
+            return None
+        body = Body(Gate(Limits()), "json", "identity", expected=int(found[0]["content-length"]))
         body.make_room(3)
-        return Job(body)
+        return Job(body), body, found[1]
 
     def abandon(self, job: Job) -> None:
         return

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -255,20 +256,20 @@ class SimulatedBackground:
         self._left: Callable[[], None] | None = None
         self._error: Exception | None = None
 
-    def begin(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Keep the work; return what does it, unless it is done, and raises what it raised."""
-        self._left = work
+    def submit(self, work: Callable[..., None], *given: object) -> SimulatedBackground:
+        """Keep the work; ``result`` does it, unless it is done, and raises what it raised."""
+        self._left = partial(work, *given)
         if self._choose(2):
-            self.close()
-        return self._wait
+            self.shutdown()
+        return self
 
-    def _wait(self) -> None:
-        self.close()
+    def result(self) -> None:
+        self.shutdown()
         error, self._error = self._error, None
         if error is not None:
             raise error
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         """Do what is left, unless the process has ended."""
         work, self._left = self._left, None
         if work is not None:

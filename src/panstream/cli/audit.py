@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panstream.cli.outcome import AsJson, needs, outcome, progress_bar
-from panstream.errors import InvalidParameter
+from panstream.cli.outcome import AsJson, outcome, progress_bar
+from panstream.errors import InvalidParameter, needed
 
 if TYPE_CHECKING:
     from panstream.audit.case import Case, Finding
@@ -66,7 +66,7 @@ def audit(
             return
         if member is not None:
             raise InvalidParameter("--member belongs to: panstream audit state FILE --member ID")
-        needs("scipy", "the audit of claims", "audit")
+        needed("scipy", "the audit of claims", "audit")
         findings = _run(names or [], full, jobs or os.cpu_count() or 1, quiet=as_json)
         _show(findings, as_json, html)
         if not all(one.expected for one in findings):
@@ -139,27 +139,23 @@ def _state(rest: list[str], member: str | None, text: bool, prior: float, yes: b
     if not yes:
         typer.echo("Reading a state is an intrusion. The claim covers one, and this is it.", err=True)
         typer.confirm("Read it?", abort=True, err=True)
-    odds = member_odds(path.read_bytes(), _identity(member, text), prior=prior)
+    who = member if text or not member.lstrip("-").isdecimal() else int(member)
+    odds = member_odds(path.read_bytes(), who, prior=prior)
     typer.echo(f"odds multiplied by {odds.factor:.4g} (at most {odds.limit:.4g} by the claim): {odds.reason}")
     typer.echo(
         f"probability that the id was in the stream: {prior:.4g} before reading the state, {odds.posterior:.4g} after"
     )
 
 
-def _identity(member: str, text: bool) -> int | str:
-    return member if text or not member.lstrip("-").isdecimal() else int(member)
-
-
 def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
     """Run a drill and print its table; end with 1 if an id was found, or the scan proves nothing."""
-    from panstream.drill.beacons import BeaconReport, drill_beacons
-    from panstream.drill.machines import MachinesReport, drill_machines
-    from panstream.drill.memory import DrillReport, drill
+    from panstream.drill.beacons import drill_beacons
+    from panstream.drill.machines import drill_machines
+    from panstream.drill.memory import drill
 
     hardened, rest = "unhardened" not in rest, [each for each in rest if each != "unhardened"]
     if rest not in ([], ["machines"], ["beacons"]):
         raise InvalidParameter("usage: panstream audit memory [machines | beacons] [unhardened]")
-    reports: list[DrillReport | MachinesReport | BeaconReport]
     if rest == ["beacons"]:
         reports = [drill_beacons(visitors=50_000 if full else 10_000, hardened=hardened)]
     elif rest:
@@ -169,7 +165,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
         reports = [drill(ids=ids, hardened=hardened, secret=secret) for secret in ((False, True) if full else (False,))]
     for report in reports:
         if as_json:
-            table = [{"what": what, "sent": sent, "found": found} for what, sent, found in report.rows()]
+            table = [{"what": what, "sent": sent, "found": found} for what, sent, found in report.rows]
             typer.echo(json.dumps({"ok": report.ok, "valid": report.valid, "rows": table}))
         else:
             typer.echo(str(report))
@@ -179,7 +175,7 @@ def _memory(rest: list[str], *, full: bool, as_json: bool) -> None:
 
 def _system(given: list[str], *, rows: Path | None, full: bool, as_json: bool) -> None:
     """Audit configurations, the bundled ones by default; end with 1 if anything undeclared differs."""
-    needs("distributed", "the audit of a system", "dask")
+    needed("distributed", "the audit of a system", "dask")
     from panstream.system_audit.audit import QUICK, ROADS, bundled, try_controls
     from panstream.system_audit.launcher import Zygote
 

@@ -29,13 +29,10 @@ def explain(
     """Print for every query the algorithm and why, memory, expected error, exact claim, and totals per unit."""
     with outcome():
         from panstream import secret_memory
-        from panstream.engine.config import load_config
         from panstream.engine.explain import explain as explained
-        from panstream.engine.select import Selector
+        from panstream.engine.select import load_checked
 
-        loaded = load_config(config)
-        with Selector(loaded):  # every condition is checked
-            found = explained(loaded)
+        found = explained(load_checked(config))
         memory = str(secret_memory.would_get())
         told = {**found.to_json(), "memory": memory}
         if shards is not None:
@@ -69,14 +66,11 @@ def check(
     if rows:
         harden()
     with outcome():
-        from panstream.engine.config import load_config
         from panstream.engine.explain import explain as explained
-        from panstream.engine.select import Selector
+        from panstream.engine.select import load_checked
 
-        loaded = load_config(config)
+        loaded = load_checked(config)
         found = explained(loaded)
-        with Selector(loaded):  # every condition is checked
-            pass
         names = ", ".join(plan.config.name for plan in found.plans)
         count = "1 query" if len(found.plans) == 1 else f"{len(found.plans)} queries"
         typer.echo(f"{config.name} is valid: stream {loaded.stream.name}, {count} ({names})")

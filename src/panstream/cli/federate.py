@@ -4,14 +4,13 @@ a budget.
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from panstream.cli.outcome import outcome
+from panstream.configuration import toml_lines
 from panstream.errors import FederationStopped, InvalidParameter
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def federate(
         typer.echo(_network(result))
         typer.echo("\n" + _spent(federation, result))
         if given.test is not None:
-            typer.echo("\n" + _quality(result, Records.load(given.test, domain)))
+            bits = result.network.cross_entropy(Records.load(given.test, domain))
+            uniform = f"uniform guessing: {math.log2(domain.cells):.3f}"
+            typer.echo(f"\ncross entropy on the test table: {bits:.3f} bits per record ({uniform})")
         if out is not None:
             save(result.network, out, {"claim": result.claim.to_json(), "method": result.method, "run": result.run})
             typer.echo(f"\nwrote {out}")
@@ -187,16 +189,11 @@ def _holder_file(
         **roster.get("holder", {}),
     }
     path = folder / f"{identity.certificate.stem}.toml"
-    # JSON's strings, numbers and lists of strings are TOML's too.
-    text = "[holder]\n" + _lines(values)
+    lines = ["[holder]", *toml_lines(values)]
     if roster:
-        text += "[holder.members]\n" + _lines(roster["holder.members"], quoted=True)
-    path.write_text(text, "utf-8")
+        lines += ["[holder.members]", *toml_lines(roster["holder.members"])]
+    path.write_text("\n".join(lines), "utf-8")
     return path
-
-
-def _lines(values: Mapping[str, object], quoted: bool = False) -> str:
-    return "".join(f"{json.dumps(key) if quoted else key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
 @contextmanager
@@ -254,9 +251,3 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
     note = f"; {result.claim.note}" if result.claim.note else ""
     claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for one record of any holder"
     return f"{table}\n\n{claim} (replace-one; run {result.run}){note}"
-
-
-def _quality(result: FederatedModel, test: object) -> str:
-    bits = result.network.cross_entropy(test)  # type: ignore[arg-type]
-    uniform = math.log2(result.network.domain.cells)
-    return f"cross entropy on the test table: {bits:.3f} bits per record (uniform guessing: {uniform:.3f})"

@@ -8,7 +8,7 @@ import math
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from panstream import __version__
 from panstream.cli.outcome import progress_bar
-from panstream.errors import MissingExtra
+from panstream.errors import needed
 from panstream.papers.figures import FIGURES, FigureOptions, FigurePlan, Panel, Row, evaluate_point, figure
 
 _COLUMNS = ("point", "rows_of_point", "panel", "series", "x", "y", "low", "high", "repetitions")
@@ -65,7 +65,7 @@ def make_figures(
     """Compute and draw the figures named by ``only`` (all if none is), with a progress bar on stderr."""
     plans = [figure(key) for key in dict.fromkeys(only)] or list(FIGURES.values())
     if not data_only:
-        _matplotlib()
+        needed("matplotlib", "drawing figures", "plots")
     stamp = created if created is not None else datetime.now(UTC).isoformat(timespec="seconds")
     results = [_Results(plan, options, out, stamp) for plan in plans]
     for result in results:
@@ -201,49 +201,35 @@ def _run(results: Sequence[_Results], *, jobs: int, done: Callable[[_Results], N
         if not result.missing:
             result.close()
             done(result)
+    for result, index, rows in _computed(waiting, jobs):
+        result.add(index, rows)
+        if not result.missing:
+            result.close()
+        done(result)
+
+
+def _computed(waiting: Sequence[tuple[_Results, int]], jobs: int) -> Iterator[tuple[_Results, int, list[Row]]]:
     if jobs == 1 or not waiting:
         for result, index in waiting:
-            _keep(result, index, evaluate_point(result.plan.key, index, result.options), done)
+            yield result, index, evaluate_point(result.plan.key, index, result.options)
         return
     # Workers are started afresh: a copy of this process would take its progress bar's thread along.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        _run_on(pool, waiting, done)
-
-
-def _run_on(pool: Executor, waiting: Sequence[tuple[_Results, int]], done: Callable[[_Results], None]) -> None:
-    futures: dict[Future[list[Row]], tuple[_Results, int]] = {
-        pool.submit(evaluate_point, result.plan.key, index, result.options): (result, index)
-        for result, index in waiting
-    }
-    try:
-        for future in as_completed(futures):
-            result, index = futures[future]
-            _keep(result, index, future.result(), done)
-    except BaseException:
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-
-
-def _keep(result: _Results, index: int, rows: Sequence[Row], done: Callable[[_Results], None]) -> None:
-    result.add(index, rows)
-    if not result.missing:
-        result.close()
-    done(result)
-
-
-def _matplotlib() -> Any:
-    """Return matplotlib, or raise MissingExtra."""
-    try:
-        import matplotlib.figure
-    except ImportError:
-        raise MissingExtra("drawing figures", "plots") from None
-    return matplotlib
+        futures = {
+            pool.submit(evaluate_point, result.plan.key, index, result.options): (result, index)
+            for result, index in waiting
+        }
+        try:
+            for future in as_completed(futures):
+                yield *futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[Row], paths: Sequence[Path]) -> None:
     """Draw a figure's panels with one legend below and save it to every path, by its ending."""
-    matplotlib = _matplotlib()
-
+    matplotlib, pictures = (needed(name, "drawing figures", "plots") for name in ("matplotlib", "matplotlib.figure"))
     columns = min(len(plan.panels), 2 if len(plan.panels) != 3 else 3)
     lines = -(-len(plan.panels) // columns)
     series = list(dict.fromkeys(row.series for row in rows))
@@ -251,7 +237,7 @@ def _draw(plan: FigurePlan, options: FigureOptions, rows: Sequence[Row], paths: 
     entries = 2 if columns == 1 else 3
     height = 3.5 * lines + 0.22 * -(-len(series) // entries) + 0.5
     with matplotlib.rc_context({"svg.hashsalt": "panstream", "svg.fonttype": "none", "font.size": 9}):
-        picture = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
+        picture = pictures.Figure(figsize=(width, height), layout="constrained")
         picture.suptitle(" · ".join(filter(None, (plan.title, plan.source, plan.note(options)))), fontsize=11)
         axes = picture.subplots(lines, columns, squeeze=False).ravel()
         handles: dict[str, Any] = {}

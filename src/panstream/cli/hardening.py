@@ -8,6 +8,7 @@ in freed memory until it is used again; claims about the *state* are not touched
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -47,17 +48,11 @@ def _locked() -> bool:
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    if limit != resource.RLIM_INFINITY and not _may_lock():
+    held = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    capable = held is not None and int(held[1], 16) >> _CAP_IPC_LOCK & 1
+    if limit != resource.RLIM_INFINITY and not capable:
         return False  # a limit would make later allocations fail
     return bool(ctypes.CDLL(None, use_errno=True).mlockall(_CURRENT_AND_FUTURE) == 0)
-
-
-def _may_lock() -> bool:
-    """Return whether the process has the capability to lock memory without limit."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
-    return False
 
 
 def _is_command() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from panstream.cli.outcome import Format, outcome
+from panstream.configuration import toml_lines, toml_value
 from panstream.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def init(
         if shown:
             typer.echo(text, nl=False)
             return
-        out.write_text(text)
+        out.write_text(text, encoding="utf-8")
         typer.echo(f"{sample.name}: {guessed} (guessed)", err=True)
         typer.echo(f"Wrote {out}. Review it, then run: panstream check {out}", err=True)
 
@@ -65,17 +65,17 @@ def _template(name: str, guessed: Guess, user: str | None, time: str | None) -> 
     stream |= {} if time is None else {"time": time}
     lines = [
         "[stream]",
-        f"name = {json.dumps(name)}",
-        _NO_USER if user is None else f"user = {json.dumps(user)}",
-        _NO_TIME if time is None else f"time = {json.dumps(time)}  # event time; without it the time of arrival counts",
+        f"name = {toml_value(name)}",
+        _NO_USER if user is None else f"user = {toml_value(user)}",
+        _NO_TIME if time is None else f"time = {toml_value(time)}  # event time; without it the time of arrival counts",
         '# lateness = "5 minutes" # how late a row may arrive',
         '# on_bad_row = "skip"    # a bad row is left out; try a file first: panstream check CONFIG --rows FILE',
     ]
     if guessed.dialect is not None and guessed.dialect.delimiter not in (",", "\t" if guessed.format == "tsv" else ","):
-        lines.append(f"delimiter = {json.dumps(guessed.dialect.delimiter)}")
+        lines.append(f"delimiter = {toml_value(guessed.dialect.delimiter)}")
     if guessed.dialect is not None and guessed.dialect.names:
         lines.append("header = false")
-    declared = "\n".join(f"{toml_key(column)} = {json.dumps(kind)}" for column, kind in columns.items())
+    declared = "\n".join(toml_lines(columns))
     parts = ["\n".join(lines), _COLUMNS.format(columns=declared), _BUDGET]
     parts += [_question(stream, *each) for each in _questions(name, columns, user, time)[:_PROPOSED]]
     return "\n".join([*parts, _STORE])
@@ -118,7 +118,7 @@ def _question(stream: dict[str, Any], keys: dict[str, Any], comments: dict[str, 
     keys = {**keys, "epsilon": 1.0}
     lines = ["[[query]]"]
     for key, value in keys.items():
-        lines.append(f"{key} = {_toml(value)}{comments.get(key, _COMMENTS.get(key, ''))}")
+        lines.append(f"{key} = {toml_value(value)}{comments.get(key, _COMMENTS.get(key, ''))}")
     lines += [f"# error, 95%: {text}" for text in _errors(stream, keys)]
     return "".join(f"{'' if asked else '# '}{line}\n" for line in lines)
 
@@ -134,20 +134,9 @@ def _errors(stream: dict[str, Any], keys: dict[str, Any]) -> list[str]:
     return [f"{figure(error)} {at}" for at, error in expected_errors(plan)[:_SIZES]]
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{toml_key(key)} = {json.dumps(each)}" for key, each in value.items()) + " }"
-    return json.dumps(value)
-
-
 def _quoted(name: str) -> str:
     """Write a column's name as SQL takes it."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
-
-
-def toml_key(name: str) -> str:
-    """Write a column's name as TOML takes it for a key."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 _NO_USER = '# user = "..."           # column that identifies the person each row is about; for COUNT(DISTINCT ...)'

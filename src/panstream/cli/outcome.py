@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,16 +78,6 @@ def outcome(
         return
     typer.echo(message, err=True)
     raise typer.Exit(code)
-
-
-def needs(module: str, feature: str, extra: str) -> None:
-    """Raise MissingExtra now, before anything is read or paid for, if ``module`` is not installed."""
-    try:
-        found = importlib.util.find_spec(module) is not None
-    except ValueError:  # it was set to None on purpose
-        found = False
-    if not found:
-        raise MissingExtra(feature, extra)
 
 
 @contextmanager

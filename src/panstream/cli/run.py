@@ -20,12 +20,11 @@ from panstream.cli.outcome import (
     KeyFile,
     NoHardening,
     Workers,
-    needs,
     operator_key,
     outcome,
     progress_bar,
 )
-from panstream.errors import ConfigError
+from panstream.errors import ConfigError, needed
 from panstream.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def run(
         from panstream.machines.session import open_stream
 
         if plot is not None:
-            needs("matplotlib", "drawing plots", "plots")
+            needed("matplotlib", "drawing plots", "plots")
         loaded = load_config(config)
         given = inputs or ["-"]
         # What can be wrong with questions and input shows here, before the engine charges for them.
@@ -96,16 +95,18 @@ def run(
                 engine.declare(*intakes_of(given, follow=follow))
                 fed = _watched(engine, lambda tick: drain(engine, source, select, tick=tick))
             else:
-                from panstream.cluster.session import opened
+                from panstream.cluster import session
 
                 if loaded.machines is not None:
                     raise ConfigError("[stream] machines cannot be combined with a cluster")
                 source.close()
-                session = stack.enter_context(opened(loaded, address=cluster, workers=workers, tell=tell, **options))
-                engine = session.engine
+                options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
+                engine = stack.enter_context(stack.enter_context(session.engines(loaded, **options))())
                 stack.enter_context(sink_of(engine, tell))
                 before, made = engine.positions(), _made(engine)
-                fed = _watched(engine, lambda tick: session.feed(given, follow=follow, format=format, tick=tick))
+                fed = _watched(
+                    engine, lambda tick: session.feed(engine, given, follow=follow, format=format, tick=tick)
+                )
             _report(fed)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
@@ -207,6 +208,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
     from rich.table import Table
 
     from panstream.engine import results
+    from panstream.engine.answer import said
 
     table = Table(title=f"stream {engine.config.stream.name}", title_justify="left")
     for column in ("query", "estimate", "95% interval", "epsilon", "protects", "intrusions covered", "period"):
@@ -217,7 +219,7 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
         table.add_row(
             escape(answer["name"]),
             _estimate(answer),
-            f"{_figure(low)} to {_figure(high)}",
+            f"{said(low)} to {said(high)}",
             f"{answer['epsilon']:.3g}" if isinstance(answer["epsilon"], float | int) else "no privacy",
             f"one {claim['unit']}",
             _covered(claim["intrusions"]),
@@ -238,10 +240,12 @@ def _answer_table(engine: Engine, answers: list[dict[str, Any]]) -> str:
 
 def _estimate(answer: dict[str, Any]) -> str:
     """Return the value; of what has none or is an end, the first words of what is said of it."""
+    from panstream.engine.answer import said
+
     if answer.get("too_uncertain"):
         return "too uncertain"
     if "statement" not in answer:
-        return _figure(answer["value"])
+        return said(answer["value"])
     first: str = answer["statement"].partition(";")[0].removesuffix(" (95%)")
     return "between" if answer["value"] is None else first
 
@@ -264,9 +268,3 @@ def period(answer: dict[str, Any]) -> str:
 
 def _short(stamp: str) -> str:
     return stamp.removesuffix("Z").removesuffix("T00:00:00").replace("T", " ")
-
-
-def _figure(number: float | None) -> str:
-    from panstream.estimate import figure
-
-    return "no data" if number is None else figure(number)

@@ -56,29 +56,23 @@ def send(
         certificates = None if ca_file is None else str(ca_file)
         settings: dict[str, Any] = {"producer": producer, "lanes": lanes, "ca_file": certificates}
         with Client(url, stream=stream, token=_token(token_file), **settings) as client:
-            refusals = _Refusals()
+            refused: Counter[str] = Counter()
+
+            def hear(call: Callable[[], _T]) -> _T:
+                """Return what a call returns once it is not interrupted any more by refusals of earlier batches."""
+                while True:
+                    try:
+                        return call()
+                    except RequestRefused as refusal:
+                        if refusal.status in _USELESS:
+                            raise
+                        refused[str(refusal)] += 1
+
             with sys.stdin.buffer if given is None else _opened(given) as source:
                 for one in _sendings(client, source, kind):
-                    refusals.hear(one)
-            sent = refusals.hear(client.flush)
-        _report(sent, refusals.heard)
-
-
-class _Refusals:
-    """What the server refused, and how often: sending goes on, and all of it is told at the end."""
-
-    def __init__(self) -> None:
-        self.heard: Counter[str] = Counter()
-
-    def hear(self, call: Callable[[], _T]) -> _T:
-        """Return what a call returns once it is not interrupted any more by refusals of earlier batches."""
-        while True:
-            try:
-                return call()
-            except RequestRefused as refusal:
-                if refusal.status in _USELESS:
-                    raise
-                self.heard[str(refusal)] += 1
+                    hear(one)
+            sent = hear(client.flush)
+        _report(sent, refused)
 
 
 def _report(sent: Sent, refused: Counter[str]) -> None:

@@ -24,13 +24,10 @@ def statement(
         from datetime import UTC, datetime
         from hashlib import sha256
 
-        from panstream.engine.config import load_config
-        from panstream.engine.select import Selector
+        from panstream.engine.select import load_checked
         from panstream.engine.statement import statement as stated
 
-        loaded = load_config(config)
-        with Selector(loaded):  # every condition is checked
-            pass
+        loaded = load_checked(config)
         digest = sha256(config.read_bytes()).hexdigest()
         page = stated(loaded, source=config.name, digest=digest, today=datetime.now(UTC).date())
         if str(html) == "-":

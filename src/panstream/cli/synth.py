@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from panstream.cli.init import toml_key
 from panstream.cli.outcome import AsJson, outcome, progress_bar
 from panstream.cli.query import pairs
+from panstream.configuration import toml_key
 from panstream.errors import InvalidBatch, InvalidBytes, InvalidParameter
 
 if TYPE_CHECKING:
@@ -29,13 +26,6 @@ _EXACT = (
     "Compared with the real rows: these figures are exact, no claim covers them. Keep this page with the rows; "
     "do not publish it."
 )
-
-
-class _Method(StrEnum):
-    AUTO = "auto"
-    PAIRS = "pairs"
-    TREE = "tree"
-    PRIVBAYES = "privbayes"
 
 
 _SKELETON = """\
@@ -73,7 +63,7 @@ def _init(
     """Write a domain file to fill in, from a table's header and declared types. No row is looked at."""
     with outcome():
         from panstream.batch.files import read_header
-        from panstream.engine.feeds.guessing import kind_of
+        from panstream.engine.arrow import kind_of
 
         kinds = {name: None if kind is None else kind_of(kind) for name, kind in read_header(table).items()}
         for column, kind in (pairs("--type", types, str) or {}).items():
@@ -115,12 +105,12 @@ def _fit(
     out: Annotated[Path, typer.Option(help="The model file to write.")],
     delta: Annotated[float, typer.Option(help="For pairs and tree: probability of a larger loss.")] = 1e-9,
     method: Annotated[
-        _Method,
+        Literal["auto", "pairs", "tree", "privbayes"],
         typer.Option(
             help="pairs or tree at (epsilon, delta), privbayes at epsilon alone; auto chooses pairs or tree by the "
             "number of rows, the domain and the budget."
         ),
-    ] = _Method.AUTO,
+    ] = "auto",
     score: Annotated[str, typer.Option(help="For privbayes: gain, R, mi or F.")] = "gain",
     degree: Annotated[int | None, typer.Option(help="For privbayes with R, mi or F: parents of an attribute.")] = None,
     theta: Annotated[float, typer.Option(help="For privbayes without --degree: how visible a table must be.")] = 4.0,
@@ -150,15 +140,15 @@ def _fit(
             raise InvalidParameter("give --no-ledger without --ledger and --budget")
         declared = Domain.load(domain)
         learner: TreeNetwork | PairModel | PrivBayes
-        if method is _Method.PRIVBAYES:
+        if method == "privbayes":
             learner = PrivBayes(epsilon=epsilon, score=score, degree=degree, theta=theta)  # type: ignore[arg-type]
         else:  # bad numbers are refused before the rows are read
-            learner = (PairModel if method is _Method.PAIRS else TreeNetwork)(epsilon=epsilon, delta=delta)
+            learner = (PairModel if method == "pairs" else TreeNetwork)(epsilon=epsilon, delta=delta)
         columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with progress_bar(*columns) as bar:
             task = bar.add_task("reading rows", total=1.0)
             records = Records.load(rows, declared)
-            if method is _Method.AUTO:
+            if method == "auto":
                 learner = recommended(epsilon, delta, len(records), declared)
             paths = [] if no_ledger else [ledger or beside(rows)]
             charged = charge(paths, {f"synth fit, {method}": learner.claim()}, budget=budget)
@@ -213,7 +203,7 @@ def _sample(
             records = known.draw(size, source, independent=independent)
             columns: dict[str, Any] = records.to_columns()
             if not labels:
-                columns = records.numeric_columns(source, within=known.within, markers=_has_markers(out))
+                columns = records.numeric_columns(source, within=known.within, markers=out.suffix == ".csv")
         write_columns(out, columns)
         share = f", {known.probability:.3g} of the model's" if given else ""
         typer.echo(f"{out}: {size:,} rows{share}, {len(network.domain)} columns")
@@ -247,23 +237,18 @@ def _evaluate(
             typer.echo(_EXACT, err=True)
 
 
-def _has_markers(out: Path) -> bool:
-    """Return whether a file can hold a marker for missing values in a column of numbers."""
-    return out.suffix == ".csv"
-
-
 def _open_bins(domain: Domain) -> list[str]:
     """Return what should be known about numbers drawn from bins without end."""
+    import numpy as np
+
     found = [
-        each.name for each in domain.attributes if each.bins and _is_open(each.bins.edges) and each.bins.tail is None
+        each.name
+        for each in domain.attributes
+        if each.bins and each.bins.tail is None and not np.isfinite(each.bins.edges).all()
     ]
     return [
         f"numbers of a bin without end are written as its edge, in {', '.join(found)}; tail = ... spreads those above"
     ] * bool(found)
-
-
-def _is_open(edges: Sequence[float]) -> bool:
-    return math.isinf(edges[0]) or math.isinf(edges[-1])
 
 
 def _rows_or_labels(path: Path, domain: Any) -> Records:

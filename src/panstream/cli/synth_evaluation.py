@@ -132,9 +132,6 @@ class Evaluation:
             f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td class=n>{distance:.4f}</td></tr>"
             for one, other, distance in self.worst_pairs()
         )
-        pairs = (
-            f"<h2>Pairs that differ most</h2><table><tr><th>one</th><th>other</th><th>distance</th></tr>{worst}</table>"
-        )
         parts = [
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>",
             f"<h1>{title}</h1>",
@@ -142,7 +139,9 @@ class Evaluation:
             f"<div class=figures>{boxes}</div><h2>What was promised</h2><table>{rows}</table>",
             f"<h2>Marginals side by side</h2><p class=key><span style='background:#8a97a8'></span>{reference}"
             f"<span style='background:#1f6fb4'></span>synthetic</p><div class=grid>{grid}</div>",
-            f"<h2>Pairs that differ most</h2>{pairs}" if worst else "",
+            f"<h2>Pairs that differ most</h2><table><tr><th>one</th><th>other</th><th>distance</th></tr>{worst}</table>"
+            if worst
+            else "",
             f"<h2>The network</h2>{to_svg(self.network)}</html>",
         ]
         return "\n".join(part for part in parts if part)

@@ -20,25 +20,13 @@ from panstream.algorithm import built, spend_release
 from panstream.cluster.division import division_of, wipe_state
 from panstream.cluster.links import Call, Link, LocalLink
 from panstream.cluster.outgoing import Message, Outgoing, wipe_messages
-from panstream.cluster.shard import Origin, Part, Status, label, query_of, reached
-from panstream.codec import FieldLayout, public
+from panstream.cluster.shard import Origin, Part, Status, query_of, reached
 from panstream.divisible import DivisibleTables, is_divided
-from panstream.engine.backend import Held, LocalBackend, Slot
+from panstream.engine.backend import Elsewhere, Held, LocalBackend, Slot, label
 from panstream.errors import ConfigError, NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.store.disk import Disk
-
-
-@dataclass(slots=True)
-class _Record:
-    """What the coordinator keeps of a divided state: its releases, and the step that every shard must have reached."""
-
-    released: int = public()
-    step: int = public()
-
-
-_LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int", at_least=0)}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +102,7 @@ class ClusterBackend(LocalBackend):
                 f"query {query!r} was stored with its tables at the coordinator, by a version that did not deal them "
                 "out: let that version answer it, or start it in a new directory"
             )
-        record = codec.decode(data, _Record, _LAYOUT, checked=False)
+        record = Elsewhere.from_bytes(data)
         self.least = self._committed = max(self.least, record.step)
         self._open.setdefault(query, []).append(slot)
         return _held(self, query, slot, algorithm, record.released)
@@ -276,10 +264,7 @@ class _DividedState:
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return the record that the coordinator stores; the cells are not in it."""
-        record = _Record(released=self._released, step=self._backend.step)
-        return codec.encode(
-            type(self.algorithm).__name__, self.algorithm.parameters(), record, _LAYOUT, checked=checked
-        )
+        return Elsewhere(self._released, self._backend.step).to_bytes(self.algorithm, checked=checked)
 
 
 class _DividedTables(_DividedState):

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from panstream.cluster.backend import ClusterBackend, deal_out_anew, note_shards
 from panstream.cluster.links import Link
 from panstream.cluster.reading import Totals
-from panstream.cluster.shard import Origin, label, query_of, reached, sequence_of
+from panstream.cluster.shard import Origin, query_of, reached, sequence_of
 from panstream.continual.tree_base import TreeBatch
 from panstream.divisible import is_divided
+from panstream.engine.backend import label
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all
@@ -69,7 +70,7 @@ class ClusterEngine(Engine):
     ) -> None:
         if config.durability == "interval":
             raise ConfigError('[store] durability must be "batch" or "none" on a cluster: shards commit every batch')
-        self._link, self._positions, self._lock = link, positions, threading.RLock()
+        self.link, self._positions, self._lock = link, positions, threading.RLock()
         directory = config.directory if config.durability == "batch" else None
         plans = plan_all(config, zero_noise=zero_noise)
         divided = {plan.config.name: plan.algorithm for plan in plans if is_divided(plan.algorithm)}
@@ -102,7 +103,7 @@ class ClusterEngine(Engine):
     def close(self) -> None:
         """Close store, log and shards."""
         super().close()
-        self._link.close()
+        self.link.close()
 
     def _restored(self) -> None:
         """Take over positions that an earlier release stored, and compare the shards' with ours."""
@@ -199,19 +200,13 @@ class ClusterEngine(Engine):
         cuts = sorted(at for at in found if 0 < at < rows.count)
         if cuts and self.config.stream.on_bad_row == "stop":
             self._check_all(rows)
-        ends = [*cuts, rows.count]
-        return [
-            (
-                _slice(
-                    rows,
-                    start,
-                    stop,
-                    rows.sequence if numbers is None or stop == rows.count else int(numbers[stop - 1]),
-                ),
-                None if numbers is not None or rows.times is None or stop == rows.count else float(rows.times[stop]),
-            )
-            for start, stop in zip([0, *cuts], ends, strict=True)
-        ]
+        pieces = []
+        for start, stop in zip([0, *cuts], [*cuts, rows.count], strict=True):
+            last = stop == rows.count
+            sequence = rows.sequence if numbers is None or last else int(numbers[stop - 1])
+            time = None if numbers is not None or rows.times is None or last else float(rows.times[stop])
+            pieces.append((replace(rows.part(start, stop) if cuts else rows, sequence=sequence), time))
+        return pieces
 
     def _known(self, producer: str) -> set[Origin]:
         """Return how far we and the shards came with a producer, where these differ or are within a batch."""
@@ -317,9 +312,3 @@ def _row_behind(origin: Origin, rows: Rows, numbers: NDArray[np.int64] | None) -
         return 0
     places = np.flatnonzero(rows.times == time)
     return int(places[0]) if places.size else 0
-
-
-def _slice(rows: Rows, start: int, stop: int, sequence: int) -> Rows:
-    """Return some consecutive rows under a number of their own."""
-    whole = stop - start == rows.count
-    return replace(rows if whole else rows.part(start, stop), sequence=sequence)

@@ -17,12 +17,9 @@ from typing import Any
 
 from panstream.cluster.links import Call, Link
 from panstream.cluster.shard import Shard
-from panstream.errors import ClusterError, MissingExtra, PanstreamError, StoreError
+from panstream.errors import ClusterError, PanstreamError, StoreError, needed
 
-try:
-    from distributed import Client
-except ImportError:
-    raise MissingExtra("a cluster", "dask") from None
+needed("distributed", "a cluster", "dask")
 
 _Answer = tuple[str, Any]  # "ok" and a value; the class and the message of a refusal; or "failed" and a class
 _OPEN: dict[str, Shard] = {}  # by directory: a second actor in one process takes over from the first
@@ -85,7 +82,7 @@ class DaskLink(Link):
 
     def __init__(
         self,
-        connect: Callable[[], Client],
+        connect: Callable[[], Any],
         shards: int,
         *,
         patience: float = 600.0,
@@ -94,14 +91,14 @@ class DaskLink(Link):
     ) -> None:
         super().__init__(shards)
         self._connect, self._patience, self._tell, self._borrowed = connect, patience, tell, borrowed
-        self._client: Client | None = None
+        self._client: Any = None
         self._actors: dict[int, Any] = {}
         self._least = [0] * shards
         self.places: dict[int, tuple[str, int]] = {}  # address and process of every shard's worker
         self.revivals = 0
 
     @property
-    def client(self) -> Client:
+    def client(self) -> Any:
         """Return a client that is connected."""
         self._let_go_if_lost()
         if self._client is None:
@@ -211,7 +208,7 @@ class DaskLink(Link):
                 f"shard {shard} was lost with its worker, and there is no [store] directory to restore it from"
             )
         settings = {**self.settings(shard), "least": self._least[shard]}
-        workers = sorted(self.client.ncores())  # type: ignore[no-untyped-call]
+        workers = sorted(self.client.ncores())
         refused = ""
         for turn in range(len(workers)):
             address = workers[(shard + turn) % len(workers)]
@@ -241,6 +238,6 @@ class DaskLink(Link):
         client, self._client = self._client, None
         if client is not None and not self._borrowed:
             try:
-                client.close(timeout=2)  # type: ignore[no-untyped-call]
+                client.close(timeout=2)
             except _LOST:
                 return

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from panstream.checks import is_loopback
-from panstream.errors import InvalidParameter, MissingExtra
+from panstream.errors import InvalidParameter, needed
 from panstream.hardened import ENVIRONMENT, MARK, forbid_dumps
 
 Role = Literal["client", "worker"]
@@ -89,11 +89,7 @@ SETTINGS: dict[str, Any] = {
 
 def quieten() -> None:
     """Put the settings into force in this process, and write no core dumps."""
-    try:
-        import dask
-    except ImportError:
-        raise MissingExtra("a cluster", "dask") from None
-    dask.config.set(SETTINGS)
+    needed("dask", "a cluster", "dask").config.set(SETTINGS)
     forbid_dumps()
 
 

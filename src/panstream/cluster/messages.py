@@ -157,7 +157,9 @@ class CellQueue:
             if marked:
                 yield CellMessage(query, named, marks=self._bits(slots, shard))
             else:
-                yield CellMessage(query, named, rows=self._rows(slots, shard, size))
+                kinds = (self.division.ownership.place, *algorithm.carried)
+                own = ((slot, parts[shard]) for slot, parts in self.rows)
+                yield CellMessage(query, named, rows=listed_rows(kinds, slots, own, size, blank=-1))
 
     def wipe(self) -> None:
         """Overwrite and forget what was collected."""
@@ -185,20 +187,25 @@ class CellQueue:
             wipe(own)
         return bits
 
-    def _rows(self, slots: Sequence[Slot], shard: int, size: int) -> Touches:
-        places = np.full(size, -1, self.division.ownership.place)
-        which = np.zeros(size if len(slots) > 1 else 0, slot_number(len(slots)))
-        columns = tuple(np.zeros(size, kind) for kind in self.division.algorithm.carried)
-        numbers, at = {slot: number for number, slot in enumerate(slots)}, 0
-        for slot, parts in self.rows:
-            own = slice(at, at + parts[shard][0].size)
-            places[own] = parts[shard][0]
-            if which.size:
-                which[own] = numbers[slot]
-            for column, given in zip(columns, parts[shard][1:], strict=False):
-                column[own] = given
-            at = own.stop
-        return (places, which, *columns) if which.size else (places, *columns)
+
+def listed_rows(
+    kinds: Sequence[Any], slots: Sequence[Slot], rows: Iterable[tuple[Slot, Touches]], size: int, *, blank: int
+) -> Touches:
+    """Return columns of so many rows, with ``blank`` in the first one where there is no row.
+
+    Where there are several slots, the second one is which.
+    """
+    columns = [np.full(size, 0 if at else blank, kind) for at, kind in enumerate(kinds)]
+    which = np.zeros(size if len(slots) > 1 else 0, slot_number(len(slots)))
+    numbers, at = {slot: number for number, slot in enumerate(slots)}, 0
+    for slot, given in rows:
+        own = slice(at, at + given[0].size)
+        for column, some in zip(columns, given, strict=False):
+            column[own] = some
+        if which.size:
+            which[own] = numbers[slot]
+        at = own.stop
+    return (columns[0], *([which] if which.size else []), *columns[1:])
 
 
 def _wide(column: NDArray[Any]) -> NDArray[Any]:

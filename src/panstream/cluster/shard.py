@@ -17,6 +17,7 @@ from typing import Any
 
 from panstream.cluster.division import TableDivision, division_of, wipe_state
 from panstream.cluster.outgoing import Message, wipe_messages
+from panstream.engine.backend import label
 from panstream.errors import StoreDamaged, StoreError
 from panstream.randomness import Source
 from panstream.secret_memory import settle
@@ -35,11 +36,6 @@ def reached(origin: Origin) -> tuple[int, float]:
     """Return how far a producer came by a batch: larger is later."""
     _, sequence, time = origin
     return sequence, math.inf if time is None else time
-
-
-def label(query: str, slot: tuple[int, int]) -> str:
-    """Return the name of one state: ``window/group/query``."""
-    return f"{slot[0]}/{slot[1]}/{query}"
 
 
 def sequence_of(position: int) -> int:

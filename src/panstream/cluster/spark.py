@@ -14,7 +14,7 @@ import numpy as np
 
 from panstream.algorithm import Monitor
 from panstream.distinct.bitmap import Bitmap
-from panstream.errors import MissingExtra, NotSupported
+from panstream.errors import NotSupported, needed
 from panstream.estimate import Estimate
 from panstream.packed import packed, unpacked
 from panstream.randomness import Source
@@ -29,10 +29,7 @@ def distinct(
 
     Every task's rows become one row, a packed bit for each cell of the bitmap: at most ``memory`` bytes.
     """
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise MissingExtra("counting on Spark", "spark") from None
+    needed("pyspark", "counting on Spark", "spark")
     algorithm = DistinctCount(epsilon, expected=expected, memory=memory, key=key).algorithm
     if not isinstance(algorithm, Bitmap):
         raise NotSupported("a Spark column is counted with a bitmap")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.cluster.division import TableDivision, wipe_state
-from panstream.cluster.messages import Slot, by_slot, named_slots, overwrite, padded_size, slot_number
+from panstream.cluster.messages import Slot, by_slot, listed_rows, named_slots, overwrite, padded_size, slot_number
 from panstream.divisible import Touches
 from panstream.randomness import Source
 from panstream.scratch import Scratch, wipe
@@ -104,8 +104,9 @@ class TableQueue:
                 yield TableMessage(query, named, sums=self._sums(slots, shard))
             return
         size = padded_size(self.listed)
-        for _ in range(self.division.shards):
-            yield TableMessage(query, named, rows=self._rows(slots, size))
+        for _ in range(self.division.shards):  # afresh for each: who takes them in overwrites them
+            rows = listed_rows(self.division.algorithm.columns, slots, self.rows, size, blank=0)
+            yield TableMessage(query, named, rows=rows)
 
     def wipe(self) -> None:
         """Overwrite and forget what was collected."""
@@ -141,17 +142,3 @@ class TableQueue:
                 for name, own in places.items():
                     found[name][number] = getattr(self.sums[slot], name)[own]
         return found
-
-    def _rows(self, slots: Sequence[Slot], size: int) -> Touches:
-        """Return the rows, afresh for every shard: who takes them in overwrites them."""
-        counts, *columns = (np.zeros(size, kind) for kind in self.division.algorithm.columns)
-        which = np.zeros(size if len(slots) > 1 else 0, slot_number(len(slots)))
-        numbers, at = {slot: number for number, slot in enumerate(slots)}, 0
-        for slot, given in self.rows:
-            own = slice(at, at + given[0].size)
-            for column, some in zip((counts, *columns), given, strict=True):
-                column[own] = some
-            if which.size:
-                which[own] = numbers[slot]
-            at = own.stop
-        return (counts, which, *columns) if which.size else (counts, *columns)

@@ -22,22 +22,6 @@ _CROWD = 16
 
 _TOGETHER = "arrow, many at a time"  # which the server joins
 ACCEPTED = (*(f"{kind}, {packing}" for kind in _TYPES for packing in ("plain", "gzip", "zstd")), _TOGETHER)
-REFUSED = (
-    "wrong token",
-    "wrong content type",
-    "wrong stream",
-    "not the format it says",
-    "a column is missing",
-    "bad rows",
-    "cut gzip",
-    "cut arrow",
-    "too large",
-    "too large when unpacked",
-    "not HTTP",
-    "in the query string",
-    "in headers",
-    "sender goes away",
-)
 
 
 @dataclass(slots=True)
@@ -58,11 +42,13 @@ class Peer:
         self.kept.append(connection)
         return connection
 
-    def post(self, body: bytes, kind: str, **more: str) -> int:
-        """Send a body; return the status of the answer."""
+    def post(
+        self, body: bytes, kind: str, connection: http.client.HTTPSConnection | None = None, /, **more: str
+    ) -> int:
+        """Send a body, on a connection of its own unless one is given; return the status of the answer."""
         headers = {"Content-Type": kind, "Authorization": f"Bearer {self.token}"}
         path = more.pop("path", f"/v1/streams/{self.stream}/events")
-        connection = self.connect()
+        connection = connection or self.connect()
         try:
             connection.request("POST", path, body, {**headers, **{n.replace("_", "-"): v for n, v in more.items()}})
             response = connection.getresponse()
@@ -77,10 +63,14 @@ class Peer:
         connection.request("GET", "/healthz")
         return str(json.loads(connection.getresponse().read())["memory"])
 
+    def dial(self) -> ssl.SSLSocket:
+        """Return a connection for bytes that need not be HTTP."""
+        plain = socket.create_connection((self.host, self.port), timeout=60)
+        return self.context.wrap_socket(plain, server_hostname=self.host)
+
     def raw(self, data: bytes) -> None:
         """Send bytes that need not be HTTP."""
-        plain = socket.create_connection((self.host, self.port), timeout=60)
-        wrapped = self.context.wrap_socket(plain, server_hostname=self.host)
+        wrapped = self.dial()
         self.kept.append(wrapped)
         with contextlib.suppress(OSError):
             wrapped.sendall(data)
@@ -113,16 +103,19 @@ def _packed(data: bytes, packing: str) -> bytes:
     return bytes(pa.Codec("zstd").compress(data, asbytes=True)) if packing == "zstd" else data
 
 
-def ways() -> dict[str, Callable[[Peer, Sequence[str]], None]]:
+_Send = Callable[[Peer, Sequence[str]], None]
+
+
+def ways() -> dict[str, _Send]:
     """Return every way to send ids; each raises AssertionError if the server does not do as expected."""
-    found: dict[str, Callable[[Peer, Sequence[str]], None]] = {}
+    found: dict[str, _Send] = {}
     for way in ACCEPTED:
         kind, packing = way.split(", ")
         found[way] = _crowd if way == _TOGETHER else _accepted(kind, packing)
-    return found | dict(zip(REFUSED, _refusals(), strict=True))
+    return found | _refused()
 
 
-def _accepted(kind: str, packing: str) -> Callable[[Peer, Sequence[str]], None]:
+def _accepted(kind: str, packing: str) -> _Send:
     def send(peer: Peer, ids: Sequence[str]) -> None:
         more = {} if packing == "plain" else {"Content_Encoding": packing}
         for start in range(0, len(ids), _BATCH):
@@ -141,59 +134,37 @@ def _crowd(peer: Peer, ids: Sequence[str]) -> None:
         connection.connect()
 
     def send(connection: http.client.HTTPSConnection, part: Sequence[str]) -> int:
-        headers = {"Content-Type": _TYPES["arrow"], "Authorization": f"Bearer {peer.token}"}
-        connection.request("POST", f"/v1/streams/{peer.stream}/events", body("arrow", part), headers)
-        response = connection.getresponse()
-        response.read()
-        return response.status
+        return peer.post(body("arrow", part), _TYPES["arrow"], connection)
 
     with ThreadPoolExecutor(_CROWD) as pool:
         statuses = set(pool.map(send, connections, parts))
     assert statuses == {200}, f"{_TOGETHER}: status {max(statuses)}"
 
 
-def _refusals() -> list[Callable[[Peer, Sequence[str]], None]]:
+def _refused() -> dict[str, _Send]:
     csv, lines, arrow = _TYPES["csv"], _TYPES["json"], _TYPES["arrow"]
 
-    def expect(found: int, *statuses: int) -> None:
+    def post(peer: Peer, data: bytes, kind: str, *statuses: int, **more: str) -> None:
+        found = peer.post(data, kind, **more)
         assert found in statuses, f"status {found} instead of {statuses}"
 
-    def token(peer: Peer, ids: Sequence[str]) -> None:
-        expect(peer.post(body("json", ids), lines, Authorization="Bearer pan_wrong"), 401, 0)
-
-    def content_type(peer: Peer, ids: Sequence[str]) -> None:
-        expect(peer.post(body("csv", ids), "text/plain"), 415, 0)
-
-    def stream(peer: Peer, ids: Sequence[str]) -> None:
-        expect(peer.post(body("csv", ids), csv, path="/v1/streams/other/events"), 404, 0)
-
     def wrong_format(peer: Peer, ids: Sequence[str]) -> None:
-        expect(peer.post(body("json", ids), arrow), 400)
-        expect(peer.post(body("arrow", ids), csv), 400)
-        expect(peer.post(body("csv", ids), csv, Content_Encoding="zstd"), 400)
+        post(peer, body("json", ids), arrow, 400)
+        post(peer, body("arrow", ids), csv, 400)
+        post(peer, body("csv", ids), csv, 400, Content_Encoding="zstd")
 
     def column(peer: Peer, ids: Sequence[str]) -> None:
-        expect(peer.post(body("csv", ids).replace(b"id,kind", b"user,kind"), csv), 400)
-        expect(peer.post(body("arrow", ids).replace(b"kind", b"type"), arrow), 400)
+        post(peer, body("csv", ids).replace(b"id,kind", b"user,kind"), csv, 400)
+        post(peer, body("arrow", ids).replace(b"kind", b"type"), arrow, 400)
 
     def bad_rows(peer: Peer, ids: Sequence[str]) -> None:
         half = len(ids) // 2
-        expect(peer.post(("id,kind,page\n" + "".join(f"{one},a,b,c\n" for one in ids[:half])).encode(), csv), 200)
-        expect(peer.post("".join(f'{{"id": "{one}", "kind": [1\n' for one in ids[half:]).encode(), lines), 200)
-
-    def cut_gzip(peer: Peer, ids: Sequence[str]) -> None:
-        expect(peer.post(_packed(body("json", ids), "gzip")[:-20], lines, Content_Encoding="gzip"), 400)
-
-    def cut_arrow(peer: Peer, ids: Sequence[str]) -> None:
-        expect(peer.post(body("arrow", ids)[:-400], arrow), 400)
-
-    def too_large(peer: Peer, ids: Sequence[str]) -> None:
-        data = body("csv", ids)
-        expect(peer.post(data + b"\n" * peer.limit, csv), 413, 0)
+        post(peer, ("id,kind,page\n" + "".join(f"{one},a,b,c\n" for one in ids[:half])).encode(), csv, 200)
+        post(peer, "".join(f'{{"id": "{one}", "kind": [1\n' for one in ids[half:]).encode(), lines, 200)
 
     def too_large_unpacked(peer: Peer, ids: Sequence[str]) -> None:
         data = body("csv", ids) + b"\n" * (8 * peer.limit)
-        expect(peer.post(_packed(data, "gzip"), csv, Content_Encoding="gzip"), 413)
+        post(peer, _packed(data, "gzip"), csv, 413, Content_Encoding="gzip")
 
     def not_http(peer: Peer, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), 100):
@@ -201,33 +172,34 @@ def _refusals() -> list[Callable[[Peer, Sequence[str]], None]]:
 
     def query_string(peer: Peer, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), 50):
-            expect(peer.post(b"", csv, path=f"/v1/{ids[start]}/?q=" + "&".join(ids[start + 1 : start + 50])), 404)
+            post(peer, b"", csv, 404, path=f"/v1/{ids[start]}/?q=" + "&".join(ids[start + 1 : start + 50]))
 
     def headers(peer: Peer, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), 50):
-            expect(peer.post(b"", csv, Panstream_Producer=" ".join(ids[start : start + 50])), 400)
+            post(peer, b"", csv, 400, Panstream_Producer=" ".join(ids[start : start + 50]))
 
     def goes_away(peer: Peer, ids: Sequence[str]) -> None:
         data = body("json", ids)
         head = f"POST /v1/streams/{peer.stream}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {peer.token}\r\n"
         head += f"Content-Type: {lines}\r\nContent-Length: {len(data) + 10}\r\n\r\n"
-        plain = socket.create_connection((peer.host, peer.port), timeout=60)
-        with peer.context.wrap_socket(plain, server_hostname=peer.host) as wrapped:
+        with peer.dial() as wrapped:
             wrapped.sendall(head.encode() + data)
 
-    return [
-        token,
-        content_type,
-        stream,
-        wrong_format,
-        column,
-        bad_rows,
-        cut_gzip,
-        cut_arrow,
-        too_large,
-        too_large_unpacked,
-        not_http,
-        query_string,
-        headers,
-        goes_away,
-    ]
+    return {
+        "wrong token": lambda peer, ids: post(peer, body("json", ids), lines, 401, 0, Authorization="Bearer pan_wrong"),
+        "wrong content type": lambda peer, ids: post(peer, body("csv", ids), "text/plain", 415, 0),
+        "wrong stream": lambda peer, ids: post(peer, body("csv", ids), csv, 404, 0, path="/v1/streams/other/events"),
+        "not the format it says": wrong_format,
+        "a column is missing": column,
+        "bad rows": bad_rows,
+        "cut gzip": lambda peer, ids: post(
+            peer, _packed(body("json", ids), "gzip")[:-20], lines, 400, Content_Encoding="gzip"
+        ),
+        "cut arrow": lambda peer, ids: post(peer, body("arrow", ids)[:-400], arrow, 400),
+        "too large": lambda peer, ids: post(peer, body("csv", ids) + b"\n" * peer.limit, csv, 413, 0),
+        "too large when unpacked": too_large_unpacked,
+        "not HTTP": not_http,
+        "in the query string": query_string,
+        "in headers": headers,
+        "sender goes away": goes_away,
+    }

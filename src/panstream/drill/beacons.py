@@ -7,8 +7,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
-import os
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,16 +17,17 @@ from typing import Any
 import numpy as np
 
 from panstream.drill._traffic import Peer
-from panstream.drill.memory import drilled
+from panstream.drill.memory import DrillReport, drilled, standing_still
 from panstream.engine.site import Site, propose, to_toml
 from panstream.errors import PanstreamError
 from panstream.server.site.beacons import LONGEST, PATH, PIXEL
-from panstream.testing.memory import Report, make_needles, scan
+from panstream.testing.memory import make_needles, scan
 
 _SITE = "drill.example"
 _STEP = 5.0  # seconds
 _ORIGIN = f"https://{_SITE}"
 _TOGETHER = 50  # beacons in one packet
+WAITING = "beacons that wait for their step"  # a row of the report
 _MORE = """
 step = {step}
 [[query]]
@@ -64,45 +63,7 @@ class _Visitor:
         return "\r\n".join(lines).encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeaconReport:
-    """What was sent and what was found."""
-
-    sent: dict[str, int]  # visitors by way
-    found: dict[str, int]  # by what it is: addresses, user agents, pages, ids
-    waiting: int
-    found_waiting: int
-    scans: tuple[Report, ...]
-
-    @property
-    def valid(self) -> bool:
-        """Return whether every scan can be believed."""
-        return all(report.valid for report in self.scans)
-
-    @property
-    def ok(self) -> bool:
-        """Return whether nothing was found but what waited for its step."""
-        return self.valid and not any(self.found.values())
-
-    def rows(self) -> list[tuple[str, int, int]]:
-        """Return (what, sent, found) for a table."""
-        total = sum(self.sent.values()) + self.waiting
-        return [
-            *((f"{what} of visitors, afterwards", total, found) for what, found in self.found.items()),
-            ("beacons that wait for their step", self.waiting, self.found_waiting),
-        ]
-
-    def __str__(self) -> str:
-        lines = [f"visitors by way: {', '.join(f'{way} {count:,}' for way, count in self.sent.items())}"]
-        lines += [f"{'what':<38}{'sent':>9}{'found':>9}"]
-        lines += [f"{what:<38}{sent:>9,}{found:>9,}" for what, sent, found in self.rows()]
-        faults = [fault for report in self.scans for fault in report.faults]
-        lines.append(f"scanned {self.scans[-1].scanned_bytes / 1e6:,.0f} MB of memory and {self.scans[-1].files} files")
-        lines.append("clean" if self.ok else "NOT CLEAN" if self.valid else "INVALID: " + "; ".join(faults))
-        return "\n".join(lines)
-
-
-def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int = 1_000) -> BeaconReport:
+def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int = 1_000) -> DrillReport:
     """Run the drill with so many visitors in all."""
     control = make_needles(1)[0]
     with tempfile.TemporaryDirectory(prefix="panstream-drill-") as folder:
@@ -122,9 +83,8 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
             late = _visitors(waiting)
             _kept(peer, late)
             options: dict[str, Any] = {"decoys": make_needles(1_000), "control": control.encode(), "files": where}
-            os.kill(process, signal.SIGSTOP)  # so that their step does not end before the scan begins
-            during = scan(process, [each.token for each in late], encodings=["raw"], **options)
-            os.kill(process, signal.SIGCONT)
+            with standing_still(process):  # so that their step does not end before the scan begins
+                during = scan(process, [each.token for each in late], encodings=["raw"], **options)
             peer.close()
             time.sleep(2.5 * _STEP)
             everybody += late
@@ -137,15 +97,19 @@ def drill_beacons(*, visitors: int = 50_000, hardened: bool = True, waiting: int
             options["decoys"] = make_needles(1_000, "bytes")
             packed = scan(process, [each.address.packed for each in everybody], encodings=["raw"], **options)
             ids = scan(process, _ids(everybody), encodings=["raw"], **options)
-    found = {what: len({one.needle for one in report.found}) for what, report in zip(texts, after, strict=True)}
-    found["addresses"] += len({one.needle for one in packed.found})
-    found["ids"] = len({one.needle for one in ids.found})
-    return BeaconReport(
-        sent=sent,
-        found=found,
-        waiting=waiting,
-        found_waiting=len({one.needle for one in during.found}),
+    found = {what: report.found_needles for what, report in zip(texts, after, strict=True)}
+    found["addresses"] += packed.found_needles
+    found["ids"] = ids.found_needles
+    return DrillReport(
+        head=("what", "sent"),
+        rows=(
+            *((f"{what} of visitors, afterwards", len(everybody), count) for what, count in found.items()),
+            (WAITING, waiting, during.found_needles),
+        ),
+        meant=frozenset({WAITING}),
         scans=(during, *after, packed, ids),
+        before=(f"visitors by way: {', '.join(f'{way} {count:,}' for way, count in sent.items())}",),
+        after=(f"scanned {ids.scanned_bytes / 1e6:,.0f} MB of memory and {ids.files} files",),
     )
 
 

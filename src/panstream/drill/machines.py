@@ -19,7 +19,6 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from panstream.drill._traffic import Peer, body, ways
-from panstream.drill.memory import find_port, hashes_of, stopped
+from panstream.drill.memory import HASHES, DrillReport, find_port, hashes_of, started
 from panstream.drill.tap import HEADER, HELD, TAP
 from panstream.errors import PanstreamError
 from panstream.federated.certificates import Authority
@@ -72,49 +71,6 @@ step = "none"
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachinesReport:
-    """What was handled and what was found of it, in each of the three processes."""
-
-    told: Counter[str]
-    found: Counter[tuple[str, str]]  # by what and by process
-    held: Counter[str]  # found in each process while a step was held
-    shares: int  # pieces of the present shares
-    present: Counter[str]  # found of them in each machine
-    scans: tuple[Report, ...]
-
-    @property
-    def valid(self) -> bool:
-        """Return whether the search can be believed: it found what was there."""
-        seen = all(self.held[party] for party in PARTIES) and all(self.present[party] for party in "ab")
-        return seen and all(report.valid for report in self.scans)
-
-    @property
-    def ok(self) -> bool:
-        """Return whether nothing was found that should not be there."""
-        return self.valid and not self.found.total()
-
-    def rows(self) -> list[tuple[str, int, int]]:
-        """Return (what, handled, found) for a table."""
-        kinds = [(kind, count, sum(self.found[kind, party] for party in PARTIES)) for kind, count in self.told.items()]
-        return [
-            *kinds,
-            *((f"control: in a step, {party}", sum(self.told.values()), self.held[party]) for party in PARTIES),
-            *((f"control: the present share, {party}", self.shares, self.present[party]) for party in "ab"),
-        ]
-
-    def __str__(self) -> str:
-        lines = [f"{'two machines':<38}{'handled':>9}{'found':>9}"]
-        lines += [f"{what:<38}{told:>9,}{found:>9,}" for what, told, found in self.rows()]
-        lines += [f"  {what} at {party}: {count:,}" for (what, party), count in self.found.items() if count]
-        faults = [fault for report in self.scans for fault in report.faults]
-        megabytes = sum(report.scanned_bytes for report in self.scans[-len(PARTIES) :]) / 1e6
-        lines.append(f"scanned {megabytes:,.0f} MB of memory and files of {len(PARTIES)} processes, twice")
-        unseen = "; ".join(faults) or "what was there was not found"
-        lines.append("clean" if self.ok else "NOT CLEAN" if self.valid else "INVALID: " + unseen)
-        return "\n".join(lines)
-
-
 @dataclass(slots=True)
 class _Told:
     """What the processes tell, from their pipes."""
@@ -148,7 +104,7 @@ class _Party:
         os.write(self.hold, b"x")
 
 
-def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> MachinesReport:
+def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> DrillReport:
     """Run the drill with so many ids in all."""
     control = "s" + make_needles(1, "string")[0]
     told = _Told()
@@ -171,13 +127,14 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> MachinesReport
         time.sleep(_SETTLE)
         _take_secrets(parties, told)
         now = {who: max(step for _, by, step in told.pieces.values() if by == who) for who in "ab"}
-        secret, present = _split(told, now)
+        present = [piece for piece, (kind, who, step) in told.pieces.items() if kind == "share" and step == now[who]]
+        secret = sorted(told.pieces.keys() - set(present))
         looked: list[Needle] = [*needles, *hashes_of(needles), *secret, *present]
         after = {
             who: scan(party.process.pid, looked, **options, files=[party.folder, directory / f"{who}.out"])
             for who, party in parties.items()
         }
-    kinds = ["ids"] * len(needles) + ["8-byte keyed hashes"] * len(needles) + [told.pieces[each][0] for each in secret]
+    kinds = ["ids"] * len(needles) + [HASHES] * len(needles) + [told.pieces[each][0] for each in secret]
     found: Counter[tuple[str, str]] = Counter()
     shown: Counter[str] = Counter()
     for who, report in after.items():
@@ -188,13 +145,24 @@ def drill_machines(*, ids: int = 2_000, hardened: bool = True) -> MachinesReport
             shown[who] = shares  # where nobody came, both machines' shares are alike
         else:
             found["share", who] += shares
-    return MachinesReport(
-        told=Counter(kinds),
-        found=found,
-        held=Counter({who: report.found_needles for who, report in during.items()}),
-        shares=len(present),
-        present=shown,
+    controls = [(f"control: in a step, {who}", len(kinds), report.found_needles) for who, report in during.items()]
+    controls += [(f"control: the present share, {who}", len(present), shown[who]) for who in now]
+    megabytes = sum(report.scanned_bytes for report in after.values()) / 1e6
+    handled = Counter(kinds)
+    handled["share"] += 0  # a row of its own even if none was told
+    return DrillReport(
+        head=("two machines", "handled"),
+        rows=(
+            *((kind, count, sum(found[kind, who] for who in PARTIES)) for kind, count in handled.items()),
+            *controls,
+        ),
+        meant=frozenset(what for what, _, _ in controls),
         scans=(*during.values(), *after.values()),
+        sees=all(count for _, _, count in controls),
+        after=(
+            *(f"  {what} at {who}: {count:,}" for (what, who), count in found.items() if count),
+            f"scanned {megabytes:,.0f} MB of memory and files of {len(PARTIES)} processes, twice",
+        ),
     )
 
 
@@ -210,12 +178,6 @@ def _held_scans(parties: dict[str, _Party], peer: Peer, told: _Told, options: di
     parties["a"].push()
     sent.join()
     return found
-
-
-def _split(told: _Told, now: dict[str, int]) -> tuple[list[bytes], list[bytes]]:
-    """Return what must be gone, and the present shares."""
-    present = [piece for piece, (kind, who, step) in told.pieces.items() if kind == "share" and step == now[who]]
-    return sorted(told.pieces.keys() - set(present)), present
 
 
 def _take_secrets(parties: dict[str, _Party], told: _Told) -> None:
@@ -282,23 +244,12 @@ def _process(directory: Path, who: str, command: Sequence[str], told: _Told) -> 
     tells, out = os.pipe()
     hears, hold = os.pipe()
     secrets = directory / f"{who}.secrets"
-    environment = {**os.environ, VARIABLE: "0", TAP: f"{out},{hears},{secrets}"}  # a scan is blind to secret memory
-    full = [sys.executable, "-P", "-m", "panstream.cli.scannable", *command]
-    with (directory / f"{who}.out").open("w") as text:
-        process = subprocess.Popen(
-            full,
-            cwd=directory,
-            env=environment,
-            stdout=text,
-            stderr=text,
-            stdin=subprocess.DEVNULL,
-            pass_fds=[out, hears],
-        )
-    os.close(out)
-    os.close(hears)
+    more = {VARIABLE: "0", TAP: f"{out},{hears},{secrets}"}  # a scan is blind to secret memory
     listener = threading.Thread(target=told.listen, args=(who, tells), daemon=True)
-    listener.start()
-    with stopped(process):
+    with started(directory, f"{who}.out", command, more, [out, hears]) as process:
+        os.close(out)
+        os.close(hears)
+        listener.start()
         yield _Party(process, hold, directory / who.partition(" ")[0], secrets)
     listener.join()
 

@@ -50,6 +50,7 @@ _BEGINNING = 20
 _WAYS_TO_HASH = 3
 _GIVEN_UP = "in flight, then given up"
 _RUN = 4  # consecutive cell indices that make a needle: 16 bytes
+IN_FLIGHT, HASHES, CELLS = "in flight", "8-byte keyed hashes", f"cell indices, runs of {_RUN}"  # rows of the report
 _CONFIG = """
 [stream]
 name = "drill"
@@ -85,58 +86,41 @@ directory = "state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillReport:
-    """What was sent and what was found."""
+    """What was looked for and how much of it was found, as ``rows`` of (what, handled, found).
 
-    sent: dict[str, int]
-    found: dict[str, int]
-    in_flight: int
-    found_in_flight: int
-    found_before: int  # of rows that were answered while others were in flight
-    hashes: int
-    names: int
-    beginnings: int
-    cells: int
+    What is ``meant`` to be found is in flight, or there to see that the search can find something.
+    """
+
+    head: tuple[str, str]  # of the table
+    rows: tuple[tuple[str, int, int], ...]
+    meant: frozenset[str]
     scans: tuple[Report, ...]
-    memory: str  # where the server keeps its states
+    sees: bool = True  # whether the search found what was there
+    before: tuple[str, ...] = ()  # lines before the table, and after it
+    after: tuple[str, ...] = ()
 
     @property
     def valid(self) -> bool:
         """Return whether every scan can be believed."""
-        return all(report.valid for report in self.scans)
+        return self.sees and all(report.valid for report in self.scans)
 
     @property
     def ok(self) -> bool:
         """Return whether nothing was found that should not be there."""
-        after = sum(self.found.values()) + self.hashes + self.names + self.beginnings + self.cells + self.found_before
-        return self.valid and after == 0 and self.found_in_flight <= self.in_flight
+        return self.valid and not any(found for what, _, found in self.rows if what not in self.meant)
 
-    def rows(self) -> list[tuple[str, int, int]]:
-        """Return (what, sent, found) for a table."""
-        ids = [(way, self.sent[way], self.found[way]) for way in self.sent]
-        total = sum(self.sent.values())
-        accepted = sum(count for way, count in self.sent.items() if way in ACCEPTED)
-        return [
-            *ids,
-            ("8-byte keyed hashes", total, self.hashes),
-            ("8-byte hashes as names", _WAYS_TO_HASH * total, self.names),
-            (f"their first {_BEGINNING} characters", total, self.beginnings),
-            ("cell indices, runs of 4", accepted // _RUN, self.cells),
-            ("answered, while others are in flight", total, self.found_before),
-            ("in flight", self.in_flight, self.found_in_flight),
-        ]
+    def found(self, *rows: str) -> int:
+        """Return how much was found of some rows."""
+        return sum(found for what, _, found in self.rows if what in rows)
 
     def __str__(self) -> str:
-        lines = [f"{'route':<38}{'sent':>9}{'found':>9}"]
-        lines += [f"{what:<38}{sent:>9,}{found:>9,}" for what, sent, found in self.rows()]
+        what, handled = self.head
+        lines = [*self.before, f"{what:<38}{handled:>9}{'found':>9}"]
+        lines += [f"{what:<38}{handled:>9,}{found:>9,}" for what, handled, found in self.rows]
         faults = [fault for report in self.scans for fault in report.faults]
-        megabytes = self.scans[-1].scanned_bytes / 1e6
-        lines.append(f"scanned {megabytes:,.0f} MB of memory and {self.scans[-1].files} files, {len(self.scans)} times")
-        hidden = self.scans[-1].secret_bytes
-        lines.append(
-            f"states in {self.memory} memory" + (f": {hidden / 1e3:,.0f} kB hidden from the scan" if hidden else "")
-        )
-        lines.append("clean" if self.ok else "NOT CLEAN" if self.valid else "INVALID: " + "; ".join(faults))
-        return "\n".join(lines)
+        unseen = "; ".join(faults) or "what was there was not found"
+        lines += self.after
+        return "\n".join([*lines, "clean" if self.ok else "NOT CLEAN" if self.valid else f"INVALID: {unseen}"])
 
 
 def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, secret: bool = False) -> DrillReport:
@@ -159,7 +143,7 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
             options: dict[str, Any] = {"control": control.encode(), "files": [directory / "state", directory / "out"]}
             options["decoys"] = make_needles(1_000)
             time.sleep(_SETTLE)
-            with _half_sent(peer, parts[_GIVEN_UP]), _standing_still(process):
+            with _half_sent(peer, parts[_GIVEN_UP]), standing_still(process):
                 during = scan(process, needles, encodings=["raw"], **options)
             peer.close()
             time.sleep(_SETTLE)
@@ -172,18 +156,25 @@ def drill(*, ids: int = 100_000, hardened: bool = True, in_flight: int = 1_000, 
     flying = Counter(way_of[needle] for needle in {finding.needle for finding in during.found})
     kinds = [at for at, kind in enumerate(derived_from) for _ in kind]
     below = Counter(kinds[needle] for needle in {finding.needle for finding in derived.found})
+    total, hidden = len(needles), derived.secret_bytes
+    accepted = sum(len(parts[way]) for way in ACCEPTED)
     return DrillReport(
-        sent={way: len(some) for way, some in parts.items()},
-        found={way: found[way] for way in parts},
-        in_flight=in_flight,
-        found_in_flight=flying[_GIVEN_UP],
-        found_before=flying.total() - flying[_GIVEN_UP],
-        hashes=below[1],
-        names=below[2],
-        beginnings=below[3],
-        cells=below[0],
+        head=("route", "sent"),
+        rows=(
+            *((way, len(some), found[way]) for way, some in parts.items()),
+            (HASHES, total, below[1]),
+            ("8-byte hashes as names", _WAYS_TO_HASH * total, below[2]),
+            (f"their first {_BEGINNING} characters", total, below[3]),
+            (CELLS, accepted // _RUN, below[0]),
+            ("answered, while others are in flight", total, flying.total() - flying[_GIVEN_UP]),
+            (IN_FLIGHT, in_flight, flying[_GIVEN_UP]),
+        ),
+        meant=frozenset({IN_FLIGHT}),
         scans=(during, after, derived),
-        memory=memory,
+        after=(
+            f"scanned {derived.scanned_bytes / 1e6:,.0f} MB of memory and {derived.files} files, 3 times",
+            f"states in {memory} memory" + (f": {hidden / 1e3:,.0f} kB hidden from the scan" if hidden else ""),
+        ),
     )
 
 
@@ -199,19 +190,10 @@ def drilled(
     (directory / "panstream.toml").write_text(config)
     token = create_token(directory / "tokens", "drill", ["ingest"])
     identity = Authority(directory).issue("localhost")
-    command = [sys.executable, "-P", "-m", "panstream.cli.scannable", "serve", "panstream.toml", "--port", "0"]
-    command += ["--tokens", "tokens", "--certificate", identity.certificate.name, "--private-key", identity.key.name]
-    command += ["--max-body", str(_LIMIT)] + ([] if hardened else ["--no-hardening"])
-    with (directory / "out").open("w") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=directory,
-            stdout=out,
-            stderr=out,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, VARIABLE: str(int(secret))},
-        )
-    with stopped(process):
+    command = ["serve", "panstream.toml", "--port", "0", "--tokens", "tokens", "--max-body", str(_LIMIT)]
+    command += ["--certificate", identity.certificate.name, "--private-key", identity.key.name]
+    command += [] if hardened else ["--no-hardening"]
+    with started(directory, "out", command, {VARIABLE: str(int(secret))}) as process:
         port = find_port(process, directory / "out", "serving ")
         context = ssl.create_default_context(cafile=str(identity.authority))
         peer = Peer("localhost", port, stream, token, context, _LIMIT, [])
@@ -222,10 +204,22 @@ def drilled(
 
 
 @contextlib.contextmanager
-def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Stop a process when the block ends."""
+def started(
+    directory: Path, out: str, command: Sequence[str], more: Mapping[str, str], pass_fds: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command that a scan may read, and stop it when the block ends; ``more`` is added to its environment."""
+    with (directory / out).open("w") as text:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "panstream.cli.scannable", *command],
+            cwd=directory,
+            stdout=text,
+            stderr=text,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **more},
+            pass_fds=pass_fds,
+        )
     try:
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -265,7 +259,7 @@ def _half_sent(peer: Peer, ids: Sequence[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _standing_still(process: int) -> Iterator[None]:
+def standing_still(process: int) -> Iterator[None]:
     """Stop a process meanwhile: a sender who is slow is given up, and a scan may take longer than that."""
     os.kill(process, signal.SIGSTOP)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from panstream.engine._scalars import Scalars, conjuncts
@@ -49,14 +50,7 @@ class AggregateReader:
         if len({about for _, about in parts}) > 1:
             raise self._refuse(conditions[0], "FILTER must not mix the user column with others", "use WHERE too")
         condition = " AND ".join(text for text, _ in parts)
-        return Asked(
-            aggregate=found.aggregate,
-            value=found.value,
-            weight=found.weight,
-            constants=found.constants,
-            filter=condition,
-            about_user=parts[0][1],
-        )
+        return replace(found, filter=condition, about_user=parts[0][1])
 
     def _bare(self, node: Any) -> Asked | None:
         e = self._e

@@ -27,13 +27,15 @@ class Lookup:
     @classmethod
     def read(cls, name: str, file: Path, key: str) -> Lookup:
         """Read a table; raise ConfigError if a key is missing or there twice."""
+        from panstream.engine.arrow import kind_of
+
         place = f"[lookup.{name}]"
         table, data = _table(file, place)
         if key not in table.schema.names:
             raise ConfigError(f"{place}: key names column {key!r}, which {file.name} does not have")
         columns: dict[str, str] = {}
         for at, column in enumerate(table.schema.names):
-            kind = _kind(table.schema.types[at])
+            kind = kind_of(table.schema.types[at])
             if kind is None:
                 raise ConfigError(f"{place}: column {column!r} of {file.name} has a type that no column can have")
             columns[column] = kind
@@ -85,20 +87,3 @@ def _parsed(file: Path, data: bytes) -> Any:
 
     options = csv.ConvertOptions(strings_can_be_null=True, null_values=[""], quoted_strings_can_be_null=False)
     return csv.read_csv(pa.BufferReader(data), convert_options=options)
-
-
-def _kind(found: Any) -> str | None:
-    """Return the declared type that a column of a file has."""
-    from panstream.engine.arrow import pa
-
-    rules = (
-        (pa.types.is_integer, "int"),
-        (pa.types.is_floating, "double"),
-        (pa.types.is_string, "string"),
-        (pa.types.is_large_string, "string"),
-        (pa.types.is_boolean, "bool"),
-        (pa.types.is_date, "date"),
-        (pa.types.is_timestamp, "timestamp"),
-        (pa.types.is_null, "string"),
-    )
-    return next((kind for fits, kind in rules if fits(found)), None)

@@ -8,6 +8,7 @@ a long text of a short one (REPEAT, LPAD) is not on the list.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import re
@@ -65,6 +66,15 @@ def not_too_deep(function: Callable[P, T]) -> Callable[P, T]:
         )
 
     return read
+
+
+def parsed(sql: str) -> Any:
+    """Return the tree of a statement or expression, None if it is no SQL."""
+    from sqlglot import errors, parse_one
+
+    with contextlib.suppress(errors.SqlglotError):
+        return parse_one(sql, read="duckdb")
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from panstream.engine._scalars import Scalars
 from panstream.engine._states import Aggregate, Asked
-from panstream.engine.formulas import Arithmetic, Formula, Number, Read, Root
+from panstream.engine.formulas import Arithmetic, Formula, Number, Read, reads_of
 from panstream.engine.views import Both, Compared, Condition, Negated, Sorting, View
 
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
@@ -115,13 +115,7 @@ class Shown:
 
     def asked_of(self, formula: Formula) -> list[Asked]:
         """Return the aggregates that a formula reads."""
-        if isinstance(formula, Read):
-            return [self.asked[int(str(formula.what)[1:])]]
-        if isinstance(formula, Root):
-            return self.asked_of(formula.of)
-        if isinstance(formula, Arithmetic):
-            return [*self.asked_of(formula.left), *self.asked_of(formula.right)]
-        return []
+        return [self.asked[int(str(what)[1:])] for what in reads_of(formula)]
 
     def put_in(self, formula: Formula, reads: Mapping[Asked, Formula]) -> Formula:
         """Return the formula with every aggregate as it is read off its state."""

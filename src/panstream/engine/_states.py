@@ -9,7 +9,7 @@ count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from panstream.engine.formulas import OWN, Arithmetic, Formula, Number, Read, Root
@@ -58,14 +58,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """One state, and how to read the answer of every aggregate off it."""
+    """One state: what it is asked, and how to read the answer of every aggregate off it."""
 
-    aggregate: Aggregate
-    value: str | None = None
-    weight: str | None = None
-    constants: tuple[float, ...] = ()
-    filter: str | None = None
-    about_user: bool = False
+    asked: Asked
     bounds: tuple[float, float] | None = None  # of the value, where it says whether a condition holds
     reads: dict[Asked, Formula] = field(default_factory=dict)
 
@@ -100,7 +95,10 @@ def _state(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
         return _moments(first, left, where)
     if first.aggregate in (Aggregate.QUANTILE, *_LEVELS):
         same = [each for each in left if _like(each, first) and each.aggregate in (Aggregate.QUANTILE, *_LEVELS)]
-        return _alone(first) if len(same) == 1 else _made(first, {each: Read(_level(each)) for each in same})
+        levels: dict[Asked, Formula] = {
+            each: Read(_LEVELS.get(each.aggregate, (*each.constants, 0.0)[0])) for each in same
+        }
+        return _alone(first) if len(same) == 1 else State(asked=first, reads=levels)
     return _alone(first)
 
 
@@ -117,9 +115,10 @@ def _moments(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
     if len(kinds) == 1 and kinds <= {Aggregate.SUM, Aggregate.AVG, Aggregate.VAR_POP, Aggregate.VAR_SAMP}:
         return _alone(first)
     if kinds <= set(_DEVIATIONS) and len(kinds) == 1:
-        return _made(first, dict.fromkeys(family, Root(OWN)))
+        return State(asked=first, reads=dict.fromkeys(family, Root(OWN)))
     widest = Aggregate.VAR_POP if kinds & set(_SPREADS) else Aggregate.AVG
-    return _made(first, {each: _MOMENTS[each.aggregate] for each in family}, widest)
+    reads = {each: _MOMENTS[each.aggregate] for each in family}
+    return State(asked=replace(first, aggregate=widest), reads=reads)
 
 
 def _counts(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
@@ -133,37 +132,17 @@ def _counts(first: Asked, left: list[Asked], where: Sequence[str]) -> State:
     part = first if first.filter else next(iter(some), None)
     if part is None or part.filter is None or part.about_user or plain not in left:
         return _alone(first)
-    return State(
-        aggregate=Aggregate.AVG,
-        value=f"CASE WHEN {part.filter} THEN 1 ELSE 0 END",
-        bounds=(0.0, 1.0),
-        reads={plain: Read("count"), part: Read("sum")},
-    )
+    share = Asked(aggregate=Aggregate.AVG, value=f"CASE WHEN {part.filter} THEN 1 ELSE 0 END")
+    return State(asked=share, bounds=(0.0, 1.0), reads={plain: Read("count"), part: Read("sum")})
 
 
 def _alone(first: Asked) -> State:
-    return _made(first, {first: OWN})
-
-
-def _made(first: Asked, reads: dict[Asked, Formula], aggregate: Aggregate | None = None) -> State:
-    return State(
-        aggregate=first.aggregate if aggregate is None else aggregate,
-        value=first.value,
-        weight=first.weight,
-        constants=first.constants,
-        filter=first.filter,
-        about_user=first.about_user,
-        reads=reads,
-    )
+    return State(asked=first, reads={first: OWN})
 
 
 def _like(one: Asked, other: Asked) -> bool:
     """Return whether two aggregates are about the same values of the same rows."""
     return (one.value, one.filter, one.about_user) == (other.value, other.filter, other.about_user)
-
-
-def _level(asked: Asked) -> float:
-    return _LEVELS[asked.aggregate] if asked.aggregate in _LEVELS else asked.constants[0]
 
 
 def simplified(formula: Formula) -> Formula:

@@ -27,9 +27,9 @@ def ticked_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tup
         return None
     if kind is Aggregate.DENSITY and query.universe is None:
         return None
-    if query.unit is None and (releases == 1 or query.every is None):
-        single = kind is Aggregate.DENSITY and releases == 1 and query.expected is not None and not deletions
-        return _single(query) if single else None
+    single = kind is Aggregate.DENSITY and releases == 1 and query.expected is not None and not deletions
+    if query.unit is None and (releases == 1 or query.every is None) and not single:
+        return None
     common: dict[str, Any] = {
         "horizon": query.horizon if query.every is not None and query.window is None else releases,
         "unit": query.unit or "user",
@@ -46,15 +46,7 @@ def ticked_users(query: QueryConfig, stream: StreamConfig, releases: int) -> tup
     else:
         question = ContinualDistinct(query.epsilon, memory=query.memory, hash=query.hash, **common)
         algorithm, why = question.algorithm, question.why()  # type: ignore[assignment]
-    return None if algorithm.paid and query.unit is None else (algorithm, why)
-
-
-def _single(query: QueryConfig) -> tuple[Any, str]:
-    assert query.universe is not None
-    single = ContinualDensity(
-        universe=query.universe, epsilon=query.epsilon, horizon=1, unit="user", expected=query.expected, key=query.key
-    )
-    return single, single.why()
+    return None if algorithm.paid and query.unit is None and not single else (algorithm, why)
 
 
 def _check(query: QueryConfig, deletions: bool, *, asked: bool) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from panstream.engine.names import printable
-from panstream.errors import InvalidParameter, MissingExtra, NotSupported
+from panstream.errors import InvalidParameter, NotSupported, needed
 from panstream.estimate import figure
 from panstream.privacy.claim import Claim
 from panstream.privacy.ledger import Ledger
@@ -107,14 +107,11 @@ class Answer:
 
     def plot(self) -> Any:
         """Return a matplotlib figure: every answer with its 95% interval."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise MissingExtra("drawing plots", "plots") from None
+        pictures = needed("matplotlib.figure", "drawing plots", "plots")
         drawn = [row for row in self.rows if None not in (row["estimate"], row["low"], row["high"])]
         if not drawn:
             raise InvalidParameter("there is nothing to plot: no answer has a value and an interval")
-        picture = Figure(figsize=(8.0, 1.2 + 0.35 * len(drawn)), layout="constrained")
+        picture = pictures.Figure(figsize=(8.0, 1.2 + 0.35 * len(drawn)), layout="constrained")
         axis = picture.subplots()
         values = [row["estimate"] for row in drawn]
         reach = [[row["estimate"] - row["low"] for row in drawn], [row["high"] - row["estimate"] for row in drawn]]
@@ -157,8 +154,8 @@ class Answer:
         keys = [name for name in self.columns if name not in (*_FIGURES, "statement", "too_uncertain", "help")]
         lines = [[*map(written, keys), "estimate", "95% interval"]]
         for row in self.rows:
-            estimate = "too uncertain" if row.get("too_uncertain") else _figure(row["estimate"])
-            interval = f"{_figure(row['low'])} to {_figure(row['high'])}"
+            estimate = "too uncertain" if row.get("too_uncertain") else said(row["estimate"])
+            interval = f"{said(row['low'])} to {said(row['high'])}"
             lines.append([*(written(printable(str(row.get(key, "")))) for key in keys), estimate, interval])
         return lines
 
@@ -185,7 +182,8 @@ def _label(row: dict[str, Any]) -> str:
     return ", ".join(str(value) for name, value in row.items() if name not in hidden)
 
 
-def _figure(number: float | None) -> str:
+def said(number: float | None) -> str:
+    """Return a number of an answer, for people."""
     return "no data" if number is None else figure(number)
 
 

@@ -6,21 +6,19 @@ that an engine has no use for. The functions here pass values as memory instead.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.errors import MissingExtra
+from panstream.errors import needed
 
-__all__ = ["arrow_mask", "compute", "missing", "numbers_of", "pa", "truth_of", "words_of"]
+__all__ = ["arrow_mask", "compute", "kind_of", "missing", "numbers_of", "pa", "truth_of", "words_of"]
 
-try:
-    import pyarrow as pa
-    import pyarrow.compute as compute
-except ImportError:
-    raise MissingExtra("the stream engine", "engine") from None
+pa = needed("pyarrow", "the stream engine", "engine")
+compute = needed("pyarrow.compute", "the stream engine", "engine")
 
 
 def arrow_mask(mask: NDArray[np.bool_]) -> Any:
@@ -69,3 +67,28 @@ def words_of(texts: Sequence[str]) -> Any:
 def missing(kind: Any) -> Any:
     """Return a null of a type."""
     return pa.nulls(1, kind)[0]
+
+
+_KINDS = {
+    **{f"{sign}int{size}": "int" for sign in ("", "u") for size in (8, 16, 32, 64)},
+    **dict.fromkeys(("halffloat", "float", "double", "decimal"), "double"),
+    **dict.fromkeys(("string", "large_string", "string_view", "null"), "string"),
+    **dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "binary"),
+    "bool": "bool",
+    "date": "date",
+    "timestamp": "timestamp",
+}
+
+
+def kind_of(arrow_type: Any) -> str | None:
+    """Return the type to declare for a column of an Arrow type; None for what cannot be read, such as lists.
+
+    >>> kind_of(pa.decimal128(9, 2)), kind_of(pa.timestamp("ms")), kind_of(pa.list_(pa.int8()))
+    ('double', 'timestamp', None)
+    """
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return kind_of(arrow_type.storage_type)
+    if pa.types.is_dictionary(arrow_type):
+        return kind_of(arrow_type.value_type)
+    name = str(arrow_type)
+    return _KINDS.get(name) or _KINDS.get(re.sub(r"[\d\[(].*", "", name))

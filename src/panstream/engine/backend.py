@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from panstream import codec
 from panstream.algorithm import Monitor
+from panstream.codec import FieldLayout, public
 from panstream.errors import NotSupported
 from panstream.estimate import Estimate
 from panstream.randomness import Source
 from panstream.sharing.statistic import SharedStatistic
 
 Slot = tuple[int, int]  # window, group
+
+
+def label(query: str, slot: Slot) -> str:
+    """Return the name of one state: ``window/group/query``."""
+    return f"{slot[0]}/{slot[1]}/{query}"
+
+
+@dataclass(slots=True)
+class Elsewhere:
+    """What an engine stores of a state that is held elsewhere: its releases, and the step that must be reached."""
+
+    released: int = public()
+    step: int = public()
+
+    def to_bytes(self, algorithm: Any, *, checked: bool = True) -> bytes:
+        """Return the record of an algorithm's state."""
+        return codec.encode(type(algorithm).__name__, algorithm.parameters(), self, _LAYOUT, checked=checked)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Elsewhere:
+        """Return the record that was stored, which the store has authenticated."""
+        found: Elsewhere = codec.decode(data, cls, _LAYOUT, checked=False)
+        return found
+
+
+_LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int", at_least=0)}
 
 
 class Held(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -25,6 +25,43 @@ from panstream.privacy.rounding import down, share
 COLUMN_TYPES = ("int", "double", "string", "binary", "bool", "timestamp", "date")
 Durability = Literal["batch", "interval", "none"]
 
+_Reader = Callable[[Section, str], Any]
+
+
+def _key(read: _Reader, default: Any = None) -> Any:
+    """Return a field that is a key of its section, with how it is read there."""
+    return field(default=default, metadata={"read": read})
+
+
+def _keys(config: type[Any]) -> dict[str, _Reader]:
+    return {each.name: each.metadata["read"] for each in fields(config) if each.metadata}
+
+
+def _given(section: Section, config: type[Any]) -> dict[str, Any]:
+    """Return what is given of the keys that are read one by one; defaults stand in the class."""
+    return {key: read(section, key) for key, read in _keys(config).items() if section.has(key)}
+
+
+def _a(kind: type[Any]) -> _Reader:
+    return lambda section, key: section.optional(key, kind)
+
+
+def _whole(low: int, high: int) -> _Reader:
+    return lambda section, key: section.whole(key, low, high)
+
+
+def _one_of(*options: str) -> _Reader:
+    return lambda section, key: section.choice(key, options)
+
+
+def _duration_or(word: str, meaning: float | None) -> _Reader:
+    return lambda section, key: meaning if section.values[key] == word else section.duration(key)
+
+
+def _universe(section: Section, key: str) -> Any:
+    given = section.values[key]
+    return tuple(given) if isinstance(given, list) else section.whole(key, 1, 1 << 62)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
@@ -32,21 +69,22 @@ class StreamConfig:
 
     name: str
     columns: Mapping[str, str]
-    user: str | None = None
-    weight: str | None = None  # signed integer column: deletions and negative weights
-    time: str | None = None  # column of event time; arrival time if absent
-    lateness: float = 0.0  # seconds that a row may be late
-    ahead: float | None = 3600.0  # seconds that a row's time may be ahead of the clock; None: any, for simulated data
-    max_jump: float = 3600.0  # seconds that the system's clock may jump ahead
-    max_gap: float = 7 * 86400.0  # seconds from one process to the next after which the clock is believed
-    on_bad_row: Literal["skip", "stop"] = "skip"
-    delimiter: str | None = None  # of CSV in files and pipes; a comma, or a tab in .tsv
-    header: bool = True  # whether CSV in files and pipes begins with a line of names; else columns are as declared
+    user: str | None = _key(_a(str))
+    weight: str | None = _key(_a(str))  # signed integer column: deletions and negative weights
+    time: str | None = _key(_a(str))  # column of event time; arrival time if absent
+    lateness: float = _key(Section.duration, 0.0)  # seconds that a row may be late
+    ahead: float | None = _key(_duration_or("any", None), 3600.0)  # how far a row may be ahead of the clock
+    max_jump: float = _key(Section.duration, 3600.0)  # seconds that the system's clock may jump ahead
+    max_gap: float = _key(Section.duration, 7 * 86400.0)  # from one process to the next: then the clock is believed
+    on_bad_row: Literal["skip", "stop"] = _key(_one_of("skip", "stop"), "skip")
+    delimiter: str | None = _key(_a(str))  # of CSV in files and pipes; a comma, or a tab in .tsv
+    header: bool = _key(_a(bool), True)  # whether such CSV begins with names; else columns are as declared
     budget: Mapping[str, float] = field(default_factory=dict)  # limit per unit
     guessed: bool = False  # whether the columns were read off the input's first rows, and so are public
     derived: Mapping[str, str] = field(default_factory=dict)  # expressions of one row, by name
-    machines: tuple[str, ...] = ()  # addresses of the two machines that hold shares
-    cells: Literal["exact", "noisy"] = "exact"  # what those shares are of: [machines] cells
+    # addresses of the two machines that hold shares, and what those shares are of: [machines] cells
+    machines: tuple[str, ...] = _key(lambda section, key: tuple(map(str, section.required(key, list))), ())
+    cells: Literal["exact", "noisy"] = "exact"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +96,26 @@ class QueryConfig:
     parsed: ParsedQuery
     epsilon: float
     statement: str = ""  # the name of the [[query]], where several states answer it
-    universe: int | tuple[Any, ...] | None = None
-    expected: int | None = None
-    memory: int | None = None
-    lower: float | None = None
-    upper: float | None = None
-    max_weight: int | None = None
-    releases: int = 1
-    every: float | None = None  # seconds between releases on the clock
-    horizon: int | None = None  # how many of them
-    window: float | None = None  # seconds; each window is a fresh state
+    universe: int | tuple[Any, ...] | None = _key(_universe)
+    expected: int | None = _key(_whole(1, 1 << 62))
+    memory: int | None = _key(_whole(1, 1 << 50))
+    lower: float | None = _key(_a(float))
+    upper: float | None = _key(_a(float))
+    max_weight: int | None = _key(_whole(1, 1 << 60))
+    releases: int = _key(_whole(1, 1 << 30), 1)
+    every: float | None = _key(Section.duration)  # seconds between releases on the clock
+    horizon: int | None = _key(_whole(1, 1 << 40))  # how many of them
+    window: float | None = _key(Section.duration)  # seconds; each window is a fresh state
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    groups_per_user: int | None = None  # how many groups one user can touch; all of them if unknown
-    delta: float = 0.0  # of names that nobody listed: with it the noise is Gaussian
-    longest: int | None = None  # bytes of such a name that count
-    contributions: int | None = None  # rows of one user that are protected together
-    unit: Protected | None = None  # what is protected, of questions about users; a user unless given
-    user_window: float | None = None  # seconds within which a user's rows are protected
-    announced: int = 0  # intrusions that will be told of and are paid for in advance
-    key: int = 0
-    hash: StringHash = "siphash"  # of strings: servers take ids from strangers, and their time goes elsewhere
+    groups_per_user: int | None = _key(_whole(1, 1 << 20))  # groups that one user can touch; all of them if unknown
+    delta: float = _key(_a(float), 0.0)  # of names that nobody listed: with it the noise is Gaussian
+    longest: int | None = _key(_whole(1, 1024))  # bytes of such a name that count
+    contributions: int | None = _key(_whole(1, 1 << 40))  # rows of one user that are protected together
+    unit: Protected | None = _key(_one_of(*get_args(Protected)))  # what is protected; a user unless given
+    user_window: float | None = _key(Section.duration)  # seconds within which a user's rows are protected
+    announced: int = _key(_whole(0, MAX_PHASES), 0)  # intrusions that will be told of and are paid for in advance
+    key: int = _key(_whole(0, (1 << 128) - 1), 0)
+    hash: StringHash = _key(_one_of(*get_args(StringHash)), "siphash")  # of strings: servers take ids from strangers
 
     @property
     def names(self) -> str | None:
@@ -104,14 +142,14 @@ class Config:
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     directory: Path | None = None
     machines: MachinesConfig | None = None
-    durability: Durability = "batch"
-    interval: float = 1.0
-    batch_rows: int | None = None  # what suits the source
-    batch_time: float = 0.020
-    keep_tables: int = 400  # of names that nobody listed: of so many releases any name can be asked for afterwards
-    keep_prefixes: int = 1  # of names that nobody listed: of so many releases all cells are kept, for merging
-    commit_rows: int = 5_000_000  # of files: they can be read again, so nobody waits for the disk
-    step: float | None = None  # seconds between two commits of live rows: 0 as they come, None by the state's size
+    durability: Durability = _key(_one_of(*get_args(Durability)), "batch")
+    interval: float = _key(Section.duration, 1.0)
+    batch_rows: int | None = _key(_whole(1, 10_000_000))  # what suits the source
+    batch_time: float = _key(Section.duration, 0.020)
+    keep_tables: int = _key(_whole(1, 1 << 30), 400)  # releases of which any name can be asked for afterwards
+    keep_prefixes: int = _key(_whole(0, 1 << 30), 1)  # releases of which all cells of names are kept, for merging
+    commit_rows: int = _key(_whole(1, 1 << 40), 5_000_000)  # of files: they can be read again, so nobody waits
+    step: float | None = _key(_duration_or("none", 0.0))  # between two commits of live rows; None: by the state's size
     sink: SinkConfig | None = None
     web: WebConfig | None = None
 
@@ -132,7 +170,9 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     """Check a configuration given as plain values."""
     top = Section("the file", data, {"stream", "query", "store", "lookup", "machines", "sink", "web"})
     stream = _stream(
-        Section("[stream]", top.required("stream", dict), {*_STREAM, "name", "columns", "budget", "derived"})
+        Section(
+            "[stream]", top.required("stream", dict), {*_keys(StreamConfig), "name", "columns", "budget", "derived"}
+        )
     )
     stream = replace(stream, cells=cells_of(top))
     lookups = {name: _lookup(name, table, base) for name, table in top.optional("lookup", dict, {}).items()}
@@ -145,11 +185,11 @@ def read_config(data: Mapping[str, Any], *, base: Path = Path()) -> Config:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two queries are named {name!r}")
-    store = Section("[store]", top.optional("store", dict, {}), {*_STORE, "directory"})
+    store = Section("[store]", top.optional("store", dict, {}), {*_keys(Config), "directory"})
     directory = store.optional("directory", str)
     if stream.machines and (directory is None or store.optional("durability", str, "batch") != "batch"):
         raise ConfigError('[stream] machines need [store] directory, and durability = "batch": their steps are durable')
-    kept = _given(store, _STORE)
+    kept = _given(store, Config)
     return Config(
         stream=stream,
         queries=queries,
@@ -168,82 +208,6 @@ def _lookup(name: str, table: Any, base: Path) -> Lookup:
     return Lookup.read(name, base / section.required("file", str), section.required("key", str))
 
 
-_Reader = Callable[[Section, str], Any]
-
-
-def _given(section: Section, readers: Mapping[str, _Reader]) -> dict[str, Any]:
-    """Return what is given of the keys that are read one by one; defaults stand in the classes."""
-    return {key: read(section, key) for key, read in readers.items() if section.has(key)}
-
-
-def _text(section: Section, key: str) -> Any:
-    return section.optional(key, str)
-
-
-def _number(section: Section, key: str) -> Any:
-    return section.optional(key, float)
-
-
-def _whole(low: int, high: int) -> _Reader:
-    return lambda section, key: section.whole(key, low, high)
-
-
-def _one_of(*options: str) -> _Reader:
-    return lambda section, key: section.choice(key, options)
-
-
-def _duration_or(word: str, meaning: float | None) -> _Reader:
-    return lambda section, key: meaning if section.values[key] == word else section.duration(key)
-
-
-_STREAM: dict[str, _Reader] = {
-    "user": _text,
-    "weight": _text,
-    "time": _text,
-    "lateness": Section.duration,
-    "ahead": _duration_or("any", None),
-    "max_jump": Section.duration,
-    "max_gap": Section.duration,
-    "on_bad_row": _one_of("skip", "stop"),
-    "delimiter": _text,
-    "header": lambda section, key: section.optional(key, bool),
-    "machines": lambda section, key: tuple(str(each) for each in section.required(key, list)),
-}
-_QUERY: dict[str, _Reader] = {
-    "universe": lambda section, key: (
-        tuple(section.values[key]) if isinstance(section.values[key], list) else section.whole(key, 1, 1 << 62)
-    ),
-    "expected": _whole(1, 1 << 62),
-    "memory": _whole(1, 1 << 50),
-    "lower": _number,
-    "upper": _number,
-    "max_weight": _whole(1, 1 << 60),
-    "releases": _whole(1, 1 << 30),
-    "every": Section.duration,
-    "horizon": _whole(1, 1 << 40),
-    "window": Section.duration,
-    "groups_per_user": _whole(1, 1 << 20),
-    "delta": _number,
-    "longest": _whole(1, 1024),
-    "contributions": _whole(1, 1 << 40),
-    "unit": _one_of(*get_args(Protected)),
-    "user_window": Section.duration,
-    "announced": _whole(0, MAX_PHASES),
-    "key": _whole(0, (1 << 128) - 1),
-    "hash": _one_of(*get_args(StringHash)),
-}
-_STORE: dict[str, _Reader] = {
-    "durability": _one_of(*get_args(Durability)),
-    "interval": Section.duration,
-    "batch_rows": _whole(1, 10_000_000),
-    "batch_time": Section.duration,
-    "keep_tables": _whole(1, 1 << 30),
-    "keep_prefixes": _whole(0, 1 << 30),
-    "commit_rows": _whole(1, 1 << 40),
-    "step": _duration_or("none", 0.0),
-}
-
-
 def _stream(section: Section) -> StreamConfig:
     columns = section.required("columns", dict)
     for column, kind in columns.items():
@@ -251,7 +215,7 @@ def _stream(section: Section) -> StreamConfig:
             raise ConfigError(f"[stream.columns] {column}: type must be one of {', '.join(COLUMN_TYPES)}")
     if not columns:
         raise ConfigError("[stream.columns] must declare at least one column")
-    given = _given(section, _STREAM)
+    given = _given(section, StreamConfig)
     for role in ("user", "time", "weight"):
         if given.get(role, next(iter(columns))) not in columns:
             raise ConfigError(f"[stream] {role}: column {given[role]!r} is not declared in [stream.columns]")
@@ -301,7 +265,9 @@ def _queries(
 ) -> tuple[_StatementConfig, tuple[QueryConfig, ...]]:
     """Return one [[query]] and the queries that its statement is made of, which share its epsilon evenly."""
     name = table.get("name") if isinstance(table, dict) else None
-    section = Section(f"[[query]] {name or number}", table, {*_QUERY, "name", "sql", "epsilon", "groups", "bounds"})
+    section = Section(
+        f"[[query]] {name or number}", table, {*_keys(QueryConfig), "name", "sql", "epsilon", "groups", "bounds"}
+    )
     statement, epsilon = section.required("sql", str), section.positive("epsilon")
     select = _checked_sql(
         f"{section.place} sql",
@@ -317,7 +283,7 @@ def _queries(
     if section.has("horizon") and section.has("releases") and not section.has("every"):
         raise ConfigError(f"{section.place}: give releases, or every with horizon")
     name, several = section.required("name", str), len(select.parts) > 1
-    groups, given, bounds = _groups(section, select, base), _given(section, _QUERY), _bounds(section)
+    groups, given, bounds = _groups(section, select, base), _given(section, QueryConfig), _bounds(section)
     unused = set(bounds) - {word for part in select.parts for word in _bounded(part)}
     if unused:
         raise ConfigError(f"{section.place}: bounds names {min(unused)!r}, neither a value nor an answer of the query")

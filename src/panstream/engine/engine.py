@@ -77,7 +77,7 @@ class Engine:
         self._queries = {plan.config.name: RunningQuery(plan, self._backend, lateness=lateness) for plan in self.plans}
         self._stream_clock = StreamClock()
         self._drawn: list[Release] = []
-        self._broken = self._uncommitted = False
+        self.broken = self._uncommitted = False  # whether a step failed half-way: then it must be opened again
         self._files = contextlib.ExitStack()
         try:
             self._store = open_store(config, operator_key)
@@ -152,11 +152,6 @@ class Engine:
     def jumped(self) -> bool:
         """Return whether the system's clock jumped ahead: then rows are taken in, and nothing is drawn by the clock."""
         return self._wall.jumped
-
-    @property
-    def broken(self) -> bool:
-        """Return whether a step failed half-way, so that the engine must be opened again."""
-        return self._broken
 
     def seen(self, producer: str | None, sequence: int) -> bool:
         """Return whether a batch was applied already."""
@@ -381,7 +376,7 @@ class Engine:
         return lambda drawn: self._drawn.append(record(query.plan, drawn, stamp))
 
     def _check_whole(self) -> None:
-        if self._broken:
+        if self.broken:
             raise StoreError("a step failed half-way, so the state in memory was discarded: start again from the store")
 
     @contextlib.contextmanager
@@ -391,9 +386,5 @@ class Engine:
         try:
             yield
         except BaseException:
-            self.give_up()
+            self.broken = True  # what is on disk is the last whole state
             raise
-
-    def give_up(self) -> None:
-        """Refuse every further step: what is on disk is the last whole state."""
-        self._broken = True

@@ -149,13 +149,14 @@ class _Explained:
         """Return the same for people."""
         lines = [f"stream {self.config.stream.name}, durability {self.config.durability}"]
         for plan in self.plans:
+            groups = f" for {len(plan.groups)} groups" if plan.config.groups else ""
             rows = [
                 ("question", cleandoc(plan.config.sql)),
                 *[("shares", text) for text in [self._shared(plan)] if text],
                 ("algorithm", type(plan.algorithm).__name__),
                 ("why", plan.why),
                 ("answers", _when(plan) + _counted(plan, self.config.stream)),
-                ("state", f"{plan.state_bytes:,} bytes" + _groups(plan)),
+                ("state", f"{plan.state_bytes:,} bytes{groups}"),
                 *[("error, 95%", f"{_figure(error)} {at}") for at, error in expected_errors(plan)],
                 *self._names(plan),
                 *[("warning", text) for text in (doubt(plan), loose(plan.config.epsilon)) if text],
@@ -174,7 +175,8 @@ class _Explained:
             lines += ["", *machines_text(self.plans, self.config.stream.lateness, self.config.stream.cells)]
         lines += ["", "how rows arrive, and what else that makes public"]
         lines += [f"  {intake:<13} {'; '.join(facts) or 'nothing'}" for intake, facts in self.intakes().items()]
-        lines.append(f"  live rows are stored {_say_step(self.step)}")
+        when = f"every {say_duration(self.step)}, whether or not any arrived" if self.step else ""
+        lines.append(f"  live rows are stored {when or 'as they arrive, batch by batch'}")
         lines += [line for warning in self.warnings() for line in ("", f"warning: {warning}")]
         return "\n".join(lines)
 
@@ -206,14 +208,6 @@ def _counted(plan: QueryPlan, stream: StreamConfig) -> str:
         last = "the last of a window" if plan.config.every is not None else "a window"
         lines.append(f"{last} waits {say_duration(stream.lateness)} for late rows, and counts those of the window only")
     return "".join(f"\n{line}" for line in lines)
-
-
-def _say_step(step: float) -> str:
-    return f"every {say_duration(step)}, whether or not any arrived" if step else "as they arrive, batch by batch"
-
-
-def _groups(plan: QueryPlan) -> str:
-    return "" if not plan.config.groups else f" for {len(plan.groups)} groups"
 
 
 def _row(name: str, text: str) -> str:

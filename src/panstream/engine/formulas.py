@@ -82,7 +82,7 @@ def answer(formula: Formula, read: Callable[[What], Estimate], name: str) -> Est
         return read(formula.what)
     if isinstance(formula, Root) and isinstance(formula.of, Read):
         return _deviation(read(formula.of.what))
-    found = {what: read(what) for what in _read(formula)}
+    found = {what: read(what) for what in reads_of(formula)}
     first = next(iter(found.values()))
     support = _ends(formula, {what: each.support for what, each in found.items()})
 
@@ -124,14 +124,15 @@ def _deviation(estimate: Estimate) -> Estimate:
     )
 
 
-def _read(formula: Formula) -> Iterator[What]:
+def reads_of(formula: Formula) -> Iterator[What]:
+    """Yield all that is read off the state."""
     if isinstance(formula, Read):
         yield formula.what
     elif isinstance(formula, Root):
-        yield from _read(formula.of)
+        yield from reads_of(formula.of)
     elif isinstance(formula, Arithmetic):
-        yield from _read(formula.left)
-        yield from _read(formula.right)
+        yield from reads_of(formula.left)
+        yield from reads_of(formula.right)
 
 
 def _error(formula: Formula, found: dict[What, Estimate], value: float) -> float:

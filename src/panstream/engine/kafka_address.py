@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from panstream.errors import FeedError, InvalidParameter, MissingExtra
+from panstream.errors import FeedError, InvalidParameter, needed
 
 PASSWORD = "PANSTREAM_KAFKA_PASSWORD"  # the variable that may hold it
 _OPTIONS = ("config", "group", "begin")
@@ -85,18 +85,9 @@ def _read(path: str) -> dict[str, str]:
     return found
 
 
-def client_module() -> Any:
-    """Return the client library."""
-    try:
-        import confluent_kafka
-    except ImportError:
-        raise MissingExtra("Kafka", "kafka") from None
-    return confluent_kafka
-
-
 def make_client(kind: str, settings: dict[str, Any]) -> Any:
     """Return a ``Consumer`` or ``Producer``; an error names the setting that is wrong, and not its value."""
-    kafka = client_module()
+    kafka = needed("confluent_kafka", "Kafka", "kafka")
     try:
         return getattr(kafka, kind)(settings)
     except kafka.KafkaException as error:

@@ -126,3 +126,11 @@ def _wipe_bits(buffer: Any, start: int, stop: int) -> None:
 def _wipe_bytes(buffer: Any, start: int, stop: int) -> None:
     if buffer is not None and stop > start:
         wipe_at(buffer.address + start, min(stop, buffer.size) - start)
+
+
+def grown(data: bytearray, used: int, size: int) -> bytearray:
+    """Return a larger buffer with the bytes that are used of another, which is overwritten."""
+    larger = bytearray(size)
+    larger[:used] = memoryview(data)[:used]
+    wipe(np.frombuffer(data, np.uint8))
+    return larger

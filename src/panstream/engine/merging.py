@@ -77,7 +77,8 @@ def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows
                 several = ", ".join(sorted({each.query for each in found}))
                 raise InvalidParameter(f"{label!r} has names of several queries: choose one with --query ({several})")
             if not found:
-                raise InvalidParameter(f"{label!r} keeps no published tables of names" + _of(query))
+                of = "" if query is None else f" of {query!r}"
+                raise InvalidParameter(f"{label!r} keeps no published tables of names{of}")
             for each in found if all_windows else found[-1:]:
                 parts.append((label, each))
                 cells.append(log.all_cells(each.query, each.number))
@@ -104,10 +105,6 @@ def _check(parts: Sequence[tuple[str, Release]], cells: Sequence[bytes], *, all_
     if len(windows) > 1 and not all_windows:
         told = ", ".join(f"{store} from {release.record.get('window', ['the start'])[0]}" for store, release in parts)
         raise MergeRefused(f"the latest answers are about different windows ({told}); with --all everything is added")
-
-
-def _of(query: str | None) -> str:
-    return "" if query is None else f" of {query!r}"
 
 
 def _cost(claim: dict[str, Any]) -> str:

@@ -215,18 +215,20 @@ def _ticks_per_window(query: QueryConfig) -> int:
 
 def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
     """Choose the algorithm of one query."""
+
+    def planned() -> QueryPlan:
+        algorithm, why = _chosen(query, stream)
+        if stream.machines and not isinstance(algorithm, SharedStatistic):
+            algorithm, why = ticks_on_shares(algorithm, stream.cells)
+        groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
+        claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
+        return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
+
     return translated(
-        lambda: _plan_query(query, stream, places),
+        planned,
         InvalidParameter,
         lambda error: ConfigError(f"[[query]] {query.name}: {error}"),
     )
-
-
-def _plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ...]) -> QueryPlan:
-    algorithm, why = _choose(query, stream)
-    groups = tuple(product(*(query.groups[key] for key in query.parsed.group_by if key != query.names)))
-    claim = _claim(algorithm.claim(), query, len(groups), places, public_facts(stream, query, (), by_clock=True))
-    return QueryPlan(config=query, algorithm=algorithm, claim=claim, groups=groups, why=why)
 
 
 def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ...], public: tuple[str, ...]) -> Claim:
@@ -255,12 +257,6 @@ def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ..
         public=(*base.public, *public),
         note="; ".join(notes),
     )
-
-
-def _choose(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:
-    algorithm, why = _chosen(query, stream)
-    on_one = not stream.machines or isinstance(algorithm, SharedStatistic)
-    return (algorithm, why) if on_one else ticks_on_shares(algorithm, stream.cells)
 
 
 def _chosen(query: QueryConfig, stream: StreamConfig) -> tuple[Any, str]:

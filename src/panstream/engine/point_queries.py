@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from panstream.engine._scalars import not_too_deep
+from panstream.engine._scalars import not_too_deep, parsed
 from panstream.errors import InvalidParameter
 from panstream.frequent.points import PointCounts
 from panstream.privacy.claim import Claim
@@ -66,12 +66,7 @@ def named(condition: str) -> tuple[str, list[str]]:
     >>> named("page IN ('/', '/about')"), named("code = -7")
     (('page', ['/', '/about']), ('code', ['-7']))
     """
-    from sqlglot import errors, parse_one
-
-    try:
-        tree: Any = parse_one(condition, read="duckdb")
-    except errors.SqlglotError:
-        tree = None
+    tree = parsed(condition)
     kind = type(tree).__name__
     given = tree.expressions if kind == "In" else [tree.expression] if kind == "EQ" else []
     names = [_literal(each) for each in given]

@@ -7,25 +7,22 @@ counts; what is known of values, groups and people is said by whoever asks, or n
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from panstream.engine._scalars import not_too_deep
+from panstream.engine._scalars import not_too_deep, parsed
 from panstream.engine.answer import Answer, answer_row
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
-from panstream.engine.feeds import Feed
 from panstream.engine.feeds.guessing import Guess, guess, guess_table
 from panstream.engine.feeds.inputs import expand
 from panstream.engine.results import notes, shown
-from panstream.engine.rows import Rows
 from panstream.engine.run import drain, feed_of, is_paths
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, InvalidParameter, translated
 from panstream.privacy.claim import loose
-from panstream.privacy.ledger import Ledger
 from panstream.store.ledger_file import LEDGER, beside, charge
 
 _T = TypeVar("_T")
@@ -126,23 +123,23 @@ class Asked:
             feed = feed_of(self.config, self._source, **self.guess.reading)
             engine.declare("calls")
             claims = {plan.config.name: plan.claim for plan in engine.plans}
-            charged = charge(
-                paths, {_said(self.sql, name, len(claims)): claims[name] for name in claims}, budget=budget
-            )
-            if drain(engine, _Once(feed), select, tick=tick).interrupted:
+            said = {self.sql if len(claims) == 1 else f"{self.sql} ({name})": claims[name] for name in claims}
+            charged = charge(paths, said, budget=budget)
+            if drain(engine, feed, select, tick=tick, once=True).interrupted:
                 raise KeyboardInterrupt
             engine.step()  # an input without rows is answered like any other
             engine.finish()
             several = len(self.config.statements[0].view.shown) > 1
             rows = [answer_row(release, name if several else None) for name, release in shown(engine)]
-            said = tuple(note for _, note in notes(engine))
+            promised = tuple(note for _, note in notes(engine))
         return Answer(
             sql=self.sql,
             rows=tuple(rows),
             claims=tuple(claims.values()),
             guessed=self.guess.to_json(),
-            ledger=_largest(charged),
-            notes=said,
+            # of the file about which most was told
+            ledger=max(charged, key=lambda ledger: ledger.total("event")[0], default=None),
+            notes=promised,
         )
 
 
@@ -153,13 +150,9 @@ def source_of(sql: str) -> str | None:
     >>> source_of("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
     'logs/*.csv'
     """
-    import sqlglot
     from sqlglot import expressions
 
-    try:
-        tree = sqlglot.parse_one(sql, read="duckdb")
-    except sqlglot.errors.SqlglotError:
-        return None
+    tree = parsed(sql)
     table = next(iter(tree.find_all(expressions.Table)), None) if tree is not None else None
     if table is None:
         return None
@@ -226,39 +219,3 @@ def _told(work: Callable[[], _T]) -> _T:
         return InvalidParameter(message)
 
     return translated(work, ConfigError, told)
-
-
-def _said(sql: str, name: str, many: int) -> str:
-    return sql if many == 1 else f"{sql} ({name})"
-
-
-def _largest(charged: Sequence[Ledger]) -> Ledger | None:
-    """Return the ledger of the file about which most was told."""
-    return max(charged, key=lambda ledger: ledger.total("event")[0], default=None)
-
-
-class _Once:
-    """A feed that is read once, from its beginning: no position in it is kept, which would tell how long it is."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Begin at the beginning."""
-
-    def batches(self) -> Iterator[Rows | None]:
-        """Yield all rows."""
-        for batch in self._feed.batches():
-            yield None if batch is None else replace(batch, producer=None)
-
-    def acknowledge(self, token: object) -> None:
-        """Pass it on."""
-        self._feed.acknowledge(token)
-
-    def progress(self) -> float | None:
-        """Return the share that has been read."""
-        return self._feed.progress()
-
-    def close(self) -> None:
-        """Let ``batches`` end."""
-        self._feed.close()

@@ -19,7 +19,7 @@ from panstream.engine.certainty import help_for, too_uncertain
 from panstream.engine.names import listed_names, note_of
 from panstream.engine.plan import QueryPlan
 from panstream.engine.running import Drawn
-from panstream.errors import InvalidParameter, MissingExtra
+from panstream.errors import InvalidParameter, needed
 from panstream.estimate import Estimate
 from panstream.frequent.estimates import ItemEstimates
 from panstream.store.releases import Release
@@ -137,11 +137,7 @@ def _as_answer(release: Release) -> dict[str, Any]:
 
 def history(engine: Engine) -> dict[str, list[Release]]:
     """Return everything that the configured queries published, per query and group."""
-    return {name: list(engine.log.history(name)) for name in _series(engine)}
-
-
-def _series(engine: Engine) -> list[str]:
-    return [name for plan in engine.plans for name in plan.series]
+    return {name: list(engine.log.history(name)) for plan in engine.plans for name in plan.series}
 
 
 def write(engine: Engine, path: Path) -> int:
@@ -187,22 +183,16 @@ def _row(release: Release) -> list[Any]:
 
 def plot(engine: Engine, path: Path) -> None:
     """Draw the answers of every query with more than one, with their 95% intervals."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("drawing plots", "plots") from None
+    pictures = needed("matplotlib.figure", "drawing plots", "plots")
     series = {name: releases for name, releases in history(engine).items() if len(releases) > 1}
     if not series:
         raise InvalidParameter("there is nothing to plot: no query has answered more than once")
-    figure = Figure(figsize=(8.0, 2.8 * len(series)), layout="constrained")
+    figure = pictures.Figure(figsize=(8.0, 2.8 * len(series)), layout="constrained")
     for axis, (name, releases) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
-        _draw(axis, name, [release for release in releases if _drawable(release)])
+        # without a value, there may be an interval
+        drawn = [each for each in releases if each.record["value"] is not None or "statement" in each.record]
+        _draw(axis, name, drawn)
     figure.savefig(path, dpi=130)
-
-
-def _drawable(release: Release) -> bool:
-    """Return whether there is a value, or an interval without one."""
-    return release.record["value"] is not None or "statement" in release.record
 
 
 def _draw(axis: Any, name: str, releases: list[Release]) -> None:

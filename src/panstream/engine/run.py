@@ -104,14 +104,14 @@ def is_paths(inputs: Any) -> bool:
     return isinstance(inputs, list | tuple) and all(isinstance(given, str) for given in inputs)
 
 
-def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = None) -> Fed:
+def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = None, once: bool = False) -> Fed:
     """Drain a feed into an engine; what was applied before is passed over, and batches are acknowledged when durable.
 
     Files can be read again, so that many of their micro-batches share a commit; rows of live feeds wait for the end of
-    their step.
+    their step. Of a feed that is read ``once`` no position is kept, which would tell how long it is.
     """
     fed = Fed()
-    feed.resume(engine.positions())
+    feed.resume({} if once else engine.positions())
     share = engine.config.commit_rows if feed.progress() is not None else 1
     clock = Pace(engine.step_length) if engine.by_clock else None
     waiting: list[object] = []
@@ -124,6 +124,7 @@ def drain(engine: Engine, feed: Feed, select: Selector, *, tick: Tick | None = N
             _check_clock(engine)
             for batch in feed.batches():
                 if batch is not None:
+                    batch.producer = None if once else batch.producer
                     pending += len(batch)
                     with guard.step():
                         _take(engine, select, batch, fed, commit=clock is None and pending >= share)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from panstream.engine._lookups import Lookup
 from panstream.engine._scalars import Joined
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
-from panstream.engine.config import Config, QueryConfig
+from panstream.engine.config import Config, QueryConfig, load_config
 from panstream.engine.memory import wipe_array
 from panstream.engine.names import check_kind
 from panstream.engine.predicates import Evaluator, Expression, Keys, Mask, Result, Values
@@ -294,6 +295,13 @@ class Selector:
     def _own(self, array: NDArray[Any]) -> NDArray[Any]:
         self._made.append(array)
         return array
+
+
+def load_checked(path: Path) -> Config:
+    """Read a configuration file, and check every condition."""
+    config = load_config(path)
+    with Selector(config):
+        return config
 
 
 def _with_ids(rows: Rows, user: str) -> Any:

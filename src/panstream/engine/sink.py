@@ -12,15 +12,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 from panstream.engine.engine import Engine
 from panstream.engine.sink_answers import COLUMNS, WHOLE, key_of, rows_of
-from panstream.engine.sink_config import SinkConfig, SinkState
-from panstream.errors import MissingExtra, SinkError
+from panstream.engine.sink_config import SinkState
+from panstream.errors import SinkError, needed
 from panstream.store.releases import ReleaseLog
 
 _PAUSE = 1.0  # seconds between two looks at the log
@@ -29,42 +27,11 @@ _PAUSE = 1.0  # seconds between two looks at the log
 class Place(Protocol):
     """Where answers go."""
 
-    @property
-    def error(self) -> type[Exception]:
-        """What it raises while it cannot be written to."""
-        ...
+    error: type[Exception]  # what it raises while it cannot be written to
 
     def copy(self) -> None:
         """Copy what is missing there; raise SinkError if it has other answers of the same names."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dialect:
-    """What differs between databases: how to connect, their errors, the mark of a parameter, the type of times."""
-
-    connect: Callable[[], Any]
-    error: type[Exception]
-    mark: str
-    time: str
-
-
-def _dialect(url: str) -> _Dialect:
-    kind, _, path = url.partition(":")
-    if kind == "sqlite":
-        open_file = partial(sqlite3.connect, path, isolation_level=None)
-        return _Dialect(connect=open_file, error=sqlite3.Error, mark="?", time="TEXT")
-    if kind == "duckdb":
-        import duckdb
-
-        return _Dialect(connect=partial(duckdb.connect, path), error=duckdb.Error, mark="?", time="TIMESTAMP")
-    try:
-        import psycopg
-    except ImportError:
-        raise MissingExtra("writing to PostgreSQL", "postgres") from None
-    driver: Any = psycopg
-    connect = partial(driver.connect, url, autocommit=True, connect_timeout=10)
-    return _Dialect(connect=connect, error=driver.Error, mark="%s", time="TIMESTAMPTZ")
 
 
 class _Database:
@@ -72,24 +39,33 @@ class _Database:
 
     def __init__(self, url: str, table: str, stream: str, series: Sequence[str], log: ReleaseLog) -> None:
         self._stream, self._table, self._series, self._log = stream, table, series, log
-        self._dialect = _dialect(url)
         self._done: dict[str, int] = {}
+        self._mark, self._time = "?", "TIMESTAMP"  # of a parameter; the type of times
+        self._connect: Callable[[], Any]
+        self.error: type[Exception]
+        kind, _, path = url.partition(":")
+        if kind == "sqlite":
+            self._connect, self.error = partial(sqlite3.connect, path, isolation_level=None), sqlite3.Error
+            self._time = "TEXT"
+        elif kind == "duckdb":
+            import duckdb
 
-    @property
-    def error(self) -> type[Exception]:
-        """What it raises while it cannot be written to."""
-        return self._dialect.error
+            self._connect, self.error = partial(duckdb.connect, path), duckdb.Error
+        else:
+            driver = needed("psycopg", "writing to PostgreSQL", "postgres")
+            self._connect = partial(driver.connect, url, autocommit=True, connect_timeout=10)
+            self.error, self._mark, self._time = driver.Error, "%s", "TIMESTAMPTZ"
 
     def copy(self) -> None:
         """Copy what is missing there."""
-        with contextlib.closing(self._dialect.connect()) as database:
+        with contextlib.closing(self._connect()) as database:
             self._copy(database)
 
     def _copy(self, database: Any) -> None:
-        types = {name: self._dialect.time if kind == "TIME" else kind for name, kind in COLUMNS.items()}
+        types = {name: self._time if kind == "TIME" else kind for name, kind in COLUMNS.items()}
         columns = ", ".join(f"{name} {kind}{' NOT NULL' if name in WHOLE else ''}" for name, kind in types.items())
         database.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, PRIMARY KEY ({', '.join(WHOLE)}))")
-        marks = ", ".join([self._dialect.mark] * len(COLUMNS))
+        marks = ", ".join([self._mark] * len(COLUMNS))
         add = f"INSERT INTO {self._table} ({', '.join(COLUMNS)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
         found: dict[str, int] = {}
         database.execute("BEGIN")
@@ -106,7 +82,7 @@ class _Database:
         """Return the number of the last answer of a series that is there, and that it is the log's."""
         newest = self._log.last(series)
         query, group = key_of(newest) if newest is not None else (series, "{}")
-        where = " AND ".join(f"{name} = {self._dialect.mark}" for name in WHOLE[:3])
+        where = " AND ".join(f"{name} = {self._mark}" for name in WHOLE[:3])
         rows = database.execute(
             f"SELECT number, value, low FROM {self._table} WHERE {where} ORDER BY number DESC LIMIT 1",
             (self._stream, query, group),
@@ -138,7 +114,13 @@ class _Sink:
         series = [name for plan in engine.plans for name in plan.series]
         self._log = ReleaseLog(config.directory / "releases.sqlite")
         try:
-            self._place = _place(config.sink, config.stream.name, series, self._log, config.directory)
+            self._place: Place
+            if config.sink.url.startswith("kafka:"):
+                from panstream.engine.sink_kafka import KafkaTopic
+
+                self._place = KafkaTopic(config.sink.url, config.stream.name, series, self._log, config.directory)
+            else:
+                self._place = _Database(config.sink.url, config.sink.table, config.stream.name, series, self._log)
         except BaseException:
             self._log.close()
             raise
@@ -189,14 +171,6 @@ class _Sink:
             self._tell(f"{problem}; it will be tried again")
         self._state.up = False
         return problem
-
-
-def _place(sink: SinkConfig, stream: str, series: Sequence[str], log: ReleaseLog, directory: Path) -> Place:
-    if sink.url.startswith("kafka:"):
-        from panstream.engine.sink_kafka import KafkaTopic
-
-        return KafkaTopic(sink.url, stream, series, log, directory)
-    return _Database(sink.url, sink.table, stream, series, log)
 
 
 def sink_of(engine: Engine, tell: Callable[[str], None]) -> contextlib.AbstractContextManager[Any]:

@@ -41,6 +41,4 @@ def rows_of(stream: str, release: Release) -> Iterator[tuple[Any, ...]]:
 
 def key_of(release: Release) -> tuple[str, str]:
     """Return the query of a release, and its group as JSON."""
-    group = release.record.get("group", {})
-    name = release.query.partition(" [")[0] if group else release.query
-    return name, json.dumps(group, sort_keys=True, ensure_ascii=False)
+    return release.asked, json.dumps(release.record.get("group", {}), sort_keys=True, ensure_ascii=False)

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from panstream.engine.kafka_address import KafkaAddress, client_module, make_client
+from panstream.engine.kafka_address import KafkaAddress, make_client
 from panstream.engine.sink_answers import COLUMNS, WHOLE, rows_of
-from panstream.errors import ConnectionLost, SinkError, translated
+from panstream.errors import ConnectionLost, SinkError, needed, translated
 from panstream.store.releases import Release, ReleaseLog
 
 _NOTE = "sink.json"
@@ -30,19 +30,16 @@ _EMPTY: dict[str, Any] = {"sent": {}, "ends": {}}
 class KafkaTopic:
     """The topic, and what is known of it."""
 
+    error: type[Exception] = ConnectionLost
+
     def __init__(self, url: str, stream: str, series: Sequence[str], log: ReleaseLog, directory: Path) -> None:
-        self._kafka, self._address = client_module(), KafkaAddress.parse(url)
+        self._kafka, self._address = needed("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
         self._stream, self._series, self._log, self._file = stream, series, log, directory / _NOTE
         self._settings = {"message.timeout.ms": int(1000 * _SENDING), "acks": "all", "enable.idempotence": True}
         self._settings |= self._address.settings()
         self._producer: Any = None
         self._note: dict[str, Any] | None = None  # how far answers are there; None if that must be found out
         self._there: dict[bytes, bytes] = {}  # messages behind the place that the note names
-
-    @property
-    def error(self) -> type[Exception]:
-        """What it raises while it cannot be written to."""
-        return ConnectionLost
 
     def copy(self) -> None:
         """Send what is missing there, and note it."""

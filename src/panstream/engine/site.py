@@ -6,12 +6,12 @@ that has a twentieth of the events. Everything is decided from the size that is 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from panstream.configuration import toml_lines
 from panstream.engine.certainty import error_at
 from panstream.engine.config import read_config
 from panstream.engine.names import question_of
@@ -253,19 +253,19 @@ def to_toml(proposal: Proposal) -> str:
     file, site = proposal.config(), proposal.site
     lines = [f"# {site.site}: written by panstream web for {site.visitors:,} visitors a day. Serve it with", "#"]
     served = "panstream serve FILE" + (" --follow LOG" if site.source == "log" else "")
-    lines += [f"#   {served}", "", "[web]", *_pairs(file["web"]), "", "[stream]"]
-    lines += _pairs({key: value for key, value in file["stream"].items() if not isinstance(value, dict)})
-    lines += ["", "[stream.columns]", *_pairs(file["stream"]["columns"])]
+    lines += [f"#   {served}", "", "[web]", *toml_lines(file["web"]), "", "[stream]"]
+    lines += toml_lines({key: value for key, value in file["stream"].items() if not isinstance(value, dict)})
+    lines += ["", "[stream.columns]", *toml_lines(file["stream"]["columns"])]
     if "machines" in file:
-        lines += ["", "[machines]", *_pairs(file["machines"])]
+        lines += ["", "[machines]", *toml_lines(file["machines"])]
     for each in proposal.asked:
         unit = "one event" if each.plan.claim.unit == "event" else f"one visitor's {_SAID[each.window]}"
         lines += ["", f"# protects {unit}; 95% error at about {each.size:,}: {each.exactness}", "[[query]]"]
-        lines += _pairs(each.keys)
+        lines += toml_lines(each.keys)
     if proposal.left_out:
         lines += ["", "# Left out:", *(f"# {names}: {why}" for names, why in _by_reason(proposal.left_out))]
-    lines += ["", "[store]", *_pairs(file["store"]), "# Keep it out of backups: every copy of it is an intrusion.", ""]
-    return "\n".join(lines)
+    lines += ["", "[store]", *toml_lines(file["store"])]
+    return "\n".join([*lines, "# Keep it out of backups: every copy of it is an intrusion.", ""])
 
 
 def _by_reason(left_out: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -278,15 +278,3 @@ def _by_reason(left_out: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _figure(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
-
-
-def _pairs(values: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {_toml(value)}" for key, value in values.items()]
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(_pairs(value)) + " }"
-    if isinstance(value, str) and "\\" in value and '"' not in value and "'" not in value:
-        return f"'{value}'"
-    return json.dumps(value, ensure_ascii=False)

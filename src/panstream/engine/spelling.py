@@ -21,7 +21,7 @@ from panstream.frequent.estimates import spell
 from panstream.frequent.tables import Tables
 from panstream.store.releases import Release, ReleaseLog
 
-_BEHIND = 10  # how much the thread that reads stands behind those that take rows in
+_BEHIND = 10  # steps of priority
 
 
 class Spelling:
@@ -33,15 +33,14 @@ class Spelling:
         self._log, self._publish = log, publish
         self._whole = {name for plan in plans if plan.config.parsed.whole_key for name in plan.series}
         self._waiting: list[tuple[Release, Future[Release]]] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = ThreadPoolExecutor(1, "names", initializer=stand_back)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         """End the thread; what it has not read is read at the next start."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
     @property
     def unread(self) -> list[Release]:
@@ -52,8 +51,6 @@ class Spelling:
         """Have the tables of a release read, unless that was done before a crash."""
         if self._log.find(release) is not None:
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "names", initializer=_stand_back)
         found = self._pool.submit(_read, release, whole=release.query in self._whole)
         self._waiting.append((release, found))
 
@@ -82,7 +79,8 @@ def _read(release: Release, *, whole: bool) -> Release:
     return replace(release, record=listed, table=found.points.to_bytes(), prefixes=release.table, unread=False)
 
 
-def _stand_back() -> None:
+def stand_back() -> None:
+    """Have this thread give way to everybody who needs the processor."""
     if sys.platform == "linux":  # where a thread has a priority of its own
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND)

@@ -17,7 +17,7 @@ from panstream.engine._shown import Shown
 from panstream.engine._states import Aggregate, State, share_states, simplified
 from panstream.engine.formulas import OWN, Arithmetic, Formula
 from panstream.engine.views import View
-from panstream.errors import MissingExtra, SqlRefused, translated
+from panstream.errors import SqlRefused, needed, translated
 
 if TYPE_CHECKING:
     from panstream.engine._lookups import Lookup
@@ -173,26 +173,26 @@ class _Reader:
 
     def _part(self, state: State, outputs: list[Output], names: tuple[str, ...], keys: tuple[str, ...]) -> ParsedQuery:
         where, user_where = list(self.conditions), list(self.user_conditions)
-        if state.filter is not None:
-            (user_where if state.about_user else where).append(state.filter)
-        value: str | None = state.value
-        if state.aggregate is Aggregate.COUNT and value is not None:
-            where.append(f"NOT {_bracketed(value)} IS NULL")
+        asked, value = state.asked, state.asked.value
+        if asked.filter is not None:
+            (user_where if asked.about_user else where).append(asked.filter)
+        if asked.aggregate is Aggregate.COUNT and value is not None:
+            where.append(f"NOT {value if value.isidentifier() else f'({value})'} IS NULL")
             value = None
         of_joined = {each.name: each for columns in self.scalars.tables.values() for each in columns.values()}
-        user = {self.scalars.user} if state.aggregate.of_users and self.scalars.user is not None else set()
+        user = {self.scalars.user} if asked.aggregate.of_users and self.scalars.user is not None else set()
         joined = tuple(of_joined[name] for name in sorted(self.used) if name in of_joined)
         return ParsedQuery(
-            aggregate=state.aggregate,
+            aggregate=asked.aggregate,
             stream=self.stream,
             outputs=tuple(outputs),
             value=value,
-            weight=state.weight,
-            constants=state.constants,
+            weight=asked.weight,
+            constants=asked.constants,
             bounds=state.bounds,
             literal_bounds=self.aggregates.literal.get(value or ""),
-            where=_all_of(where),
-            user_where=_all_of(user_where),
+            where=" AND ".join(where) or None,
+            user_where=" AND ".join(user_where) or None,
             group_by=names,
             keys=keys,
             whole_key=[self.scalars.columns.get(key.strip('"')) for key in keys] == ["int"],
@@ -279,19 +279,8 @@ class _Reader:
             (self.user_conditions if about_user else self.conditions).append(text)
 
 
-def _all_of(conditions: list[str]) -> str | None:
-    return " AND ".join(conditions) or None
-
-
-def _bracketed(text: str) -> str:
-    return text if text.isidentifier() else f"({text})"
-
-
 def _trees(statement: str) -> Any:
-    try:
-        import sqlglot
-    except ImportError:
-        raise MissingExtra("a SQL query", "engine") from None
+    sqlglot = needed("sqlglot", "a SQL query", "engine")
 
     def told(error: Any) -> SqlRefused:
         details = (getattr(error, "errors", None) or [{}])[0]

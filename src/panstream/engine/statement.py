@@ -64,7 +64,7 @@ def statement(config: Config, *, source: str, digest: str, today: date) -> str:
 
 def _in_short(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
     worst = max(plan.claim.epsilon for plan in plans)
-    yield _list(
+    yield listed(
         [
             "Rows are counted and then forgotten. What remains is a set of numbers that carry random noise from the "
             "start.",
@@ -98,7 +98,7 @@ def _collected(config: Config) -> Iterable[str]:
             roles.append("used by " + _names(dict.fromkeys(asked)))
         rows.append([_code(name), kind, "; ".join(roles) if name in read else "not read: no question needs it"])
     yield _text(f"Each row of the stream “{stream.name}” may have these columns:")
-    yield _table(["column", "type", "what for"], rows)
+    yield tabled(["column", "type", "what for"], rows)
     for name in config.lookups:
         yield _text(f"Rows are joined with the lookup table “{name}”, which is treated as public.")
 
@@ -111,7 +111,7 @@ def _kept(config: Config, told: dict[str, Any]) -> Iterable[str]:
         "absence can be read off it with certainty.",
         "The published answers, the budget spent, this configuration, and how far the input was read.",
     ]
-    yield _list(kept)
+    yield listed(kept)
     if config.directory is None:
         where = "The state is in memory only: this configuration names no directory to store it in."
     elif config.durability == "batch":
@@ -126,7 +126,7 @@ def _kept(config: Config, told: dict[str, Any]) -> Iterable[str]:
 
 def _thief(config: Config, plans: Sequence[QueryPlan], step: float) -> Iterable[str]:
     flight = f"for up to {say_duration(step)} and the time it takes to store them" if step else "until they are stored"
-    yield _list(
+    yield listed(
         [
             f"Someone who copies {_places(config, plans)} at a moment of her choice gets the noisy states, this "
             "configuration and the published answers. What she learns about one protected person or row is "
@@ -147,7 +147,7 @@ def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str
         error = query["error_95"][-1]
         reach = "no bound on" if error["error"] is None else f"± {_round(error['error'])}"
         rows.append([plan.config.name, _code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
-    yield _table(["question", "what is asked", "when", "expected error (95%)"], rows)
+    yield tabled(["question", "what is asked", "when", "expected error (95%)"], rows)
     facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))
     yield _text("Treated as public, and not protected: " + "; ".join(facts) + ".")
     ways = "; ".join(f"{intake}: {', '.join(facts)}" for intake, facts in told["intakes"].items() if facts)
@@ -170,11 +170,11 @@ def _numbers(config: Config, plans: Sequence[QueryPlan]) -> Iterable[str]:
         if not total.reason
     ]
     guesses = [f"{guess} sure becomes" for guess, _ in _GUESSES]
-    yield _table(["question", "protects", "ε", *guesses, "break-ins covered"], rows)
+    yield tabled(["question", "protects", "ε", *guesses, "break-ins covered"], rows)
     for plan in plans:
         claim = plan.claim
         if claim.event_epsilon is not None:
-            yield _text(f"“{plan.config.name}”: a single row loses at most ε = {_up(claim.event_epsilon)}.")
+            yield _text(f"“{plan.config.name}”: a single row loses at most ε = {rounded_up(claim.event_epsilon)}.")
         if claim.delta:
             yield _text(f"“{plan.config.name}”: any probability may also change by delta = {claim.delta:.3g}.")
         if claim.note:
@@ -231,10 +231,10 @@ def _not_protected(config: Config, plans: Sequence[QueryPlan], told: dict[str, A
         for total in planned_ledger(config, tuple(plans)).totals()
         if total.reason
     ]
-    yield _list(found)
+    yield listed(found)
     if told["warnings"]:
         yield _text("Warnings about this configuration:")
-        yield _list(told["warnings"])
+        yield listed(told["warnings"])
 
 
 def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
@@ -243,7 +243,7 @@ def _rests_on(plans: Sequence[QueryPlan]) -> Iterable[str]:
         kind = type(plan.algorithm)
         page = "docs/proofs/" + _PROOFS[kind.__module__.split(".")[1]]
         rows.setdefault(f"{kind.__name__}: {page}", []).append(plan.config.name)
-    yield _list(
+    yield listed(
         [
             "Proofs, in the documentation of this version: "
             + "; ".join(f"{proof} (for {_names(names)})" for proof, names in rows.items())
@@ -311,16 +311,16 @@ def _bounds(epsilon: float) -> list[str]:
     for _, odds in _GUESSES:
         low, high = (1 / (1 + math.exp(min(700.0, change)) / odds) for change in (epsilon, -epsilon))
         shown.append(f"{math.floor(1000 * low) / 10:g}%{_GLUE}to{_GLUE}{math.ceil(1000 * high) / 10:g}%")
-    return [_up(epsilon), *shown]
+    return [rounded_up(epsilon), *shown]
 
 
 def _factor(epsilon: float) -> str:
     if not math.isfinite(epsilon):
         return "any size (no limit)"
-    return _up(math.exp(epsilon)) if epsilon <= _LARGEST else f"e^{_up(epsilon)}"
+    return rounded_up(math.exp(epsilon)) if epsilon <= _LARGEST else f"e^{rounded_up(epsilon)}"
 
 
-def _up(number: float) -> str:
+def rounded_up(number: float) -> str:
     """Return three significant digits, rounded up (a limit must not be understated)."""
     if number <= 0:
         return "0"
@@ -353,11 +353,12 @@ def _text(text: str) -> str:
     return f"<p>{_escaped(text)}</p>"
 
 
-def _list(items: Iterable[str]) -> str:
+def listed(items: Iterable[str]) -> str:
+    """Return a list of points."""
     return "<ul>" + "".join(f"<li>{_escaped(item)}</li>" for item in items) + "</ul>"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def tabled(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose cells carry their column's name, for narrow screens."""
     body = "".join(
         "<tr>"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from panstream.configuration import Section
-from panstream.errors import ConfigError
+from panstream.errors import ConfigError, translated
 
 Source = Literal["beacon", "log"]
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -74,11 +74,8 @@ def origins_of(site: str) -> tuple[str, ...]:
 
 def checked_network(text: str) -> Network:
     """Return an address, or a network of addresses."""
-    try:
-        return ipaddress.ip_network(text)
-    except ValueError:
-        pass
-    raise ConfigError(f"a trusted proxy must be an address or a network such as 10.0.0.0/8, got {text!r}")
+    refused = ConfigError(f"a trusted proxy must be an address or a network such as 10.0.0.0/8, got {text!r}")
+    return translated(lambda: ipaddress.ip_network(text), ValueError, lambda _: refused)
 
 
 def read_web(top: Section, stream: Mapping[str, str], user: str | None, step: float | None) -> WebConfig | None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from panstream import codec
-from panstream.codec import FieldLayout, public
-from panstream.engine.backend import Held, Slot
+from panstream.engine.backend import Elsewhere, Held, Slot, label
 from panstream.errors import MachineError, NotSupported, StoreError
 from panstream.estimate import Estimate
 from panstream.machines.wire import overwrite, pack, told, unpack
@@ -45,17 +43,6 @@ class Link(Protocol):
     def line(self) -> contextlib.AbstractContextManager[Line]:
         """Open a way to both machines."""
         ...
-
-
-@dataclass(slots=True)
-class _Record:
-    """What the front end keeps of a state: its releases, and the step that both machines must have reached."""
-
-    released: int = public()
-    step: int = public()
-
-
-_LAYOUT = {"released": FieldLayout("int", at_least=0), "step": FieldLayout("int", at_least=0)}
 
 
 class SharedBackend:
@@ -125,7 +112,7 @@ class SharedBackend:
         """Return a fresh state; the machines start it with the next step."""
         if not isinstance(algorithm, SharedStatistic):
             raise NotSupported(f"{type(algorithm).__name__} cannot be kept as shares on two machines")
-        name = _label(query, slot)
+        name = label(query, slot)
         if name in self._known:
             raise StoreError(
                 f"the machines hold shares of {query!r} that the front end had committed, and does not know: its own "
@@ -139,7 +126,7 @@ class SharedBackend:
 
     def resume(self, query: str, slot: Slot, algorithm: Any, producer: str) -> tuple[_SharedState, int]:
         """Return a state as the machines know it, and the last batch of a producer: for those who keep nothing here."""
-        name = _label(query, slot)
+        name = label(query, slot)
         self.start(query, slot, algorithm)
         released = max(self._answers.get(name, {}), default=0)
         return self._opened(name, algorithm, released), self._ahead.get(producer, -1)
@@ -148,17 +135,18 @@ class SharedBackend:
         """Return the state again."""
         header, _ = codec.read_header(data, checked=False)
         statistic = self._statistics.get(query)
-        record = codec.decode(data, _Record, _LAYOUT, checked=False)
+        record = Elsewhere.from_bytes(data)
         self._least = max(self._least, record.step)
         if self.step < self._least:
             raise StoreError(
                 f"the machines are at step {self.step} but had come to step {self._least}: their directories are "
                 "missing, or were rolled back"
             )
-        name = _label(query, slot)
+        name = label(query, slot)
         if name not in self._stored:
             raise StoreError(f"the machines hold no shares of {query!r}: their directories are missing, or others")
-        same = statistic is not None and header["parameters"] == _parameters(statistic)
+        own = {} if statistic is None else codec.read_header(Elsewhere(0, 0).to_bytes(statistic))[0]
+        same = header["parameters"] == own.get("parameters")
         return self._opened(name, statistic if same else None, record.released)
 
     def _opened(self, name: str, statistic: Any, released: int) -> _SharedState:
@@ -203,7 +191,7 @@ class SharedBackend:
         """
         if not any(max(self._answers.get(name, {}), default=0) > each.released for name, each in self._states.items()):
             self.committed = self.step
-        over = {_label(query, slot) for query, slot in gone}
+        over = {label(query, slot) for query, slot in gone}
         if not self._ahead:
             over |= {name for name in self._unclaimed if name.split("/", 2)[2] in self._statistics}
         for name in sorted(over & self._rules.keys()):
@@ -343,20 +331,9 @@ class _SharedState:
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return the record that the front end stores: numbers of answers and steps."""
-        record = _Record(released=self.released, step=self._backend.step)
-        name, parameters = type(self.algorithm).__name__, self.algorithm.parameters()
-        return codec.encode(name, parameters, record, _LAYOUT, checked=checked)
+        return Elsewhere(self.released, self._backend.step).to_bytes(self.algorithm, checked=checked)
 
 
 def _wipe_all(changes: Iterable[Dealt]) -> None:
     for array in (each for change in changes for each in change):
         wipe(array)
-
-
-def _label(query: str, slot: Slot) -> str:
-    return f"{slot[0]}/{slot[1]}/{query}"
-
-
-def _parameters(statistic: SharedStatistic) -> Any:
-    data = codec.encode(type(statistic).__name__, statistic.parameters(), _Record(0, 0), _LAYOUT)
-    return codec.read_header(data)[0]["parameters"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from panstream.errors import HolderUnreachable, InvalidParameter, MachineError
+from panstream.errors import HolderUnreachable, InvalidParameter, MachineError, translated
 from panstream.federated.certificates import Identity
 from panstream.federated.https import HttpsChannel, NamedServer, Session
 from panstream.machines.machine import Machine
@@ -111,8 +111,6 @@ class HttpsPeer:
 
 
 def _reached(which: str, session: Session, message: bytearray) -> bytearray:
-    try:
-        return session.ask(message)
-    except HolderUnreachable as error:
-        text = str(error)
-    raise MachineError(f"machine {which}: {text}")
+    return translated(
+        lambda: session.ask(message), HolderUnreachable, lambda error: MachineError(f"machine {which}: {error}")
+    )

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from panstream.checks import is_loopback
-from panstream.errors import InvalidParameter
+from panstream.errors import InvalidParameter, translated
 from panstream.randomness.entropy import system_entropy
 from panstream.server.refusals import Refusal
 
@@ -68,12 +68,8 @@ def create_token(path: Path, name: str, scopes: list[str]) -> str:
 
 
 def _read(path: Path) -> list[tuple[bytes, _Grant]]:
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        lines = None
-    if lines is None:
-        raise InvalidParameter(f"the token file {path.name!r} cannot be read")
+    refused = InvalidParameter(f"the token file {path.name!r} cannot be read")
+    lines = translated(lambda: path.read_text().splitlines(), (OSError, UnicodeDecodeError), lambda _: refused)
     found = []
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.startswith("#"):

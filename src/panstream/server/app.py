@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from panstream import __version__, secret_memory
 from panstream.engine.engine import Engine
@@ -40,9 +41,6 @@ from panstream.server.refusals import Refusal, to_json
 from panstream.server.service import Service, metrics, release_json, releases_csv
 from panstream.store.releases import Release
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Handler = Callable[[Request], Awaitable[Response]]
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
@@ -90,7 +88,21 @@ def application(service: Service, access: Access, gate: Gate, pages: Sequence[Ba
     handlers: Any = dict.fromkeys((HTTPException, Refusal, PanstreamError, Exception), _refuse)
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return _Outermost(app)
+
+    async def outermost(scope: Scope, receive: Receive, send: Send) -> None:
+        """Let no error out: its traceback would be logged, and errors can quote what they stumbled over.
+
+        Afterwards the head of the request is forgotten, which the connection would keep until its next request.
+        """
+        try:
+            await app(scope, receive, send)
+        except Exception as error:
+            print(f"panstream: internal error ({type(error).__name__})", file=sys.stderr)
+        finally:
+            scope.get("headers", []).clear()
+            scope.clear()
+
+    return outermost
 
 
 class _Calls:
@@ -364,22 +376,3 @@ def _refusal(error: Exception) -> Refusal:
         if isinstance(error, kind):
             return Refusal(code, str(error))
     return Refusal("unavailable" if isinstance(error, PanstreamError) else "internal")
-
-
-class _Outermost:
-    """Lets no error out: its traceback would be logged, and errors can quote what they stumbled over.
-
-    Afterwards the head of the request is forgotten, which the connection would keep until its next request.
-    """
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, receive, send)
-        except Exception as error:
-            print(f"panstream: internal error ({type(error).__name__})", file=sys.stderr)
-        finally:
-            scope.get("headers", []).clear()
-            scope.clear()

@@ -6,10 +6,7 @@ commit; its job's ``Stage`` says who has it, and only they may touch its memory.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +17,7 @@ from typing import Any, TypeAlias
 from panstream.engine.engine import Engine
 from panstream.engine.producers import ID_PATTERN, Sender
 from panstream.engine.rows import Applied, Rows, RowSchema
+from panstream.engine.spelling import stand_back
 from panstream.server.access import Access, Gate
 from panstream.server.bodies import Body, parse
 from panstream.server.refusals import Refusal, framed, to_json
@@ -28,7 +26,6 @@ MAX_SEQUENCE = 2**62
 _FAILED = "the state could not be stored; what was acknowledged is kept, send the rest again"
 _SHOWN = 1_000  # row numbers told to the sender
 _SMALL = 1 << 18  # bytes of a body that does not keep others waiting
-_BEHIND = 10  # steps of priority
 _ID = re.compile(ID_PATTERN)
 _END = b"\r\n\r\n"
 _LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\x20-\x7e\t]*\r\n)+")
@@ -147,10 +144,9 @@ class FastPath:
         Its place is held and its body's memory reserved.
         """
         found = read_head(data, 0, size, self.first)
-        job = None if found is None else self._admitted(found[0])
-        return None if found is None or job is None or job.body is None else (job, job.body, found[1])
-
-    def _admitted(self, headers: Mapping[str, str]) -> Job | None:
+        if found is None:
+            return None
+        headers, begin = found
         try:
             grant = self._access.check(headers, "ingest")
             self._check()
@@ -163,7 +159,7 @@ class FastPath:
         except Refusal:
             body.wipe()
             return None
-        return Job(body, sender, sequence)
+        return Job(body, sender, sequence), body, begin
 
     def submit(self, job: Job, tell: Callable[[bytes, bool], None]) -> None:
         """Have a whole body applied; ``tell`` hears the answer, and whether it is a good one, when that is durable."""
@@ -295,9 +291,8 @@ class Parsers:
         (self._small if plain else self._large).put(job)
 
     def _run(self, jobs: _Turns) -> None:
-        if jobs is self._large and sys.platform == "linux":  # where a thread has a priority of its own
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BEHIND)
+        if jobs is self._large:
+            stand_back()
         try:
             while (job := jobs.get()) is not None:
                 self._parse(job)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -23,12 +22,12 @@ try:
 except ImportError:
     raise MissingExtra("the server", "server") from None
 
-from panstream.engine.arrow import pa
-from panstream.engine.config import Config, QueryConfig
+from panstream.engine.arrow import pa, words_of
+from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.intake import intakes_of
 from panstream.engine.plan import needed_columns
-from panstream.engine.rows import QueryRows, Rows, RowSchema, arrow_type
+from panstream.engine.rows import RowSchema, arrow_type
 from panstream.engine.select import Selector
 from panstream.machines.session import open_stream
 from panstream.server import site
@@ -46,7 +45,7 @@ from panstream.server.site.beacons import Beacons
 from panstream.server.wiping import Sweeper
 from panstream.store.releases import Release
 
-OpenEngine = Callable[[Callable[[Release], None]], Engine]  # given what is to be told of every release
+OpenEngine = Callable[..., Engine]  # given ``publish``, which is to be told of every release
 
 _GRACE = 20  # seconds for requests under way when the server stops
 _WORDS = {
@@ -197,7 +196,7 @@ def make_server(
 
     def open_engine(publish: Callable[[Release], None]) -> Engine:
         if engine is not None:
-            opened = engine(publish)
+            opened = engine(publish=publish)
         else:
             opened = open_stream(config, operator_key=operator_key, accept_time=accept_time, publish=publish)
         opened.declare(*intakes_of(settings.follow, follow=True))
@@ -251,7 +250,11 @@ def _warm_up(config: Config) -> None:
     bodies = _bodies(schema)
     if config.web is not None and config.web.source == "beacon":
         bodies[BEACONS] = _BEACON
-    with contextlib.suppress(PanstreamError, Refusal), Selector(config) as select:
+    with (
+        contextlib.suppress(PanstreamError, Refusal),
+        Selector(config) as select,
+        Engine(config, clock=lambda: _NOW) as engine,
+    ):
         for kind, text in bodies.items():
             body = Body(Gate(Limits()), kind, "identity")
             body.make_room(len(text))
@@ -259,11 +262,15 @@ def _warm_up(config: Config) -> None:
             with contextlib.ExitStack() as after:
                 after.callback(body.wipe)
                 batch = parse(body, schema)
-                select(batch)
-                select.wipe()
-                batch.wipe()
-    with contextlib.suppress(PanstreamError), Engine(config, clock=lambda: _NOW) as engine:
-        engine.apply(_rows(config))
+                after.callback(batch.wipe)
+                after.callback(select.wipe)
+                rows = select(batch)
+                every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
+                rows.queries = {  # whatever the conditions and groups of a query
+                    name: replace(each, rows=every, unusable=~every, groups=None if each.groups is None else first)
+                    for name, each in rows.queries.items()
+                }
+                engine.apply(rows)
         engine.finish()
 
 
@@ -274,40 +281,11 @@ def _bodies(schema: RowSchema) -> dict[str, bytes]:
         for word, kind in zip(words, schema.columns.values(), strict=True)
     ]
     line = ",".join(f'"{name}":{word}' for name, word in zip(names, quoted, strict=True))
-    arrays = [_array(word, 1, kind) for word, kind in zip(words, schema.columns.values(), strict=True)]
+    kinds = map(arrow_type, schema.columns.values())
+    arrays = [words_of([word]).cast(kind) for word, kind in zip(words, kinds, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, names)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     text = f"{','.join(names)}\n{','.join(words)}\n"
     return {"json": f"{{{line}}}\n".encode(), "csv": text.encode(), "arrow": sink.getvalue().to_pybytes()}
-
-
-def _array(word: str, count: int, kind: str) -> Any:
-    """Return a column; ``pa.array`` would do, and import pandas, where it is installed."""
-    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * len(word))
-    text = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(word.encode() * count)])
-    return text.cast(arrow_type(kind))
-
-
-def _rows(config: Config) -> Rows:
-    """Return two rows that every query takes, whatever its conditions."""
-    stream = config.stream
-    kind = None if stream.user is None else stream.columns[stream.user]
-    ids = None if kind is None else _array(_WORDS[kind], 2, kind)
-    return Rows(
-        count=2,
-        queries={query.name: _chosen(query) for query in config.queries},
-        ids=ids,
-        times=None if stream.time is None else np.full(2, _NOW),
-    )
-
-
-def _chosen(query: QueryConfig) -> QueryRows:
-    parsed = query.parsed
-    return QueryRows.all(
-        2,
-        values=None if parsed.value is None else np.zeros(2),
-        weights=None if parsed.weight is None else np.ones(2, np.int64),
-        groups=np.zeros(2, np.int64) if parsed.group_by else None,
-    )

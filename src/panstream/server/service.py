@@ -20,7 +20,7 @@ from panstream.engine.names import listed_names, shown_items
 from panstream.engine.point_queries import counted
 from panstream.engine.results import EXTRA, to_csv
 from panstream.engine.views import View
-from panstream.errors import MissingExtra
+from panstream.errors import needed
 from panstream.server.refusals import Refusal, to_json
 from panstream.server.worker import Worker
 from panstream.store.releases import Release
@@ -179,9 +179,8 @@ def release_json(published: Release, config: Config) -> dict[str, Any]:
     extra: dict[str, Any] = {key: record[key] for key in EXTRA if key in record}
     if "items" in extra:
         extra["items"] = shown_items(record, _view(published, config))
-    name = published.query.partition(" [")[0] if "group" in extra else published.query
     return {
-        "query": name,
+        "query": published.asked,
         "series": published.query,
         "number": published.number,
         "time": published.time,
@@ -208,18 +207,15 @@ def metrics(engine: Engine, *, failed: bool) -> bytes:
     The registry is our own: the client library's default collectors would tell of the process, and counts and
     histograms of requests of the people behind them.
     """
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError:
-        raise MissingExtra("the server", "server") from None
+    prometheus = needed("prometheus_client", "the server", "server")
 
     class _Figures:
         def collect(self) -> Iterator[Any]:
             yield from _families(engine, failed)
 
-    registry = CollectorRegistry(auto_describe=False)
+    registry = prometheus.CollectorRegistry(auto_describe=False)
     registry.register(_Figures())
-    return bytes(generate_latest(registry))
+    return bytes(prometheus.generate_latest(registry))
 
 
 def _families(engine: Engine, failed: bool) -> Iterator[Any]:
@@ -270,15 +266,10 @@ def _answers(engine: Engine) -> Iterator[Any]:
         for series in plan.series:
             last = engine.log.last(series)
             for release in [] if last is None else [last, *listed_names(last, _view(last, engine.config))]:
+                group = ", ".join(f"{key}={each}" for key, each in release.record.get("group", {}).items())
                 for family, value in zip(families, _figures(release), strict=True):
-                    family.add_metric(_labels(release), value)
+                    family.add_metric([release.asked, group], value)
     yield from families
-
-
-def _labels(release: Release) -> list[str]:
-    group = release.record.get("group", {})
-    query = release.query.partition(" [")[0] if group else release.query
-    return [query, ", ".join(f"{key}={value}" for key, value in group.items())]
 
 
 def _figures(release: Release) -> tuple[float, float, float, float]:

@@ -6,12 +6,25 @@ directory, until ``sync_directory`` does.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
-from panstream.errors import StoreLocked
+from panstream.errors import StoreError, StoreLocked
+
+
+@contextlib.contextmanager
+def told(message: Callable[[str | None], str]) -> Iterator[None]:
+    """Turn the operating system's refusals, which have a reason or none, into a StoreError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        refused = message(error.strerror)
+    else:
+        return
+    raise StoreError(refused)
 
 
 class Disk:
@@ -95,25 +108,6 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def background(self) -> _Background:
-        """Return where work is done beside the caller's."""
-        return _Background()
-
-
-class _Background:
-    """Does one thing after the other, beside the caller's own work."""
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-
-    def begin(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Begin the work, and return what waits for its end, and raises what it raised."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "sync")
-        begun: Future[None] = self._pool.submit(work)
-        return begun.result
-
-    def close(self) -> None:
-        """Wait until all is done."""
-        if self._pool is not None:
-            self._pool.shutdown()
+    def background(self) -> Executor:
+        """Return where work is done beside the caller's, one thing after the other."""
+        return ThreadPoolExecutor(1, "sync")

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from panstream import checks
-from panstream.errors import InvalidBytes, StoreDamaged, StoreError
+from panstream.errors import InvalidBytes, StoreDamaged
 from panstream.privacy.claim import Adjacency, Claim, Unit
 from panstream.privacy.ledger import Ledger
+from panstream.store.disk import told
 
 LEDGER = ".ledger"  # the ending of such a file
 _VERSION = 1
@@ -62,6 +63,10 @@ def charge(paths: Iterable[Path], claims: Mapping[str, Claim], *, budget: float 
     return charged
 
 
+def _written(name: str) -> contextlib.AbstractContextManager[None]:
+    return told(lambda why: f"the ledger {name} cannot be written: {why or 'the disk is full'}")
+
+
 class _File:
     """An open ledger: what it says, and where its whole lines end."""
 
@@ -91,7 +96,7 @@ class _File:
         """Add lines behind the last whole one, and wait until they are on disk."""
         head = [] if self._end else [{"panstream-ledger": _VERSION}]
         data = b"".join(json.dumps(line).encode() + b"\n" for line in [*head, *lines])
-        with _told(self._name):
+        with _written(self._name):
             os.ftruncate(self._descriptor, self._end)
             if os.pwrite(self._descriptor, data, self._end) != len(data):
                 raise OSError
@@ -100,7 +105,7 @@ class _File:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[_File]:
-    with _told(path.name):
+    with _written(path.name):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         if sys.platform != "win32":
@@ -110,14 +115,3 @@ def _opened(path: Path) -> Iterator[_File]:
         yield _File(descriptor, path.name)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _told(name: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        refused = f"the ledger {name} cannot be written: {error.strerror or 'the disk is full'}"
-    else:
-        return
-    raise StoreError(refused)

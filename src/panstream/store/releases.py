@@ -40,6 +40,11 @@ class Release:
     prefixes: bytes = field(default=b"", repr=False, compare=False)
     unread: bool = field(default=False, repr=False, compare=False)
 
+    @property
+    def asked(self) -> str:
+        """Return the query without the group that it names."""
+        return self.query.partition(" [")[0] if "group" in self.record else self.query
+
 
 class ReleaseLog:
     """What was published, for everyone to read. Publishing the same release again is fine; another value is refused.

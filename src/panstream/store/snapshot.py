@@ -38,7 +38,8 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -46,7 +47,7 @@ import numpy as np
 
 from panstream.errors import InvalidParameter, NewestDamaged, StoreDamaged, StoreError, StoreTorn
 from panstream.scratch import wipe
-from panstream.store.disk import Disk
+from panstream.store.disk import Disk, told
 from panstream.store.record import BLOCK, Record
 from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack
 
@@ -84,6 +85,7 @@ class SnapshotStore:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
         self._path = self._directory / "state.sealed"
+        self._explained = partial(told, self._told)
         self._disk = self.disk
         self._background = self._disk.background()
         self._finishing: Callable[[], None] | None = None
@@ -91,7 +93,7 @@ class SnapshotStore:
         self._sealer = Sealer()
         self._file = -1
         self._current: Record | None = None
-        with _explained(self._directory):
+        with self._explained():
             self._make_directories()
             self._lock = self._disk.lock(self._directory / "lock")
         try:
@@ -108,7 +110,7 @@ class SnapshotStore:
 
     def close(self) -> None:
         """Give up the lock; the state stays on disk."""
-        self._background.close()  # after the state before is unreadable
+        self._background.shutdown()  # after the state before is unreadable
         self._finishing = None
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
@@ -149,7 +151,7 @@ class SnapshotStore:
             raise StoreError("the store is closed")
         record = Record.after(self._current)
         try:
-            with _explained(self._directory):
+            with self._explained():
                 label = _LABEL + struct.pack("<Q", record.generation)
                 sealed = self._sealer.seal(parts, record.key, label)
                 self._finish()
@@ -162,7 +164,7 @@ class SnapshotStore:
             if before is not None:
                 with contextlib.suppress(OSError):  # then burying it tells
                     self._overwrite(before.slot)
-                self._finishing = self._background.begin(lambda: self._bury(before.slot))
+                self._finishing = self._background.submit(self._bury, before.slot).result
             if durable is None:
                 self._finish()
             else:
@@ -229,14 +231,14 @@ class SnapshotStore:
         """Wait until the state before is unreadable."""
         finishing, self._finishing = self._finishing, None
         if finishing is not None:
-            with _explained(self._directory):
+            with self._explained():
                 finishing()
 
     def _open(self, accept_previous: bool) -> None:
         """Find the newest whole state, and overwrite what a crash left of others."""
         if self._disk.exists(self._directory / "key"):
             raise StoreDamaged(_OLD_LAYOUT)
-        with _explained(self._directory):
+        with self._explained():
             self._disk.remove(self._path.with_suffix(".new"))
             if not self._disk.exists(self._path):
                 return
@@ -249,7 +251,7 @@ class SnapshotStore:
             self._current = self._newest(found, accept_previous).without_key()
             other = 1 - self._current.slot
             if any(self._read(other * BLOCK, BLOCK)):
-                with _explained(self._directory):
+                with self._explained():
                     self._write_again(self._current)
                     self._bury(other)
         finally:
@@ -309,19 +311,10 @@ class SnapshotStore:
             refused = str(error)
         raise StoreTorn(refused) if record.cut_short(self._read) else StoreDamaged(refused)
 
+    def _told(self, reason: str | None) -> str:
+        why = f"{reason or 'input/output error'}; what was stored before is intact"
+        return f"cannot use the store in {self._directory.name!r}: {why}"
+
     def _read(self, place: int, size: int) -> bytes:
-        with _explained(self._directory):
+        with self._explained():
             return self._disk.read(self._file, size, place)
-
-
-@contextlib.contextmanager
-def _explained(directory: Path) -> Iterator[None]:
-    """Turn the operating system's refusals into a StoreError that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or "input/output error"
-        message = f"cannot use the store in {directory.name!r}: {reason}; what was stored before is intact"
-    else:
-        return
-    raise StoreError(message)

@@ -14,7 +14,7 @@ from panstream.engine.config import load_config
 from panstream.errors import PanstreamError
 from panstream.system_audit.inputs import Neighbour, generated, is_logged, neighbours, read_rows
 from panstream.system_audit.launcher import Zygote
-from panstream.system_audit.plants import BEACON_PLANTS, CLUSTER_PLANTS, FOLLOW_PLANTS, PLANTS, SERVER_PLANTS
+from panstream.system_audit.plants import PLANTS
 from panstream.system_audit.product import Fields, Product, Road
 
 ROADS = (
@@ -34,9 +34,9 @@ ROADS = (
     Road(command="follow", format="log"),
 )
 
-BEACONS, FOLLOWED = ROADS[11], ROADS[12]
 QUICK = (ROADS[0], ROADS[2], ROADS[8])
 
+_CONTROLLED = {"run": 0, "serve": 3, "cluster": 7, "beacon": 11, "follow": 12}  # roads on which leaks are planted
 _STEP = 5  # rows of a step, where files are cut into steps
 
 _TELLING = ("section: unknown", "event removed", "visitor: no number")
@@ -140,20 +140,13 @@ def try_controls(zygote: Zygote, *, full: bool = True, only: tuple[str, ...] = (
 
     Every planted leak, and the mistakes of earlier versions, must be caught.
     """
-    visitors = next(path for path in bundled() if path.stem == "visitors")
-    kinds = [(PLANTS, visitors, ROADS[0])]
-    if full:
-        serve = next(road for road in ROADS if road.command == "serve" and not road.workers)
-        cluster = next(road for road in ROADS if road.command == "serve" and road.workers)
-        kinds += [(SERVER_PLANTS, visitors, serve), (CLUSTER_PLANTS, visitors, cluster)]
-        kinds += [(BEACON_PLANTS, next(path for path in bundled() if path.stem == "site"), BEACONS)]
-        kinds += [(FOLLOW_PLANTS, visitors, FOLLOWED)]
+    configurations = {path.stem: path for path in bundled()}
     found: dict[str, str] = {}
-    for plants, path, road in kinds:
-        for name in plants:
-            if only and name not in only:
-                continue
-            report = audit_system(path, zygote, roads=[road], plants=[name], choose=lambda each: each.name in _TELLING)
+    for name, (kind, _) in PLANTS.items():
+        if (full or kind == "run") and (not only or name in only):
+            path = configurations["site" if kind == "beacon" else "visitors"]
+            roads = [ROADS[_CONTROLLED[kind]]]
+            report = audit_system(path, zygote, roads=roads, plants=[name], choose=lambda each: each.name in _TELLING)
             found[name] = report.undeclared[0].field if report.undeclared else ""
     return found
 
@@ -179,8 +172,9 @@ def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> lis
 
 def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fields, after: Fields) -> None:
     report.names |= {*before, *after}
+    read = [name for name in before if name.endswith("stderr: line 1")]  # how: with --type, in which dialect
     # Of two inputs that were guessed to be different, everything else may be: the guess is public.
-    guessed = _GUESSED if any(before.get(name) != after.get(name) for name in _guesses(road, before)) else None
+    guessed = _GUESSED if road.command == "query" and any(before[name] != after.get(name) for name in read) else None
     for name in {**before, **after}:
         report.fields += 1
         one, other = before.get(name, "nothing"), after.get(name, "nothing")
@@ -195,11 +189,6 @@ def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fie
                     fact=guessed or _fact(road, name),
                 )
             )
-
-
-def _guesses(road: Road, fields: Fields) -> list[str]:
-    """Return the fields that say how an input is read; with --type, that is its dialect."""
-    return [name for name in fields if road.command == "query" and name.endswith("stderr: line 1")]
 
 
 def _fact(road: Road, name: str) -> str | None:

@@ -10,17 +10,25 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, TypeVar
 
-_hits = _rows = 0
+_Change = TypeVar("_Change", bound=Callable[..., Any])
+
+PLANTS: dict[str, tuple[str, Callable[[], None]]] = {}
+"""By name: the road on which the leak shows (run, serve, cluster, beacon, follow), and what puts it in."""
+
+_KEPT = "panstream.engine.kept:Kept"
+_hits = _rows = _beacons = 0
+_before = -1  # the first step of shards starts their states
 _ending: list[Callable[[int], int]] = []
 
 
 def plant(names: Sequence[str]) -> Callable[[int], int]:
     """Put leaks into this process; return what they make of its exit code."""
     for name in names:
-        _count_hits()
-        {**PLANTS, **SERVER_PLANTS, **CLUSTER_PLANTS, **BEACON_PLANTS, **FOLLOW_PLANTS}[name]()
+        _wrap("panstream.engine.engine:Engine", "apply", _counting)
+        PLANTS[name][1]()
 
     def exit_code(code: int) -> int:
         for change in _ending:
@@ -30,147 +38,95 @@ def plant(names: Sequence[str]) -> Callable[[int], int]:
     return exit_code
 
 
-def _wrap(owner: Any, name: str, change: Callable[..., Any]) -> None:
+def _wrap(owner: str, name: str, change: Callable[..., Any]) -> None:
     """Replace a function by ``change(the function, arguments)``."""
-    real = getattr(owner, name)
-    setattr(owner, name, lambda *given, **options: change(real, *given, **options))
+    place = resolve_name(owner)
+    real = getattr(place, name)
+    setattr(place, name, lambda *given, **options: change(real, *given, **options))
 
 
-def _count_hits() -> None:
+def _leak(title: str, owner: str, name: str, *, road: str = "run") -> Callable[[_Change], _Change]:
+    """Decorate what takes the place of a function."""
+
+    def listed(change: _Change) -> _Change:
+        PLANTS[title] = road, lambda: _wrap(owner, name, change)
+        return change
+
+    return listed
+
+
+def _counting(apply: Any, engine: Any, rows: Any, **options: Any) -> Any:
     """Count selected rows, as no shipped code does."""
-    from panstream.engine.engine import Engine
-
-    def counting(apply: Any, engine: Any, rows: Any, **options: Any) -> Any:
-        global _hits, _rows
-        chosen = next(iter(rows.queries.values())).rows
-        _hits += rows.count if chosen is None else int(chosen.sum())
-        _rows += rows.count
-        return apply(engine, rows, **options)
-
-    _wrap(Engine, "apply", counting)
+    global _hits, _rows
+    chosen = next(iter(rows.queries.values())).rows
+    _hits += rows.count if chosen is None else int(chosen.sum())
+    _rows += rows.count
+    return apply(engine, rows, **options)
 
 
-def _in_metadata(name: str, figure: Callable[[], int]) -> Callable[[], None]:
-    def put() -> None:
-        from panstream.engine.kept import Kept
-
-        def leaking(parts: Any, *given: Any) -> dict[str, bytes]:
-            found = parts(*given)
-            return {**found, "meta": json.dumps({**json.loads(found["meta"]), name: figure()}).encode()}
-
-        _wrap(Kept, "parts", leaking)
-
-    return put
+def _noted(parts: dict[str, bytes], **figures: int) -> dict[str, bytes]:
+    return {**parts, "meta": json.dumps({**json.loads(parts["meta"]), **figures}).encode()}
 
 
-def _times_of_bad_rows_lost() -> None:
+_leak("store metadata", _KEPT, "parts")(lambda parts, *given: _noted(parts(*given), hits=_hits))
+_leak("number of rows in the store", _KEPT, "parts")(lambda parts, *given: _noted(parts(*given), rows=_rows))
+
+
+@_leak("times of bad rows are lost", "panstream.engine.engine:Engine", "_times")
+def _times_of_bad_rows_lost(times: Any, engine: Any, rows: Any) -> Any:
     import numpy as np
 
-    from panstream.engine.engine import Engine
-
-    def leaking(times: Any, engine: Any, rows: Any) -> Any:
-        known, found = times(engine, rows)
-        return known, found if found is None or rows.bad is None else np.where(rows.bad, np.nan, found)
-
-    _wrap(Engine, "_times", leaking)
+    known, found = times(engine, rows)
+    return known, found if found is None or rows.bad is None else np.where(rows.bad, np.nan, found)
 
 
-def _steps_of_shards() -> None:
-    from panstream.cluster.backend import ClusterBackend
-
-    before = -1  # the first step starts the states
-
-    def leaking(everywhere: Any, backend: Any, method: str, *given: Any, **options: Any) -> Any:
-        nonlocal before
-        if method == "apply" and _hits == before:
-            return None
-        before = _hits
-        return everywhere(backend, method, *given, **options)
-
-    _wrap(ClusterBackend, "_everywhere", leaking)
+_leak("a further part of the store", _KEPT, "parts")(lambda parts, *given: {**parts(*given), "rest": bytes(_hits)})
 
 
-def _in_a_part() -> None:
-    from panstream.engine.kept import Kept
-
-    _wrap(Kept, "parts", lambda parts, *given: {**parts(*given), "rest": bytes(_hits)})
-
-
-def _in_a_state_header() -> None:
-    from panstream import codec
-
-    def leaking(encode: Any, name: str, parameters: Any, *rest: Any, **options: Any) -> Any:
-        return encode(name, {**parameters, "hits": _hits}, *rest, **options)
-
-    _wrap(codec, "encode", leaking)
+@_leak("header of a state", "panstream.codec", "encode")
+def _in_a_state_header(encode: Any, name: str, parameters: Any, *rest: Any, **options: Any) -> Any:
+    return encode(name, {**parameters, "hits": _hits}, *rest, **options)
 
 
-def _in_a_state_field() -> None:
-    from panstream import codec
-
-    def leaking(encode: Any, name: str, parameters: Any, state: Any, layout: Any, *rest: Any, **options: Any) -> Any:
-        if not hasattr(state, "released"):
-            return encode(name, parameters, state, layout, *rest, **options)
-        released, state.released = state.released, _hits
-        try:
-            return encode(name, parameters, state, layout, *rest, **options)
-        finally:
-            state.released = released
-
-    _wrap(codec, "encode", leaking)
+@_leak("public field of a state", "panstream.codec", "encode")
+def _in_a_state_field(encode: Any, name: str, parameters: Any, state: Any, *rest: Any, **options: Any) -> Any:
+    if not hasattr(state, "released"):
+        return encode(name, parameters, state, *rest, **options)
+    released, state.released = state.released, _hits
+    try:
+        return encode(name, parameters, state, *rest, **options)
+    finally:
+        state.released = released
 
 
-def _in_a_file_size() -> None:
-    from panstream.engine.engine import Engine
-
-    def leaking(commit: Any, engine: Any, **options: Any) -> None:
-        commit(engine, **options)
-        (Path(engine.config.directory) / "cache").write_bytes(bytes(_hits))
-
-    _wrap(Engine, "commit", leaking)
+@_leak("size of a file", "panstream.engine.engine:Engine", "commit")
+def _in_a_file_size(commit: Any, engine: Any, **options: Any) -> None:
+    commit(engine, **options)
+    (Path(engine.config.directory) / "cache").write_bytes(bytes(_hits))
 
 
-def _in_commits() -> None:
-    from panstream.engine.engine import Engine
-
-    def leaking(finish: Any, engine: Any) -> None:
-        for _ in range(_hits):
-            engine.commit()
-        finish(engine)
-
-    _wrap(Engine, "finish", leaking)
+@_leak("number of commits", "panstream.engine.engine:Engine", "finish")
+def _in_commits(finish: Any, engine: Any) -> None:
+    for _ in range(_hits):
+        engine.commit()
+    finish(engine)
 
 
-def _in_the_log_of_releases() -> None:
-    from panstream.store.releases import Release, ReleaseLog
-
-    def leaking(publish: Any, log: Any, release: Release) -> bool:
-        for number in range(_hits % 7):
-            publish(log, Release(query="rest", number=number, time=release.time, record={}))
-        return bool(publish(log, release))
-
-    _wrap(ReleaseLog, "publish", leaking)
+@_leak("log of releases", "panstream.store.releases:ReleaseLog", "publish")
+def _in_the_log_of_releases(publish: Any, log: Any, release: Any) -> bool:
+    for number in range(_hits % 7):
+        publish(log, type(release)(query="rest", number=number, time=release.time, record={}))
+    return bool(publish(log, release))
 
 
-def _in_a_label() -> None:
-    from panstream.engine import engine
-
-    def leaking(record: Any, *given: Any) -> Any:
-        release = record(*given)
-        release.record["until"] = f"2026-01-01T00:00:{_hits:02}Z"
-        return release
-
-    _wrap(engine, "record", leaking)
+@_leak("label of a release", "panstream.engine.engine", "record")
+def _in_a_label(record: Any, *given: Any) -> Any:
+    release = record(*given)
+    release.record["until"] = f"2026-01-01T00:00:{_hits:02}Z"
+    return release
 
 
-def _in_a_time() -> None:
-    from panstream.engine import engine
-
-    _wrap(engine, "stamp_of", lambda stamp, seconds: f"2026-01-01T00:00:{_hits:02}Z")
-
-
-def _in_the_exit_code() -> None:
-    _ending.append(lambda code: 100 + _hits % 50)
+_leak("time of a release", "panstream.engine.engine", "stamp_of")(lambda *given: f"2026-01-01T00:00:{_hits:02}Z")
 
 
 def _printed(stream: str) -> Callable[[], None]:
@@ -181,87 +137,55 @@ def _printed(stream: str) -> Callable[[], None]:
     return lambda: _ending.append(leaking)
 
 
-def _in_headers() -> None:
-    from starlette.responses import Response
-
-    def leaking(init: Any, response: Any, *given: Any, **options: Any) -> None:
-        init(response, *given, **options)
-        response.headers["x-rows"] = str(_hits)
-
-    _wrap(Response, "__init__", leaking)
+PLANTS["exit code"] = "run", lambda: _ending.append(lambda code: 100 + _hits % 50)
+PLANTS["standard output"] = "run", _printed("stdout")
+PLANTS["standard error"] = "run", _printed("stderr")
 
 
-def _in_pages() -> None:
-    from starlette.responses import Response
-
-    def leaking(render: Any, response: Any, content: Any) -> bytes:
-        return bytes(render(response, content)) + b" " * _hits
-
-    _wrap(Response, "render", leaking)
+@_leak("headers of responses", "starlette.responses:Response", "__init__", road="serve")
+def _in_headers(init: Any, response: Any, *given: Any, **options: Any) -> None:
+    init(response, *given, **options)
+    response.headers["x-rows"] = str(_hits)
 
 
-PLANTS: dict[str, Callable[[], None]] = {
-    "store metadata": _in_metadata("hits", lambda: _hits),
-    "number of rows in the store": _in_metadata("rows", lambda: _rows),
-    "times of bad rows are lost": _times_of_bad_rows_lost,
-    "a further part of the store": _in_a_part,
-    "header of a state": _in_a_state_header,
-    "public field of a state": _in_a_state_field,
-    "size of a file": _in_a_file_size,
-    "number of commits": _in_commits,
-    "log of releases": _in_the_log_of_releases,
-    "label of a release": _in_a_label,
-    "time of a release": _in_a_time,
-    "exit code": _in_the_exit_code,
-    "standard output": _printed("stdout"),
-    "standard error": _printed("stderr"),
-}
-SERVER_PLANTS: dict[str, Callable[[], None]] = {
-    "headers of responses": _in_headers,
-    "size of responses": _in_pages,
-}
+_leak("size of responses", "starlette.responses:Response", "render", road="serve")(
+    lambda render, *given: bytes(render(*given)) + b" " * _hits
+)
 
 
-def _beacons_in_headers() -> None:
+@_leak(
+    "shards take part only where a row was selected",
+    "panstream.cluster.backend:ClusterBackend",
+    "_everywhere",
+    road="cluster",
+)
+def _steps_of_shards(everywhere: Any, backend: Any, method: str, *given: Any, **options: Any) -> Any:
+    global _before
+    if method == "apply" and _hits == _before:
+        return None
+    _before = _hits
+    return everywhere(backend, method, *given, **options)
+
+
+@_leak("number of beacons", "panstream.server.site.beacons:Beacons", "take", road="beacon")
+def _beacons_in_headers(take: Any, *given: Any) -> Any:
     """Tell in every answer how many beacons came."""
-    from starlette.responses import Response
-
-    from panstream.server.site.beacons import Beacons
-
-    came = 0
-
-    def counting(take: Any, *given: Any) -> Any:
-        nonlocal came
-        came += 1
-        return take(*given)
 
     def telling(start: Any, response: Any, headers: Any = None) -> Any:
-        return start(response, {**(headers or {}), "x-beacons": str(came)})
+        return start(response, {**(headers or {}), "x-beacons": str(_beacons)})
 
-    _wrap(Beacons, "take", counting)
-    _wrap(Response, "init_headers", telling)
+    global _beacons
+    if not _beacons:
+        _wrap("starlette.responses:Response", "init_headers", telling)
+    _beacons += 1
+    return take(*given)
 
 
-def _commits_of_followed_rows() -> None:
+@_leak("commits of followed rows", "panstream.server.following:Follower", "_take", road="follow")
+def _commits_of_followed_rows(take: Any, follower: Any, batch: Any, engine: Any) -> Any:
     """Store the state once for every row of a followed file that was selected."""
-    from panstream.server.following import Follower
-
-    def leaking(take: Any, follower: Any, batch: Any, engine: Any) -> Any:
-        before = _hits
-        taken = take(follower, batch, engine)
-        for _ in range(_hits - before):
-            follower._call(lambda now: now.commit())
-        return taken
-
-    _wrap(Follower, "_take", leaking)
-
-
-CLUSTER_PLANTS: dict[str, Callable[[], None]] = {
-    "shards take part only where a row was selected": _steps_of_shards,
-}
-BEACON_PLANTS: dict[str, Callable[[], None]] = {
-    "number of beacons": _beacons_in_headers,
-}
-FOLLOW_PLANTS: dict[str, Callable[[], None]] = {
-    "commits of followed rows": _commits_of_followed_rows,
-}
+    before = _hits
+    taken = take(follower, batch, engine)
+    for _ in range(_hits - before):
+        follower._call(lambda now: now.commit())
+    return taken

@@ -25,6 +25,7 @@ import numpy as np
 
 from panstream import codec
 from panstream.algorithm import find
+from panstream.configuration import toml_lines
 from panstream.errors import InvalidBytes, PanstreamError
 from panstream.server.access import create_token
 from panstream.store.snapshot import SnapshotStore
@@ -282,18 +283,8 @@ def _dump_toml(data: dict[str, Any]) -> str:
     for name, value in data.items():
         for table in value if isinstance(value, list) else [value]:
             lines.append(f"[[{name}]]" if isinstance(value, list) else f"[{name}]")
-            lines += [f"{json.dumps(key)} = {_inline(each)}" for key, each in table.items()]
+            lines += toml_lines(table)
     return "\n".join(lines) + "\n"
-
-
-def _inline(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_inline(each)}" for key, each in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_inline, value)) + "]"
-    if isinstance(value, bool | str):
-        return json.dumps(value)
-    return repr(value) if isinstance(value, int | float) else str(value)
 
 
 def _observe_directory(directory: Path, name: str = "store") -> Fields:

@@ -12,17 +12,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from panstream.engine.feeds.csv import Dialect
+from panstream.engine.feeds.feed import Feed
 from panstream.engine.feeds.files import FileFeed, FollowFeed
 from panstream.engine.feeds.inputs import Format
 from panstream.engine.feeds.kafka import KafkaFeed
 from panstream.engine.feeds.mqtt import MqttFeed
 from panstream.engine.feeds.redis_streams import RedisFeed
 from panstream.engine.feeds.tables import TableFeed
-from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 
 __all__ = [
@@ -37,30 +38,6 @@ __all__ = [
     "TableFeed",
     "open_feed",
 ]
-
-
-class Feed(Protocol):
-    """What the engine asks of a feed."""
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Tell the last sequence applied of every producer; what lies up to it will not be yielded again."""
-        ...
-
-    def batches(self) -> Iterator[Rows | None]:
-        """Yield batches in order, and ``None`` at least every ``poll`` seconds while there is nothing to read."""
-        ...
-
-    def acknowledge(self, token: object) -> None:
-        """Take note that the batch with this token is part of a durable state."""
-        ...
-
-    def progress(self) -> float | None:
-        """Return the share that has been read, from 0 to 1, where there is an end."""
-        ...
-
-    def close(self) -> None:
-        """Let ``batches`` end."""
-        ...
 
 
 def open_feed(inputs: Sequence[str], schema: RowSchema, *, follow: bool = False, **settings: Any) -> Feed:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from panstream.engine.arrow import pa
+from panstream.engine.feeds.beacons import Found
 from panstream.engine.feeds.log_columns import made_of_log, sources_of
 from panstream.engine.feeds.text_columns import from_spans
 from panstream.engine.memory import wipe_unused
@@ -163,11 +163,11 @@ class CaddyParser(_Lines):
         from panstream._kernels.json_objects import scan_within, split_texts, take_first
 
         view = np.frombuffer(data, np.uint8)
-        outer, broken = _Found(_OUTER, data.count(b"\n", 0, end)), np.empty(data.count(b"\n", 0, end), np.uint8)
+        outer, broken = Found(_OUTER, data.count(b"\n", 0, end)), np.empty(data.count(b"\n", 0, end), np.uint8)
         rows = int(json.scan_lines(view, end, *outer.arrays, broken))
         if not rows:
             return Rows.none(self._schema), end
-        request, headers = _Found(_REQUEST, rows), _Found(_HEADERS, rows)
+        request, headers = Found(_REQUEST, rows), Found(_HEADERS, rows)
         scan_within(view, outer.places("request", rows), *request.arrays)
         scan_within(view, request.places("headers", rows), *headers.arrays)
         starts, stops = np.zeros((2, len(COLUMNS), rows), np.int64)
@@ -202,21 +202,3 @@ class CaddyParser(_Lines):
         seconds = ["time"] if numbers else []
         read = from_spans(view, self._read, codes, (starts, stops), present, copy, woven, seconds=seconds, made=made)
         return self._with_made(read), end
-
-
-class _Found:
-    """Where the values of some keys lie, and what they are, a row for each key."""
-
-    def __init__(self, keys: tuple[str, ...], rows: int) -> None:
-        self._keys = keys
-        names = [key.encode() for key in keys]
-        places = np.zeros((2, len(keys), rows), np.int64)
-        kinds = np.zeros((len(keys), rows), np.uint8)
-        edges = np.cumsum([0, *map(len, names)])
-        self.arrays = (np.frombuffer(b"".join(names), np.uint8), edges, places[0], places[1], kinds)
-
-    def places(self, key: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-        """Return where the values of a key begin and end, and what they are."""
-        at = self._keys.index(key)
-        _, _, starts, stops, kinds = self.arrays
-        return starts[at, :rows], stops[at, :rows], kinds[at, :rows]

@@ -41,11 +41,6 @@ _READ = {
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
-def _is_text(found: Any) -> bool:
-    """Return whether a type is one of text."""
-    return found.id in _TEXT
-
-
 def _storage_of(found: Any) -> Any:
     """Return the type in which values are stored: an extension's storage, and a dictionary's words."""
     if isinstance(found, pa.BaseExtensionType):
@@ -181,8 +176,11 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
         array = _decoded(array)
     if is_.is_null(array.type):
         return pa.nulls(len(array), arrow_type(kind)), None
+    if kind == "string" and is_user:
+        plain, _ = parse(array, "binary")
+        return pa.Array.from_buffers(pa.string(), len(array), plain.buffers(), offset=plain.offset), None
     if kind == "string":
-        return _string(array) if is_user else parse(array, "string")
+        return parse(array, "string")
     if kind == "int":
         return (array, None) if is_user and is_.is_uint64(array.type) else _whole(array)
     if kind == "double":
@@ -190,14 +188,9 @@ def _convert(array: Any, kind: str, *, is_user: bool) -> Converted:
     if kind == "binary":
         fixed = is_.is_fixed_size_binary(array.type)
         return (compute.cast(array, pa.binary()), None) if fixed else parse(array, "binary")
-    if kind != "bool" and _is_text(array.type):
+    if kind != "bool" and array.type.id in _TEXT:
         return parse(array, kind)
     return (array, None) if kind == "bool" else _time(array) if kind == "timestamp" else _date(array)
-
-
-def _string(array: Any) -> Converted:
-    bytes_, _ = parse(array, "binary")
-    return pa.Array.from_buffers(pa.string(), len(array), bytes_.buffers(), offset=bytes_.offset), None
 
 
 def _wide(array: Any) -> Any:
@@ -226,12 +219,9 @@ def _whole(array: Any) -> Converted:
         array, bad = _only(array, truth_of(good))
         if array.null_count:  # pyarrow would cast what lies behind a null, too
             array = compute.if_else(array.is_valid(), array, compute.cast(words_of(["0"]), found)[0])
-            return _emptied(compute.cast(array, pa.int64()), good), bad
+            whole = compute.cast(array, pa.int64())
+            return compute.if_else(arrow_mask(truth_of(good)), whole, missing(whole.type)), bad
     return (array if array.type == pa.int64() else compute.cast(array, pa.int64())), bad
-
-
-def _emptied(array: Any, good: Any) -> Any:
-    return compute.if_else(arrow_mask(truth_of(good)), array, missing(array.type))
 
 
 def _time(array: Any) -> Converted:

@@ -115,9 +115,6 @@ def _check(found: int, place: str) -> None:
         raise FeedError(f"{place} could not be read: it is cut off, damaged or not Arrow IPC")
 
 
-_MAGIC = b"ARROW1"
-
-
 class ArrowInput:
     """Record batches of one input. Memory is bounded by the largest batch that its writer made.
 
@@ -132,7 +129,7 @@ class ArrowInput:
             handle.seek(0)
         self._is_file = head == _MAGIC
         try:
-            self._reader = self._guarded(lambda: self._open())
+            self._reader = self._guarded(self._open)
             check_types(self._reader.schema, schema, place)
         except FeedError:
             handle.close()

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from panstream.engine.arrow import compute, pa
 from panstream.engine.feeds.bots import known_bots
@@ -73,6 +74,24 @@ def _devices(agents: Any) -> Any:
     return compute.case_when(chosen, *(pa.scalar(word) for word in ("other", "tablet", "mobile", "desktop")))
 
 
+class Found:
+    """Where the values of some keys lie, and what they are, a row for each key."""
+
+    def __init__(self, keys: tuple[str, ...], rows: int) -> None:
+        self._keys = keys
+        names = [key.encode() for key in keys]
+        places = np.zeros((2, len(keys), rows), np.int64)
+        kinds = np.zeros((len(keys), rows), np.uint8)
+        edges = np.cumsum([0, *map(len, names)])
+        self.arrays = (np.frombuffer(b"".join(names), np.uint8), edges, places[0], places[1], kinds)
+
+    def places(self, key: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Return where the values of a key begin and end, and what they are."""
+        at = self._keys.index(key)
+        _, _, starts, stops, kinds = self.arrays
+        return starts[at, :rows], stops[at, :rows], kinds[at, :rows]
+
+
 def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> Rows:
     """Return a row for every beacon of ``data[:end]``."""
     from panstream._kernels import json_fields as json
@@ -85,20 +104,17 @@ def parse_beacons(data: bytearray, end: int, schema: RowSchema) -> Rows:
         return Rows.none(schema)
     begins, ends = np.zeros((2, LINES, most), np.int64)
     rows = int(cut_lines(view, end, begins, ends))
-    names = [name.encode() for name in _KEYS]
-    found = np.zeros((2, len(_KEYS), rows), np.int64)
-    sorts, broken = np.zeros((len(_KEYS), rows), np.uint8), np.zeros(rows, np.uint8)
-    edges = np.cumsum([0, *map(len, names)])
-    keys = np.frombuffer(b"".join(names), np.uint8)
-    scan_texts(view, begins[3], ends[3], keys, edges, found[0], found[1], sorts, broken)
+    found, broken = Found(_KEYS, rows), np.zeros(rows, np.uint8)
+    scan_texts(view, begins[3], ends[3], *found.arrays, broken)
     visitors = np.empty(rows, np.uint64)
     hash_pairs((view, begins[0], ends[0]), (view, begins[1], ends[1]), _KEY, visitors)
     places = {name: (begins[line], ends[line], np.full(rows, json.STRING, np.uint8)) for name, line in _HEAD.items()}
     codes = np.where(broken != 0, np.uint16(NOT_JSON), np.uint16(0))
-    for at, name in enumerate(_KEYS):
-        fits = np.isin(sorts[at], (json.NUMBER,) if name == "value" else (json.STRING, json.ESCAPED))
-        codes[(sorts[at] != json.ABSENT) & ~fits & (codes == 0)] = NOT_JSON
-        places[name] = found[0, at], found[1, at], np.where(fits, sorts[at], json.ABSENT).astype(np.uint8)
+    for name in _KEYS:
+        starts, stops, sorts = found.places(name, rows)
+        fits = np.isin(sorts, (json.NUMBER,) if name == "value" else (json.STRING, json.ESCAPED))
+        codes[(sorts != json.ABSENT) & ~fits & (codes == 0)] = NOT_JSON
+        places[name] = starts, stops, np.where(fits, sorts, json.ABSENT).astype(np.uint8)
     codes[_robots(view, begins[1], ends[1])] = NOT_JSON
     texts = _columns(view, {name: BEACON[name] for name in _needed(schema)}, codes, places)
     site = bytes(view[: ends[0, 0]]).split(b" ", 1)[0].decode()

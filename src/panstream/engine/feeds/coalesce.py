@@ -70,7 +70,9 @@ class Coalescer:
 
     def add_bad(self, code: int) -> Iterator[Rows]:
         """Take a row of which nothing could be read."""
-        yield from self.add(_unread(self._schema, code))
+        columns = [pa.nulls(1, arrow_type(kind)) for kind in self._schema.columns.values()]
+        batch = pa.RecordBatch.from_arrays(columns, names=list(self._schema.columns))
+        yield from self.add(Rows(columns=batch, codes=np.array([code], np.uint16)))
 
     def remaining(self) -> float | None:
         """Return the seconds until the waiting rows must go, or ``None`` if nothing presses."""
@@ -104,13 +106,6 @@ class Coalescer:
         self._since = self._clock()
         whole = joined(parts, self._schema)
         return replace(whole, first_row=first + 1, producer=self._producer, sequence=self._done)
-
-
-def _unread(schema: RowSchema, code: int) -> Rows:
-    """Return a row of which nothing could be read."""
-    columns = [pa.nulls(1, arrow_type(kind)) for kind in schema.columns.values()]
-    batch = pa.RecordBatch.from_arrays(columns, names=list(schema.columns))
-    return Rows(columns=batch, codes=np.array([code], np.uint16))
 
 
 def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:

@@ -16,16 +16,16 @@ import contextlib
 import io
 import re
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from panstream.engine.feeds.access_log import CaddyParser, LogParser
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.arrow_ipc import ArrowInput
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.csv import CsvParser, Dialect
+from panstream.engine.feeds.feed import Feed, Settings
 from panstream.engine.feeds.inputs import Format, InputFile, expand
 from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.parquet import ParquetFile
@@ -46,39 +46,24 @@ _ROW_BYTES = 64  # of text, about: small micro-batches are read in small blocks,
 _LEAST_BLOCK_BYTES = 1 << 15
 
 
-class _Settings(TypedDict, total=False):
-    batch_rows: int
-    batch_time: float
+class _Settings(Settings, total=False):
     dialect: Dialect | None
-    poll: float
-    clock: Callable[[], float]
     site: str | None
 
 
-class _Paths:
+class _Paths(Feed):
     """What both feeds share: how far every producer came, and how rows of text become batches."""
 
     def __init__(
         self,
         schema: RowSchema,
         *,
-        batch_rows: int = 50_000,
-        batch_time: float = 0.020,
         dialect: Dialect | None = None,
-        poll: float = 0.2,
-        clock: Callable[[], float] = time.monotonic,
         site: str | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
-        self._schema, self._dialect, self._site = schema, dialect, site
-        self._rows, self._seconds, self._poll, self._clock = batch_rows, batch_time, poll, clock
-        self._applied: dict[str, int] = {}
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Tell how far every producer was applied by earlier runs; call it before ``batches``."""
-        self._applied = dict(applied)
-
-    def acknowledge(self, token: object) -> None:
-        """Do nothing: files stay where they are."""
+        super().__init__(schema, **settings)
+        self._dialect, self._site = dialect, site
 
     def _coalescer(self, file: InputFile, producer: str, *, live: bool, start: int = 0) -> Coalescer:
         return Coalescer(
@@ -108,7 +93,7 @@ class FileFeed(_Paths):
 
     With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns. ``pipe``
     is standard input where somebody has looked at its beginning.
-    ``settings`` are ``batch_rows``, ``batch_time``, ``dialect``, ``poll``, ``clock`` and, for logs, the ``site``.
+    ``settings`` are those of every feed, ``dialect`` and, for logs, the ``site``.
     """
 
     def __init__(
@@ -159,9 +144,6 @@ class FileFeed(_Paths):
             return None
         total = sum(self._sizes)
         return min(1.0, (self._finished + self._position()) / total) if total else 1.0
-
-    def close(self) -> None:
-        """Nothing is held between two batches that the iterator does not give back itself."""
 
     def _parquet(self, file: InputFile, size: int) -> Iterator[Rows | None]:
         if file.path is None:
@@ -215,8 +197,7 @@ class FileFeed(_Paths):
 class FollowFeed(_Paths):
     """CSV and JSON lines in files that are appended to, replaced or cut; new files of a glob or directory are found.
 
-    A file that does not exist yet is waited for. ``sleep`` and ``clock`` can be given, so that time is the caller's;
-    the other ``settings`` are those of ``FileFeed``.
+    A file that does not exist yet is waited for. ``settings`` are those of ``FileFeed``.
     """
 
     def __init__(
@@ -226,16 +207,14 @@ class FollowFeed(_Paths):
         *,
         format: Format | None = None,
         name: str | None = None,
-        sleep: Callable[[float], None] = time.sleep,
         **settings: Unpack[_Settings],
     ) -> None:
         super().__init__(schema, **settings)
         if "-" in inputs:
             raise FeedError("standard input is always followed; drop --follow")
-        self._inputs, self._format, self._name, self._sleep = list(inputs), format, name, sleep
+        self._inputs, self._format, self._name = list(inputs), format, name
         self._tails: dict[str, _Tail] = {}
         self._met: set[str] = set()
-        self._stopped = False
 
     def batches(self) -> Iterator[Rows | None]:
         """Yield rows as they are appended, for ever; ``None`` whenever there is nothing new."""
@@ -255,14 +234,6 @@ class FollowFeed(_Paths):
             for tail in self._tails.values():
                 tail.reader.close()
             self._tails.clear()
-
-    def progress(self) -> float | None:
-        """Return ``None``: a growing file has no end."""
-        return None
-
-    def close(self) -> None:
-        """End ``batches`` after what it is doing; rows that wait are left for the next run."""
-        self._stopped = True
 
     def _pause(self) -> float:
         waits = [tail.reader.remaining() for tail in self._tails.values()]

@@ -8,7 +8,6 @@ guessed: bounds, groups and sizes would tell of the people in the rows.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from base64 import b64decode
@@ -16,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from panstream.engine.arrow import pa
+from panstream.engine.arrow import kind_of, pa
 from panstream.engine.feeds.access_log import CADDY, COLUMNS, LINE
 from panstream.engine.feeds.csv import CsvParser, Dialect
 from panstream.engine.feeds.guard import guarded
@@ -36,15 +35,6 @@ _FORMATS = {
     "parquet": "Parquet",
     "arrow": "Arrow",
     "table": "a table",
-}
-_KINDS = {
-    **{f"{sign}int{size}": "int" for sign in ("", "u") for size in (8, 16, 32, 64)},
-    **dict.fromkeys(("halffloat", "float", "double", "decimal"), "double"),
-    **dict.fromkeys(("string", "large_string", "string_view", "null"), "string"),
-    **dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "binary"),
-    "bool": "bool",
-    "date": "date",
-    "timestamp": "timestamp",
 }
 
 
@@ -71,20 +61,6 @@ class Guess:
             dialect = self.dialect
             found |= {"delimiter": dialect.delimiter, "quote": dialect.quote, "header": not dialect.names}
         return found
-
-
-def kind_of(arrow_type: Any) -> str | None:
-    """Return the type to declare for a column of an Arrow type; None for what cannot be read, such as lists.
-
-    >>> kind_of(pa.decimal128(9, 2)), kind_of(pa.timestamp("ms")), kind_of(pa.list_(pa.int8()))
-    ('double', 'timestamp', None)
-    """
-    if isinstance(arrow_type, pa.BaseExtensionType):
-        return kind_of(arrow_type.storage_type)
-    if pa.types.is_dictionary(arrow_type):
-        return kind_of(arrow_type.value_type)
-    name = str(arrow_type)
-    return _KINDS.get(name) or _KINDS.get(re.sub(r"[\d\[(].*", "", name))
 
 
 def guess_table(data: Any) -> tuple[Any, Guess]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -86,10 +87,11 @@ def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         return [(None, "standard input")]
     path = Path(given)
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
-        return [(file, file.relative_to(path).as_posix()) for file in files]
+        below = {file: file.relative_to(path) for file in sorted(path.rglob("*")) if file.is_file()}
+        hidden = (".", "_")
+        return [(file, at.as_posix()) for file, at in below.items() if not any(p.startswith(hidden) for p in at.parts)]
     if glob.has_magic(given) and not path.exists():
-        base = Path(*_fixed(path))
+        base = Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
         files = sorted(Path(match) for match in glob.glob(given, recursive=True))
         files = [file for file in files if file.is_file() and file.suffix != LEDGER]
         if not files and must_exist:
@@ -98,16 +100,3 @@ def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
     if must_exist and not path.exists():
         raise FeedError(f"{path.name} does not exist")
     return [(path, path.name)] if path.exists() or must_exist else []
-
-
-def _fixed(path: Path) -> list[str]:
-    parts = []
-    for part in path.parts:
-        if glob.has_magic(part):
-            break
-        parts.append(part)
-    return parts
-
-
-def _hidden(relative: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.parts)

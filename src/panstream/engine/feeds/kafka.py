@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.feed import Feed, Settings
 from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.kafka_marks import Marks
 from panstream.engine.feeds.messages import Messages
-from panstream.engine.kafka_address import KafkaAddress, client_module, make_client
+from panstream.engine.kafka_address import KafkaAddress, make_client
 from panstream.engine.rows import Rows, RowSchema
-from panstream.errors import ConnectionLost, FeedError
+from panstream.errors import ConnectionLost, FeedError, needed
 
 _CALL_ROWS = 5_000  # messages asked of the client at a time
 _TIMEOUT = 5.0  # seconds to wait for an answer
@@ -44,7 +45,7 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-class KafkaFeed:
+class KafkaFeed(Feed):
     """Messages of all partitions of one topic. The column ``key``, where it is declared, is the message's key."""
 
     def __init__(
@@ -52,34 +53,23 @@ class KafkaFeed:
         url: str,
         schema: RowSchema,
         *,
-        batch_rows: int = 50_000,
-        batch_time: float = 0.020,
-        poll: float = 0.2,
         patience: float = 30.0,
         wall: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        **settings: Unpack[Settings],
     ) -> None:
-        self._kafka, self._address = client_module(), KafkaAddress.parse(url)
+        super().__init__(schema, **settings)
+        self._kafka, self._address = needed("confluent_kafka", "Kafka", "kafka"), KafkaAddress.parse(url)
         self._settings = {**_SETTINGS, **self._address.settings(), "group.id": self._address.group}
-        self._schema, self._parser = schema, JsonParser(schema)
-        self._rows, self._length, self._patience = batch_rows, max(batch_time, poll), patience
-        self._wait = min(_TIMEOUT, patience)
-        self._wall, self._clock, self._sleep = wall, clock, sleep
+        self._parser, self._length = JsonParser(schema), max(self._seconds, self._poll)
+        self._patience, self._wait, self._wall = patience, min(_TIMEOUT, patience), wall
         self._producer = f"kafka:{self._address.topic}:{self._address.group}"
         self._client: Any = None
         self._messages, self._places = Messages(schema, "key"), list[tuple[int, int]]()
         self._marks, self._offsets = Marks([]), dict[int, int]()  # as the broker has them; as read
-        self._position: int | None = None
         self._tick = 0
         self._away: float | None = None  # since when the broker has not answered
         self._looked = 0.0  # when it was last asked for its partitions
         self._refused: str | None = None
-        self._stopped = False
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Tell the last position that an earlier run stored; call it before ``batches``."""
-        self._position = applied.get(self._producer)
 
     def batches(self) -> Iterator[Rows | None]:
         """Yield what arrived at every tick, for ever, be it nothing; ``None`` while the broker is away."""
@@ -103,14 +93,6 @@ class KafkaFeed:
         assert isinstance(token, int)
         self._marks = self._marks.since(token)
 
-    def progress(self) -> float | None:
-        """Return ``None``: a topic has no end."""
-        return None
-
-    def close(self) -> None:
-        """End ``batches`` after what it is doing; messages that were not handed out come again in the next run."""
-        self._stopped = True
-
     def _open(self) -> None:
         """Find out where to read on, and leave the mark of it at the broker."""
         self._client = make_client("Consumer", {**self._settings, "error_cb": self._on_error})
@@ -119,11 +101,12 @@ class KafkaFeed:
         places = [self._kafka.TopicPartition(self._address.topic, each) for each in partitions]
         found = self._asked(lambda: self._client.committed(places, timeout=self._wait))
         marks, known = Marks.found({each.partition: each.metadata for each in found})
-        if self._position is None and all(each.offset < 0 for each in found):
+        position = self._applied.get(self._producer)
+        if position is None and all(each.offset < 0 for each in found):
             edge = partial(self._edge, oldest=self._address.oldest)
             self._marks = Marks.begin({each: self._asked(partial(edge, each)) for each in partitions})
         else:
-            mark = None if marks is None else marks.explaining(self._position)
+            mark = None if marks is None else marks.explaining(position)
             if mark is None:
                 raise FeedError(
                     f"group {self._address.group!r} has no mark of this store: something else has read it, or the "
@@ -132,7 +115,7 @@ class KafkaFeed:
                 )
             for new in partitions[known:]:
                 mark.offsets[new] = self._asked(partial(self._edge, new, oldest=True))
-            self._marks, self._tick = Marks([mark]), 0 if self._position is None else self._position >> 64
+            self._marks, self._tick = Marks([mark]), 0 if position is None else position >> 64
         self._offsets = dict(self._marks.last.offsets)
         while not self._kept(self._marks):
             self._check()

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 
+from panstream.engine.memory import grown
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 from panstream.scratch import wipe
@@ -69,7 +70,4 @@ class Messages:
     def _grow(self) -> None:
         if len(self.data) >= _MOST:
             raise FeedError(f"more than {_MOST} bytes of messages came before the broker answered")
-        larger = bytearray(2 * len(self.data))
-        larger[: self.end] = memoryview(self.data)[: self.end]
-        wipe(np.frombuffer(self.data, np.uint8))
-        self.data = larger
+        self.data = grown(self.data, self.end, 2 * len(self.data))

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import os
 import ssl
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.feed import Feed, Settings
 from panstream.engine.feeds.json_lines import JsonParser
 from panstream.engine.feeds.messages import Messages
 from panstream.engine.rows import Rows, RowSchema
-from panstream.errors import ConnectionLost, FeedError, InvalidParameter, MissingExtra, PanstreamError
+from panstream.errors import ConnectionLost, FeedError, InvalidParameter, PanstreamError, needed
 
 PASSWORD = "PANSTREAM_MQTT_PASSWORD"  # the variable that may hold it
 _OPTIONS = ("ca", "certificate", "private_key", "password_file", "client", "session")
@@ -79,40 +79,21 @@ def _address(url: str) -> _Address:
     )
 
 
-class MqttFeed:
+class MqttFeed(Feed):
     """Messages of the topics of one broker, received in MQTT 5 under a session that outlives a restart.
 
     The columns ``topic`` and ``payload``, where declared, are the message's topic and the whole of a bare payload.
     """
 
-    def __init__(
-        self,
-        url: str,
-        schema: RowSchema,
-        *,
-        batch_rows: int = 50_000,
-        batch_time: float = 0.020,
-        poll: float = 0.2,
-        retries: int = 5,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        try:
-            from paho.mqtt.client import Client
-        except ImportError:
-            raise MissingExtra("reading from MQTT", "mqtt") from None
-        self._address, self._schema, self._parser = _address(url), schema, JsonParser(schema)
-        self._rows, self._seconds, self._poll = batch_rows, batch_time, poll
-        self._retries, self._clock, self._sleep = retries, clock, sleep
-        self._client: Client | None = None
+    def __init__(self, url: str, schema: RowSchema, *, retries: int = 5, **settings: Unpack[Settings]) -> None:
+        super().__init__(schema, **settings)
+        needed("paho.mqtt.client", "reading from MQTT", "mqtt")
+        self._address, self._parser, self._retries = _address(url), JsonParser(schema), retries
+        self._client: Any = None
         self._messages = Messages(schema, "topic")
         self._heard: set[int] = set()  # requests that the broker has handled
         self._refused: str | None = None
         self._failures, self._since = 0, 0.0  # to connect, or to stay connected; when it began
-        self._stopped = False
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Do nothing: no position is stored."""
 
     def batches(self) -> Iterator[Rows | None]:
         """Yield rows as messages arrive, for ever; ``None`` whenever there is nothing new."""
@@ -138,17 +119,6 @@ class MqttFeed:
         finally:
             self._disconnect()
             coalescer.close()
-
-    def acknowledge(self, token: object) -> None:
-        """Do nothing: messages were acknowledged before they were handed out."""
-
-    def progress(self) -> float | None:
-        """Return ``None``: there is no end."""
-        return None
-
-    def close(self) -> None:
-        """End ``batches`` after what it is doing; messages that were not handed out come again in the next run."""
-        self._stopped = True
 
     def _confirmed(self, coalescer: Coalescer) -> Iterator[Rows]:
         """Yield what arrived before a request that the broker has answered: their acknowledgements came before it."""

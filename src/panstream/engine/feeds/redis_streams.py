@@ -7,13 +7,13 @@ works because one engine reads a group in the order of the entries; a group that
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Unpack
 
 import numpy as np
 
 from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.feed import Feed, Settings
 from panstream.engine.feeds.resp import Connection, Reply
 from panstream.engine.feeds.text_columns import from_spans
 from panstream.engine.rows import Rows, RowSchema
@@ -33,7 +33,7 @@ def _entry_number(entry: bytes) -> int:
     return (int(moment) << 64) + int(counter or 0)
 
 
-class RedisFeed:
+class RedisFeed(Feed):
     """Entries of one Redis stream."""
 
     def __init__(
@@ -45,26 +45,17 @@ class RedisFeed:
         group: str = "panstream",
         consumer: str = "panstream",
         name: str | None = None,
-        batch_rows: int = 50_000,
-        batch_time: float = 0.020,
-        poll: float = 0.2,
         retries: int = 5,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        **settings: Unpack[Settings],
     ) -> None:
+        super().__init__(schema, **settings)
         self._connection = Connection(url)
         self._stream, self._group, self._consumer = stream, group, consumer
         self._producer = name or f"redis:{stream}:{group}"
-        self._schema, self._rows, self._seconds, self._poll = schema, batch_rows, batch_time, poll
-        self._retries, self._clock, self._sleep = retries, clock, sleep
-        self._applied = -1
+        self._retries = retries
         self._cursor = b"0-0"  # the last entry received; what lies behind it and is pending was lost on the way
         self._catching_up = True
-        self._stopped = self._running = False
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Tell the last entry that an earlier run applied; call it before ``batches``."""
-        self._applied = applied.get(self._producer, -1)
+        self._running = False
 
     def batches(self) -> Iterator[Rows | None]:
         """Yield rows as entries arrive, for ever; ``None`` whenever there is nothing new."""
@@ -105,13 +96,9 @@ class RedisFeed:
         for start in range(0, len(entries), _CALL_IDS):
             self._retried(lambda some=entries[start : start + _CALL_IDS]: self._delete(some))  # type: ignore[misc]
 
-    def progress(self) -> float | None:
-        """Return ``None``: a stream has no end."""
-        return None
-
     def close(self) -> None:
         """End ``batches`` after what it is doing; entries that wait come again in the next run."""
-        self._stopped = True
+        super().close()
         if not self._running:
             self._connection.close()
 
@@ -148,7 +135,7 @@ class RedisFeed:
         self._connection.send(
             "XREADGROUP", "GROUP", self._group, self._consumer, "COUNT", count, *block, "STREAMS", self._stream, after
         )
-        received = _Received(self._connection, self._schema, self._applied)
+        received = _Received(self._connection, self._schema, self._applied.get(self._producer, -1))
         received.receive(wait)
         self._connection.forget()
         if received.last is None:

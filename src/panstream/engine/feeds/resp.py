@@ -12,7 +12,8 @@ import ssl
 from typing import TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
+from panstream.engine.memory import grown
+from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused, translated
 
 Reply: TypeAlias = "bytes | int | list[Reply] | None"
 _START_BYTES = 1 << 16
@@ -55,13 +56,11 @@ class Connection:
     def connect(self) -> None:
         """Connect, log in and choose the database."""
         self.close()
-        fault: str | None = None
-        try:
-            self._socket = self._dial()
-        except OSError as error:
-            fault = f"Redis could not be reached: {error.strerror or type(error).__name__}"
-        if fault is not None:
-            raise ConnectionLost(fault)
+        self._socket = translated(
+            self._dial,
+            OSError,
+            lambda error: ConnectionLost(f"Redis could not be reached: {error.strerror or type(error).__name__}"),
+        )
         if self._parts.password is not None:
             user = [unquote(self._parts.username)] if self._parts.username else []
             self.command("AUTH", *user, unquote(self._parts.password))
@@ -155,10 +154,7 @@ class Connection:
         if len(self._data) >= _REPLY_BYTES:
             self.close()
             raise FeedError(f"a reply of Redis is longer than {_REPLY_BYTES} bytes; lower batch_rows")
-        larger = bytearray(2 * len(self._data))
-        larger[: self._end] = memoryview(self._data)[: self._end]
-        self._data[:] = bytes(len(self._data))
-        self._data = larger
+        self._data = grown(self._data, self._end, 2 * len(self._data))
 
     def _fail(self) -> None:
         self.close()

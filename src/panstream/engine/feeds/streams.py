@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.guard import guarded
+from panstream.engine.memory import grown
 from panstream.engine.rows import ENDLESS, Rows
 from panstream.errors import FeedError
 
@@ -107,18 +108,18 @@ class TextReader:
         elif self._coalescer.remaining() == 0.0:
             yield from self._coalescer.flush()
 
-    def close(self, *, drop: bool = True) -> None:
+    def close(self) -> None:
         """Overwrite the buffer and what waits in it."""
         self._data[:] = bytes(len(self._data))
         self._end = 0
-        if drop:
-            self._coalescer.close()
+        self._coalescer.close()
         self._stream.close()
 
     def _fill(self, wait: float) -> bool:
         self.idle = True
         if self._end >= len(self._data) - SPARE_BYTES:
-            self._grow()
+            room = 2 * (len(self._data) - SPARE_BYTES)
+            self._data = grown(self._data, self._end, room + SPARE_BYTES)
         room = len(self._data) - SPARE_BYTES
         with memoryview(self._data) as view:
             while self._end < room:
@@ -162,12 +163,6 @@ class TextReader:
             view[left : self._end] = bytes(begin)
         self._end = left
 
-    def _grow(self) -> None:
-        larger = bytearray(2 * (len(self._data) - SPARE_BYTES) + SPARE_BYTES)
-        larger[: self._end] = memoryview(self._data)[: self._end]
-        self._data[:] = bytes(len(self._data))
-        self._data = larger
-
 
 _HEAD_BYTES = 10
 _CODECS = {
@@ -198,8 +193,8 @@ def open_file(path: Path) -> tuple[io.FileIO, str | None]:
 def text_bytes(raw: io.FileIO | PipeBytes, codec: str | None, place: str) -> _ByteStream:
     """Return the bytes of a file or pipe, decompressed if need be."""
     if codec is not None:
-        return _Unpacked(unpacked(raw, codec), place)
-    return raw if isinstance(raw, PipeBytes) else _FileBytes(raw, place)
+        return _Whole(unpacked(raw, codec), place, "compressed data")
+    return raw if isinstance(raw, PipeBytes) else _Whole(raw, place, "a file")
 
 
 def unpacked(raw: io.FileIO | PipeBytes, codec: str | None) -> Any:
@@ -222,17 +217,19 @@ def unpacked_head(head: bytearray, codec: str, size: int) -> bytearray:
     return found
 
 
-class _FileBytes:
-    """A file that is there as a whole."""
+class _Whole:
+    """A file that is there as a whole, or a compressed input: that takes as long as it takes, since nobody can ask a
+    compressed pipe whether something will come.
+    """
 
     was_cut = False
 
-    def __init__(self, raw: io.RawIOBase, place: str) -> None:
-        self._raw, self._place = raw, place
+    def __init__(self, raw: Any, place: str, what: str) -> None:
+        self._raw, self._place, self._what = raw, place, what
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
-        """Read on; a file never makes us wait."""
-        return guarded(lambda: self._raw.readinto(view), place=self._place, what="a file")
+        """Read on."""
+        return guarded(lambda: int(self._raw.readinto(view)), place=self._place, what=self._what)
 
     def close(self) -> None:
         """Close the file."""
@@ -249,23 +246,6 @@ class _Xz(lzma.LZMAFile):
     def close(self) -> None:
         super().close()
         self._raw.close()
-
-
-class _Unpacked:
-    """A compressed input."""
-
-    was_cut = False
-
-    def __init__(self, unpacking: Any, place: str) -> None:
-        self._unpacking, self._place = unpacking, place
-
-    def readinto(self, view: memoryview, wait: float) -> int | None:
-        """Read on, for as long as it takes: a compressed pipe cannot be asked whether something will come."""
-        return guarded(lambda: int(self._unpacking.readinto(view)), place=self._place, what="compressed data")
-
-    def close(self) -> None:
-        """Close the input."""
-        self._unpacking.close()
 
 
 class PipeBytes:

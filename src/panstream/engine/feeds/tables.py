@@ -4,14 +4,15 @@ pandas, polars and DuckDB do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.coalesce import Coalescer
+from panstream.engine.feeds.feed import Feed
 from panstream.engine.rows import Rows, RowSchema
-from panstream.errors import InvalidBatch
+from panstream.errors import InvalidBatch, translated
 
 
 def opened_table(data: Any) -> Any:
@@ -29,28 +30,22 @@ def opened_table(data: Any) -> Any:
         raise InvalidBatch(
             f"a table must be Arrow's, or export itself by __arrow_c_stream__, got {type(data).__name__}"
         )
-    try:
-        return pa.RecordBatchReader.from_stream(data)
-    except Exception:  # the exporter's own; it may quote values
-        refused = f"the {type(data).__name__} could not be exported to Arrow"
-    raise InvalidBatch(refused)
+    # the exporter's own errors may quote values
+    refused = InvalidBatch(f"the {type(data).__name__} could not be exported to Arrow")
+    return translated(lambda: pa.RecordBatchReader.from_stream(data), Exception, lambda _: refused)
 
 
-class TableFeed:
+class TableFeed(Feed):
     """A table that :func:`opened_table` takes; its memory is the caller's and is never overwritten.
 
     With ``name=None`` no position in it is kept: another table is other rows, and counts from its first one.
     """
 
     def __init__(self, table: Any, schema: RowSchema, *, name: str | None = "table", batch_rows: int = 50_000) -> None:
+        super().__init__(schema, batch_rows=batch_rows)
         table = opened_table(table)
         check_types(table.schema, schema, name or "the table")
-        self._table, self._schema, self._name, self._rows = table, schema, name, batch_rows
-        self._applied: Mapping[str, int] = {}
-
-    def resume(self, applied: Mapping[str, int]) -> None:
-        """Tell how far every producer was applied by earlier runs; call it before ``batches``."""
-        self._applied = dict(applied)
+        self._table, self._name = table, name
 
     def batches(self) -> Iterator[Rows | None]:
         """Yield all rows."""
@@ -65,13 +60,3 @@ class TableFeed:
         for batch in found:
             yield from coalescer.add(from_arrow(batch, self._schema, owned=False))
         yield from coalescer.flush()
-
-    def acknowledge(self, token: object) -> None:
-        """Do nothing: the table is the caller's."""
-
-    def progress(self) -> float | None:
-        """Return ``None``: a reader does not tell how much is to come."""
-        return None
-
-    def close(self) -> None:
-        """Nothing is held."""

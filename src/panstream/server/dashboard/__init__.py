@@ -5,6 +5,7 @@ The files hold no data: what they show they ask the HTTP interface for, with the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -12,9 +13,8 @@ from importlib.resources.abc import Traversable
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
-__all__ = ["HEADERS", "routes"]
+__all__ = ["HEADERS", "asset", "routes"]
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -57,18 +57,15 @@ def _collect(folder: Traversable, prefix: str, found: dict[str, tuple[str, bytes
 
 def routes() -> list[Route]:
     """Return one route for every file: a path that is not in the list does not exist."""
-    return [Route(path, _Asset(kind, body), methods=["GET"]) for path, (kind, body) in _assets().items()]
+    return [asset(path, kind, body, HEADERS) for path, (kind, body) in _assets().items()]
 
 
-class _Asset:
-    """One file as an endpoint; it is read from memory, and asked for again only if it changed."""
+def asset(path: str, kind: str, body: bytes, headers: Mapping[str, str]) -> Route:
+    """Return the route of a file that is kept in memory, and asked for again only if it changed."""
+    told = {**headers, "Content-Type": kind, "ETag": f'"{sha256(body).hexdigest()[:16]}"'}
 
-    def __init__(self, kind: str, body: bytes) -> None:
-        self._body = body
-        self._headers = {**HEADERS, "Content-Type": kind, "ETag": f'"{sha256(body).hexdigest()[:16]}"'}
+    async def get(request: Request) -> Response:
+        known = told["ETag"] in request.headers.get("if-none-match", "")
+        return Response(b"" if known else body, 304 if known else 200, told)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        known = self._headers["ETag"] in request.headers.get("if-none-match", "")
-        response = Response(b"" if known else self._body, 304 if known else 200, self._headers)
-        await response(scope, receive, send)
+    return Route(path, get, methods=["GET"])

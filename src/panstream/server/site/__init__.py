@@ -20,11 +20,12 @@ from starlette.routing import Route
 from panstream import __version__
 from panstream.durations import say_duration
 from panstream.engine.plan import QueryPlan
+from panstream.engine.statement import listed, rounded_up, tabled
 from panstream.engine.statement_page import PAGE
 from panstream.engine.web_config import WebConfig
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.server.bodies import receive_small
-from panstream.server.dashboard import HEADERS
+from panstream.server.dashboard import HEADERS, asset
 from panstream.server.refusals import Refusal
 from panstream.server.site.beacons import LONGEST, PATH, PIXEL, SCRIPT, Beacons
 
@@ -60,12 +61,7 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
         "Cache-Control": _DAY,
         "Cross-Origin-Resource-Policy": "cross-origin",
         "X-Content-Type-Options": "nosniff",
-        "ETag": f'"{sha256(script).hexdigest()[:16]}"',
     }
-
-    async def get_script(request: Request) -> Response:
-        known = headers["ETag"] in request.headers.get("if-none-match", "")
-        return Response(b"" if known else script, 304 if known else 200, headers, "text/javascript; charset=utf-8")
 
     async def beacon(request: Request) -> Response:
         """Take a beacon that came in pieces, or say whether one may be sent."""
@@ -90,7 +86,7 @@ def routes(beacons: Beacons, seconds: float) -> list[Route]:
         return Response(_GIF, 200, {"Cache-Control": "no-store"}, "image/gif")
 
     return [
-        Route(SCRIPT, get_script, methods=["GET"]),
+        asset(SCRIPT, "text/javascript; charset=utf-8", script, headers),
         Route(PATH, beacon, methods=["POST", "OPTIONS"]),
         Route(PIXEL, pixel, methods=["GET"]),
     ]
@@ -128,15 +124,8 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
         f"guess about one row of the table below by a factor of at most {_factor(worst)} each. That is proven, "
         f"whatever she already knows{', as long as the encryption holds' if shared else ''}.",
     ]
-    rows = "".join(
-        f"<tr><td>{html.escape(plan.config.name)}</td><td data-of='how often'>{_often(plan)}</td>"
-        f"<td data-of='what is protected'>{_protected(plan.claim)}</td>"
-        f"<td data-of='odds change at most by'>{_factor(plan.claim.epsilon)}</td></tr>"
-        for plan in plans
-    )
-    head = "".join(
-        f"<th>{each}</th>" for each in ("counted", "how often", "what is protected", "odds change at most by")
-    )
+    head = ("counted", "how often", "what is protected", "odds change at most by")
+    rows = [(plan.config.name, _often(plan), _protected(plan.claim), _factor(plan.claim.epsilon)) for plan in plans]
     limits = [
         "The limits are for what the table names. If you come on several days or open several pages, factors are "
         "multiplied: two page views can change the odds by the square of the factor for one.",
@@ -147,14 +136,14 @@ def _page(web: WebConfig, plans: Sequence[QueryPlan], step: float) -> str:
     ]
     deltas = [plan for plan in plans if plan.claim.delta]
     if deltas:
-        names = ", ".join(html.escape(plan.config.name) for plan in deltas)
+        names = ", ".join(plan.config.name for plan in deltas)
         most = max(plan.claim.delta for plan in deltas)
         limits.insert(1, f"In lists found by name ({names}), any chance may also change by {most:.1g}.")
     sections = [
-        ("In short", _list(short)),
+        ("In short", listed(short)),
         ("What your browser sends", f"<p>{_SENT[web.source]}</p>"),
-        ("What is counted", f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"),
-        ("What is not protected", _list(limits)),
+        ("What is counted", tabled(head, rows)),
+        ("What is not protected", listed(limits)),
     ]
     if web.source == "beacon":
         sections.append(("If you would rather not be counted", f"<p>{_OUT}</p>"))
@@ -203,10 +192,4 @@ def _factor(epsilon: float) -> str:
     """Return e to the power of epsilon with three digits, rounded up."""
     if not math.isfinite(epsilon) or epsilon > 20:
         return "any size"
-    size = math.exp(epsilon)
-    unit = 10.0 ** (math.floor(math.log10(size)) - 2)
-    return f"{math.ceil(size / unit - 1e-9) * unit:,.6g}"
-
-
-def _list(items: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+    return rounded_up(math.exp(epsilon))
