@@ -50,7 +50,8 @@ def from_spans(
             columns[name], bad = _numbers(data, first, last, there, kind)
         else:
             texts.append(_text(first, last, there, partial(copy, column)))
-            columns[name], bad = parse(texts[-1], kind)
+            known = kind == "string" and _is_ascii(texts[-1])
+            columns[name], bad = (_as(texts[-1], pa.string()), None) if known else parse(texts[-1], kind)
         schema.mark(codes, bad, schema.misfit(name))
     rows = Rows.checked(columns, schema, codes)
     wipe_unused(texts, rows.columns.columns)
@@ -136,6 +137,12 @@ def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], Non
     offsets, out = np.empty(starts.size + 1, np.int32), np.empty(int((stops - starts).sum()) + SLACK, np.uint8)
     copy(offsets, out)
     return pa.Array.from_buffers(pa.binary(), starts.size, [_bits(present), pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _is_ascii(array: Any) -> bool:
+    """Tell whether an array that was made here holds nothing but ASCII, which is always UTF-8."""
+    data, offsets, _ = _memory(array)
+    return bool(data[: offsets[-1]].max(initial=0) < 0x80)
 
 
 def _bits(valid: Mask) -> Any:
