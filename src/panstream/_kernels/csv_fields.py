@@ -121,7 +121,7 @@ def gather_fields(
     out: Bytes,
 ) -> None:
     """Copy one column's fields one after the other; ``out`` has ``SLACK`` bytes more than they."""
-    to = 0
+    to = np.int64(0)
     offsets[0] = 0
     for row in range(starts.size):
         at, stop = starts[row], stops[row]

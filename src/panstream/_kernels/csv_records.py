@@ -48,8 +48,7 @@ def split_plain_records(
     starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Find what ``split_any_records`` does, as far as it is sure to be the same and 64 bytes are there to look at."""
-    begin: Any = 0
-    row = done = field = 0
+    row = done = begin = field = nowhere = np.int64(0)
     doubled = False
     inside = closed_before = returned = _NONE
     edge = _ONE  # a field begins at the next byte
@@ -78,7 +77,7 @@ def split_plain_records(
             place = trailing_zeros(ends)
             ends &= ends - _ONE
             is_last = (newlines >> place) & _ONE
-            stop: Any = at + np.int64(place)
+            stop = at + np.int64(place)
             after = stop + 1
             if is_last:
                 stop -= stop > begin and data[stop - 1] == _CR
@@ -92,10 +91,10 @@ def split_plain_records(
             if is_last:
                 for missing in range(field, spots.size):
                     if spots[missing] >= 0:
-                        _note(data, spots[missing], row, 0, 0, quote, doubled, starts, stops, forms)
+                        _note(data, spots[missing], row, nowhere, nowhere, quote, doubled, starts, stops, forms)
                 ragged[row] = field != spots.size
                 row += 1
-                field = 0
+                field = np.int64(0)
                 done = begin
     return row, done
 

@@ -179,7 +179,7 @@ def _column(data: Bytes, at: int, stop: int, names: Bytes, edges: Spots, room: B
         if data[i] == 0x5C:
             if stop - at > room.size:  # six bytes a letter at most: a longer one is no name
                 return _BAD
-            return _named(room, 0, write_letters(data, at, stop, room, 0), names, edges)
+            return _named(room, np.int64(0), write_letters(data, at, stop, room, np.int64(0)), names, edges)
     return _named(data, at, stop - at, names, edges)
 
 
@@ -270,7 +270,7 @@ def scan_lines(
     Blank lines are no rows; of a line that is ``broken`` nothing is noted.
     """
     stack, room, seen, known = workspace(names, edges)
-    at = row = 0
+    at = row = np.int64(0)
     while at < end:
         stop = find_byte(data, at, end, 0x0A)
         begin = skip_blanks(data, at, stop)
@@ -296,7 +296,7 @@ def gather_values(
     """Copy one column's values as text, one after the other, strings without quotes and escapes; ``out`` has
     ``SLACK`` bytes more.
     """
-    to = 0
+    to = np.int64(0)
     offsets[0] = 0
     for row in range(starts.size):
         if kinds[row] == ESCAPED:

@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from panstream._kernels.parts import part
+from panstream._kernels.parts import part, rare_part
 from panstream._kernels.words import load_word
 
 SLACK = 16  # what lies behind the target of a copy must be free for as many bytes
@@ -47,7 +47,7 @@ def _item(page: NDArray[np.uint8], at: int) -> np.int64:
     return length if length <= page.size - at - 4 else np.int64(-1)
 
 
-@part
+@rare_part
 def copy_item(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
     """Copy ``length`` bytes; up to seven more are written, none more is read."""
     source, target = np.uint64(page.ctypes.data + at), np.uint64(data.ctypes.data + used)

@@ -1,7 +1,8 @@
 """Decorators for the functions that kernels are made of.
 
 Numba counts how many hold an array whenever a function is given one, which takes longer than most of these functions
-do. They do not count: whoever calls a kernel holds its arrays until it returns.
+do. They do not count: whoever calls a kernel holds its arrays until it returns. Given 0 and not ``np.int64(0)``, they
+would be compiled once more.
 """
 
 from __future__ import annotations

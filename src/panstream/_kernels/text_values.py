@@ -60,7 +60,7 @@ def _short_int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
         value, good = _digits(load_word(data, at), count)
         return np.int64(value), good
     high, good = _digits(load_word(data, at), count - 8)
-    low, also = _digits(load_word(data, stop - 8), 8)
+    low, also = _digits(load_word(data, stop - 8), np.int64(8))
     return np.int64(high * np.uint64(100_000_000) + low), good and also
 
 
