@@ -16,7 +16,7 @@ from panstream._kernels import byte_masks
 from panstream._kernels.csv_fields import split_any_records
 from panstream._kernels.csv_records import split_plain_records, split_records
 from panstream._kernels.json_fields import scan_lines
-from panstream._kernels.text_values import parse_ints
+from panstream._kernels.text_values import parse_ints, parse_truths
 
 Bytes = NDArray[np.uint8]
 
@@ -305,3 +305,32 @@ def test_whole_numbers(fenced: bool) -> None:
     parse_ints(data, edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad)
     for text, number, wrong in zip(texts, found.tolist(), bad.tolist(), strict=True):
         assert (None if wrong else number) == whole(text), text
+
+
+def test_truths() -> None:
+    """Letters of another case, words within words, and texts as long as some code of a word."""
+    truths = {
+        **dict.fromkeys([b"true", b"True", b"TRUE", b"1"], True),
+        **dict.fromkeys([b"false", b"False", b"FALSE", b"0"], False),
+    }
+    texts = [
+        *truths,
+        b"",
+        b"tRUE",
+        b"truE",
+        b"true ",
+        b" true",
+        b"falsey",
+        b"11",
+        b"\x011",
+        b"\x001",
+        b"1\x00",
+        b"f",
+        b"fals",
+    ]
+    texts += [letter * size for letter in (b"1", b"0", b"\x00") for size in range(400)]
+    edges = np.cumsum([0, *map(len, texts)])
+    found, bad = np.empty(len(texts), bool), np.empty(len(texts), bool)
+    parse_truths(np.frombuffer(b"".join(texts), np.uint8), edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad)
+    for text, truth, wrong in zip(texts, found.tolist(), bad.tolist(), strict=True):
+        assert (None if wrong else truth) == truths.get(text), text

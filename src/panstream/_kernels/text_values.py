@@ -19,6 +19,9 @@ Bytes = NDArray[np.uint8]
 Spots = NDArray[Any]  # 32 or 64 bits
 Mask = NDArray[np.bool_]
 
+_TRUTHS = (b"true", b"True", b"TRUE", b"1", b"false", b"False", b"FALSE", b"0")
+_WORDS = np.array([int.from_bytes(b"\1" + word, "big") for word in _TRUTHS], np.uint64)
+_TRUE_WORDS, _LONGEST_WORD = 4, 5
 _MOST = 2**63 - 1
 _SECONDS = _MOST // 1_000_000_000
 _POWERS = 10.0 ** np.arange(23)  # exact
@@ -183,7 +186,7 @@ def _two(data: Bytes, at: int) -> Any:
     return 10 * tens + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else -1
 
 
-@rare_part
+@part
 def _day(data: Bytes, at: int) -> tuple[Any, Any]:
     """Return the days from 1970 to YYYY-MM-DD, and whether there is such a day; ten bytes are there."""
     high, low, month, day = _two(data, at), _two(data, at + 2), _two(data, at + 5), _two(data, at + 8)
@@ -213,7 +216,7 @@ def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values:
                 values[i], bad[i] = day, not good
 
 
-@rare_part
+@part
 def _zone(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     """Return where the time ends before its zone, and the seconds to be added to have UTC; -1 if it is no zone."""
     if data[stop - 1] == 0x5A:
@@ -230,7 +233,7 @@ def _zone(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     return stop, 0
 
 
-@rare_part
+@part
 def _moment(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     """Return the microseconds from 1970 to YYYY-MM-DD[ T]hh[:mm[:ss[.f]]][zone], and whether there is such a time."""
     if stop - at < 10:
@@ -257,18 +260,20 @@ def _moment(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     ):
         return np.int64(0), False
     seconds += 3600 * hour + 60 * minute + second + shift
-    part: Any = 0
+    if size <= 19:
+        return 1_000_000 * seconds, True
+    fraction: Any = 0
     for i in range(at + 20, at + 29):
         c = 0x30 if i >= end else data[i]
         if c < 0x30 or c > 0x39:
             return np.int64(0), False
-        part = 10 * part + np.int64(c - 0x30)
+        fraction = 10 * fraction + np.int64(c - 0x30)
     if size <= 26:
-        return 1_000_000 * seconds + part // 1000, True
+        return 1_000_000 * seconds + fraction // 1000, True
     # More than six digits: nanoseconds of 64 bits must hold it, and it is cut towards 1970.
-    if not -_SECONDS <= seconds <= _SECONDS or (seconds == _SECONDS and part > _MOST - 1_000_000_000 * _SECONDS):
+    if not -_SECONDS <= seconds <= _SECONDS or (seconds == _SECONDS and fraction > _MOST - 1_000_000_000 * _SECONDS):
         return np.int64(0), False
-    whole = 1_000_000_000 * seconds + part
+    whole = 1_000_000_000 * seconds + fraction
     return (-(-whole // 1000) if whole < 0 else whole // 1000), True
 
 
@@ -282,6 +287,21 @@ def parse_moments(
         if present[i]:
             values[i], good = _moment(data, starts[i], stops[i])
             bad[i] = not good
+
+
+@njit(cache=True, nogil=True)
+def parse_truths(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: Mask, bad: Mask) -> None:
+    """Read words for true and false, with nothing around them."""
+    for i in range(values.size):
+        values[i], bad[i] = False, False
+        if present[i]:
+            word = np.uint64(1)  # marks where the first letter is
+            for at in range(starts[i], min(stops[i], starts[i] + _LONGEST_WORD + 1)):
+                word = (word << np.uint64(8)) | np.uint64(data[at])
+            found = 0
+            while found < _WORDS.size and _WORDS[found] != word:
+                found += 1
+            values[i], bad[i] = found < _TRUE_WORDS, found == _WORDS.size
 
 
 @part
