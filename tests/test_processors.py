@@ -25,7 +25,7 @@ if os.environ.get("PANSTREAM_FULL") == "1":
 def results() -> Iterator[tuple[str, np.ndarray]]:
     import pyarrow as pa
 
-    from panstream._kernels import bits, draws, pages, snappy, tree
+    from panstream._kernels import bits, csv_records, draws, json_fields, pages, snappy, text_values, tree
     from panstream.hashing import cells_of_integers, cells_of_strings, hash_integers, hash_strings, mark_strings
     from panstream.randomness import DiscreteGaussian, DiscreteLaplace, SeededSource
 
@@ -76,6 +76,27 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         codes = np.empty(560, np.int32)
         assert pages.decode_runs(runs, 0, width, codes) > 0
         yield f"runs of {width} bits", codes
+    lines = [b'{"a":%d,"b c":"%s"}' % (number, b"x" * (number % 80)) for number in range(-500, 500)]
+    text = np.frombuffer(b"\n".join(lines) + b"\n" + b'{"a":[],"b c":"\\n"}\n{"a":\n', np.uint8)
+    starts, stops, forms = (
+        np.zeros((2, 1_002), np.int64),
+        np.zeros((2, 1_002), np.int64),
+        np.zeros((2, 1_002), np.uint8),
+    )
+    names, faults = np.frombuffer(b"ab c", np.uint8), np.zeros(1_002, np.uint8)
+    assert json_fields.scan_lines(text, text.size, names, np.array([0, 1, 4]), starts, stops, forms, faults) == 1_002
+    yield "values of JSON", np.concatenate([*starts, *stops, *forms, faults])
+    numbers, bad = np.zeros(1_002, np.int64), np.zeros(1_002, bool)
+    text_values.parse_ints(text, starts[0], stops[0], forms[0] == json_fields.NUMBER, numbers, bad)
+    yield "whole numbers", numbers
+    cells = [b'"%s",%d' % (b'x""y,\n' * (number % 20), number) for number in range(1_000)]
+    text = np.frombuffer(b"\r\n".join(cells) + b'\na"b,\n', np.uint8)
+    spots = np.array([0, 1])
+    assert csv_records.split_records(text, text.size, 0x2C, 0x22, spots, starts, stops, forms, faults) == (
+        1_001,
+        text.size,
+    )
+    yield "fields of CSV", np.concatenate([*starts, *stops, *forms, faults])
     keep, users = np.empty(rows, np.uint8), rng.integers(0, 900, rows)
     places = np.uint64(users.ctypes.data) + np.arange(rows, dtype=np.uint64) * np.uint64(8)
     firsts, counts = np.empty(1 << 14, np.int64), np.zeros(1 << 14, np.int64)

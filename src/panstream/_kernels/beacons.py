@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream._kernels.json_fields import ABSENT, DEPTH, scan_object, skip_blanks
+from panstream._kernels.json_fields import scan_object, skip_blanks, workspace
 
 Bytes = NDArray[np.uint8]
 Spots = NDArray[np.int64]
@@ -20,18 +20,12 @@ def scan_texts(
     starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes, broken: Bytes,
 ) -> None:  # fmt: skip
     """Find the values of keys in texts that should each be a JSON object, as ``scan_lines`` does in lines."""
-    stack = np.empty(DEPTH, np.uint8)
-    room = np.empty(6 * names.size, np.uint8)
-    seen = np.empty(edges.size - 1, np.uint8)
+    stack, room, seen, known = workspace(names, edges)
     for row in range(begins.size):
-        seen[:] = 0
-        at, stop = skip_blanks(data, begins[row], ends[row]), ends[row]
-        good = at < stop and scan_object(data, at, stop, row, names, edges, stack, room, starts, stops, kinds, seen)
-        broken[row] = not good
-        for name in range(seen.size):
-            if not good or not seen[name]:
-                kinds[name, row] = ABSENT
-                starts[name, row] = stops[name, row] = 0
+        at = skip_blanks(data, begins[row], ends[row])
+        broken[row] = not scan_object(
+            data, at, ends[row], row, names, edges, stack, room, seen, known, starts, stops, kinds
+        )
     room[:] = 0
 
 

@@ -1,4 +1,4 @@
-"""Fields of CSV records (RFC 4180), found in one pass over a block: where they lie, whatever is in them.
+"""Fields of CSV records (RFC 4180), found byte by byte: where they lie, whatever is in them.
 
 A quote counts only at the beginning of a field; what follows the closing one belongs to the field as it is.
 """
@@ -11,15 +11,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream._kernels.pages import copy_item
+from panstream._kernels.pages import copy_short
+from panstream._kernels.parts import part
 
-PLAIN, QUOTED, WOVEN, ABSENT = 0, 1, 2, 3  # woven: quotes within, or something behind the closing one
+# Woven: quotes within, or something behind the closing one. Absent: empty without quotes, or not there at all.
+PLAIN, QUOTED, WOVEN, ABSENT = 0, 1, 2, 3
 _LF, _CR = 0x0A, 0x0D
 
 Bytes = NDArray[np.uint8]
+Spots = NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
+@part
 def _end_of_plain(data: Bytes, at: int, end: int, delimiter: int) -> Any:
     while at < end and data[at] != delimiter and data[at] != _LF and data[at] != _CR:
         at += 1
@@ -27,23 +30,17 @@ def _end_of_plain(data: Bytes, at: int, end: int, delimiter: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def split_records(
-    data: Bytes,
-    end: int,
-    delimiter: int,
-    quote: int,
-    spots: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    stops: NDArray[np.int64],
-    forms: Bytes,
-    ragged: Bytes,
-) -> tuple[Any, Any]:
-    """Find the fields of complete records in ``data[:end]``; return how many records there are, and where they end.
+def split_any_records(
+    data: Bytes, at: int, end: int, delimiter: int, quote: int, spots: Spots, row: int,
+    starts: Spots, stops: Spots, forms: Bytes, ragged: Bytes,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Find the fields of complete records in ``data[at:end]``, the first of which is number ``row``; return how many
+    records there are with those before, and where they end.
 
     ``spots`` has the column of every field of a record, -1 where nobody wants it; ``starts``, ``stops`` and ``forms``
     have a row for each column. Blank lines are no records. Without a ``quote`` (-1) there is no quoting.
     """
-    at = row = done = 0
+    done = at
     while at < end:
         if data[at] == _LF:
             at += 1
@@ -88,7 +85,8 @@ def split_records(
                 return row, done
             if field < spots.size and spots[field] >= 0:
                 column = spots[field]
-                starts[column, row], stops[column, row], forms[column, row] = start, stop, form
+                starts[column, row], stops[column, row] = start, stop
+                forms[column, row] = ABSENT if form == PLAIN and start == stop else form
             field += 1
             if data[at] == delimiter:
                 at += 1
@@ -107,22 +105,23 @@ def copy_spans(data: Bytes, starts: NDArray[Any], stops: NDArray[Any], offsets: 
     offsets[0] = 0
     for row in range(starts.size):
         size = stops[row] - starts[row]
-        copy_item(data, starts[row], size, out, offsets[row])
+        copy_short(data, starts[row], size, out, offsets[row])
         offsets[row + 1] = offsets[row] + size
+    out[offsets[starts.size] :] = 0  # copies go beyond their end
 
 
 @njit(cache=True, nogil=True)
 def gather_fields(
     data: Bytes,
-    starts: NDArray[np.int64],
-    stops: NDArray[np.int64],
+    starts: Spots,
+    stops: Spots,
     forms: Bytes,
     quote: int,
     offsets: NDArray[np.int32],
     out: Bytes,
 ) -> None:
     """Copy one column's fields one after the other; ``out`` has ``SLACK`` bytes more than they."""
-    to = 0
+    to = np.int64(0)
     offsets[0] = 0
     for row in range(starts.size):
         at, stop = starts[row], stops[row]
@@ -139,6 +138,7 @@ def gather_fields(
                 to += 1
                 at += 1
         else:
-            copy_item(data, at, stop - at, out, to)
+            copy_short(data, at, stop - at, out, to)
             to += stop - at
         offsets[row + 1] = to
+    out[to:] = 0

@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 
 from panstream._kernels.json_fields import (
     ABSENT,
-    DEPTH,
     ESCAPED,
     NESTED,
     STRING,
     Bytes,
-    end_of_string,
     scan_object,
     skip_blanks,
+    workspace,
 )
+from panstream._kernels.json_strings import end_of_string
 
 
 @njit(cache=True, nogil=True)
@@ -25,18 +25,10 @@ def scan_within(
     starts: NDArray[np.int64], stops: NDArray[np.int64], kinds: Bytes,
 ) -> None:  # fmt: skip
     """Find the values of keys in the objects that a scan found under one name, as ``scan_lines`` does in lines."""
-    stack = np.empty(DEPTH, np.uint8)
-    room = np.empty(6 * names.size, np.uint8)
-    seen = np.empty(edges.size - 1, np.uint8)
+    stack, room, seen, known = workspace(names, edges)
     for row in range(outer[0].size):
-        seen[:] = 0
-        if outer[2][row] == NESTED:
-            begin, stop = outer[0][row], outer[1][row]
-            scan_object(data, begin, stop, row, names, edges, stack, room, starts, stops, kinds, seen)
-        for name in range(seen.size):
-            if not seen[name]:
-                kinds[name, row] = ABSENT
-                starts[name, row] = stops[name, row] = 0
+        begin, stop = outer[0][row], outer[1][row] if outer[2][row] == NESTED else outer[0][row]
+        scan_object(data, begin, stop, row, names, edges, stack, room, seen, known, starts, stops, kinds)
     room[:] = 0
 
 

@@ -15,6 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from panstream._kernels.parts import part, rare_part
 from panstream._kernels.words import load_word
 
 SLACK = 16  # what lies behind the target of a copy must be free for as many bytes
@@ -46,7 +47,7 @@ def _item(page: NDArray[np.uint8], at: int) -> np.int64:
     return length if length <= page.size - at - 4 else np.int64(-1)
 
 
-@njit(cache=True, nogil=True)
+@rare_part
 def copy_item(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
     """Copy ``length`` bytes; up to seven more are written, none more is read."""
     source, target = np.uint64(page.ctypes.data + at), np.uint64(data.ctypes.data + used)
@@ -56,6 +57,17 @@ def copy_item(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.ui
     if whole < length:
         for j in range(whole, length):
             data[used + j] = page[at + j]
+
+
+@part
+def copy_short(page: NDArray[np.uint8], at: int, length: Any, data: NDArray[np.uint8], used: Any) -> None:
+    """Copy ``length`` bytes, at once if few; up to ``SLACK`` more are written, none behind the page is read."""
+    if length <= SLACK and at + SLACK <= page.size:
+        source, target = np.uint64(page.ctypes.data + at), np.uint64(data.ctypes.data + used)
+        _copy_eight(target, source)  # type: ignore[call-arg]
+        _copy_eight(target + np.uint64(8), source + np.uint64(8))
+    else:
+        copy_item(page, at, length, data, used)
 
 
 @njit(cache=True, nogil=True)

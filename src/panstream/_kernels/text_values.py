@@ -12,19 +12,28 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from panstream._kernels.parts import part, rare_part
+from panstream._kernels.words import load_word
+
 Bytes = NDArray[np.uint8]
 Spots = NDArray[Any]  # 32 or 64 bits
 Mask = NDArray[np.bool_]
 
+_TRUTHS = (b"true", b"True", b"TRUE", b"1", b"false", b"False", b"FALSE", b"0")
+_WORDS = np.array([int.from_bytes(b"\1" + word, "big") for word in _TRUTHS], np.uint64)
+_TRUE_WORDS, _LONGEST_WORD = 4, 5
 _MOST = 2**63 - 1
 _SECONDS = _MOST // 1_000_000_000
 _POWERS = 10.0 ** np.arange(23)  # exact
 _EXACT = 1 << 53
 _EXTREME = 10_000  # an exponent beyond which a number of any length that fits into memory is 0 or infinite
+_ZEROS, _SIXES = np.uint64(0x3030303030303030), np.uint64(0x0606060606060606)
+_HIGH, _LOW = np.uint64(0xF0F0F0F0F0F0F0F0), np.uint64(0x0F0F0F0F0F0F0F0F)
+_PAIRS, _FOUR = np.uint64(0x00FF00FF00FF00FF), np.uint64(0xFFFF)
 _MONTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
-@njit(cache=True, nogil=True)
+@part
 def _trimmed(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     while at < stop and (data[at] == 0x20 or data[at] == 0x09):
         at += 1
@@ -33,8 +42,33 @@ def _trimmed(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     return at, stop
 
 
-@njit(cache=True, nogil=True)
-def _int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+@part
+def _digits(word: Any, count: int) -> tuple[Any, Any]:
+    """Return the number that the first ``count`` bytes of a word write, one to eight, and whether they are digits."""
+    unused = np.uint64(8 * (8 - count))
+    word = (word << unused) | (_ZEROS & ((np.uint64(1) << unused) - np.uint64(1)))
+    good = (word & _HIGH) == _ZEROS and ((word + _SIXES) & _HIGH) == _ZEROS
+    word = (word & _LOW) * np.uint64(10) + ((word & _LOW) >> np.uint64(8))
+    word = (word & _PAIRS) * np.uint64(100) + ((word >> np.uint64(16)) & _PAIRS)
+    return (word & _FOUR) * np.uint64(10_000) + ((word >> np.uint64(32)) & _FOUR), good
+
+
+@part
+def _short_int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
+    """Return the number of at most sixteen digits, and whether there is nothing else."""
+    count = stop - at
+    if count < 1 or count > 16 or at + 8 > data.size:
+        return np.int64(0), False
+    if count <= 8:
+        value, good = _digits(load_word(data, at), count)
+        return np.int64(value), good
+    high, good = _digits(load_word(data, at), count - 8)
+    low, also = _digits(load_word(data, stop - 8), np.int64(8))
+    return np.int64(high * np.uint64(100_000_000) + low), good and also
+
+
+@rare_part
+def _any_int(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     """Return the number and whether there is one."""
     value = np.uint64(0)
     if stop - at > 2 and data[at] == 0x30 and (data[at + 1] == 0x78 or data[at + 1] == 0x58):
@@ -78,8 +112,10 @@ def parse_ints(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: 
         values[i], bad[i] = 0, False
         if present[i]:
             at, stop = _trimmed(data, starts[i], stops[i])
-            values[i], good = _int(data, at, stop)
-            bad[i] = not good
+            value, good = _short_int(data, at, stop)
+            if not good:
+                value, good = _any_int(data, at, stop)
+            values[i], bad[i] = value, not good
 
 
 @njit(cache=True, nogil=True)
@@ -143,14 +179,14 @@ def parse_doubles(
         values[i] = -value if minus else value
 
 
-@njit(cache=True, nogil=True)
+@part
 def _two(data: Bytes, at: int) -> Any:
     """Return the number of two digits, or -1."""
     tens, ones = np.int64(data[at]) - 0x30, np.int64(data[at + 1]) - 0x30
     return 10 * tens + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else -1
 
 
-@njit(cache=True, nogil=True)
+@part
 def _day(data: Bytes, at: int) -> tuple[Any, Any]:
     """Return the days from 1970 to YYYY-MM-DD, and whether there is such a day; ten bytes are there."""
     high, low, month, day = _two(data, at), _two(data, at + 2), _two(data, at + 5), _two(data, at + 8)
@@ -180,7 +216,7 @@ def parse_dates(data: Bytes, starts: Spots, stops: Spots, present: Mask, values:
                 values[i], bad[i] = day, not good
 
 
-@njit(cache=True, nogil=True)
+@part
 def _zone(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     """Return where the time ends before its zone, and the seconds to be added to have UTC; -1 if it is no zone."""
     if data[stop - 1] == 0x5A:
@@ -197,7 +233,7 @@ def _zone(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     return stop, 0
 
 
-@njit(cache=True, nogil=True)
+@part
 def _moment(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     """Return the microseconds from 1970 to YYYY-MM-DD[ T]hh[:mm[:ss[.f]]][zone], and whether there is such a time."""
     if stop - at < 10:
@@ -224,18 +260,20 @@ def _moment(data: Bytes, at: int, stop: int) -> tuple[Any, Any]:
     ):
         return np.int64(0), False
     seconds += 3600 * hour + 60 * minute + second + shift
-    part: Any = 0
+    if size <= 19:
+        return 1_000_000 * seconds, True
+    fraction: Any = 0
     for i in range(at + 20, at + 29):
         c = 0x30 if i >= end else data[i]
         if c < 0x30 or c > 0x39:
             return np.int64(0), False
-        part = 10 * part + np.int64(c - 0x30)
+        fraction = 10 * fraction + np.int64(c - 0x30)
     if size <= 26:
-        return 1_000_000 * seconds + part // 1000, True
+        return 1_000_000 * seconds + fraction // 1000, True
     # More than six digits: nanoseconds of 64 bits must hold it, and it is cut towards 1970.
-    if not -_SECONDS <= seconds <= _SECONDS or (seconds == _SECONDS and part > _MOST - 1_000_000_000 * _SECONDS):
+    if not -_SECONDS <= seconds <= _SECONDS or (seconds == _SECONDS and fraction > _MOST - 1_000_000_000 * _SECONDS):
         return np.int64(0), False
-    whole = 1_000_000_000 * seconds + part
+    whole = 1_000_000_000 * seconds + fraction
     return (-(-whole // 1000) if whole < 0 else whole // 1000), True
 
 
@@ -252,6 +290,21 @@ def parse_moments(
 
 
 @njit(cache=True, nogil=True)
+def parse_truths(data: Bytes, starts: Spots, stops: Spots, present: Mask, values: Mask, bad: Mask) -> None:
+    """Read words for true and false, with nothing around them."""
+    for i in range(values.size):
+        values[i], bad[i] = False, False
+        if present[i]:
+            word = np.uint64(1)  # marks where the first letter is
+            for at in range(starts[i], min(stops[i], starts[i] + _LONGEST_WORD + 1)):
+                word = (word << np.uint64(8)) | np.uint64(data[at])
+            found = 0
+            while found < _WORDS.size and _WORDS[found] != word:
+                found += 1
+            values[i], bad[i] = found < _TRUE_WORDS, found == _WORDS.size
+
+
+@part
 def _follows(data: Bytes, at: int, stop: int, count: int) -> Any:
     """Return whether ``count`` bytes that go on with a letter come next."""
     found = 0
@@ -260,7 +313,7 @@ def _follows(data: Bytes, at: int, stop: int, count: int) -> Any:
     return found == count
 
 
-@njit(cache=True, nogil=True)
+@rare_part
 def _is_utf8(data: Bytes, at: int, stop: int) -> Any:
     while at < stop:
         c = data[at]

@@ -6,6 +6,7 @@ object has none.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,7 @@ class JsonParser:
         self._names = np.frombuffer(b"".join(names), np.uint8)
         self._edges = np.cumsum([0, *map(len, names)])
         fitting = {"int": (NUMBER,), "double": (NUMBER,), "bool": (TRUE, FALSE)}  # all others are strings in JSON
-        self._fitting = [np.zeros(256, bool) for _ in names]
-        for fits, kind in zip(self._fitting, schema.columns.values(), strict=True):
-            fits[list(fitting.get(kind, (STRING, ESCAPED)))] = True
+        self._fitting = [fitting.get(kind, (STRING, ESCAPED)) for kind in schema.columns.values()]
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
         """There is no head, but perhaps a byte order mark."""
@@ -43,23 +42,26 @@ class JsonParser:
 
     def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
         """Return the rows of complete lines."""
+        from panstream._kernels.byte_masks import count_byte
         from panstream._kernels.json_fields import ABSENT, ESCAPED, gather_values, scan_lines
 
         view = np.frombuffer(data, np.uint8)
-        most, columns = data.count(b"\n", 0, end), len(self._fitting)
+        most, columns = int(count_byte(view, end, 0x0A)), len(self._fitting)
         starts, stops = np.empty((2, columns, most), np.int64)
         kinds, broken = np.empty((columns, most), np.uint8), np.empty(most, np.uint8)
         rows = int(scan_lines(view, end, self._names, self._edges, starts, stops, kinds, broken))
         if not rows:
             return Rows.none(self._schema), end
-        codes = np.where(broken[:rows] != 0, np.uint16(NOT_JSON), np.uint16(0))
+        codes = broken[:rows].astype(np.uint16) * np.uint16(NOT_JSON)
         starts, stops, kinds = starts[:, :rows], stops[:, :rows], kinds[:, :rows]
         present = np.empty(kinds.shape, bool)
         for column, name in enumerate(self._schema.columns):
             kind = kinds[column]
-            present[column] = self._fitting[column][kind]
-            codes[(kind != ABSENT) & ~present[column] & (codes == 0)] = self._schema.misfit(name)
-            kind[~present[column]] = ABSENT
+            present[column] = reduce(np.logical_or, [kind == fitting for fitting in self._fitting[column]])
+            misfits = ~present[column] & (kind != ABSENT)
+            if misfits.any():
+                self._schema.mark(codes, misfits, self._schema.misfit(name))
+                kind[misfits] = ABSENT
 
         def copy(column: int, offsets: Any, out: Any) -> None:
             gather_values(view, starts[column], stops[column], kinds[column], offsets, out)

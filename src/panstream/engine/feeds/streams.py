@@ -18,12 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.guard import guarded
 from panstream.engine.memory import grown
 from panstream.engine.rows import ENDLESS, Rows
 from panstream.errors import FeedError
+from panstream.scratch import wipe
 
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES = 1 << 24  # a longer record is a bad row
@@ -160,7 +163,7 @@ class TextReader:
         left = self._end - begin
         with memoryview(self._data) as view:
             view[:left] = view[begin : self._end]
-            view[left : self._end] = bytes(begin)
+        wipe(np.frombuffer(self._data, np.uint8)[left : self._end])
         self._end = left
 
 

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of, words_of
+from panstream.engine.arrow import arrow_mask, compute, missing, pa, truth_of
 from panstream.engine.memory import wipe_unused
 from panstream.engine.rows import Codes, Rows, RowSchema, arrow_type
 
-_NUMBERS = ("int", "double", "timestamp", "date")
-TRUE_WORDS = ["true", "True", "TRUE", "1"]
-FALSE_WORDS = ["false", "False", "FALSE", "0"]
+_VALUES = ("int", "double", "timestamp", "date", "bool")
 _LATEST = 253_402_300_800.0  # seconds to the year 10,000
 
 Mask = NDArray[np.bool_]
@@ -46,11 +44,12 @@ def from_spans(
             columns[name], bad = made[name], None
         elif name in seconds:
             columns[name], bad = _moments(data, first, last, there)
-        elif kind in _NUMBERS and (woven is None or not woven[column].any()):
-            columns[name], bad = _numbers(data, first, last, there, kind)
+        elif kind in _VALUES and (woven is None or not woven[column].any()):
+            columns[name], bad = _values(data, first, last, there, kind)
         else:
             texts.append(_text(first, last, there, partial(copy, column)))
-            columns[name], bad = parse(texts[-1], kind)
+            known = kind == "string" and _is_ascii(texts[-1])
+            columns[name], bad = (_as(texts[-1], pa.string()), None) if known else parse(texts[-1], kind)
         schema.mark(codes, bad, schema.misfit(name))
     rows = Rows.checked(columns, schema, codes)
     wipe_unused(texts, rows.columns.columns)
@@ -66,10 +65,8 @@ def parse(array: Any, kind: str) -> tuple[Any, Mask | None]:
         return _as(array, pa.binary()), None
     if kind == "string":
         return checked_letters(_as(array, pa.string()))
-    if kind == "bool":
-        return _truths(array)
     data, offsets, present = _memory(array)
-    return _numbers(data, offsets[:-1], offsets[1:], present, kind)
+    return _values(data, offsets[:-1], offsets[1:], present, kind)
 
 
 def checked_letters(array: Any) -> tuple[Any, Mask | None]:
@@ -87,12 +84,13 @@ def checked_letters(array: Any) -> tuple[Any, Mask | None]:
     return _without(_as(array, pa.binary()), bad).view(pa.string()), bad
 
 
-def _numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tuple[Any, Mask | None]:
-    """Return the text between some places of memory as a column of numbers, times or days, as ``parse`` does."""
+def _values(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tuple[Any, Mask | None]:
+    """Return the text between some places of memory as a column that does not hold text, as ``parse`` does."""
     from panstream._kernels import text_values
     from panstream._kernels.csv_fields import copy_spans
 
-    values = np.empty(present.size, {"double": np.float64, "date": np.int32}.get(kind, np.int64))
+    memory = {"double": np.float64, "date": np.int32, "bool": np.bool_}
+    values: NDArray[Any] = np.empty(present.size, memory.get(kind, np.int64))
     bad = np.empty(present.size, bool)
     if kind == "double":
         rest = np.empty(present.size, bool)
@@ -108,16 +106,18 @@ def _numbers(data: Any, starts: Any, stops: Any, present: Mask, kind: str) -> tu
             "int": text_values.parse_ints,
             "timestamp": text_values.parse_moments,
             "date": text_values.parse_dates,
+            "bool": text_values.parse_truths,
         }
         parsers[kind](data, starts, stops, present, values, bad)
     valid = present & ~bad
-    column = pa.Array.from_buffers(arrow_type(kind), present.size, [_bits(valid), pa.py_buffer(values)])
+    buffer = arrow_mask(values).buffers()[1] if kind == "bool" else pa.py_buffer(values)
+    column = pa.Array.from_buffers(arrow_type(kind), present.size, [_bits(valid), buffer])
     return column, bad if bad.any() else None
 
 
 def _moments(data: Any, starts: Any, stops: Any, present: Mask) -> tuple[Any, Mask | None]:
     """Return numbers of seconds since 1970 as a column of times."""
-    column, wrong = _numbers(data, starts, stops, present, "double")
+    column, wrong = _values(data, starts, stops, present, "double")
     seconds = np.frombuffer(column.buffers()[1], np.float64, len(column))
     bad = np.zeros(present.size, bool) if wrong is None else wrong
     bad |= present & ~(np.abs(seconds) < _LATEST)
@@ -138,16 +138,14 @@ def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], Non
     return pa.Array.from_buffers(pa.binary(), starts.size, [_bits(present), pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
+def _is_ascii(array: Any) -> bool:
+    """Tell whether an array that was made here holds nothing but ASCII, which is always UTF-8."""
+    data, offsets, _ = _memory(array)
+    return bool(data[: offsets[-1]].max(initial=0) < 0x80)
+
+
 def _bits(valid: Mask) -> Any:
     return None if valid.all() else arrow_mask(valid).buffers()[1]
-
-
-def _truths(array: Any) -> tuple[Any, Mask | None]:
-    array = _as(array, pa.binary())
-    yes, no = (compute.is_in(array, words_of(words).view(pa.binary())) for words in (TRUE_WORDS, FALSE_WORDS))
-    known = compute.or_(yes, no)
-    bad = truth_of(compute.and_not(array.is_valid(), known))
-    return compute.if_else(known, yes, missing(pa.bool_())), bad if bad.any() else None
 
 
 def plain_bytes(array: Any) -> Any:
