@@ -16,9 +16,10 @@ from pyarrow import parquet
 
 from panstream.engine.feeds.parquet import ParquetFile, _chunks_of
 from panstream.engine.feeds.parquet_pages import columns as cursor
+from panstream.engine.feeds.parquet_pages.alike import pages_of
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StringColumn
 from panstream.engine.feeds.parquet_pages.footer import read_footer
-from panstream.engine.feeds.parquet_pages.pages import Chunk, Damaged, _CutOff, _read_header, pages_of
+from panstream.engine.feeds.parquet_pages.pages import Chunk, Damaged, _CutOff, _read_headers
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 
@@ -214,16 +215,16 @@ def test_a_column_closed_early_leaves_no_thread_and_no_page(tmp_path: Path) -> N
 def test_headers_are_read_field_by_field() -> None:
     # type 0; sizes 100 and 60; a data page with 7 values, encoding 8, levels 3 and 3, statistics with text
     data = bytes.fromhex("1500 15c801 1578 2c 150e 1510 1506 1506 1c 18 03 616263 00 00 00".replace(" ", ""))
-    header, end = _read_header(np.frombuffer(data, np.uint8))
-    assert (header.kind, header.size, header.compressed_size, header.values, header.encoding) == (0, 100, 60, 7, 8)
-    assert end == len(data)
+    (header,), _ = _read_headers(np.frombuffer(data, np.uint8), 1000)
+    assert (header.kind, header.size, header.values, header.encoding) == (0, 100, 7, 8)
+    assert (header.start, header.stop) == (len(data), len(data) + 60)
     for cut in range(len(data)):
         with pytest.raises(_CutOff):
-            _read_header(np.frombuffer(data[:cut], np.uint8))
+            _read_headers(np.frombuffer(data[:cut], np.uint8), 1000)
     with pytest.raises(Damaged):
-        _read_header(np.frombuffer(bytes.fromhex("1501" + "00"), np.uint8))  # a negative type
+        _read_headers(np.frombuffer(bytes.fromhex("1501" + "00"), np.uint8), 1000)  # a negative type
     with pytest.raises(Damaged):
-        _read_header(np.frombuffer(b"\x1c" * 40, np.uint8))  # structures in structures without end
+        _read_headers(np.frombuffer(b"\x1c" * 40, np.uint8), 1000)  # structures in structures without end
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 9, 17, 31, 32])

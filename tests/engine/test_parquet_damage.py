@@ -17,8 +17,9 @@ from pyarrow import parquet
 
 from panstream.engine.feeds.coalesce import _with_ids
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.feeds.parquet_pages.pages import Damaged, _CutOff, _read_header, _unpacked
+from panstream.engine.feeds.parquet_pages.pages import Damaged, _CutOff, _read_headers, _unpacked
 from panstream.engine.rows import RowSchema
+from panstream.engine.spare import Spare
 from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"id": "string", "kind": "string"}, user="id")
@@ -131,7 +132,7 @@ def test_a_list_longer_than_the_header_ends_at_once() -> None:
         data = bytearray(booleans)
         data[1] = kind
         with pytest.raises(_CutOff):
-            _read_header(np.frombuffer(data, np.uint8))
+            _read_headers(np.frombuffer(data, np.uint8), 1)
 
 
 @pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd", "brotli"])
@@ -139,9 +140,9 @@ def test_a_list_longer_than_the_header_ends_at_once() -> None:
 def test_a_page_of_another_size_than_it_says_is_refused(codec: str, told: int) -> None:
     text = bytes(range(256)) * 4
     packed = np.frombuffer(pa.compress(text, codec, asbytes=True), np.uint8)
-    assert _unpacked(packed, len(text), codec).tobytes() == text
+    assert _unpacked(packed, len(text), codec, Spare()).tobytes() == text
     with pytest.raises((Damaged, pa.ArrowException, OSError)):
-        _unpacked(packed, len(text) + told, codec)
+        _unpacked(packed, len(text) + told, codec, Spare())
 
 
 def test_a_frame_that_does_not_say_its_size_is_measured() -> None:
@@ -149,7 +150,7 @@ def test_a_frame_that_does_not_say_its_size_is_measured() -> None:
     with pa.CompressedOutputStream(out, "zstd") as stream:
         stream.write(b"word" * 500)
     packed = np.frombuffer(out.getvalue(), np.uint8)
-    assert _unpacked(packed, 2000, "zstd").tobytes() == b"word" * 500
+    assert _unpacked(packed, 2000, "zstd", Spare()).tobytes() == b"word" * 500
     for size in (1999, 2001):
         with pytest.raises(Damaged):
-            _unpacked(packed, size, "zstd")
+            _unpacked(packed, size, "zstd", Spare())

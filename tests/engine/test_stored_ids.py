@@ -237,7 +237,7 @@ def test_a_missing_value_where_the_file_says_there_is_none_is_damage(
     ids = pieces(path, 90, packed=True)[0]
     decompressed: list[Page] = []
     unpack = Page.unpack
-    monkeypatch.setattr(Page, "unpack", lambda self: (unpack(self), decompressed.append(self)))
+    monkeypatch.setattr(Page, "unpack", lambda self, spare: (unpack(self, spare), decompressed.append(self)))
     for _ in range(2):
         with pytest.raises(FeedError, match=r"f\.parquet could not be read: it is cut off, damaged"):
             ids.all()

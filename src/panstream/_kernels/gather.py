@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
 from numpy.typing import NDArray
+
+from panstream._kernels.words import copy_bytes
 
 _INLINE = 12  # a view of at most this many bytes holds them itself
 
@@ -30,19 +30,6 @@ def trimmed_lengths(rows: NDArray[Any], lengths: NDArray[np.int64]) -> int:
     return total
 
 
-@intrinsic
-def _copy(typing_context, target, source, size):  # type: ignore[no-untyped-def]
-    """Copy bytes between two addresses (numba has no pointer into a table of any number of buffers)."""
-
-    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        pointer = context.get_value_type(types.CPointer(types.uint8))  # type: ignore[no-untyped-call]
-        to, start = (builder.inttoptr(address, pointer) for address in arguments[:2])
-        cgutils.raw_memcpy(builder, to, start, arguments[2], 1)  # type: ignore[no-untyped-call]
-        return context.get_dummy_value()
-
-    return types.void(types.uint64, types.uint64, types.int64), build
-
-
 @njit(cache=True, nogil=True)
 def compact_rows(
     rows: NDArray[np.uint8], lengths: NDArray[np.int64], offsets: NDArray[np.int64], data: NDArray[np.uint8]
@@ -52,7 +39,7 @@ def compact_rows(
     offsets[0] = 0
     for i in range(rows.shape[0]):
         start = source + np.uint64(i * rows.shape[1])
-        _copy(target + np.uint64(offsets[i]), start, lengths[i])  # type: ignore[call-arg]
+        copy_bytes(target + np.uint64(offsets[i]), start, lengths[i])
         offsets[i + 1] = offsets[i] + lengths[i]
 
 
@@ -122,4 +109,4 @@ def gather_views(
         source = inline + np.uint64(16 * i)
         if length > _INLINE:
             source = addresses[views[i, 2]] + np.uint64(views[i, 3])
-        _copy(target + np.uint64(offsets[i]), source, length)  # type: ignore[call-arg]
+        copy_bytes(target + np.uint64(offsets[i]), source, length)

@@ -1,4 +1,4 @@
-"""Read the header of a Parquet page, in Thrift's compact protocol: a few numbers, with all else passed over.
+"""Read the headers of Parquet pages, in Thrift's compact protocol: a few numbers, with all else passed over.
 
 Text is among what is passed over: only statistics have some, about people.
 """
@@ -16,6 +16,9 @@ ABSENT, MISFIT = -1, -2  # in place of a number; a negative one does not fit eit
 PLACES = (5, 7, 8)  # where a header describes a data page, a dictionary, a data page of the second version
 FIELDS = 9  # numbered from 1 on
 DEEPEST = 8
+DATA, DICTIONARY, DATA_2 = 0, 2, 3  # kinds of pages
+PLAIN, PLAIN_DICTIONARY, RLE = 0, 2, 3  # encodings
+KIND, SIZE, VALUES, ENCODING, LEVELS, COMPRESSED, MISSING, START, STOP = range(9)  # what is said of a page
 
 _TRUE, _FALSE, _BYTE, _INT32, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 5, 7, 8, 9, 10, 12
 _WHOLE = (4, 5, 6)
@@ -136,3 +139,55 @@ def read_header(data: NDArray[np.uint8], fields: NDArray[np.int64]) -> Any:
                 return CUT_OFF
             at += np.int64(size)
     return at
+
+
+@njit(cache=True, nogil=True)
+def _describe(fields: NDArray[np.int64], page: NDArray[np.int64]) -> bool:
+    """Write what a header says to ``page``; return False where it is not described in full, or as no flat column is."""
+    kind = fields[0, 1]
+    if kind < 0 or fields[0, 2] < 0 or fields[0, 3] < 0:
+        return False
+    page[:] = 0
+    page[KIND], page[SIZE], page[COMPRESSED], page[MISSING] = kind, fields[0, 2], 1, -1
+    if kind == DATA:
+        own, required = fields[1], 4
+    elif kind == DICTIONARY:
+        own, required = fields[2], 2
+    elif kind == DATA_2:
+        own, required = fields[3], 6
+    else:
+        return True
+    for number in range(1, required + 1):  # which parquet.thrift requires
+        if own[number] < 0:
+            return False
+    page[VALUES], page[ENCODING] = own[1], own[2]
+    if kind == DATA:
+        return bool(own[3] == RLE)  # other levels are not in use any more
+    if kind == DICTIONARY:
+        return bool(own[2] == PLAIN or own[2] == PLAIN_DICTIONARY)
+    page[MISSING], page[ENCODING], page[LEVELS], page[COMPRESSED] = own[2], own[4], own[5], own[7] != 0
+    return bool(own[6] == 0 and own[3] == own[1])  # no repetition levels, as many rows as values
+
+
+@njit(cache=True, nogil=True)
+def read_headers(data: NDArray[np.uint8], rows: int, pages: NDArray[np.int64]) -> int:
+    """Describe the pages that begin with ``data`` and lie in it, up to the one that makes them ``rows`` rows, a line of
+    ``pages`` each; the first page even if it goes on behind ``data``. Return how many, or what is wrong with the first.
+    """
+    fields = np.empty((1 + len(PLACES), FIELDS), np.int64)
+    found, at = 0, 0
+    while found < pages.shape[0] and rows > 0:
+        end = np.int64(read_header(data[at:], fields))
+        page = pages[found]
+        if end >= 0 and not _describe(fields, page):
+            end = np.int64(DAMAGED)
+        if end < 0:
+            return found if found else int(end)
+        stop = at + end + fields[0, 3]
+        if found and stop > data.size:
+            break
+        page[START], page[STOP] = at + end, stop
+        rows -= page[VALUES] if page[KIND] != DICTIONARY else 0
+        at = stop
+        found += 1
+    return found

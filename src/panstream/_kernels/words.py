@@ -1,4 +1,4 @@
-"""64-bit machine words: unaligned little-endian loads, wide products, trailing zeros, and fetching ahead.
+"""64-bit machine words: unaligned little-endian loads, copies, wide products, trailing zeros, and fetching ahead.
 
 LLVM has one instruction for each; NumPy scalars have none, hence the intrinsics.
 """
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 _WORD = ir.IntType(64)
@@ -37,6 +38,18 @@ def _byte_at(typingctx: Any, address: Any) -> Any:
         return builder.load(builder.inttoptr(args[0], ir.IntType(8).as_pointer()))
 
     return types.uint8(types.uint64), codegen
+
+
+def _copy_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy bytes between two addresses that do not overlap: numba copies slices byte by byte."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        to, start = (builder.inttoptr(address, byte) for address in args[:2])
+        cgutils.raw_memcpy(builder, to, start, args[2], 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.int64), codegen
 
 
 def _product_high(typingctx: Any, left: Any, right: Any) -> Any:
@@ -87,6 +100,7 @@ def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
 
 # numba passes the typing context itself, which its annotations do not know: hence Any.
 byte_at: Any = intrinsic(_byte_at)
+copy_bytes: Any = intrinsic(_copy_bytes)
 load_word: Any = intrinsic(_load_word)
 prefetch: Any = intrinsic(_prefetch)
 product: Any = intrinsic(_product)

@@ -13,13 +13,16 @@ from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from panstream.engine.arrow import compute, pa, truth_of, words_of
+from panstream.engine.arrow import arrow_mask, compute, numbers_of, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
+from panstream.engine.spare import Spare
 
-Condition: TypeAlias = Callable[
-    [Any], Any
-]  # of a record batch; the result is an Arrow array of truths, NULL where unknown
+Mask: TypeAlias = NDArray[np.bool_]
+
+# Of a record batch: an Arrow array of truths, NULL where unknown, or a mask where none is unknown.
+Condition: TypeAlias = Callable[[Any], Any]
 Constant: TypeAlias = Callable[[str], Any]  # SQL without columns to its value; raises if there is none
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -33,9 +36,8 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 _JOINED = {"And": compute.and_kleene, "Or": compute.or_kleene}
 _MIRRORED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE"}
 _KNOWN_PARTS = ("this", "expression", "expressions", "low", "high", "negate")
-_FEW_WORDS = 8  # of a dictionary, for which comparing codes beats looking them up
 _EXACT_DIGITS = 15  # a decimal literal with more digits may be rounded in two ways
-_MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32, "code": np.int32}
+_MEMORY = {"int": np.int64, "double": np.float64, "timestamp": np.int64, "date": np.int32}
 
 
 class _NotPlain(Exception):
@@ -49,13 +51,20 @@ class PlainCompiler:
 
     def __init__(self, columns: Mapping[str, str], constant: Constant, *, user: str | None = None) -> None:
         self._columns, self._constant, self._user = columns, constant, user
+        self._spare = Spare()  # for masks
 
-    def compile(self, node: Any) -> Condition | None:
-        """Return the condition."""
+    def compile(self, node: Any) -> Callable[[Any], Mask] | None:
+        """Return the condition: a mask of a record batch, false where it is not known."""
         try:
-            return self._compiled(node)
+            condition = self._compiled(node)
         except _NotPlain:
             return None
+
+        def mask(batch: Any) -> Mask:
+            found = condition(batch)
+            return found if isinstance(found, np.ndarray) else truth_of(found)
+
+        return mask
 
     def _compiled(self, node: Any) -> Condition:
         kind = type(node).__name__
@@ -101,7 +110,7 @@ class PlainCompiler:
         value = self._value(right, form)
         if form == "string":
             word = words_of([value])[0]
-            return lambda batch: _of_words(batch.column(name), lambda words: _COMPARISONS[kind](words, word))
+            return lambda batch: self._of_words(batch.column(name), lambda words: _COMPARISONS[kind](words, word))
         if form == "bool":
             return lambda batch: _COMPARISONS[kind](batch.column(name), pa.scalar(value))
         number = _scalar(value, form)
@@ -131,7 +140,20 @@ class PlainCompiler:
         if type(node).__name__ == "Like":
             prefix = prefix.removesuffix("%")
             _need(prefix != pattern.this and not any(sign in prefix for sign in "%_\\"))
-        return lambda batch: _of_words(batch.column(name), lambda words: compute.starts_with(words, prefix))
+        return lambda batch: self._of_words(batch.column(name), lambda words: compute.starts_with(words, prefix))
+
+    def _of_words(self, array: Any, test: Callable[[Any], Any]) -> Any:
+        """Apply a test to strings: to the words of a dictionary once, then to the rows by their codes."""
+        if not pa.types.is_dictionary(array.type):
+            return test(array)
+        truths = test(array.dictionary)
+        if array.indices.null_count or truths.null_count:
+            return truths.take(array.indices)
+        codes, right = numbers_of(array.indices), truth_of(truths)
+        found = self._spare.array(codes.size, np.bool_)
+        if np.count_nonzero(right) == 1:
+            return np.equal(codes, codes.dtype.type(right.argmax()), out=found)
+        return np.take(right, codes, out=found, mode="clip") if codes.size else found  # codes were checked
 
     def _column(self, node: Any, kind: str) -> str:
         """Return the name of a column that can be compared in such a way; ids only have an order if they are
@@ -183,34 +205,25 @@ def _bare(node: Any) -> Any:
 
 
 def _joined(kind: str, one: Condition, two: Condition) -> Condition:
-    return lambda batch: _JOINED[kind](one(batch), two(batch))
+    return lambda batch: _JOINED[kind](_truths(one(batch)), _truths(two(batch)))
 
 
 def _inverted(inner: Condition) -> Condition:
-    return lambda batch: compute.invert(inner(batch))
+    return lambda batch: compute.invert(_truths(inner(batch)))
+
+
+def _truths(found: Any) -> Any:
+    return arrow_mask(found) if isinstance(found, np.ndarray) else found
 
 
 def _scalar(value: Any, kind: str) -> Any:
-    """Return a number, time, day or code as a scalar; ``pa.scalar`` would read it as a value of Python's own types."""
+    """Return a number, time or day as a scalar; ``pa.scalar`` would read it as a value of Python's own types."""
     memory = pa.py_buffer(np.array([value], _MEMORY[kind]))
-    return pa.Array.from_buffers(pa.int32() if kind == "code" else arrow_type(kind), 1, [None, memory])[0]
+    return pa.Array.from_buffers(arrow_type(kind), 1, [None, memory])[0]
 
 
 def _decoded(array: Any) -> Any:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def _of_words(array: Any, test: Callable[[Any], Any]) -> Any:
-    """Apply a test to strings: to the words of a dictionary once, then to the rows by their codes."""
-    if not pa.types.is_dictionary(array.type):
-        return test(array)
-    truths = test(array.dictionary)
-    right = np.flatnonzero(truth_of(truths))
-    if right.size > _FEW_WORDS:
-        return truths.take(array.indices)
-    codes = array.indices if array.indices.type == pa.int32() else array.indices.cast(pa.int32())
-    equal = [compute.equal(codes, _scalar(code, "code")) for code in (right if right.size else [-1])]
-    return reduce(compute.or_, equal)
 
 
 def _compared(kind: str, array: Any, value: Any) -> Any:

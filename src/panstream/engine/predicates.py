@@ -321,12 +321,12 @@ class Evaluator:
                 "this condition on the user column cannot be evaluated",
                 hint="=, <>, IN and LIKE 'prefix%' can, and <, >, BETWEEN for whole numbers",
             )
-        return lambda batch, rich: truth_of(condition(batch))
+        return lambda batch, rich: condition(batch)
 
     def _plain_step(self, tree: Any, kind: Kind) -> _Step | None:
         if kind == "mask":
             condition = self._plain.compile(tree)
-            return None if condition is None else lambda batch, rich: truth_of(condition(batch))
+            return None if condition is None else lambda batch, rich: condition(batch)
         if type(tree).__name__ == "Column" and self._columns[tree.name] in ("int", "double"):
             name = tree.name
             return lambda batch, rich: _values(batch.column(name))

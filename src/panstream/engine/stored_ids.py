@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from panstream.engine.arrow import arrow_mask, pa
 from panstream.engine.memory import wipe_array
+from panstream.engine.spare import Spare
 from panstream.errors import FeedError
 from panstream.scratch import wipe
 
@@ -40,9 +41,10 @@ class StoredPage:
         rows: int,
         place: str,
         *,
+        spare: Spare | None = None,
         unpack: Callable[[], tuple[NDArray[np.uint8], int]] | None = None,
     ) -> None:
-        self.body, self.rows, self._place = body, rows, place
+        self.body, self.rows, self.spare, self._place = body, rows, spare or Spare(), place
         self._starts = {0: at}  # of some rows
         self._unpack = unpack
         self._lock = threading.Lock()
@@ -106,9 +108,9 @@ class StoredPage:
 class StoredNumbers:
     """``rows`` ids from ``at`` on, whole numbers of eight bytes each."""
 
-    def __init__(self, body: NDArray[np.uint8], at: int, rows: int) -> None:
+    def __init__(self, body: NDArray[np.uint8], at: int, rows: int, *, spare: Spare) -> None:
         assert at + _WIDTH * rows <= body.size
-        self.body, self.rows, self._at = body, rows, at
+        self.body, self.rows, self.spare, self._at = body, rows, spare, at
 
     def copy(self, first: int, keep: Mask, into: NDArray[np.int64]) -> int:
         """Write the ids to be kept among those from row ``first`` on, and one more; return how many are kept."""
@@ -161,6 +163,7 @@ class StoredIds:
     def __init__(self, parts: Sequence[_Part]) -> None:
         self._parts = list(parts)
         self._rows = sum(part.rows for part in parts)
+        self._spare = parts[0].page.spare if parts else Spare()
         self._all: Any = None
         self._copied = 0
 
@@ -219,7 +222,7 @@ class StoredIds:
         return self._copy_texts(texts, keep) if texts else self._copy_numbers(keep)
 
     def _copy_numbers(self, keep: Mask) -> Any:
-        out = np.empty(int(np.count_nonzero(keep)) + 1, np.int64)
+        out = self._spare.array(int(np.count_nonzero(keep)) + 1, np.int64)
         kept = done = 0
         for part in self._parts:
             assert isinstance(part.page, StoredNumbers)
@@ -234,7 +237,7 @@ class StoredIds:
         count = int(np.count_nonzero(keep))
         guess = sum(page.size(part.rows) for part, page in parts) * count // max(1, self._rows)
         room = min(guess + guess // _SPARE, _LARGEST)
-        copy = _Copy(np.empty(count + 1, np.int32), np.empty(room + SLACK, np.uint8))
+        copy = _Copy(self._spare.array(count + 1, np.int32), self._spare.array(room + SLACK))
         copy.offsets[0] = done = 0
         try:
             for part, page in parts:

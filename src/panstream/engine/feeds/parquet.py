@@ -24,6 +24,7 @@ from panstream.engine.feeds.parquet_pages.pages import Chunk
 from panstream.engine.feeds.parquet_pages.words import WordColumn
 from panstream.engine.memory import wipe_array
 from panstream.engine.rows import Rows, RowSchema
+from panstream.engine.spare import Spare
 from panstream.engine.stored_ids import StoredIds
 
 _BUFFER_BYTES = (1 << 15, 1 << 18)  # least and most of a column that is read from the file at once
@@ -51,7 +52,7 @@ class ParquetFile:
         rows: int,
         ahead: bool | None = None,
         stored_ids: bool = False,
-        hurry: Callable[[], bool] | None = None,
+        hurry: Callable[[], bool] = lambda: False,
     ) -> None:
         from pyarrow import parquet
 
@@ -67,6 +68,7 @@ class ParquetFile:
         self._numbers = _numbers(metadata, footer, schema)
         self._stored_ids, self._hurry, self._path = stored_ids, hurry, path
         self._open: list[Column] = []
+        self._spare = Spare()
         self._file = self._guarded(
             lambda: parquet.ParquetFile(
                 path,
@@ -95,7 +97,7 @@ class ParquetFile:
         own: dict[str, Column] = {name: self._column(name, chunks[first:]) for name, chunks in self._strings.items()}
         for name, chunks in self._numbers.items():
             kind = StoredNumberColumn if self._stored_ids and name == self._schema.user else NumberColumn
-            own[name] = kind(Cursor(self._path, chunks[first:], ahead=self._ahead, width=WIDTH))
+            own[name] = kind(self._cursor(chunks[first:], width=WIDTH))
         self._open = list(own.values())
         for rows, others in self._others(first):
             columns = {name: others.column(name) for name in self._schema.columns if name not in own}
@@ -111,11 +113,12 @@ class ParquetFile:
 
     def _column(self, name: str, chunks: list[Chunk]) -> Column:
         if self._stored_ids and name == self._schema.user:
-            return StoredColumn(
-                Cursor(self._path, chunks, ahead=self._ahead, hurry=None if self._ahead else self._hurry)
-            )
+            return StoredColumn(self._cursor(chunks, hurry=(lambda: False) if self._ahead else self._hurry))
         kind = WordColumn if name in self._repetitive else StringColumn
-        return kind(Cursor(self._path, chunks, ahead=self._ahead))
+        return kind(self._cursor(chunks))
+
+    def _cursor(self, chunks: list[Chunk], **options: Any) -> Cursor:
+        return Cursor(self._path, chunks, spare=self._spare, rows=self._rows, ahead=self._ahead, **options)
 
     def _piece(self, columns: dict[str, Any], rows: int) -> Rows:
         """Return the columns as declared; ids that are left in their pages are set apart."""

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.guard import guarded
-from panstream.engine.feeds.parquet_pages.pages import DATA, DATA_2, DICTIONARY, PLAIN, Chunk, Damaged, Page, pages_of
+from panstream.engine.feeds.parquet_pages.alike import pages_of
+from panstream.engine.feeds.parquet_pages.pages import DATA, DATA_2, DICTIONARY, INDICES, PLAIN, Chunk, Damaged, Page
 from panstream.engine.memory import wipe_array
+from panstream.engine.spare import Spare
 from panstream.engine.stored_ids import StoredIds, StoredNumbers, StoredPage
 from panstream.scratch import wipe
 
 SLACK = 16  # bytes that decoders may write, and read, behind the end
-_INDICES = (2, 8)
 
 
 class Cursor:
@@ -34,6 +35,7 @@ class Cursor:
     ``row`` of ``rows`` rows were given away. ``present`` says by row which have a value, None if all have. Readers move
     these on. ``stored`` is the page as others hold it, who overwrite the rows that were given away themselves. With a
     reason to ``hurry``, some pages are still compressed. Items have a length each, or all have the same ``width``.
+    Pages of about ``rows`` rows are read at once, one at least.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class Cursor:
         path: Path,
         chunks: Sequence[Chunk],
         *,
+        spare: Spare | None = None,
+        rows: int = 1,
         ahead: bool = True,
-        hurry: Callable[[], bool] | None = None,
+        hurry: Callable[[], bool] = lambda: False,
         width: int | None = None,
     ) -> None:
         self.place = path.name
@@ -54,7 +58,8 @@ class Cursor:
         self.starts: NDArray[np.int32] | None = None  # of the dictionary's words
         self.words: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._chunks, self._width = list(chunks), width
-        pages = pages_of(path, chunks) if hurry is None else pages_of(path, chunks, hurry)
+        self.spare = spare or Spare()
+        pages = pages_of(path, chunks, self.spare, rows, width, hurry)
         self._pages = read_ahead(pages) if ahead else pages
         self._page: Page | None = None
 
@@ -118,7 +123,7 @@ class Cursor:
         present = np.empty(page.header.values, np.uint8)
         _sound(decode_runs(body[:stop], start, 1, present))
         missing = page.header.values - int(np.count_nonzero(present))
-        if page.header.missing is not None and page.header.missing != missing:
+        if page.header.kind == DATA_2 and page.header.missing != missing:
             raise Damaged("a page has more or fewer missing values than it says")
         return stop, None if not missing else present
 
@@ -148,8 +153,11 @@ class Cursor:
         self.rows = header.values
         if page.codec is not None:
             return
+        if page.joined:
+            self.at, self.indices = 0, page.indices
+            return
         self.at, self.present = self.levels(page)
-        if header.encoding in _INDICES:
+        if header.encoding in INDICES:
             self._read_indices(header.values if self.present is None else int(np.count_nonzero(self.present)))
         elif header.encoding != PLAIN:
             raise Damaged("a page is encoded in another way than the file says")
@@ -157,7 +165,7 @@ class Cursor:
     def _read_indices(self, count: int) -> None:
         from panstream._kernels.pages import decode_runs
 
-        self.indices = np.empty(count, np.int32)
+        self.indices = self.spare.array(count, np.int32)
         if not count:
             return
         if self.at >= self.body.size or self.body[self.at] > 32:
@@ -211,9 +219,9 @@ class StringColumn:
     def take(self, rows: int) -> Any:
         """Return the next rows as an Arrow array of strings."""
         cursor = self._cursor
-        offsets = np.empty(rows + 1, np.int32)
+        offsets = cursor.spare.array(rows + 1, np.int32)
         offsets[0] = 0
-        data = np.empty(min(rows * min(cursor.mean, _WIDEST), _LARGEST) + SLACK, np.uint8)
+        data = cursor.spare.array(min(rows * min(cursor.mean, _WIDEST), _LARGEST) + SLACK)
         present: NDArray[np.uint8] | None = None
         done = 0
         try:
@@ -308,14 +316,16 @@ class StoredColumn:
     def _stored_page(self) -> StoredPage | StoredNumbers:
         cursor = self._cursor
         if cursor.indices is not None:
-            return StoredPage(self._without_dictionary(cursor.indices), 0, cursor.rows, cursor.place)
+            return StoredPage(
+                self._without_dictionary(cursor.indices), 0, cursor.rows, cursor.place, spare=cursor.spare
+            )
         page, at = cursor.leave(), cursor.at
         if page.codec is None:
-            return StoredPage(page.body, at, cursor.rows, cursor.place)
+            return StoredPage(page.body, at, cursor.rows, cursor.place, spare=cursor.spare)
 
         def unpacked() -> tuple[NDArray[np.uint8], int]:
             try:
-                page.unpack()
+                page.unpack(cursor.spare)
                 at, present = cursor.levels(page)
                 if present is not None:
                     raise Damaged("a value is missing where the file says that none is")
@@ -325,7 +335,7 @@ class StoredColumn:
             return page.body, at
 
         unpack = partial(guarded, unpacked, place=cursor.place, what="a Parquet file")
-        return StoredPage(page.body, 0, cursor.rows, cursor.place, unpack=unpack)
+        return StoredPage(page.body, 0, cursor.rows, cursor.place, spare=cursor.spare, unpack=unpack)
 
     def _without_dictionary(self, indices: NDArray[np.int32]) -> NDArray[np.uint8]:
         from panstream._kernels.pages import dictionary_page
@@ -334,6 +344,6 @@ class StoredColumn:
         if size > _LARGEST:
             raise Damaged("a page has too much text")
         assert self._cursor.starts is not None
-        page = np.empty(size + SLACK, np.uint8)
+        page = self._cursor.spare.array(size + SLACK)
         dictionary_page(indices, self._cursor.starts, self._cursor.words, page)
         return page

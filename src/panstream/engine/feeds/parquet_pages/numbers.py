@@ -25,7 +25,7 @@ class NumberColumn:
     def take(self, rows: int) -> Any:
         """Return the next rows as an Arrow array of int64."""
         cursor = self._cursor
-        numbers = np.empty(rows, np.int64)
+        numbers = cursor.spare.array(rows, np.int64)
         present: NDArray[np.uint8] | None = None
         done = 0
         try:
@@ -80,13 +80,13 @@ class StoredNumberColumn(StoredColumn):
     def _stored_page(self) -> StoredNumbers:
         cursor = self._cursor
         if cursor.indices is not None:
-            numbers = np.empty(cursor.rows, np.int64)
+            numbers = cursor.spare.array(cursor.rows, np.int64)
             try:
                 self._decoded.decode(numbers)
             except Damaged:
                 wipe(numbers)
                 raise
-            return StoredNumbers(numbers.view(np.uint8), 0, cursor.rows)
+            return StoredNumbers(numbers.view(np.uint8), 0, cursor.rows, spare=cursor.spare)
         if cursor.at + WIDTH * cursor.rows > cursor.body.size:
             raise Damaged("a page is too short")
-        return StoredNumbers(cursor.leave().body, cursor.at, cursor.rows)
+        return StoredNumbers(cursor.leave().body, cursor.at, cursor.rows, spare=cursor.spare)

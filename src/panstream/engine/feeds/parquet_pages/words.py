@@ -50,7 +50,7 @@ class WordColumn:
         if cursor.indices is None:
             return self._strings.take(part)
         starts, words = cursor.starts, self._dictionary()
-        codes = np.empty(rows, np.int32)
+        codes = cursor.spare.array(rows, np.int32)
         present: NDArray[np.uint8] | None = None
         done = 0
         try:

@@ -1,0 +1,54 @@
+"""Memory that is used again: the system clears what it gives, which takes longer than decoding a page into it.
+
+>>> spare = Spare()
+>>> place = spare.array(100_000).ctypes.data
+>>> spare.array(90_000).ctypes.data == place  # nobody has the first one any more
+True
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+_LEAST, _LARGEST = 1 << 14, 1 << 23  # bytes of an array: smaller ones are cheap, larger ones rare
+_MOST = 1 << 26  # bytes in all
+_UNUSED = 3  # references to a block that has no views: of its list, of the loop and of the call
+
+
+class Spare:
+    """Arrays in memory of earlier ones that nobody refers to any more, not even by a slice or an Arrow buffer.
+
+    It holds what whoever used it last left there, so that is to be overwritten after use like all memory.
+    """
+
+    __slots__ = ("_blocks", "_held", "_lock")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, list[NDArray[np.uint8]]] = {}
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def array(self, size: int, dtype: DTypeLike = np.uint8) -> NDArray[Any]:
+        """Return an array with anything at all in it."""
+        kind = np.dtype(dtype)
+        needed = size * kind.itemsize
+        if not _LEAST <= needed <= _LARGEST:
+            return np.empty(size, kind)
+        step = 1 << (needed.bit_length() - 3)
+        capacity = -(-needed // step) * step
+        with self._lock:
+            found = self._blocks.setdefault(capacity, [])
+            for block in found:
+                if sys.getrefcount(block) == _UNUSED:
+                    return block[:needed].view(kind)
+            if self._held + capacity > _MOST:
+                self._blocks, self._held, found = {}, 0, []
+                self._blocks[capacity] = found
+            found.append(np.empty(capacity, np.uint8))
+            self._held += capacity
+            return found[-1][:needed].view(kind)
