@@ -27,7 +27,7 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
 
     from panstream._kernels import bits, draws, pages, snappy, tree
     from panstream.hashing import cells_of_integers, cells_of_strings, hash_integers, hash_strings, mark_strings
-    from panstream.randomness import DiscreteGaussian, DiscreteLaplace, SeededSource
+    from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, SeededSource
 
     rng = np.random.default_rng(9)
     rows, shape = 5_003, (1_021, 14)
@@ -58,6 +58,11 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     bits.scatter(table, cells, coins)
     bits.draw_marked(table, marks, np.resize(coins, marks.size))
     yield "bits", table
+    thirds, few = rng.integers(0, 2**64, (2, 3_000), np.uint64)
+    few &= thirds << np.uint64(1)
+    with SeededSource(4) as source:
+        source.redraw(Coin.at_most(0.7), thirds, few)
+    yield "redrawn bits", thirds
 
     with SeededSource(5) as source:
         for sigma, size in ((40.0, 1_000), (4e3, 1_000), (40.0, 1 << 14)):  # all sizes, blocks, a table
