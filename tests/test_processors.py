@@ -26,7 +26,14 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     import pyarrow as pa
 
     from panstream._kernels import bits, draws, pages, snappy, tree
-    from panstream.hashing import cells_of_integers, cells_of_strings, hash_integers, hash_strings, mark_strings
+    from panstream.hashing import (
+        cells_of_integers,
+        cells_of_strings,
+        hash_integers,
+        hash_strings,
+        mark_strings,
+        mark_strings_packed,
+    )
     from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, SeededSource
 
     rng = np.random.default_rng(9)
@@ -44,6 +51,15 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         marks = np.zeros(shape[0] * shape[1], np.uint8)
         mark_strings(offsets, text, 3, *shape, marks)
         yield f"marks of {name} strings", marks
+        words = np.zeros(-(-shape[0] * shape[1] // 64), np.uint64)
+        mark_strings_packed(offsets, text, 3, *shape, words)
+        yield f"packed marks of {name} strings", words
+    for length in (16, 11):
+        equal, bits_of_cells = np.arange(301, dtype=np.int64) * length, np.zeros(words.size, np.uint64)
+        hash_strings(equal, text, 3, hashes[:300], hash="fold")
+        mark_strings_packed(equal, text, 3, *shape, bits_of_cells)
+        yield f"hashes of {length} bytes", hashes[:300].copy()
+        yield f"packed marks of {length} bytes", bits_of_cells
     hashes, cells = np.empty(rows, np.uint64), np.empty(rows, np.int32)
     hash_integers(numbers, 3, hashes)
     cells_of_integers(numbers, 3, *shape, cells)
