@@ -26,8 +26,15 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     import pyarrow as pa
 
     from panstream._kernels import bits, csv_records, draws, json_fields, pages, snappy, text_values, tree
-    from panstream.hashing import cells_of_integers, cells_of_strings, hash_integers, hash_strings, mark_strings
-    from panstream.randomness import DiscreteGaussian, DiscreteLaplace, SeededSource
+    from panstream.hashing import (
+        cells_of_integers,
+        cells_of_strings,
+        hash_integers,
+        hash_strings,
+        mark_strings,
+        mark_strings_packed,
+    )
+    from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, SeededSource
 
     rng = np.random.default_rng(9)
     rows, shape = 5_003, (1_021, 14)
@@ -44,6 +51,15 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         marks = np.zeros(shape[0] * shape[1], np.uint8)
         mark_strings(offsets, text, 3, *shape, marks)
         yield f"marks of {name} strings", marks
+        words = np.zeros(-(-shape[0] * shape[1] // 64), np.uint64)
+        mark_strings_packed(offsets, text, 3, *shape, words)
+        yield f"packed marks of {name} strings", words
+    for length in (16, 11):
+        equal, bits_of_cells = np.arange(301, dtype=np.int64) * length, np.zeros(words.size, np.uint64)
+        hash_strings(equal, text, 3, hashes[:300], hash="fold")
+        mark_strings_packed(equal, text, 3, *shape, bits_of_cells)
+        yield f"hashes of {length} bytes", hashes[:300].copy()
+        yield f"packed marks of {length} bytes", bits_of_cells
     hashes, cells = np.empty(rows, np.uint64), np.empty(rows, np.int32)
     hash_integers(numbers, 3, hashes)
     cells_of_integers(numbers, 3, *shape, cells)
@@ -58,6 +74,11 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     bits.scatter(table, cells, coins)
     bits.draw_marked(table, marks, np.resize(coins, marks.size))
     yield "bits", table
+    thirds, few = rng.integers(0, 2**64, (2, 3_000), np.uint64)
+    few &= thirds << np.uint64(1)
+    with SeededSource(4) as source:
+        source.redraw(Coin.at_most(0.7), thirds, few)
+    yield "redrawn bits", thirds
 
     with SeededSource(5) as source:
         for sigma, size in ((40.0, 1_000), (4e3, 1_000), (40.0, 1 << 14)):  # all sizes, blocks, a table

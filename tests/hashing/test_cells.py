@@ -18,6 +18,7 @@ from panstream.hashing import (
     hash_integers,
     hash_strings,
     mark_integers_packed,
+    mark_strings,
     mark_strings_packed,
 )
 from statistical import assert_fits
@@ -173,6 +174,19 @@ def test_packed_marks_of_integers_are_their_cells(buckets: int, levels: int, row
         assert marks.tolist() == expected
 
 
+def assert_marks_are_cells(offsets: NDArray[Any], data: NDArray[np.uint8], buckets: int, levels: int) -> None:
+    """Compare packed marks, and one byte for each cell, with the cells of the strings hashed one by one."""
+    cells = np.empty(offsets.size - 1, np.int64)
+    for row in range(cells.size):
+        alone = data[offsets[row] : offsets[row + 1]].copy()
+        cells_of_strings(np.array([0, alone.size]), alone, 9, buckets, levels, cells[row : row + 1], hash="fold")
+    packed, marks = np.zeros(-(-buckets * levels // 64), np.uint64), np.zeros(buckets * levels, np.uint8)
+    mark_strings_packed(offsets, data, 9, buckets, levels, packed)
+    mark_strings(offsets, data, 9, buckets, levels, marks)
+    assert packed.tolist() == bits_of(cells, buckets, levels)
+    assert np.flatnonzero(marks).tolist() == np.unique(cells).tolist()
+
+
 @pytest.mark.parametrize(("buckets", "levels"), TABLES)
 @pytest.mark.parametrize("lengths", [[0], [16], [5], [3, 16, 17, 40, 0, 100]])
 @pytest.mark.parametrize("rows", [0, 1, 300, LANES, LANES + 300])
@@ -185,6 +199,26 @@ def test_packed_marks_of_strings_are_their_cells(buckets: int, levels: int, leng
     assert marks.tolist() == bits_of(cells, buckets, levels)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("length", range(18))
+def test_strings_of_equal_length_are_marked_wherever_they_lie(length: int, dtype: Any) -> None:
+    """Any number of rows, any place in memory, and anything from nothing to more than a pair of words behind them."""
+    rng = np.random.default_rng(length)
+    room = rng.integers(0, 256, 300 * 18 + 64, dtype=np.uint8)
+    for rows, skip, spare in [(1, 0, 0), (7, 3, 16), (8, 5, 16), (9, 1, 40), (31, 0, 16), (250, 2, 15), (300, 9, 20)]:
+        offsets = (np.arange(rows + 1) * length + skip).astype(dtype)
+        assert_marks_are_cells(offsets, room[: int(offsets[-1]) + spare], 1000, 20)
+
+
+@pytest.mark.parametrize("longest", [1, 8, 16, 17, 40])
+def test_strings_of_mixed_lengths_are_marked_wherever_they_lie(longest: int) -> None:
+    rng = np.random.default_rng(longest)
+    for rows, skip, spare in [(1, 0, 0), (8, 0, 0), (9, 3, 16), (300, 1, 0), (299, 7, 16), (64, 0, 3)]:
+        offsets = (np.cumsum([skip, *rng.integers(0, longest + 1, rows)])).astype(np.int32)
+        data = rng.integers(0, 256, int(offsets[-1]) + spare, dtype=np.uint8)
+        assert_marks_are_cells(offsets, data, 1000, 20)
+
+
 @pytest.mark.parametrize("bad", [-1, 10**6])
 @pytest.mark.parametrize("row", [0, 5, LANES, LANES + 800])
 def test_packed_marks_refuse_strings_outside_their_data(bad: int, row: int) -> None:
@@ -193,6 +227,22 @@ def test_packed_marks_refuse_strings_outside_their_data(bad: int, row: int) -> N
     with pytest.raises(InvalidBatch, match="offsets must not decrease and must lie within data") as error:
         mark_strings_packed(offsets, np.zeros((LANES + 800) * 16, np.uint8), 0, 1000, 20, np.zeros(313, np.uint64))
     assert error.value.row in (row - 1, row)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 8, 16])
+@pytest.mark.parametrize("start", [-(2**63), -1, -16, 2**62, 2**63 - 40, 2**63 - 1])
+def test_marks_refuse_equal_lengths_outside_their_data(start: int, length: int) -> None:
+    """Equal differences alone say nothing about where strings lie, not even in which order, as numbers wrap around."""
+    offsets = np.array([(start + i * length + 2**63) % 2**64 - 2**63 for i in range(9)], np.int64)
+    data, packed, marks = np.zeros(1000, np.uint8), np.zeros(313, np.uint64), np.zeros(20_000, np.uint8)
+    for refused in (
+        lambda: mark_strings_packed(offsets, data, 0, 1000, 20, packed),
+        lambda: mark_strings(offsets, data, 0, 1000, 20, marks),
+        lambda: hash_strings(offsets, data, 0, np.empty(8, np.uint64), hash="fold"),
+    ):
+        with pytest.raises(InvalidBatch, match="offsets must not decrease and must lie within data"):
+            refused()
+    assert not packed.any() and not marks.any()
 
 
 def test_packed_marks_need_a_bit_for_every_cell() -> None:

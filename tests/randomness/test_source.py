@@ -48,37 +48,91 @@ def digits_of(numbers: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("threshold", [1, 1 << 63, (1 << 64) - 1, 0x9F3C_0000_0000_0001, 0x6000_1234_5678_9ABC])
-def test_redrawn_bits_are_comparisons_of_64_digit_numbers(threshold: int) -> None:
+def test_tossed_words_are_comparisons_of_64_digit_numbers(threshold: int) -> None:
     """Numbers that agree with the threshold in 0 to 64 digits, and random ones, in every place of a word."""
     rng = np.random.default_rng(threshold % 1000)
     near = [threshold, threshold - 1, (threshold + 1) % (1 << 64), *(threshold ^ 1 << place for place in range(64))]
     near += [int(number) for number in rng.integers(0, 1 << 64, 61, dtype=np.uint64)]
     for numbers in (near[:64], near[64:], near[:64][::-1]):
-        for marks in ((1 << 64) - 1, 0x8000_0000_0000_0001, int(rng.integers(1, 1 << 64, dtype=np.uint64))):
-            bits = np.array([7, int(rng.integers(0, 1 << 64, dtype=np.uint64)), 9], np.uint64)
-            before = int(bits[1])
-            planes = digits_of(numbers)
-            marked = np.array([0, marks, 0], np.uint64)
-            done, used = draws.redraw(bits, marked, 0, _digits_of(threshold), planes)
-            coins = sum((number < threshold) << i for i, number in enumerate(numbers))
-            assert (done, bits[0], bits[2]) == (3, 7, 9)
-            assert int(bits[1]) == (before & ~marks) | (coins & marks)
-            assert 0 < used <= 64
+        planes = digits_of(numbers)
+        assert draws.toss_words(_digits_of(threshold), planes) == 1
+        assert int(planes[0]) == sum((number < threshold) << i for i, number in enumerate(numbers))
 
 
-def test_redrawing_stops_where_words_might_not_suffice_and_goes_on_with_new_ones() -> None:
+def ones_of_all_first_digits(threshold: int) -> int:
+    """Toss coins from all numbers of six digits, each followed by the same random ones; return how many show 1."""
+    planes = digits_of([number << 58 | 0x1234_5678_9ABC_DEF for number in range(64)])
+    assert draws.toss_words(_digits_of(threshold), planes) == 1
+    return int(planes[0]).bit_count()
+
+
+@pytest.mark.parametrize("top", [0, 1, 31, 46, 63])
+def test_coins_by_exhaustion_of_the_first_digits(top: int) -> None:
+    """Of all first digits as many show 1 as are below the threshold's; one that equals them depends on the rest."""
+    rest = 0x1234_5678_9ABC_DEF
+    assert ones_of_all_first_digits(top << 58 | rest) == top
+    assert ones_of_all_first_digits(top << 58 | rest + 1) == top + 1
+    assert ones_of_all_first_digits(top << 58 | rest - 1) == top
+
+
+def tossed_one_by_one(threshold: int, words: list[int]) -> list[int]:
+    """Toss each coin by a loop over its own digits, as long as there are words for all that a coin may need."""
+    found: list[int] = []
+    used = 0
+    while used + 64 <= len(words):
+        coins = needed = 0
+        for lane in range(64):
+            digit = 0
+            while digit < 64 and (words[used + digit] >> lane & 1) == (threshold >> (63 - digit) & 1):
+                digit += 1
+            coins |= (digit < 64 and threshold >> (63 - digit) & 1) << lane
+            needed = max(needed, min(digit + 1, 64))
+        used += max(needed, 8)
+        found.append(coins)
+    return found
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 65, 500])
+@pytest.mark.parametrize("threshold", [1, 1 << 63, 0xBA9E_9000_1234_5678])
+def test_words_are_tossed_in_order_and_none_is_used_twice(threshold: int, size: int) -> None:
+    words = np.random.default_rng(size).integers(0, 1 << 64, size, dtype=np.uint64)
+    expected = tossed_one_by_one(threshold, words.tolist())
+    tossed = draws.toss_words(_digits_of(threshold), words)
+    assert words[:tossed].tolist() == expected
+
+
+def redrawn_one_by_one(bits: list[int], marks: list[int], coins: list[int]) -> list[int]:
+    stream = iter([word >> i & 1 for word in coins for i in range(64)])
+    found = []
+    for word, mark in zip(bits, marks, strict=True):
+        for place in range(64):
+            if mark >> place & 1:
+                word = word & ~(1 << place) | next(stream) << place
+        found.append(word)
+    return found
+
+
+def test_every_marked_bit_gets_a_coin_of_its_own() -> None:
+    """Words with all, one and some marks, so that the coins of a word begin anywhere in the stream."""
+    rng = np.random.default_rng(6)
+    marks = rng.integers(0, 1 << 64, 400, dtype=np.uint64) & rng.integers(0, 1 << 64, 400, dtype=np.uint64)
+    marks[:5], marks[5:70:3], marks[100:164] = (1 << 64) - 1, 0, 1 << np.arange(64, dtype=np.uint64)
+    bits, coins = rng.integers(0, 1 << 64, (2, 400), dtype=np.uint64)
+    expected = redrawn_one_by_one(bits.tolist(), marks.tolist(), coins.tolist())
+    assert draws.redraw(bits, marks, 0, coins) == 400
+    assert bits.tolist() == expected
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 10])
+def test_redrawing_stops_where_coins_might_not_suffice_and_goes_on_with_new_ones(size: int) -> None:
     rng = np.random.default_rng(5)
-    threshold = 0xA000_0000_0000_0000
     marks, bits = np.full(40, (1 << 64) - 1, np.uint64), np.zeros(40, np.uint64)
-    done, rounds = 0, 0
-    while done < marks.size:
-        words = rng.integers(0, 1 << 64, 100, dtype=np.uint64)
-        before = bits.copy()
-        now, used = draws.redraw(bits, marks, done, _digits_of(threshold), words)
-        assert now > done and (now == marks.size or 100 - used < 64)
-        assert np.array_equal(bits[:done], before[:done]) and not bits[now:].any()
-        done, rounds = now, rounds + 1
-    assert rounds > 4
+    coins = rng.integers(0, 1 << 64, size, dtype=np.uint64)
+    done = draws.redraw(bits, marks, 3, coins)
+    assert done == 3 + max(size - 1, 0)
+    assert bits[3:done].tolist() == coins[: done - 3].tolist()
+    assert not bits[:3].any() and not bits[done:].any()
+    assert draws.redraw(bits, marks, done, rng.integers(0, 1 << 64, 64, dtype=np.uint64)) == 40
 
 
 @pytest.mark.parametrize("p", [1e-5, 0.25, 0.7310585786, 1 - 1e-4])

@@ -8,11 +8,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream._kernels.fold import fold_block, short_length
+from panstream._kernels import lanes
+from panstream._kernels.fold import fold_block, short_keys, short_length
 from panstream._kernels.mix import mix
-from panstream._kernels.siphash import LANES, hash_block
-from panstream._kernels.words import trailing_zeros
+from panstream._kernels.siphash import LANES, first_bad_offset, hash_block
+from panstream._kernels.words import prefetch, trailing_zeros
 
+_RING = 32  # cells that wait to be marked until their block has left the registers
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
@@ -88,6 +90,37 @@ def cells_of_folded(
 
 
 @njit(cache=True, nogil=True)
+def _mark_equal(
+    data: NDArray[np.uint8],
+    start: int,
+    length: int,
+    count: int,
+    keys: NDArray[np.uint64],
+    buckets: np.uint64,
+    guard: np.uint64,
+    ring: NDArray[np.uint64],
+    marks: NDArray[np.uint8],
+) -> None:
+    """Set the marks of so many strings of equal length, at most 16 bytes, which lanes divide.
+
+    Cells pass through a ring, so that those of some strings are marked while others are hashed.
+    """
+    keep, few = short_keys(length, keys)
+    end = np.uint64(ring.size - 1)
+    for row in range(0, count, lanes.LANES):
+        here = start + row * length
+        prefetch(data, np.uint64(here + lanes.AHEAD))
+        prefetch(data, np.uint64(here + lanes.AHEAD + lanes.LINE))
+        entering, oldest = np.uint64(row) & end, np.uint64(row + lanes.LANES) & end
+        lanes.cell_lanes(data, here, length, keep, few, (buckets, guard), ring, np.int64(entering))
+        if row >= ring.size - lanes.LANES:
+            for i in range(lanes.LANES):
+                marks[ring[oldest + np.uint64(i)]] = np.uint8(1)
+    for i in range(max(count - (ring.size - lanes.LANES), 0), count):
+        marks[ring[np.uint64(i) & end]] = np.uint8(1)
+
+
+@njit(cache=True, nogil=True)
 def mark_folded(
     offsets: NDArray[Any],
     data: NDArray[np.uint8],
@@ -97,13 +130,21 @@ def mark_folded(
     buckets: np.uint64,
     guard: np.uint64,
     marks: NDArray[np.uint8],
-) -> None:
+) -> int:
     """Set the mark of every string's cell; ``hashes`` and ``cells`` (fold.LANES) are working memory.
 
     Cells stay in the nearest cache, and their loop is one of vector instructions, which a loop with marks is not.
+    Return the first string that does not lie within ``data``, in which case nothing is marked, or -1.
     """
-    length = short_length(offsets, data.size)
-    for first in range(0, offsets.size - 1, hashes.size):
+    length, done = short_length(offsets, data.size), 0
+    if length < 0:
+        bad = first_bad_offset(offsets, data.size)
+        if bad >= 0:
+            return bad
+    elif lanes.wide():
+        done = (offsets.size - 1) // lanes.LANES * lanes.LANES
+        _mark_equal(data, int(offsets[0]), length, done, keys, buckets, guard, hashes[:_RING], marks)
+    for first in range(done, offsets.size - 1, hashes.size):
         stop = min(first + hashes.size, offsets.size - 1)
         count = stop - first
         fold_block(offsets[first : stop + 1], data, length, keys, hashes[:count])
@@ -111,3 +152,4 @@ def mark_folded(
             cells[i] = cell_of(hashes[i], buckets, guard)
         for i in range(count):
             marks[cells[i]] = np.uint8(1)
+    return -1

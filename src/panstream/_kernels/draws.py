@@ -12,13 +12,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from panstream._kernels.words import trailing_zeros
+from panstream._kernels.spread import spread
+from panstream._kernels.words import ones, trailing_zeros
 
 DIGITS = 64
 """Binary digits of a coin's threshold."""
 
-_AT_ONCE = 4  # digits that are compared before looking whether that was enough
-_1 = np.uint64(1)
+_AT_ONCE = 8  # digits that are compared before looking whether that was enough
+_1, _6, _63 = np.uint64(1), np.uint64(6), np.uint64(63)
+_ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BLOCK = 64  # coins that are compared at once: in most blocks none is a tie
 
 
@@ -70,37 +72,46 @@ def _decide(word: np.uint64, digit: np.uint64, left: np.uint64, coins: np.uint64
 
 
 @njit(cache=True, nogil=True)
-def redraw(
-    bits: NDArray[np.uint64],
-    marks: NDArray[np.uint64],
-    done: int,
-    threshold: NDArray[np.uint64],
-    words: NDArray[np.uint64],
-) -> tuple[int, int]:
-    """Put coins in place of the marked bits from word ``done`` on; return (words complete, random words used).
+def toss_words(threshold: NDArray[np.uint64], words: NDArray[np.uint64]) -> int:
+    """Put 64 coins at a time in place of the random words that they are made of; return how many words of coins.
 
     ``threshold`` is that of the coin, a word of equal bits for each of its 64 binary digits. A random word is a digit
     of 64 uniform numbers. The first digit in which a number differs from the threshold decides its coin: few need more
-    than eight.
+    than eight. Random words that might not suffice for 64 coins are left alone.
     """
-    used, size = np.uint64(0), np.uint64(words.size)
+    tossed, used = np.uint64(0), np.uint64(0)
+    while np.int64(used) + DIGITS <= words.size:
+        left, coins = _ALL_ONES, np.uint64(0)
+        for digit in range(_AT_ONCE):
+            left, coins = _decide(words[used], threshold[digit], left, coins)
+            used += _1
+        for digit in range(_AT_ONCE, DIGITS):
+            if not left:
+                break
+            left, coins = _decide(words[used], threshold[digit], left, coins)
+            used += _1
+        words[tossed] = coins
+        tossed += _1
+    return int(tossed)
+
+
+@njit(cache=True, nogil=True)
+def redraw(bits: NDArray[np.uint64], marks: NDArray[np.uint64], done: int, coins: NDArray[np.uint64]) -> int:
+    """Put coins, 64 to a word, in place of the marked bits from word ``done`` on, each coin in one place only.
+
+    Return how many words of bits are complete: all, or those before the first for which the coins might not suffice.
+    """
+    used, last = np.uint64(0), 64 * (coins.size - 1)
     for at in range(done, marks.size):
-        left, coins = marks[at], np.uint64(0)
-        if left:
-            if used + np.uint64(DIGITS) > size:
-                return at, int(used)
-            for first in (0, _AT_ONCE):
-                if left:
-                    for digit in range(first, first + _AT_ONCE):
-                        left, coins = _decide(words[used], threshold[digit], left, coins)
-                        used += _1
-            for digit in range(2 * _AT_ONCE, DIGITS):
-                if not left:
-                    break
-                left, coins = _decide(words[used], threshold[digit], left, coins)
-                used += _1
-            bits[at] = (bits[at] & ~marks[at]) | coins
-    return marks.size, int(used)
+        mark = marks[at]
+        if mark:
+            if np.int64(used) >= last:
+                return at
+            word, place = used >> _6, used & _63
+            fresh = (coins[word] >> place) | (coins[word + _1] << _1 << (_63 - place))
+            bits[at] = (bits[at] & ~mark) | spread(fresh, mark)
+            used += ones(mark)
+    return marks.size
 
 
 @njit(cache=True, nogil=True)

@@ -1,7 +1,7 @@
 """Multiply and fold: a keyed hash of many strings that lie one after the other in one buffer.
 
 A string is read as pairs of words, 16 bytes each, the last one filled up with zeros. Short strings of equal length need
-no look at the offsets; any others go string by string.
+no look at the offsets, and where registers are wide several are hashed at once; any others go string by string.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from panstream._kernels import lanes
 from panstream._kernels.words import load_word, product
 
 LANES = 2048
@@ -78,18 +79,28 @@ def _hash_any(data: NDArray[np.uint8], start: Any, length: Any, keys: NDArray[np
     return _fold(low, high, keys[2 * PAIRS], keys[2 * PAIRS + 1])
 
 
+@njit(cache=True, nogil=True, forceinline=True)
+def short_keys(length: Any, keys: NDArray[np.uint64]) -> Any:
+    """Return the masks of the two words of a string of at most 16 bytes, and the keys of product and fold."""
+    return (_mask(min(length, 8)), _mask(max(length - 8, 0))), (keys[0], keys[1], keys[2 * PAIRS], keys[2 * PAIRS + 1])
+
+
 @njit(cache=True, nogil=True)
 def _hash_equal(
     data: NDArray[np.uint8], start: Any, length: Any, keys: NDArray[np.uint64], out: NDArray[np.uint64]
 ) -> None:
     """Hash strings of the same length, at most 16 bytes, that follow one another from ``start``."""
-    key0, key1, key2, key3 = keys[0], keys[1], keys[2 * PAIRS], keys[2 * PAIRS + 1]
-    keep0, keep1, size = _mask(min(length, 8)), _mask(max(length - 8, 0)), np.uint64(length)
-    for i in range(out.size):
+    keep, few = short_keys(length, keys)
+    size, done = np.uint64(length), 0
+    if lanes.wide():
+        done = out.size // lanes.LANES * lanes.LANES
+        for i in range(0, done, lanes.LANES):
+            lanes.fold_lanes(data, start + i * length, length, keep, few, out, i)
+    for i in range(done, out.size):
         at = start + i * length
-        first, second = load_word(data, at) & keep0, load_word(data, at + 8) & keep1
-        low, high = _add(size, _NOTHING, first + key0, second + key1)
-        out[i] = _fold(low, high, key2, key3)
+        first, second = load_word(data, at) & keep[0], load_word(data, at + 8) & keep[1]
+        low, high = _add(size, _NOTHING, first + few[0], second + few[1])
+        out[i] = _fold(low, high, few[2], few[3])
 
 
 @njit(cache=True, nogil=True)
@@ -126,12 +137,15 @@ def _hash_mixed(
 
 @njit(cache=True, nogil=True)
 def short_length(offsets: NDArray[Any], size: int) -> Any:
-    """Return the strings' length if all have the same, at most 16, and 16 bytes of each are readable; else -1."""
+    """Return the strings' length if all have the same, at most 16, and 16 bytes of each are readable; else -1.
+
+    Offsets may be any numbers: all strings lie within ``size`` bytes unless -1 is returned.
+    """
     count = offsets.size - 1
     if count == 0:
         return np.int64(-1)
     length = np.int64(offsets[1]) - np.int64(offsets[0])
-    equal = length <= _PAIR and np.int64(offsets[count - 1]) + _PAIR <= size
+    equal = 0 <= length <= _PAIR and 0 <= offsets[0] <= size and offsets[count - 1] <= size - _PAIR
     for i in range(count):
         equal &= np.int64(offsets[i + 1]) - np.int64(offsets[i]) == length
     return length if equal else np.int64(-1)

@@ -1,4 +1,4 @@
-"""64-bit machine words: unaligned little-endian loads, copies, wide products, trailing zeros, and fetching ahead.
+"""64-bit machine words: unaligned little-endian loads, copies, wide products, counting bits, and fetching ahead.
 
 LLVM has one instruction for each; NumPy scalars have none, hence the intrinsics.
 """
@@ -83,6 +83,15 @@ def _trailing_zeros(typingctx: Any, word: Any) -> Any:
     return types.uint64(types.uint64), codegen
 
 
+def _ones(typingctx: Any, word: Any) -> Any:
+    """Return the number of ones of a word."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
 def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
     """Have the cache line of ``data[position]`` brought to the second cache, without waiting for it."""
 
@@ -102,6 +111,7 @@ def _prefetch(typingctx: Any, data: Any, position: Any) -> Any:
 byte_at: Any = intrinsic(_byte_at)
 copy_bytes: Any = intrinsic(_copy_bytes)
 load_word: Any = intrinsic(_load_word)
+ones: Any = intrinsic(_ones)
 prefetch: Any = intrinsic(_prefetch)
 product: Any = intrinsic(_product)
 product_high: Any = intrinsic(_product_high)

@@ -87,12 +87,12 @@ def mark_strings(
     """Set to 1 the marks of ``cells_of_strings(..., hash="fold")``, which has a mark for every cell."""
     from panstream._kernels import cells, fold
 
-    offsets, data = checked_strings(offsets, data)
+    offsets, data = strings_to_check(offsets, data)
     check_out(marks, buckets * levels, np.uint8)
     table = _shape(buckets, levels)
     with Scratch() as scratch:
         hashes, places = scratch.array(fold.LANES, np.uint64), scratch.array(fold.LANES, np.uint32)
-        cells.mark_folded(offsets, data, fold_keys(key), hashes, places, *table, marks)
+        refuse_offset(cells.mark_folded(offsets, data, fold_keys(key), hashes, places, *table, marks))
 
 
 def mark_integers_packed(

@@ -96,15 +96,14 @@ class Source:
             if coin.threshold == 0:
                 bits ^= marks
             return
-        from panstream._kernels.draws import redraw
+        from panstream._kernels.draws import redraw, toss_words
 
         words: NDArray[np.uint64] = self.scratch.array(_CHUNK // 4 // 8, np.uint64)
-        done, used = 0, words.size
+        done = 0
         while done < marks.size:
-            kept = words.size - used  # fewer than a coin may need, so that nothing is copied by way of other memory
-            words[:kept] = words[used:]
-            self._fill(words[kept:].view(np.uint8))
-            done, used = redraw(bits, marks, done, _digits_of(coin.threshold), words)
+            self._fill(words.view(np.uint8))
+            coins = words[: toss_words(_digits_of(coin.threshold), words)]
+            done = redraw(bits, marks, done, coins)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent uniform integers in ``[0, bound)``, for ``1 <= bound <= 2**63``."""

@@ -1,0 +1,40 @@
+"""Bits come to the places of a mask's ones, whichever way the processor takes."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from panstream._kernels.spread import spread, spread_by_bytes
+
+FULL = (1 << 64) - 1
+
+
+def one_by_one(word: int, mask: int) -> int:
+    found = 0
+    for place in range(64):
+        if mask >> place & 1:
+            found |= (word & 1) << place
+            word >>= 1
+    return found
+
+
+def cases() -> list[tuple[int, int]]:
+    rng = np.random.default_rng(8)
+    words = [0, 1, FULL, 0x5555_5555_5555_5555, *rng.integers(0, 1 << 64, 20, dtype=np.uint64).tolist()]
+    masks = [0, 1, 1 << 63, FULL, FULL >> 1, FULL - 1, 0xFF, 0xFF << 56, 0x8000_0000_0000_0001]
+    masks += [0x0101_0101_0101_0101 << i for i in range(8)]
+    for thinner in range(5):
+        masks += np.bitwise_and.reduce(rng.integers(0, 1 << 64, (thinner + 1, 20), dtype=np.uint64)).tolist()
+    return [(word, mask) for word in words for mask in masks]
+
+
+@njit
+def _compiled(word: np.uint64, mask: np.uint64) -> np.uint64:
+    return spread(word, mask)
+
+
+@pytest.mark.parametrize("way", [_compiled, njit(spread_by_bytes)], ids=["processor", "bytes"])
+def test_bits_are_spread_in_order(way: object) -> None:
+    assert callable(way)
+    for word, mask in cases():
+        assert int(way(np.uint64(word), np.uint64(mask))) == one_by_one(word, mask), (hex(word), hex(mask))
