@@ -101,11 +101,14 @@ class JointLoss:
         return self.ratio is not None and (other.ratio is None or self.ratio < other.ratio)
 
 
+_View = tuple[int, ...]  # numbers of what was seen: hashing the states themselves again and again would be slow
+
+
 class _Law(NamedTuple):
     """Probabilities of the view and the state, in parts of ``whole``: sums of fractions would be much slower."""
 
     whole: int
-    weights: dict[tuple[Key, Key], int]
+    weights: dict[tuple[_View, int], int]
 
 
 class Enumerator:
@@ -121,7 +124,10 @@ class Enumerator:
         self.algorithm = algorithm
         self.window = window
         self._states: dict[Key, Any] = {}
+        self._numbers: dict[Any, int] = {}  # of states and of what was published, in the order of ``_seen``
+        self._seen: list[Any] = []
         self._moves: dict[tuple[Key, Step], list[tuple[Fraction, Key, Key]]] = {}
+        self._shares: dict[tuple[int, Step, int], list[tuple[int, int, _View]]] = {}
         self._laws: dict[tuple[World, int | None], _Law] = {}
 
     def view_law(self, world: World, look: int | None) -> dict[Key, Fraction]:
@@ -129,11 +135,11 @@ class Enumerator:
         steps.
         """
         whole, views = self._views(world, look)
-        return {view: Fraction(weight, whole) for view, weight in views.items()}
+        return {self._shown(view): Fraction(weight, whole) for view, weight in views.items()}
 
-    def _views(self, world: World, look: int | None) -> tuple[int, dict[Key, int]]:
+    def _views(self, world: World, look: int | None) -> tuple[int, dict[_View, int]]:
         law = self._after(world, look)
-        views: dict[Key, int] = {}
+        views: dict[_View, int] = {}
         for (view, _), weight in law.weights.items():
             views[view] = views.get(view, 0) + weight
         return law.whole, views
@@ -141,29 +147,47 @@ class Enumerator:
     def _after(self, world: World, look: int | None) -> _Law:
         """Return the law of the view and the state after the steps."""
         if not world:
-            merged: dict[tuple[Key, Key], Fraction] = {}
+            merged: dict[tuple[_View, int], Fraction] = {}
             for chance, state in outcomes(self.algorithm.begin, self.window):
-                _add(merged, ((), self.remember(state)), chance)
+                _add(merged, ((), self._number(self.remember(state))), chance)
             whole = math.lcm(*(chance.denominator for chance in merged.values()))
             law = _Law(
                 whole, {place: chance.numerator * (whole // chance.denominator) for place, chance in merged.items()}
             )
-            return _seen(law) if look == 0 else law
+            return _looked(law) if look == 0 else law
         before, step = self._begun(world[:-1], look), world[-1]
-        before = _seen(before) if step.verb == "refresh" else before
-        moves = {key: self.moves(key, step) for key in {key for _, key in before.weights}}
-        whole = math.lcm(*{chance.denominator for found in moves.values() for chance, _, _ in found})
-        shares = {
-            key: [(chance.numerator * (whole // chance.denominator), after, output) for chance, after, output in found]
-            for key, found in moves.items()
-        }
-        following: dict[tuple[Key, Key], int] = {}
-        for (view, key), weight in before.weights.items():
-            for share, after, output in shares[key]:
+        before = _looked(before) if step.verb == "refresh" else before
+        states = {state for _, state in before.weights}
+        found = {chance.denominator for state in states for chance, _, _ in self.moves(self._seen[state], step)}
+        whole = math.lcm(*found)
+        shares = {state: self._parts(state, step, whole) for state in states}
+        following: dict[tuple[_View, int], int] = {}
+        for (view, state), weight in before.weights.items():
+            for share, after, output in shares[state]:
                 place = (view + output, after)
                 following[place] = following.get(place, 0) + weight * share
         law = _Law(before.whole * whole, following)
-        return _seen(law) if look == len(world) else law
+        return _looked(law) if look == len(world) else law
+
+    def _parts(self, state: int, step: Step, whole: int) -> list[tuple[int, int, _View]]:
+        """Return the moves from a state in parts of ``whole``, kept for other streams: division of long integers is
+        slow.
+        """
+        if (state, step, whole) not in self._shares:
+            self._shares[state, step, whole] = [
+                (chance.numerator * (whole // chance.denominator), self._number(after), tuple(map(self._number, output)))
+                for chance, after, output in self.moves(self._seen[state], step)
+            ]
+        return self._shares[state, step, whole]
+
+    def _number(self, thing: Any) -> int:
+        number = self._numbers.setdefault(thing, len(self._seen))
+        if number == len(self._seen):
+            self._seen.append(thing)
+        return number
+
+    def _shown(self, view: _View) -> Key:
+        return tuple(self._seen[number] for number in view)
 
     def _begun(self, world: World, look: int | None) -> _Law:
         """Return the law after a stream's first steps, kept for the other streams and looks that begin so."""
@@ -188,7 +212,7 @@ class Enumerator:
                         ratio=Fraction(high, low) if low else None,
                         worlds=(streams[weights.index(high)], streams[weights.index(low)]),
                         look=look,
-                        view=view,
+                        view=self._shown(view),
                     )
         return worst
 
@@ -240,8 +264,8 @@ def snapshot(state: Any) -> Key:
     )
 
 
-def _seen(law: _Law) -> _Law:
-    return _Law(law.whole, {((*view, key), key): weight for (view, key), weight in law.weights.items()})
+def _looked(law: _Law) -> _Law:
+    return _Law(law.whole, {((*view, state), state): weight for (view, state), weight in law.weights.items()})
 
 
 def _add(law: dict[Any, Fraction], key: Any, weight: Fraction) -> None:

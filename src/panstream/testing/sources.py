@@ -71,13 +71,9 @@ class _BranchingSource(Source):
             for i in range(flat.size):
                 flat[i] = (int(flat[i]) + self._branch(_wrapped(law, self.modulus))) % self.modulus
             return
-        q = law.decay()
-        scale = (1 - q) / (1 + q)
-        for i in range(flat.size):
-            x = int(flat[i])
-            if law.numerator is not None:
-                low, high = self.window
-                flat[i] = self._branch([(y, scale * q ** abs(y - x)) for y in range(low, high + 1)])
+        if law.numerator is not None:
+            for i in range(flat.size):
+                flat[i] = self._branch(_sums(law, int(flat[i]), self.window))
 
     def _branch(self, choices: list[tuple[int, Fraction]]) -> int:
         depth = len(self.options)
@@ -87,6 +83,14 @@ class _BranchingSource(Source):
         value, weight = choices[self.path[depth]]
         self.probability *= weight
         return value
+
+
+@lru_cache(maxsize=1024)
+def _sums(law: DiscreteLaplace, value: int, window: tuple[int, int]) -> list[tuple[int, Fraction]]:
+    """Return the chance of every sum of the value and a draw."""
+    q = law.decay()
+    scale = (1 - q) / (1 + q)
+    return [(total, scale * q ** abs(total - value)) for total in range(window[0], window[1] + 1)]
 
 
 @lru_cache(maxsize=16)
