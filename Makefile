@@ -118,9 +118,12 @@ soak: $(STAMP)
 	$(BIN)/panstream audit system --full
 	$(BIN)/python benchmarks/soak.py
 
-# Coverage-guided fuzzing of every parser of bytes from outside, FUZZ seconds each; what it finds becomes a test.
+# Coverage-guided fuzzing of every parser of bytes from outside, FUZZ seconds each; what it finds becomes a test. Kernels
+# are compiled with checks of every index, apart from those that are shipped.
 .PHONY: fuzz
 FUZZ ?= 300
+fuzz: export NUMBA_BOUNDSCHECK = 1
+fuzz: export NUMBA_CACHE_DIR = $(CURDIR)/build/fuzz/kernels
 fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
 	mkdir -p build/fuzz

@@ -2,8 +2,10 @@
 
 import contextlib
 import importlib
+import os
 import random
 import socket
+import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -47,6 +49,38 @@ def test_seeds_and_what_is_near_them(name: str, monkeypatch: pytest.MonkeyPatch)
     for data in [b"", *seeds, *(bent(chance.choice(seeds), chance) for _ in range(BENT))]:
         target(data)
     sys.modules.pop(f"fuzz_{name}")
+
+
+PLANTED = """
+import numpy as np
+from numba import njit
+from panstream._kernels import byte_masks, lanes, words
+
+item = njit(lambda data, at: data[at])
+word = njit(lambda data, at: words.load_word(data, at))
+mask = njit(lambda data, at: byte_masks.equal_64(data, at, 7))
+data = np.zeros(100, np.uint8)
+for kernel, size in ((item, 1), (word, 8), (mask, 64)):
+    kernel(data, 0), kernel(data, data.size - size)
+    for at in (data.size - size + 1, -1 if size > 1 else 1000):
+        try:
+            kernel(data, at)
+        except IndexError:
+            continue
+        raise SystemExit(f"{size} bytes at {at} are out of bounds")
+"""
+
+
+@pytest.mark.slow
+def test_fuzzed_kernels_check_every_index(tmp_path: Path) -> None:
+    """As ``make fuzz`` compiles them; a control: those that are shipped do not."""
+    recipe = (FUZZ.parent / "Makefile").read_text()
+    assert "fuzz: export NUMBA_BOUNDSCHECK = 1" in recipe and "fuzz: export NUMBA_CACHE_DIR" in recipe
+    checked = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", PLANTED], env=checked).returncode == 0
+    shipped = {**os.environ, "NUMBA_BOUNDSCHECK": "0", "NUMBA_CACHE_DIR": str(tmp_path / "shipped")}
+    found = subprocess.run([sys.executable, "-c", PLANTED], env=shipped, capture_output=True, text=True)
+    assert "out of bounds" in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from panstream._kernels.parts import part
-from panstream._kernels.words import trailing_zeros
+from panstream._kernels.words import ones, place_in, trailing_zeros
 
 _BYTE, _WORD = ir.IntType(8), ir.IntType(64)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -25,8 +25,7 @@ Bytes = NDArray[np.uint8]
 
 
 def _load(context: Any, builder: Any, kind: Any, data: Any, position: Any, width: int) -> Any:
-    array = context.make_array(kind)(context, builder, data)
-    address = builder.gep(array.data, [position])
+    address = place_in(context, builder, kind, data, position, _WORD(width))
     vector = builder.load(builder.bitcast(address, ir.VectorType(_BYTE, width).as_pointer()))
     vector.align = 1
     return vector
@@ -84,21 +83,11 @@ def _same_32(typingctx: Any, data: Any, one: Any, other: Any) -> Any:
     return types.uint64(data, types.int64, types.int64), codegen
 
 
-def _bits_set(typingctx: Any, word: Any) -> Any:
-    """Return how many bits of a word are set."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.int64(types.uint64), codegen
-
-
 # numba passes the typing context itself, which its annotations do not know: hence Any.
 equal_32: Any = intrinsic(_equal_32)
 equal_64: Any = intrinsic(_equal_64)
 between_32: Any = intrinsic(_between_32)
 same_32: Any = intrinsic(_same_32)
-bits_set: Any = intrinsic(_bits_set)
 
 
 @part
@@ -119,7 +108,7 @@ def count_byte(data: Bytes, end: int, byte: int) -> Any:
     """Return how often a byte is in ``data[:end]``."""
     at = count = 0
     while at + 64 <= end:
-        count += bits_set(equal_64(data, at, byte))
+        count += np.int64(ones(equal_64(data, at, byte)))
         at += 64
     while at < end:
         count += data[at] == byte

@@ -12,6 +12,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from panstream._kernels.words import place_in
+
 LANES = 8
 
 AHEAD, LINE = 4096, 64
@@ -65,8 +67,8 @@ def _product(builder: Any, left: Any, right: Any) -> Any:
 
 def _folded(context: Any, builder: Any, kind: Any, args: Any) -> Any:
     """Return the hashes of strings from the first five arguments of :data:`fold_lanes`."""
-    array = context.make_array(kind)(context, builder, args[0])
-    first, second = _pairs(builder, builder.gep(array.data, [args[1]]), args[2])
+    size = builder.add(builder.mul(args[2], _WORD(LANES - 1)), _WORD(16))
+    first, second = _pairs(builder, place_in(context, builder, kind, *args[:2], size), args[2])
     keep = [_each(builder, builder.extract_value(args[3], i)) for i in range(2)]
     keys = [_each(builder, builder.extract_value(args[4], i)) for i in range(4)]
     first = builder.add(builder.and_(first, keep[0]), keys[0])
@@ -91,7 +93,7 @@ def _cells(builder: Any, hashes: Any, buckets: Any, guard: Any) -> Any:
 
 
 def _store(context: Any, builder: Any, words: Any, kind: Any, out: Any, at: Any) -> Any:
-    place = builder.gep(context.make_array(kind)(context, builder, out).data, [at])
+    place = place_in(context, builder, kind, out, at, _WORD(LANES))
     builder.store(words, builder.bitcast(place, _WORDS.as_pointer())).align = 8
     return context.get_dummy_value()
 

@@ -11,20 +11,32 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 _WORD = ir.IntType(64)
 _DOUBLE_WORD = ir.IntType(128)
 
 
+def place_in(context: Any, builder: Any, kind: Any, data: Any, position: Any, size: Any) -> Any:
+    """Return the address of ``data[position]``, from which on ``size`` items are read or written.
+
+    Numba checks no bounds for intrinsics. With ``NUMBA_BOUNDSCHECK=1``, as fuzzers run, this does.
+    """
+    array = context.make_array(kind)(context, builder, data)
+    if getattr(config, "BOUNDSCHECK", None):
+        past = builder.icmp_signed(">", builder.add(position, size), array.nitems)
+        with builder.if_then(builder.or_(past, builder.icmp_signed("<", position, _WORD(0))), likely=False):
+            context.call_conv.return_user_exc(builder, IndexError, ("words beyond the end of an array",))
+    return builder.gep(array.data, [position])
+
+
 def _load_word(typingctx: Any, data: Any, position: Any) -> Any:
     """Read the eight bytes ``data[position : position + 8]`` as a little-endian word, at any alignment."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        address = builder.bitcast(builder.gep(array.data, [args[1]]), _WORD.as_pointer())
-        word = builder.load(address)
+        address = place_in(context, builder, signature.args[0], *args, _WORD(8))
+        word = builder.load(builder.bitcast(address, _WORD.as_pointer()))
         word.align = 1
         return builder.bswap(word) if sys.byteorder == "big" else word
 

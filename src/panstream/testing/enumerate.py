@@ -175,8 +175,8 @@ class Enumerator:
         """
         if (state, step, whole) not in self._shares:
             self._shares[state, step, whole] = [
-                (chance.numerator * (whole // chance.denominator), self._number(after), tuple(map(self._number, output)))
-                for chance, after, output in self.moves(self._seen[state], step)
+                (share.numerator * (whole // share.denominator), self._number(after), tuple(map(self._number, output)))
+                for share, after, output in self.moves(self._seen[state], step)
             ]
         return self._shares[state, step, whole]
 
