@@ -142,14 +142,14 @@ class CellCounter(CoinCells):
         Where only touched cells matter, a large batch needs one coin for each cell, not one for each row: cells are
         marked, of a table too large for the cache by single bits, and then drawn.
         """
-        if self.only_touched and self.cells <= min(len(batch), _MOST_MARKS):
-            self.touch_marked(state, self.table.mark(batch, source.scratch), source)
-        elif self.only_touched and _MOST_MARKS < self.cells <= _CELLS_A_ROW * len(batch) and self.table.is_words:
-            marks = self.table.mark_packed(batch, source.scratch)
-            source.redraw(self.law.present, state.bits.view(np.uint64), marks)
+        table, rows = self.table, len(batch)
+        if table.cells <= min(rows, _MOST_MARKS) and self.only_touched:
+            self.touch_marked(state, table.mark(batch, source.scratch), source)
+        elif _MOST_MARKS < table.cells <= _CELLS_A_ROW * rows and table.is_words and self.only_touched:
+            source.redraw(self.law.present, state.bits.view(np.uint64), table.mark_packed(batch, source.scratch))
         else:
             Divisible.update(self, state, batch, source)
-        self.table.clear_others(state.bits)
+        table.clear_others(state.bits)
 
     def refresh_part(self, state: BitState, count: int, source: Source) -> None:
         """Freeze what was seen and start afresh."""
