@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +40,6 @@ STREAM_NAMES: dict[StreamKind, str] = {"uniform": "uniform stream", "zipf": "Zip
 MSE_RUNS, FAILURE_RUNS = 300, 1000
 SHARE, ALPHA = 0.05, 0.1  # of the figures of failures
 FIXED_EPSILON = 0.2  # of the figure over sample sizes
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """What a panel keeps fixed."""
-
-    stream: StreamKind
-    share: float
 
 
 def _estimate_errors(
@@ -89,14 +80,14 @@ def _measured(
     """Mean squared error against the privacy budget for these ``shares`` of users, or without any the share of
     failures.
     """
-    fixed = {f"{stream}-{share:g}": _Setting(stream, share) for stream in streams for share in (shares or [SHARE])}
+    fixed = {f"{stream}-{share:g}": (stream, share) for stream in streams for share in (shares or [SHARE])}
 
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:
-        setting, epsilon = fixed[point.panel], point.x
-        m, runs = options.users(setting.share), options.runs(MSE_RUNS if shares else FAILURE_RUNS)
+        (stream, share), epsilon = fixed[point.panel], point.x
+        m, runs = options.users(share), options.runs(MSE_RUNS if shares else FAILURE_RUNS)
         rows = []
         for name in names:
-            errors = _estimate_errors(name, epsilon, m, setting.stream, options, runs)
+            errors = _estimate_errors(name, epsilon, m, stream, options, runs)
             rows.append(
                 Row.mean(point.panel, name, epsilon, errors**2)
                 if shares
@@ -122,14 +113,13 @@ def _measured(
             Panel(
                 key=each,
                 title=", ".join(
-                    ([STREAM_NAMES[setting.stream]] if len(streams) > 1 else [])
-                    + ([f"m = {setting.share:g}·|U|"] if shares else [])
+                    ([STREAM_NAMES[stream]] if len(streams) > 1 else []) + ([f"m = {share:g}·|U|"] if shares else [])
                 ),
                 x_label=EPSILON,
                 y_label="mean squared error" if shares else "probability of error",
                 y_log=bool(shares),
             )
-            for each, setting in fixed.items()
+            for each, (stream, share) in fixed.items()
         ),
         points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in options.epsilons()],
         evaluate=evaluate,
