@@ -13,7 +13,6 @@ reading per meter and hour, one vote per ballot paper. Nothing about ``users`` i
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -108,9 +107,9 @@ class Tree(Ticker[TreeState]):
             raise InvalidParameter(f"capacity must leave room for horizon={self.horizon}, got capacity={self.capacity}")
 
     @property
-    @abstractmethod
     def sensitivity(self) -> int:
-        """Return how far one event moves a leaf, all its parts together."""
+        """Return how far one event, or the content of a slot, moves a leaf, all its parts together."""
+        return self.grid.sensitivity("slot" if self.unit == "slot" else "event")
 
     @property
     def width(self) -> int:

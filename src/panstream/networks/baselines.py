@@ -20,7 +20,7 @@ from panstream.errors import InvalidParameter
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
 from panstream.networks.information import entropy, mutual_information
-from panstream.networks.network import BayesianNetwork, topological_order
+from panstream.networks.network import BayesianNetwork, ancestors, topological_order
 from panstream.networks.records import Records
 
 Parents: TypeAlias = tuple[tuple[int, ...], ...]
@@ -222,17 +222,10 @@ def _changes(parents: list[tuple[int, ...]], degree: int) -> Iterator[_Change]:
 
 def _cyclic(parents: list[tuple[int, ...]], change: _Change) -> bool:
     """Return whether the change closes a cycle: then the changed child is among its own ancestors."""
-    changed = dict(change)
-    for start in changed:
-        waiting, seen = list(changed[start]), set()
-        while waiting:
-            each = waiting.pop()
-            if each == start:
-                return True
-            if each not in seen:
-                seen.add(each)
-                waiting.extend(changed.get(each, parents[each]))
-    return False
+    after = list(parents)
+    for child, family in change:
+        after[child] = family
+    return any(child in ancestors(after, family) for child, family in change)
 
 
 def _conditional(counts: NDArray[Any], pseudocount: float = 1.0) -> NDArray[np.float64]:

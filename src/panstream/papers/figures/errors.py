@@ -71,7 +71,6 @@ def _ppds(
 def _measured(
     key: str,
     title: str,
-    source: str,
     streams: Sequence[StreamKind],
     names: Sequence[str],
     shares: Sequence[float] = (),
@@ -106,7 +105,6 @@ def _measured(
     return FigurePlan(
         key=key,
         title=title,
-        source=source,
         caption=f"{measure}. The panstream curves lose in all what OptBern really loses at ε, or the 2ε that the "
         "papers claim.",
         panels=tuple(
@@ -145,7 +143,6 @@ def _over_samples() -> FigurePlan:
     return FigurePlan(
         key="000-7",
         title="Mean squared error against the sample size",
-        source="paper, Figure 7",
         caption=f"ε = {FIXED_EPSILON:g}, with 95% intervals. For PPDS the sample size is the number of ids that fit "
         "into memory, for the others the number of stored bits: see the figure at equal memory.",
         panels=tuple(
@@ -174,22 +171,13 @@ _FEW, _MANY = (0.001, 0.01), (0.001, 0.01, 0.1)
 def _thesis(
     number: str, what: str, stream: StreamKind, shares: Sequence[float] = (), theory: Sequence[str] = ()
 ) -> FigurePlan:
-    title, source = f"{what}, {STREAM_NAMES[stream]}", f"thesis, Figure {number}"
-    return _measured(f"002-{number}", title, source, (stream,), _THESIS, shares, theory)
+    return _measured(f"002-{number}", f"{what}, {STREAM_NAMES[stream]}", (stream,), _THESIS, shares, theory)
 
 
 FIGURES = (
-    _measured("000-4", "Empirical probability of error", "paper, Figure 4", _ALL, _PAPER),
-    _measured(
-        "000-5",
-        "Theoretical and empirical mean squared error",
-        "paper, Figure 5",
-        _ALL,
-        _PAPER,
-        _FEW,
-        ("Dwork", "OptBern"),
-    ),
-    _measured("000-6", "Empirical mean squared error", "paper, Figure 6", _ALL, _WITH_PPDS, _FEW),
+    _measured("000-4", "Empirical probability of error", _ALL, _PAPER),
+    _measured("000-5", "Theoretical and empirical mean squared error", _ALL, _PAPER, _FEW, ("Dwork", "OptBern")),
+    _measured("000-6", "Empirical mean squared error", _ALL, _WITH_PPDS, _FEW),
     _over_samples(),
     _thesis("4.8", "Mean squared error", "uniform", _MANY, tuple(LITERAL)),
     _thesis("4.9", "Mean squared error", "zipf", _MANY, tuple(LITERAL)),

@@ -170,7 +170,6 @@ def _figure(
     return FigurePlan(
         key=f"002-{number}",
         title=title,
-        source=f"thesis, Figure {number}",
         caption="Bits that a record takes under the learned network, with 95% intervals; lower is better. As printed, "
         "holders set negative counts to 0 before they share them. The thesis's methods keep pure ε, ours ε with "
         "δ = 1e-6.",

@@ -23,7 +23,7 @@ from panstream.start import load
 from panstream.testing.memory._encodings import SHORTEST, forms
 from panstream.testing.memory._launcher import Scan
 from panstream.testing.memory._needles import Needle
-from panstream.testing.memory._process import Target
+from panstream.testing.memory._process import Target, joined
 
 _SIEVE_BITS = 8  # for each marked window; more would leave the cache, fewer would pass too many candidates
 _GATE_BITS = 16
@@ -183,20 +183,8 @@ def _sweep_memory(target: Target, read_only: bool, result: _Result) -> None:
             result.regions += result.scanned_bytes > before
 
     # Neighbours are read as one, since a value may lie across the border of two mappings.
-    for start, end in _joined(ranges()):
+    for start, end in joined(ranges()):
         result.sweep(start, end, target.read, lambda address: mappings[bisect_right(starts, address) - 1].label)
-
-
-def _joined(ranges: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    low, high = 0, 0
-    for start, end in ranges:
-        if start != high:
-            if high > low:
-                yield low, high
-            low = start
-        high = end
-    if high > low:
-        yield low, high
 
 
 def _sweep_files(paths: Sequence[str], result: _Result) -> None:
