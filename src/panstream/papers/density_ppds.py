@@ -132,13 +132,10 @@ class PublishedPPDS(Algorithm[_PPDSState]):
 
     def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, source: Source) -> None:
         coins = source.bernoulli(Coin.at_most(chance), ids.size)
-        levels = self._levels(state.members, state)
+        levels, new = (levels_of(each, self.bits, state.factor, state.shift) for each in (state.members, ids))
         members = dict(zip(state.members.tolist(), levels.tolist(), strict=True))
-        state.level = _walk(members, state.level, ids, self._levels(ids, state), coins, self.sample)
+        state.level = _walk(members, state.level, ids, new, coins, self.sample)
         state.members = np.array(sorted(members), np.int64)
-
-    def _levels(self, ids: NDArray[np.int64], state: _PPDSState) -> NDArray[np.int64]:
-        return levels_of(ids, self.bits, state.factor, state.shift)
 
     def release(self, state: _PPDSState, source: Source) -> Estimate:
         """Return the debiased share of stored ids plus Laplace(2^L/(ε·|U|)), unclipped as in the paper."""

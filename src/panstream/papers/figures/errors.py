@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,10 @@ def _estimate_errors(
     present = distinct_counts(stream, options, runs)
     rng = options.generator(name, epsilon, m, stream)
     if name == "PPDS":
-        estimates = np.array(list(_ppds(epsilon, m, stream, options, runs, rng)))
+        sampling = PublishedPPDS(universe=options.universe, epsilon=epsilon, sample=m)
+        streams = (draw_stream(stream, options, run) for run in range(runs))
+        found = [ppds_estimate(sampling, each, previous_events(each, options.universe), rng) for each in streams]
+        estimates = np.array(found)
     elif name in LITERAL:
         algorithm = LITERAL[name](universe=options.universe, epsilon=epsilon, sample=m)
         estimates = literal_estimates(algorithm, present, rng)
@@ -57,15 +60,6 @@ def _estimate_errors(
         shipped = OptBern(universe=options.universe, epsilon=TOTALS[name](epsilon), sample=m)
         estimates = presence_estimates(shipped, present, rng)
     return np.asarray(estimates - present / options.universe)
-
-
-def _ppds(
-    epsilon: float, m: int, kind: StreamKind, options: FigureOptions, runs: int, rng: np.random.Generator
-) -> Iterator[float]:
-    algorithm = PublishedPPDS(universe=options.universe, epsilon=epsilon, sample=m)
-    for run in range(runs):
-        stream = draw_stream(kind, options, run)
-        yield ppds_estimate(algorithm, stream, previous_events(stream, options.universe), rng)
 
 
 def _measured(

@@ -73,16 +73,14 @@ def held_out(records: Records, run: int) -> _World:
     return _World(records.take(order[:cut]), lambda network: network.cross_entropy(test))
 
 
-def _drawn(options: FigureOptions, run: int) -> _World:
+@lru_cache(maxsize=4)
+def _world(data: str, options: FigureOptions, run: int) -> _World:
+    if data != "seven":
+        return held_out(read_table(options.diabetes), run)
     truth = seven_attributes()
     with _source(options, "seven attributes", run) as source:
         train = sample(truth, min(_RECORDS, options.length), source)
     return _World(train, lambda network: network.cross_entropy_from(truth), truth)
-
-
-@lru_cache(maxsize=4)
-def _world(data: str, options: FigureOptions, run: int) -> _World:
-    return _drawn(options, run) if data == "seven" else held_out(read_table(options.diabetes), run)
 
 
 def _source(options: FigureOptions, *names: object) -> SeededSource:
