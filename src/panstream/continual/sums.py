@@ -102,6 +102,11 @@ class ContinualSum(Tree):
         return Grid.around_zero(self.lower, self.upper, self.resolution, _STEPS, self.outside)
 
     @property
+    def sensitivity(self) -> int:
+        """Return the largest change of a leaf in steps."""
+        return self.grid.sensitivity(self.unit)
+
+    @property
     def scale(self) -> float:
         """Return the length of a step."""
         return self.grid.step
@@ -153,6 +158,11 @@ class KaryTree(Tree):
     def grid(self) -> Grid:
         """Return the integers within the range."""
         return Grid.whole_numbers(self.lower, self.upper, self.outside)
+
+    @property
+    def sensitivity(self) -> int:
+        """Return the largest change of a leaf: an event added or removed, or a slot's content exchanged."""
+        return self.grid.sensitivity(self.unit)
 
     def read_slots(self, values: Any) -> Steps:
         """Return the totals of whole slots: of one value each if the unit is the slot, else of any number of events."""

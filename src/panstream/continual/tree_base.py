@@ -13,6 +13,7 @@ reading per meter and hour, one vote per ballot paper. Nothing about ``users`` i
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -107,9 +108,9 @@ class Tree(Ticker[TreeState]):
             raise InvalidParameter(f"capacity must leave room for horizon={self.horizon}, got capacity={self.capacity}")
 
     @property
+    @abstractmethod
     def sensitivity(self) -> int:
-        """Return how far one event, or the content of a slot, moves a leaf, all its parts together."""
-        return self.grid.sensitivity("slot" if self.unit == "slot" else "event")
+        """Return how far one event moves a leaf, all its parts together."""
 
     @property
     def width(self) -> int:
