@@ -72,38 +72,30 @@ class Algorithm(Protocol[StateT]):
 
     def claim(self) -> Claim:
         """Return exactly what is promised."""
-        ...
 
     def layout(self) -> Mapping[str, FieldLayout]:
         """Return what each field of the state looks like."""
-        ...
 
     def begin(self, source: Source) -> StateT:
         """Return a fresh state, already noised."""
-        ...
 
     def batch(self, *args: Any, **kwargs: Any) -> Any:
         """Return checked input for ``update``, or raise InvalidBatch by row, never by item.
 
         Its ``wipe()`` overwrites the copies that panstream made; the caller's own arrays are left alone.
         """
-        ...
 
     def update(self, state: StateT, batch: Any, source: Source) -> None:
         """Take one batch into the state: one atomic step, in place."""
-        ...
 
     def release(self, state: StateT, source: Source) -> Estimate:
         """Return noisy integers turned into an estimate, and count the release."""
-        ...
 
     def refresh(self, state: StateT, source: Source) -> None:
         """Make the state safe again after an announced intrusion."""
-        ...
 
     def error(self, *, beta: float) -> float:
         """Return the error that is exceeded with probability at most ``beta``."""
-        ...
 
     @overload
     def start(self) -> Monitor[StateT]: ...
@@ -129,7 +121,6 @@ class _Mergeable(Protocol[OtherT]):
 
     def merge(self, mine: OtherT, other: Any, theirs: OtherT, source: Source) -> tuple[Any, OtherT]:
         """Return the merged algorithm and state, or raise MergeRefused with both inputs untouched."""
-        ...
 
 
 @runtime_checkable
@@ -138,11 +129,9 @@ class Continual(Protocol[SeenT]):
 
     def tick(self, state: SeenT, source: Source) -> Estimate:
         """Close the slot and return the estimate so far."""
-        ...
 
     def ticks(self, state: SeenT, values: Any, source: Source) -> Estimates:
         """Take one value per slot, close each, and return all estimates."""
-        ...
 
 
 def spend_release(released: int, allowed: int) -> int:

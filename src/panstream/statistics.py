@@ -126,6 +126,11 @@ def _choose(question: DistinctCount) -> _Choice:
     return replace(best, rejected=other)
 
 
+def _shared(question: DistinctCount) -> dict[str, Any]:
+    """Return what both kinds of algorithm are told."""
+    return {name: getattr(question, name) for name in ("epsilon", "releases", "announced", "key")}
+
+
 def _cells(question: DistinctCount) -> int:
     """Return how many cells fit in memory."""
     return 8 * ((question.memory or _AMPLE) // max(question.announced + 1, 1))
@@ -136,10 +141,7 @@ def _sized_bits(question: DistinctCount) -> OptBern:
     everyone = OptBern(
         count=True,
         universe=question.universe if question.universe is not None else 1,
-        epsilon=question.epsilon,
-        releases=question.releases,
-        announced=question.announced,
-        key=question.key,
+        **_shared(question),
     )
     cells = _cells(question)
     return everyone if everyone.population.size <= cells else replace(everyone, sample=cells)
@@ -169,14 +171,11 @@ def _sized_bitmap(question: DistinctCount, users: float | None, most: int) -> Bi
     sizes = [(_SMALLEST << power, _levels(_SMALLEST << power, most)) for power in range(20)]
     fitting = [
         Bitmap(
-            epsilon=question.epsilon,
             buckets=buckets,
             levels=levels,
             expected=users,
-            releases=question.releases,
-            announced=question.announced,
-            key=question.key,
             hash=question.hash,
+            **_shared(question),
         )
         for buckets, levels in sizes
         if buckets * levels <= cells

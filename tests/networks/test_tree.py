@@ -4,16 +4,16 @@ import numpy as np
 
 from panstream.networks import Domain, Records, TreeNetwork
 from panstream.networks.noisy_tables import project
-from panstream.networks.tree import _gains
+from panstream.networks.tree import _gain
 from panstream.randomness import SeededSource
 
 
 def test_noise_costs_an_edge_something_but_less_than_all_of_its_norm() -> None:
     """Projecting a noisy table onto what tables can be takes away a part of the noise, and never adds to it."""
-    table, halves = np.array([[400, 100], [100, 400]]), [np.array([0.5, 0.5])] * 2
-    clean, noisy = (_gains(1000, halves, {(0, 1): table}, {(0, 1): None}, {(0, 1): noise}) for noise in (0.0, 300.0))
-    assert clean[0, 1] == 4 * 150  # the L1 distance from independence
-    assert clean[0, 1] - 300 < noisy[0, 1] < clean[0, 1]
+    table, independent = np.array([[400, 100], [100, 400]]), np.full((2, 2), 250)
+    clean, noisy = (_gain(table, independent, None, noise) for noise in (0.0, 300.0))
+    assert clean == 4 * 150  # the L1 distance from independence
+    assert clean - 300 < noisy < clean
 
 
 def test_where_noise_drowns_everything_the_posterior_mean_is_nearer_than_a_projection() -> None:

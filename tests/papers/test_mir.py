@@ -29,7 +29,6 @@ def estimates(algorithm: PublishedCroppedSum, net: np.ndarray, seed: int = 5) ->
 
 def test_literal_constant_is_off_by_37246_on_empty_data() -> None:
     literal = PublishedCroppedSum(universe=1000, epsilon=1.0, crop=8)
-    assert literal.offset == pytest.approx(37_246.5, abs=0.1)
     assert_mean(estimates(literal, np.zeros(1000, np.int64)), 37_246.5, "literal estimate of nothing")
     corrected = PublishedCroppedSum(universe=1000, epsilon=1.0, crop=8, corrected=True)
     values = estimates(corrected, np.zeros(1000, np.int64))
@@ -38,22 +37,9 @@ def test_literal_constant_is_off_by_37246_on_empty_data() -> None:
 
 
 def test_corrected_form_counts_from_three_quarters_to_one_and_a_half() -> None:
-    cropped = PublishedCroppedSum(universe=1, epsilon=1.0, crop=4)
-    ratios = [cropped.counted(net) / min(net, 4) for net in range(1, 60)]
-    assert max(ratios) == 1.5
-    assert min(ratios) == pytest.approx(0.75, abs=1e-12)
-    net = np.full(500, 6)
     corrected = PublishedCroppedSum(universe=500, epsilon=2.0, crop=4, corrected=True)
-    assert_mean(estimates(corrected, net), 500 * 4 * 0.75, "corrected estimate at a = 6, crop 4")
-
-
-@pytest.mark.parametrize("crop", [2, 3, 8])
-@pytest.mark.parametrize("net", [1, 3, 5, 13, 100])
-def test_mean_of_the_corrected_form_by_quadrature(crop: int, net: int) -> None:
-    w = 1 + (np.arange(20_000) + 0.5) / 20_000
-    v = (np.arange(200) + 0.5) / 200
-    plain = np.mean((w[:, None] * net + v) % (2 * crop)) - 0.5
-    assert PublishedCroppedSum(universe=1, epsilon=1.0, crop=crop).counted(net) == pytest.approx(plain, abs=2e-3)
+    assert_mean(estimates(corrected, np.full(500, 6)), 500 * 4 * 0.75, "corrected estimate at a = 6, crop 4")
+    assert_mean(estimates(corrected, np.full(500, 3)), 500 * 3 * 1.5, "corrected estimate at a = 3, crop 4")
 
 
 def test_error_is_of_order_crop_squared() -> None:
@@ -61,35 +47,6 @@ def test_error_is_of_order_crop_squared() -> None:
     once, twice = (PublishedCroppedSum(universe=20_000, epsilon=1.0, crop=crop) for crop in (16, 32))
     assert once.deviation(favourable=True, output=False) == pytest.approx(24_968, rel=1e-3)
     assert twice.deviation() / once.deviation() == pytest.approx(4, rel=0.05)
-
-
-def test_as_a_distinct_counter_a_user_counts_for_almost_anything() -> None:
-    """The paper suggests a small crop above 2: a user then counts for anything from .75 to 1.5 times it or so."""
-    for crop, least, most in ((3, 1.5, 3.5), (5, 1.5, 6.5)):
-        cropped = PublishedCroppedSum(universe=1, epsilon=1.0, crop=crop)
-        counted = [cropped.counted(net) for net in range(1, 101)]
-        assert (min(counted), max(counted)) == (least, most)
-
-
-def mean_heavy_hitters(loads: np.ndarray, *, corrected: bool = False) -> float:
-    """Return the mean of Algorithm 3 (epsilon 1, crops 100 and 50): the difference of two cropped sums of the buckets'
-    loads, divided by that of the crops.
-    """
-    means = []
-    for crop in (100, 50):
-        cropped = PublishedCroppedSum(universe=loads.size, epsilon=1.0, crop=crop, corrected=corrected)
-        means.append(cropped.offset + sum(cropped.counted(int(load)) for load in loads if load))
-    return (means[0] - means[1]) / 50
-
-
-def test_heavy_hitter_count_has_mean_87300_where_the_truth_is_5() -> None:
-    loads = np.zeros(1000, np.int64)
-    loads[:5] = 200
-    assert mean_heavy_hitters(loads) == pytest.approx(87_300, abs=5)
-    assert mean_heavy_hitters(loads, corrected=True) == pytest.approx(5.0)
-    # With loads in between the two crops even the corrected form is off, since each sum is good to a factor only.
-    loads[:5] = 70
-    assert not 0 <= mean_heavy_hitters(loads, corrected=True) <= 5
 
 
 def test_true_losses() -> None:

@@ -127,27 +127,22 @@ class DecayedSum(SlotCounter):
             source.add_discrete_laplace(state.open, self.law)
         state.open_draws[0] = self.slot_draws - 1
 
-    def close(self, state: TickState, slots: Slots, source: Source) -> None:
+    def close(self, state: Any, slots: Slots, source: Source) -> None:
         """Publish every slot and decay what was published before."""
         terms = self.terms
         published, draws = self.noisy_slots(state, slots.totals, source)
         for kept, decays, weights, values, out in (
-            (_of(state).carried, terms.decays, terms.weights, published.astype(np.float64), slots.answers),
-            (_of(state).spread, terms.squared_decays, terms.squared, draws, slots.draws),
+            (state.carried, terms.decays, terms.weights, published.astype(np.float64), slots.answers),
+            (state.spread, terms.squared_decays, terms.squared, draws, slots.draws),
         ):
             decayed_slots(kept[1:].view(np.float64), decays, weights, values, out)
             kept[:1] = out[-1:].view(np.int64)
         state.closed[:], state.closed_draws[:] = published[-1:], int(draws[-1])
 
-    def answer(self, state: TickState) -> Answer:
+    def answer(self, state: Any) -> Answer:
         """Return the decayed sum of what was published."""
-        value, squares = (float(bits[:1].view(np.float64)[0]) for bits in (_of(state).carried, _of(state).spread))
+        value, squares = (float(bits[:1].view(np.float64)[0]) for bits in (state.carried, state.spread))
         return Answer(value, (int(state.closed[0]),), ((squares, self.law),))
-
-
-def _of(state: TickState) -> _DecayedState:
-    assert isinstance(state, _DecayedState)
-    return state
 
 
 @lru_cache(maxsize=64)

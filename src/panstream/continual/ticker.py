@@ -74,17 +74,20 @@ class Ticker(Algorithm[StateT]):
         return False
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        if self.contributions is not None:
-            checks.at_least(1, contributions=self.contributions)
-        if self.horizon is not None:
-            checks.within(1, self.most_slots, horizon=self.horizon)
+        self._check_numbers()
         if self.unit not in ("event", "slot"):
             raise InvalidParameter(f"unit must be 'event' or 'slot', got unit={self.unit!r}")
         if self.unit == "slot" and not (self.one_step_ticks and self.contributions is None):
             # Over several steps nobody could enforce a slot's range without keeping its exact total.
             raise InvalidParameter("unit='slot' needs one_step_ticks=True and no contributions")
         self.check()
+
+    def _check_numbers(self) -> None:
+        checks.positive(epsilon=self.epsilon)
+        if self.contributions is not None:
+            checks.at_least(1, contributions=self.contributions)
+        if self.horizon is not None:
+            checks.within(1, self.most_slots, horizon=self.horizon)
 
     @abstractmethod
     def tick(self, state: StateT, source: Source) -> Estimate:

@@ -172,12 +172,9 @@ class ContinualDensity(OnesTicker):
     def _normal(self, truth: float, share: float) -> float:
         """Return the variance of bits and sampling at a density, in ones."""
         bits = self.way.bits_spread(self.population.sampled, self._touched(truth), share)
-        return bits + truth * (1.0 - truth) * self.population.sampled * self._left_out * self._gap**2
-
-    @property
-    def _left_out(self) -> float:
-        total = self.population.size
-        return (total - self.population.sampled) / (total - 1) if total > 1 else 0.0
+        total, sampled = self.population.size, self.population.sampled
+        left_out = (total - sampled) / (total - 1) if total > 1 else 0.0
+        return bits + truth * (1.0 - truth) * sampled * left_out * self._gap**2
 
     def foreseen(self, ticks: int, users: float) -> Estimate:
         """Return the answer after ``ticks`` ticks if ``users`` came and no noise moved it."""

@@ -13,6 +13,7 @@ from panstream.continual_users.ways import Protected
 from panstream.errors import InvalidParameter
 from panstream.hashing import StringHash
 
+_COMMON = ("epsilon", "horizon", "unit", "window", "contributions", "expected", "key")
 _AMPLE = 1 << 23  # bytes, where no limit is given
 _LEVELS = 24
 _BUCKETS = [1 << power for power in range(6, 18)]
@@ -62,15 +63,7 @@ class ContinualDistinct(FrontDoor):
         object.__setattr__(self, "algorithm", self._choose())
 
     def _choose(self) -> ContinualDensity | ContinualBitmap:
-        common: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "horizon": self.horizon,
-            "unit": self.unit,
-            "window": self.window,
-            "contributions": self.contributions,
-            "expected": self.expected,
-            "key": self.key,
-        }
+        common: dict[str, Any] = {name: getattr(self, name) for name in _COMMON}
         cells = 8 * (self.memory or _AMPLE)
         if self.universe is None:
             if self.deletions:

@@ -102,19 +102,15 @@ class OnesTicker(Ticker[OnesState]):
     promise: Claim = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.positive(epsilon=self.epsilon)
-        if self.horizon is not None:
-            checks.within(1, self.most_slots, horizon=self.horizon)
+        self._check_numbers()
         if self.unit not in ("event", "user-window", "user"):
             raise InvalidParameter(f"unit must be 'event', 'user-window' or 'user', got unit={self.unit!r}")
         if (self.window is not None) != (self.unit == "user-window"):
             raise InvalidParameter("window, a number of ticks, must be given for unit='user-window', and only there")
         if self.window is not None:
             checks.at_least(1, window=self.window)
-        if self.contributions is not None:
-            checks.at_least(1, contributions=self.contributions)
-            if self.unit != "user":
-                raise InvalidParameter(f"contributions needs unit='user', got unit={self.unit!r}")
+        if self.contributions is not None and self.unit != "user":
+            raise InvalidParameter(f"contributions needs unit='user', got unit={self.unit!r}")
         if self.expected is not None and not 0 < self.expected < math.inf:
             raise InvalidParameter(f"expected must be a positive number of users, got expected={self.expected}")
         if self.method is not None and self.method not in METHODS:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from panstream import checks
 from panstream.density.presence import Presence
 from panstream.density.universe import Universe
+from panstream.noisy_bits import BitLaw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +43,8 @@ class FixedLevel(Presence):
         size = Universe(tuple(self.universe) if isinstance(self.universe, list) else self.universe, None, self.key).size
         object.__setattr__(self, "sample", -(-size >> self.level) if self.level else None)
         Presence.__post_init__(self)
+
+    @property
+    def law(self) -> BitLaw:
+        """Return the symmetric pair at the optimal split."""
+        return self._optimal()

@@ -14,6 +14,7 @@ from panstream.density.presence import Presence, PresenceBatch
 from panstream.density.universe import Members
 from panstream.errors import InvalidBatch
 from panstream.estimate import Estimate
+from panstream.noisy_bits import BitLaw
 from panstream.privacy.claim import Claim
 
 
@@ -49,6 +50,11 @@ class GraphDensity(Presence):
         checks.within(2, 1 << 31, vertices=self.vertices)
         object.__setattr__(self, "universe", self.vertices * (self.vertices - 1) // 2)
         Presence.__post_init__(self)
+
+    @property
+    def law(self) -> BitLaw:
+        """Return the symmetric pair at the optimal split."""
+        return self._optimal()
 
     def claim(self) -> Claim:
         """Return OptBern's claim about one edge."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from panstream.density.presence import Presence
 from panstream.estimate import Estimate
+from panstream.noisy_bits import BitLaw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,11 @@ class OptBern(Presence):
     """
 
     count: bool = False
+
+    @property
+    def law(self) -> BitLaw:
+        """Return the symmetric pair at the optimal split."""
+        return self._optimal()
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters; ``count`` only where it is asked for, so the bytes of a density stay what

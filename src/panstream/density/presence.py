@@ -8,6 +8,7 @@ keyed permutation of the universe; the state is m bits and a count of releases.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,8 +76,12 @@ class Presence(CoinCells):
             raise InvalidParameter("announced intrusions cannot be combined with deletions=True")
 
     @property
+    @abstractmethod
     def law(self) -> BitLaw:
-        """Return the coins and noise: the symmetric pair at the optimal split, unless a subclass says otherwise."""
+        """Return the coins and noise; subclasses say which."""
+
+    def _optimal(self) -> BitLaw:
+        """Return the symmetric pair at the optimal split."""
         return BitLaw.symmetric(*density_split(self.epsilon, self.cells, self.releases, self.announced))
 
     def claim(self) -> Claim:

@@ -23,8 +23,9 @@ from panstream.networks import baselines
 from panstream.networks.domain import Domain
 from panstream.networks.mixture import Mixture
 from panstream.networks.network import BayesianNetwork
-from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.claim import Claim
 from panstream.privacy.composition import per_holder
+from panstream.privacy.holders import record_claim
 from panstream.privacy.tables import table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
 
@@ -239,12 +240,9 @@ class Federation:
     ) -> FederatedModel:
         """Return the result of a run in which every holder spent at most (epsilon, delta)."""
         present = self.holders
-        own = Claim(
-            epsilon=epsilon,
-            delta=delta,
-            unit="record",
-            adjacency="replace",
-            intrusions=Intrusions(unannounced=0),
+        own = record_claim(
+            epsilon,
+            delta,
             releases=self.questions,
             public=("the number of records of every holder",),
             note=note,

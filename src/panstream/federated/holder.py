@@ -17,7 +17,8 @@ from panstream.federated.secure_sums import CloseSum, OpenSum, Roster, new_openi
 from panstream.federated.statistics import Statistics
 from panstream.federated.wire import digest
 from panstream.networks.records import Records
-from panstream.privacy.claim import Claim, Intrusions
+from panstream.privacy.claim import Claim
+from panstream.privacy.holders import record_claim
 from panstream.randomness import Source
 
 
@@ -83,12 +84,9 @@ class Holder:
 
     def claim(self) -> Claim:
         """Return what has been promised so far about one record of this holder."""
-        claim = Claim(
-            epsilon=self._ledger.epsilon,
-            delta=self._ledger.delta,
-            unit="record",
-            adjacency="replace",
-            intrusions=Intrusions(unannounced=0),
+        claim = record_claim(
+            self._ledger.epsilon,
+            self._ledger.delta,
             releases=len(self._ledger.rows()),
             public=("the number of this holder's records", "which questions were asked"),
         )

@@ -10,7 +10,7 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.federated.analyst import FederatedModel, Federation
 from panstream.federated.questions import Table
-from panstream.federated.secure_sums import MARGIN, promise, usual_colluders
+from panstream.federated.secure_sums import MARGIN, promise
 from panstream.networks.noisy_tables import NoisyTable
 from panstream.networks.pair_fit import model_of_pairs
 from panstream.privacy.composition import zcdp_rho
@@ -59,7 +59,7 @@ class FederatedPairs:
         note = ""
         if self.secure:
             sums = federation.secure_sums(tables, colluders=self.colluders)
-            note = promise(rho, self.delta, sums.holders, self.colluders or usual_colluders(sums.holders))
+            note = promise(rho, self.delta, sums.holders, self.colluders)
         else:
             sums = federation.sums("gaussian", tables)
         noisy = [NoisyTable(*each) for each in zip(sums.attributes, sums.tables, sums.deviations, strict=True)]

@@ -26,6 +26,7 @@ from panstream.federated.statistics import Family, Statistics, needed_tables
 from panstream.federated.wire import Content, Message, lists_of, only
 from panstream.networks.baselines import tables_from
 from panstream.networks.domain import Domain
+from panstream.networks.noisy_tables import grouped
 from panstream.privacy.holders import Loss
 from panstream.privacy.rounding import share
 from panstream.privacy.tables import table_kappa, table_sigma
@@ -124,10 +125,7 @@ class Table:
         for axis in range(counts.ndim):
             group = self.group(axis)
             if group is not None:
-                moved = np.moveaxis(counts, axis, 0)
-                summed = np.zeros((max(group) + 1, *moved.shape[1:]), np.int64)
-                np.add.at(summed, np.array(group), moved)
-                counts = np.moveaxis(summed, 0, axis)
+                counts = grouped(counts, np.array(group), axis)
         return counts
 
 

@@ -198,8 +198,9 @@ def part_of_noise(budget: float, members: int, colluders: int) -> DiscreteGaussi
     return DiscreteGaussian.at_least(table_sigma(budget) / math.sqrt(members - colluders))
 
 
-def promise(rho: float, delta: float, members: int, colluders: int) -> str:
+def promise(rho: float, delta: float, members: int, given: int | None) -> str:
     """Return what a claim of secure sums has to say besides its epsilon: what it rests on, and what is left without."""
+    colluders = given or usual_colluders(members)
     alone = zcdp_epsilon(rho * (members - colluders), delta)
     return (
         f"computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519), towards an analyst with up to {colluders} of "

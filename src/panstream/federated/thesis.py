@@ -15,7 +15,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from panstream.errors import InvalidParameter
 from panstream.federated.analyst import FederatedModel, Federation, Sums
 from panstream.federated.answers import Choice, Introduction, Model, Scores
 from panstream.federated.questions import LocalModel, LocalScores, Table, Vote
-from panstream.federated.secure_sums import MARGIN, promise, usual_colluders
+from panstream.federated.secure_sums import MARGIN, promise
 from panstream.federated.statistics import Family, needed_tables
 from panstream.networks.baselines import Parents, fit_tables, greedy, largest_families, tables_from, tables_of
 from panstream.networks.domain import Domain
@@ -62,7 +62,13 @@ class _Sums:
         rho = zcdp_rho(self.epsilon, self.delta) * (1 - 2 * MARGIN)
         tables = [Table(attributes=each, budget=rho / len(sets)) for each in sets]
         sums = federation.secure_sums(tables, colluders=self.colluders)
-        return sums, promise(rho, self.delta, sums.holders, self.colluders or usual_colluders(sums.holders))
+        return sums, promise(rho, self.delta, sums.holders, self.colluders)
+
+    def _finish(
+        self, federation: Federation, network: BayesianNetwork, method: str, note: str, **facts: Any
+    ) -> FederatedModel:
+        said = f"{method}, secure sums" if self.secure else method
+        return federation.finish(network, said, epsilon=self.epsilon, delta=self.delta, note=note, **facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +98,7 @@ class NoisyStatistics(_Sums):
         tables = sums.lookup()
         parents = greedy(federation.domain, tables, self.degree, root=self.root)
         network = fit_tables(federation.domain, parents, tables)
-        method = "noisy statistics, secure sums" if self.secure else "noisy statistics"
-        return federation.finish(
-            network, method, epsilon=self.epsilon, delta=self.delta, note=note, tables=len(sums.tables)
-        )
+        return self._finish(federation, network, "noisy statistics", note, tables=len(sums.tables))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +122,7 @@ class DistributedParameters(_Sums):
         """Ask once (twice with ``secure``: keys first)."""
         sums, note = self._asked(federation, largest_families(self.parents))
         network = fit_tables(federation.domain, self.parents, sums.lookup())
-        method = "distributed parameters, secure sums" if self.secure else "distributed parameters"
-        return federation.finish(network, method, epsilon=self.epsilon, delta=self.delta, note=note)
+        return self._finish(federation, network, "distributed parameters", note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,8 +87,11 @@ def decode(tables: Tables, effort: Effort = _USUAL) -> Decoded:
 
 def _fitted(rest: _Rest, names: dict[Name, float]) -> Decoded:
     """Return the names with counts that allow for cells that several of them share."""
+    from panstream._kernels.names import hash_names
+
     tables = rest.tables
-    hashes = _hashes(tables, list(names))
+    hashes = np.empty(len(names), np.uint64)
+    hash_names(*padded(list(names), tables.longest), tables.longest, tables.bits, tables.seed, hashes)
     values = np.array(list(names.values()), np.float64)
     scale = scale_of(tables.rows, tables.row_sd, tables.laplace)
     errors = np.zeros(values.size)
@@ -100,14 +103,6 @@ def _fitted(rest: _Rest, names: dict[Name, float]) -> Decoded:
     order = np.argsort(-values, kind="stable")
     listed = list(names)
     return Decoded([listed[i] for i in order], values[order], errors[order], CountRows(rest.rows, scale))
-
-
-def _hashes(tables: Tables, names: list[Name]) -> NDArray[np.uint64]:
-    from panstream._kernels.names import hash_names
-
-    found = np.empty(len(names), np.uint64)
-    hash_names(*padded(names, tables.longest), tables.longest, tables.bits, tables.seed, found)
-    return found
 
 
 class _Rest:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from panstream.errors import InvalidParameter
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
 from panstream.networks.information import entropy, mutual_information
-from panstream.networks.network import BayesianNetwork, topological_order
+from panstream.networks.network import BayesianNetwork, ancestors, topological_order
 from panstream.networks.records import Records
 
 Parents: TypeAlias = tuple[tuple[int, ...], ...]
@@ -111,7 +111,8 @@ def greedy(
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     while len(placed) < len(domain):
         size = min(degree, len(placed))
-        fresh = _parent_sets(placed, size)
+        *before, last = placed  # sets without the attribute placed last were scored before
+        fresh = [tuple(sorted((*chosen, last))) for chosen in itertools.combinations(before, size - 1)]
         if size == len(placed):
             best.clear()  # the sets have grown; those of before are too small
         for child in set(range(len(domain))) - set(placed):
@@ -123,12 +124,6 @@ def greedy(
         parents[child] = best.pop(child)[1]
         placed.append(child)
     return tuple(parents)
-
-
-def _parent_sets(placed: Sequence[int], size: int) -> Iterable[tuple[int, ...]]:
-    """Return the sets of this size that contain the attribute placed last: the others were scored before."""
-    *before, last = placed
-    return [tuple(sorted((*chosen, last))) for chosen in itertools.combinations(before, size - 1)]
 
 
 def largest_families(parents: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -222,17 +217,10 @@ def _changes(parents: list[tuple[int, ...]], degree: int) -> Iterator[_Change]:
 
 def _cyclic(parents: list[tuple[int, ...]], change: _Change) -> bool:
     """Return whether the change closes a cycle: then the changed child is among its own ancestors."""
-    changed = dict(change)
-    for start in changed:
-        waiting, seen = list(changed[start]), set()
-        while waiting:
-            each = waiting.pop()
-            if each == start:
-                return True
-            if each not in seen:
-                seen.add(each)
-                waiting.extend(changed.get(each, parents[each]))
-    return False
+    after = list(parents)
+    for child, family in change:
+        after[child] = family
+    return any(child in ancestors(after, family) for child, family in change)
 
 
 def _conditional(counts: NDArray[Any], pseudocount: float = 1.0) -> NDArray[np.float64]:

@@ -33,8 +33,9 @@ from numpy.typing import NDArray
 from panstream.errors import BudgetExhausted, InvalidParameter
 from panstream.networks._joint_noise import LARGEST_TABLE, group_price, joint_groups, joint_spread
 from panstream.networks.noisy_tables import NoisyTable, Views
-from panstream.privacy import Claim, Intrusions
+from panstream.privacy import Claim
 from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.holders import record_claim
 from panstream.privacy.tables import choice_epsilon, choice_rate, f_sensitivity, table_kappa, table_sigma
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Preference, Source
 
@@ -201,13 +202,10 @@ class Budget(ABC):
 
     def claim(self, source: Source | None = None) -> Claim:
         """Return the claim of a network learned from one table: one record replaced by any other."""
-        claim = Claim(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            unit="record",
-            adjacency="replace",
+        claim = record_claim(
+            self.epsilon,
+            self.delta,
             parts=self.parts(),
-            intrusions=Intrusions(unannounced=0),
             releases=1,
             public=("the number of records", "the declared domain"),
             note="not pan-private: whoever holds the records keeps them",

@@ -236,7 +236,8 @@ class _Reader:
     def network(self) -> BayesianNetwork:
         for token in self.tokens:
             if token == "network":
-                self._skip_block()
+                self._until("{")
+                self._until("}")
             elif token == "variable":
                 self._variable()
             elif token == "probability":
@@ -256,10 +257,6 @@ class _Reader:
 
     def _until(self, end: str) -> list[str]:
         return list(itertools.takewhile(lambda token: token != end, self.tokens))
-
-    def _skip_block(self) -> None:
-        self._until("{")
-        self._until("}")
 
     def _variable(self) -> None:
         name = self._next()

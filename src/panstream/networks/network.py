@@ -101,14 +101,7 @@ class BayesianNetwork(Model):
 
     def ancestors(self, positions: Collection[int]) -> set[int]:
         """Return the attributes themselves and everything from which arrows lead to them."""
-        found: set[int] = set()
-        waiting = list(positions)
-        while waiting:
-            each = waiting.pop()
-            if each not in found:
-                found.add(each)
-                waiting.extend(self.parents[each])
-        return found
+        return ancestors(self.parents, positions)
 
     def most_probable(self, given: Evidence | None = None, *, limit: int = LARGEST_FACTOR) -> Explanation:
         """Return the most probable explanation: the likeliest record among those that hold the given values."""
@@ -168,6 +161,18 @@ class BayesianNetwork(Model):
         if self.domain.cells > 1 << 22:
             raise NotSupported(f"the joint table would have {self.domain.cells} cells; ask for marginals instead")
         return self.marginal(range(len(self.domain)))
+
+
+def ancestors(parents: Sequence[Sequence[int]], positions: Collection[int]) -> set[int]:
+    """Return the attributes themselves and everything from which arrows lead to them."""
+    found: set[int] = set()
+    waiting = list(positions)
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting.extend(parents[each])
+    return found
 
 
 def topological_order(parents: Sequence[Sequence[int]]) -> tuple[int, ...]:

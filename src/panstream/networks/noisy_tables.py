@@ -30,6 +30,14 @@ from panstream.privacy.search import bisected
 _EXACT = 0.5  # exact counts are no better than to half a record
 
 
+def grouped(counts: NDArray[np.int64], groups: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
+    """Return counts with the codes of one axis joined into groups, which are numbered from 0 without gaps."""
+    lines = np.moveaxis(counts, axis, 0)
+    found = np.zeros((int(groups.max()) + 1, *lines.shape[1:]), np.int64)
+    np.add.at(found, groups, lines)
+    return np.moveaxis(found, 0, axis)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
     """Groups of an attribute's categories: the group of each, and their number."""
@@ -51,10 +59,7 @@ class _View:
 
     def joined(self, counts: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
         """Return counts of groups along one axis."""
-        lines = np.moveaxis(counts, axis, 0)
-        found = np.zeros((self.count, *lines.shape[1:]), np.int64)
-        np.add.at(found, self.groups, lines)
-        return np.moveaxis(found, 0, axis)
+        return grouped(counts, self.groups, axis)
 
 
 Views = tuple[_View, _View]

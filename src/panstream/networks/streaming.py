@@ -152,7 +152,10 @@ class StreamingTables(Tree):
         base, rows = Tree.claim(self), self.contributions
         if not self.delta or not base.is_private:
             return base
-        event = None if rows is None else _loss_of_one(self.epsilon, self.delta, rows)
+        event = None  # what one of a user's K records loses: rho/K² of zCDP, and never more than epsilon/K
+        if rows is not None:
+            rho = zcdp_rho(self.epsilon, self.delta) / rows**2
+            event = min(zcdp_epsilon(rho, self.delta), up(share(self.epsilon, rows)))
         # Of streams that depend on earlier answers, Gaussian noise is not proved (docs/proofs/adaptive.md).
         return replace(base, delta=self.delta, inputs="fixed", event_epsilon=event)
 
@@ -334,11 +337,6 @@ class _TablesEngine(TreeEngine):
 
 
 _engine = lru_cache(maxsize=64)(_TablesEngine)
-
-
-def _loss_of_one(epsilon: float, delta: float, contributions: int) -> float:
-    """Return what one of a user's K records loses: rho/K² of zCDP, and never more than epsilon/K."""
-    return min(zcdp_epsilon(zcdp_rho(epsilon, delta) / contributions**2, delta), up(share(epsilon, contributions)))
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,13 +85,13 @@ def grow_forest(
     progress("choosing edges", 0.4)
     share = plan.tables / plan.rounds
     seen = _candidates(domain, len(records), ones, pairs, budget, share)
-    edges, left = _choose_edges(domain, seen.utilities, budget, plan.structure, plan.rounds, source)
+    edges, left = _choose_edges(domain, seen, budget, plan.structure, plan.rounds, source)
     progress("two-way tables", 0.5)
     left += plan.tables
     if edges:
-        shares = portions(left, [budget.weight(seen.cells[edge]) for edge in edges])
+        shares = portions(left, [budget.weight(seen[edge].cells) for edge in edges])
         more = [
-            budget.measure("tables", edge, _seen(pairs[edge], seen.views[edge]), share, source, seen.views[edge])
+            budget.measure("tables", edge, _seen(pairs[edge], seen[edge].views), share, source, seen[edge].views)
             for edge, share in zip(edges, shares, strict=True)
         ]
     else:  # nothing is worth its noise: a second look at the one-way tables, which the fit averages
@@ -117,16 +118,15 @@ def choose_forest(
     if not rounds:
         return [], structure
     seen = _candidates(domain, records, ones, pairs, budget, tables / rounds)
-    return _choose_edges(domain, seen.utilities, budget, structure, rounds, source)
+    return _choose_edges(domain, seen, budget, structure, rounds, source)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Candidates:
-    """How each pair would be seen as an edge, in how many cells, and what it is worth."""
+class _Candidate(NamedTuple):
+    """How a pair would be seen as an edge, in how many cells, and what it is worth."""
 
-    views: dict[tuple[int, int], Views | None]
-    cells: dict[tuple[int, int], float]
-    utilities: dict[tuple[int, int], int]
+    views: Views | None
+    cells: float
+    utility: int
 
 
 def _candidates(
@@ -136,16 +136,20 @@ def _candidates(
     pairs: Mapping[tuple[int, int], NDArray[np.int64]],
     budget: Budget,
     share: Fraction,
-) -> _Candidates:
+) -> dict[tuple[int, int], _Candidate]:
     """Return all pairs as edges whose tables get ``share`` each."""
     curves = [smoothed(domain, table.attributes, np.asarray(table.counts), table.sigma) for table in ones]
     visible = [sigma / table.sigma if table.sigma else 1.0 for table, (_, sigma) in zip(ones, curves, strict=True)]
     shapes = [project(curve / records) for curve, _ in curves]
     useful = budget.useful(share, records)
-    views = {pair: None if math.isinf(useful) else pair_views(domain, pair, shapes, useful) for pair in pairs}
-    cells = {pair: _cells(table.shape, views[pair], pair, visible) for pair, table in pairs.items()}
-    noise = {pair: cells[pair] * budget.size(share, _seen(table, views[pair]).size) for pair, table in pairs.items()}
-    return _Candidates(views, cells, _gains(records, shapes, pairs, views, noise))
+    found = {}
+    for pair, table in pairs.items():
+        views = None if math.isinf(useful) else pair_views(domain, pair, shapes, useful)
+        cells = _cells(table.shape, views, pair, visible)
+        noise = cells * budget.size(share, _seen(table, views).size)
+        expectation = np.rint(records * np.outer(shapes[pair[0]], shapes[pair[1]])).astype(np.int64)
+        found[pair] = _Candidate(views, cells, _gain(table, expectation, views, noise))
+    return found
 
 
 def _seen(table: NDArray[np.int64], views: Views | None) -> NDArray[np.int64]:
@@ -160,22 +164,11 @@ def _cells(shape: tuple[int, ...], views: Views | None, pair: tuple[int, int], v
     return math.prod(view.cells * (visible[at] if view.cells == size else 1.0) for size, view, at in parts)
 
 
-def _gains(
-    records: int,
-    shapes: Sequence[NDArray[np.float64]],
-    pairs: Mapping[tuple[int, int], NDArray[np.int64]],
-    views: Mapping[tuple[int, int], Views | None],
-    noise: Mapping[tuple[int, int], float],
-) -> dict[tuple[int, int], int]:
-    """Return what each edge would teach, ‖counts - independent‖₁, minus what its noise would cost (released)."""
-    gains = {}
-    for (one, other), table in pairs.items():
-        expectation = np.rint(records * np.outer(shapes[one], shapes[other])).astype(np.int64)
-        joined = views[one, other]
-        if joined is not None:
-            table, expectation = (joined[1].joined(joined[0].joined(each, 0), 1) for each in (table, expectation))
-        gains[one, other] = _residual(table, expectation) - round(_NOISE_PRICE * noise[one, other])
-    return gains
+def _gain(table: NDArray[np.int64], expectation: NDArray[np.int64], views: Views | None, noise: float) -> int:
+    """Return what an edge would teach, ‖counts - independent‖₁, minus what its noise would cost (released)."""
+    if views is not None:
+        table, expectation = (views[1].joined(views[0].joined(each, 0), 1) for each in (table, expectation))
+    return _residual(table, expectation) - round(_NOISE_PRICE * noise)
 
 
 def _residual(table: NDArray[np.int64], expectation: NDArray[np.int64]) -> int:
@@ -185,7 +178,7 @@ def _residual(table: NDArray[np.int64], expectation: NDArray[np.int64]) -> int:
 
 def _choose_edges(
     domain: Domain,
-    utilities: Mapping[tuple[int, int], int],
+    seen: Mapping[tuple[int, int], _Candidate],
     budget: Budget,
     share: Fraction,
     rounds: int,
@@ -202,7 +195,7 @@ def _choose_edges(
         open_pairs = [
             edge for edge in itertools.combinations(range(len(domain)), 2) if component[edge[0]] != component[edge[1]]
         ]
-        values = np.array([*(utilities[edge] for edge in open_pairs), 0], np.int64)
+        values = np.array([*(seen[edge].utility for edge in open_pairs), 0], np.int64)
         chosen = budget.choose("structure", values, RESIDUAL_SENSITIVITY, each, source)
         if chosen == len(open_pairs):
             break

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream._kernels.psums import ratchet
-from panstream.estimate import Estimate, Estimates
+from panstream.estimate import Estimate
 
 
 def _consistent(values: NDArray[np.float64], most: int, last: int = 0) -> NDArray[np.int64]:
@@ -63,10 +63,3 @@ class ConsistentCount:
         self.last = int(_consistent(np.array([noisy]), self.most, self.last)[0])
         rule = estimate.interval
         return replace(estimate, value=float(self.last), unbiased=noisy, rule=rule, name=f"consistent {estimate.name}")
-
-    def follow_all(self, estimates: Estimates) -> Estimates:
-        """Return the columns with consistent values."""
-        values = _consistent(estimates.value, self.most, self.last)
-        if values.size:
-            self.last = int(values[-1])
-        return replace(estimates, value=values.astype(np.float64), name=f"consistent {estimates.name}")

@@ -14,10 +14,11 @@ from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
 from panstream.codec import FieldLayout, public
+from panstream.density.presence import PresenceBatch
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.papers._density_laws import laplace_quantile, uniforms
-from panstream.papers.literal_density import LiteralBatch, smallest_error
+from panstream.papers.literal_density import smallest_error
 from panstream.planning.density_published import ppds_failure
 from panstream.privacy.claim import Claim
 from panstream.randomness import Coin, DiscreteLaplace, Source
@@ -118,26 +119,23 @@ class PublishedPPDS(Algorithm[_PPDSState]):
         self._take(state, np.arange(self.universe), (1 - self.gap) / 2, source)
         return state
 
-    def batch(self, ids: Any) -> LiteralBatch:
+    def batch(self, ids: Any) -> PresenceBatch:
         """Check ids that arrive."""
         if ids is None:
             raise InvalidBatch("ids are missing")
         checked, copied = integers(ids, name="ids", lower=0, upper=self.universe - 1)
-        return LiteralBatch(checked, checked[:0], (checked,) if copied else ())
+        return PresenceBatch(checked, None, (checked,) if copied else ())
 
-    def update(self, state: _PPDSState, batch: LiteralBatch, source: Source) -> None:
+    def update(self, state: _PPDSState, batch: PresenceBatch, source: Source) -> None:
         """Toss a coin of p_upd for each arrival: stay or enter, else leave or stay away."""
-        self._take(state, batch.arrivals, (1 + self.gap) / 2, source)
+        self._take(state, batch.cells, (1 + self.gap) / 2, source)
 
     def _take(self, state: _PPDSState, ids: NDArray[np.int64], chance: float, source: Source) -> None:
         coins = source.bernoulli(Coin.at_most(chance), ids.size)
-        levels = self._levels(state.members, state)
+        levels, new = (levels_of(each, self.bits, state.factor, state.shift) for each in (state.members, ids))
         members = dict(zip(state.members.tolist(), levels.tolist(), strict=True))
-        state.level = _walk(members, state.level, ids, self._levels(ids, state), coins, self.sample)
+        state.level = _walk(members, state.level, ids, new, coins, self.sample)
         state.members = np.array(sorted(members), np.int64)
-
-    def _levels(self, ids: NDArray[np.int64], state: _PPDSState) -> NDArray[np.int64]:
-        return levels_of(ids, self.bits, state.factor, state.shift)
 
     def release(self, state: _PPDSState, source: Source) -> Estimate:
         """Return the debiased share of stored ids plus Laplace(2^L/(ε·|U|)), unclipped as in the paper."""

@@ -52,9 +52,9 @@ class PartialSums(SlotCounter):
     def closes(self, slot: int) -> Iterable[Closing]:
         """Return the sums whose last slot is ``slot``."""
 
-    @abstractmethod
     def places(self, slot: int) -> Sequence[int]:
-        """Return the places that add up to the answer after ``slot``."""
+        """Return the places that add up to the answer after ``slot``: the first, unless a mechanism has more."""
+        return (0,)
 
     def enter(self, state: TickState, source: Source) -> None:
         """Open the first sums of an empty state."""

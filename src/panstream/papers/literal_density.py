@@ -21,6 +21,7 @@ from panstream import checks
 from panstream.algorithm import Algorithm, spend_release
 from panstream.batch import integers
 from panstream.codec import FieldLayout, noised, public
+from panstream.density.presence import PresenceBatch
 from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.papers._density_laws import LevelLaw, StoredLaw, laplace_quantile, uniforms
@@ -37,20 +38,6 @@ class _SampleState:
     users: NDArray[np.int64] = public()
     stored: NDArray[Any] = noised()
     released: int = public()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LiteralBatch:
-    """Arrivals, and deletes that come after them."""
-
-    arrivals: NDArray[np.int64]
-    deletes: NDArray[np.int64]
-    owned: tuple[NDArray[Any], ...] = ()
-
-    def wipe(self) -> None:
-        """Overwrite the copies made of the input."""
-        for array in self.owned:
-            array.fill(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +125,7 @@ class LiteralDensity(Algorithm[_SampleState]):
             users = np.sort(users[order[: self.sampled]])
         return _SampleState(users=users, stored=np.array(self.law.draw(False, self.sampled, source)), released=0)
 
-    def batch(self, ids: Any = None, *, delete: Any = None) -> LiteralBatch:
+    def batch(self, ids: Any = None, *, delete: Any = None) -> PresenceBatch:
         """Check ids that arrive, and ids that leave after them."""
         if ids is None and delete is None:
             raise InvalidBatch("ids are missing")
@@ -147,11 +134,14 @@ class LiteralDensity(Algorithm[_SampleState]):
             checked, copied = integers([] if given is None else given, name="ids", lower=0, upper=self.universe - 1)
             rows.append(checked)
             copies += [checked] if copied else []
-        return LiteralBatch(rows[0], rows[1], tuple(copies))
+        both = np.concatenate(rows)
+        weights = np.repeat(np.array([1, -1]), [each.size for each in rows])
+        return PresenceBatch(both, weights, (*copies, both, weights))
 
-    def update(self, state: _SampleState, batch: LiteralBatch, source: Source) -> None:
+    def update(self, state: _SampleState, batch: PresenceBatch, source: Source) -> None:
         """Draw a fresh value for every sampled user that arrives or leaves."""
-        for rows, present in ((batch.arrivals, True), (batch.deletes, False)):
+        for present in (True, False):
+            rows = batch.cells[(batch.weights == 1) == present]
             places = np.searchsorted(state.users, rows)
             places[places == self.sampled] = 0
             places = places[state.users[places] == rows]

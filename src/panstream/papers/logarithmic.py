@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,10 +55,6 @@ class LogarithmicMechanism(PartialSums):
         """Return the sum at each power of two, added to the total."""
         if slot & (slot - 1) == 0:
             yield Closing(0, 0, adds=True)
-
-    def places(self, slot: int) -> Sequence[int]:
-        """Return the total."""
-        return (0,)
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return two draws for each sum, but one for the first two where a tick is one step."""

@@ -1,8 +1,7 @@
 """The algorithms of Mir et al. 2011: distinct count and cropped sum; its heavy hitters are a difference of two sums.
 
 Algorithms 2 and 3 work on real numbers modulo 2·crop. ``corrected=True`` repairs the debiasing constant, which is
-tau²·m/K in the paper and must be 2·tau²·m/K, K = 2·tau - 1 + e**epsilon; nothing repairs the rest. What the forms do on
-average is given as functions, so that no simulation is needed to see it.
+tau²·m/K in the paper and must be 2·tau²·m/K, K = 2·tau - 1 + e**epsilon; nothing repairs the rest.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class PublishedCroppedSum(Algorithm[_RealState]):
 
     True loss of the printed code: infinite, since floating-point values modulo 2·crop show which counters were updated;
     over the real numbers 2·epsilon, and 4·epsilon for the paper's own replace adjacency (``privacy.turnstile``). Bias:
-    ``offset`` on empty data; after the correction a user counts between .75 and 1.5 times the right amount or
-    so.
+    tau²·m/(e**epsilon - 1) on empty data; after the correction a user counts between .75 and 1.5 times the right amount
+    or so.
     """
 
     state_type: ClassVar[type[Any]] = _RealState
@@ -112,32 +111,6 @@ class PublishedCroppedSum(Algorithm[_RealState]):
         constant = (2 if self.corrected else 1) * self.crop**2 * self.universe / self._scale
         return (total - constant) * self._scale / math.expm1(self.epsilon) - self.universe / 2
 
-    @property
-    def offset(self) -> float:
-        """Return the mean of the estimate on empty data: tau²·m/(e**epsilon - 1), and 0 once the constant is corrected.
-
-        >>> int(PublishedCroppedSum(universe=1000, epsilon=1.0, crop=8).offset)
-        37246
-        """
-        return 0.0 if self.corrected else self.crop**2 * self.universe / math.expm1(self.epsilon)
-
-    def counted(self, net: int) -> float:
-        """Return what a user with this net weight (≥ 0) adds to the estimate on average.
-
-        E[(V + w·a) mod 2·tau] - 1/2 with V uniform in [0, 1] and w in [1, 2], in closed form: 1.5·a while w·a cannot
-        come round.
-
-        >>> cropped = PublishedCroppedSum(universe=1, epsilon=1.0, crop=4)
-        >>> cropped.counted(2) / 2, round(cropped.counted(6) / 4, 4)
-        (1.5, 0.75)
-        """
-        if net == 0:
-            return 0.0
-        modulus, rounds = 2.0 * self.crop, 0.0
-        for k in range(1, (2 * net + 1) // (2 * self.crop) + 1):
-            rounds += (_ramp(1 - k * modulus + 2 * net) - _ramp(1 - k * modulus + net)) / net
-        return 1.5 * net - modulus * rounds
-
     def deviation(self, *, favourable: bool = False, output: bool = True) -> float:
         """Return the standard deviation on empty data, of order tau²·sqrt(m)/epsilon, or on the most favourable data.
 
@@ -165,11 +138,6 @@ class PublishedCroppedSum(Algorithm[_RealState]):
 
 def _uniform(source: Source, size: int) -> NDArray[np.float64]:
     return source.uniform_below(1 << 53, size) / float(1 << 53)
-
-
-def _ramp(z: float) -> float:
-    """Return the integral of clip(t, 0, 1) up to z."""
-    return 0.0 if z <= 0 else z * z / 2 if z <= 1 else z - 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -105,10 +105,6 @@ class SimpleCounterII(PartialSums):
     def closes(self, slot: int) -> Iterator[Closing]:
         """Return the slot itself, added to the total."""
         yield Closing(0, 0, adds=True)
-
-    def places(self, slot: int) -> Sequence[int]:
-        """Return the total."""
-        return (0,)
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return the draws of ``time`` slots."""

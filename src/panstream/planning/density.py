@@ -51,7 +51,7 @@ def failure_probability(epsilon: float, alpha: float, m: int, universe: int, den
     >>> round(failure_probability(1.0, 0.01, 100_000, 100_000), 5)
     0.00195
     """
-    _check(epsilon=epsilon, alpha=alpha, m=m, universe=universe)
+    _check(universe, epsilon=epsilon, alpha=alpha, m=m)
     if density is not None:
         checks.fraction(density=density)
         return _Deviation.at(epsilon, m, universe, round(density * universe), alpha).failure(alpha)
@@ -64,7 +64,7 @@ def sample_size(epsilon: float, alpha: float, beta: float, universe: int) -> int
     >>> sample_size(1.0, 0.05, 0.05, universe=1_000_000)
     2525
     """
-    _check(epsilon=epsilon, alpha=alpha, beta=beta, universe=universe)
+    _check(universe, epsilon=epsilon, alpha=alpha, beta=beta)
 
     def half_suffices(m: int) -> bool:
         return _half(epsilon, m, universe, alpha).bound(alpha) <= beta
@@ -98,7 +98,7 @@ def accuracy(epsilon: float, beta: float, m: int, universe: int) -> float:
     >>> round(accuracy(1.0, 0.05, 100_000, 100_000), 5)
     0.00632
     """
-    _check(epsilon=epsilon, beta=beta, m=m, universe=universe)
+    _check(universe, epsilon=epsilon, beta=beta, m=m)
     high = _approximate_accuracy(epsilon, beta, m, universe)
     deviations = list(_scan(epsilon, m, universe, high))
 
@@ -123,7 +123,7 @@ def epsilon_needed(alpha: float, beta: float, m: int, universe: int) -> float:
     >>> round(epsilon_needed(0.01, 0.05, 100_000, 100_000), 4)
     0.6526
     """
-    _check(alpha=alpha, beta=beta, m=m, universe=universe)
+    _check(universe, alpha=alpha, beta=beta, m=m)
 
     def nearly_suffices(epsilon: float) -> bool:
         return _approximate_accuracy(epsilon, beta, m, universe) <= alpha
@@ -277,20 +277,9 @@ def _gap(epsilon: float, m: int) -> float:
     return math.tanh(density_split(epsilon, m)[0] / 2)
 
 
-def _check(
-    *,
-    universe: int,
-    epsilon: float | None = None,
-    alpha: float | None = None,
-    beta: float | None = None,
-    m: int | None = None,
-) -> None:
+def _check(universe: int, *, epsilon: float = MAX_EPSILON, m: int = 1, **shares: float) -> None:
     checks.at_least(1, universe=universe)
-    if epsilon is not None and not 0 < epsilon <= MAX_EPSILON:
+    if not 0 < epsilon <= MAX_EPSILON:
         raise InvalidParameter(f"epsilon must be in (0, {MAX_EPSILON:g}], got epsilon={epsilon}")
-    if alpha is not None:
-        checks.probability(alpha=alpha)
-    if beta is not None:
-        checks.probability(beta=beta)
-    if m is not None:
-        checks.within(1, universe, m=m)
+    checks.probability(**shares)
+    checks.within(1, universe, m=m)

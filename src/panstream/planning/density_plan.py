@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from panstream.errors import InvalidParameter
@@ -17,34 +17,29 @@ from panstream.planning.density_published import (
     ppds_level,
     roth_sample_size,
 )
-from panstream.planning.text import Plan
+from panstream.planning.text import Plan, column, count
 
 TOO_FEW = "needs more users than exist"
+
+
+def _share(share: float | None) -> str:
+    if share is None:
+        return "-"
+    return f"{share:.2%}" if share <= 1 else f"{share:,.1f} x"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """What one estimator needs. Figures are ``None`` where no number of users suffices."""
 
-    name: str
-    users: int | None = None
-    share: float | None = None
+    name: str = column("estimator")
+    users: int | None = column("users", count, right=True, default=None)
+    share: float | None = column("of universe", _share, right=True, default=None)
     feasible: bool = False
-    state_bytes: int | None = None
-    id_bytes: int | None = None
-    true_loss: float
-    note: str
-
-
-_COLUMNS: dict[str, Callable[[_Row], str]] = {
-    "estimator": lambda row: row.name,
-    "users": lambda row: _count(row.users),
-    "of universe": lambda row: _share(row),
-    "state bytes": lambda row: _count(row.state_bytes),
-    "id bytes": lambda row: _count(row.id_bytes),
-    "true loss": lambda row: f"{row.true_loss:.3f}",
-    "note": lambda row: row.note,
-}
+    state_bytes: int | None = column("state bytes", count, right=True, default=None)
+    id_bytes: int | None = column("id bytes", count, right=True, default=None)
+    true_loss: float = column("true loss", lambda loss: f"{loss:.3f}", right=True)
+    note: str = column("note")
 
 
 def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> Plan:
@@ -66,8 +61,7 @@ def density_plan(epsilon: float, alpha: float, beta: float, universe: int) -> Pl
         f"{universe:,} users exist",
         asked={"epsilon": epsilon, "alpha": alpha, "beta": beta, "universe": universe},
         rows=tuple(rows),
-        columns=_COLUMNS,
-        right=range(1, len(_COLUMNS) - 1),
+        kind=_Row,
     )
 
 
@@ -145,13 +139,3 @@ def _bytes(bits: int) -> int:
 
 def _id_width(universe: int) -> int:
     return max(1, _bytes((universe - 1).bit_length()))
-
-
-def _share(row: _Row) -> str:
-    if row.share is None:
-        return "-"
-    return f"{row.share:.2%}" if row.feasible else f"{row.share:,.1f} x"
-
-
-def _count(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"

@@ -43,7 +43,6 @@ class PublishedEstimator:
     """
 
     name: str
-    reference: str
     contrast: Callable[[float], float]
     true_loss: Callable[[float], float]
     bits_per_user: int
@@ -194,24 +193,21 @@ def _stored_share(epsilon: float, density: float) -> float:
 
 DWORK = PublishedEstimator.of_bits(
     name="Dwork",
-    reference="Digalakis et al. 2018, Theorem 3.3; Digalakis 2018, Theorem 4.3",
     contrast=lambda epsilon: epsilon / 4,  # p2 <= 2·exp(-m·ε²α²δ1²(1-δ2)²/8)  [Digalakis et al. 2018, Theorem 3.3]
     pair=lambda epsilon: (0.5, 0.5 + epsilon / 4),  # [Digalakis et al. 2018, Algorithm 1]; [C]
     largest_epsilon=2.0,
 )
-"""p0 = 1/2, p1 = 1/2 + ε/4."""
+"""p0 = 1/2, p1 = 1/2 + ε/4: Digalakis et al. 2018, Theorem 3.3; Digalakis 2018, Theorem 4.3."""
 
 OPTBERN = PublishedEstimator.of_bits(
     name="OptBern",
-    reference="Digalakis et al. 2018, Theorem 4.3; Digalakis 2018, Theorem 4.6",
     contrast=lambda epsilon: math.tanh(epsilon / 2),  # p2 <= 2·exp(-2m·(tanh(ε/2)·αδ1(1-δ2))²)  [Theorem 4.3]
     pair=lambda epsilon: (0.5 * (1 - math.tanh(epsilon / 2)), 0.5 * (1 + math.tanh(epsilon / 2))),  # [§4.2, c = 1/2]
 )
-"""p0 = 1/(1+e^ε), p1 = e^ε/(1+e^ε)."""
+"""p0 = 1/(1+e^ε), p1 = e^ε/(1+e^ε): Digalakis et al. 2018, Theorem 4.3; Digalakis 2018, Theorem 4.6."""
 
 LAPLACE = PublishedEstimator(
     name="Laplace",
-    reference="Digalakis 2018, Theorem 4.9",
     contrast=lambda epsilon: epsilon / 4,  # p2 as for Dwork, sub-exponential tail  [Digalakis 2018, Theorem 4.9]
     true_loss=lambda _: math.inf,
     bits_per_user=64,
@@ -220,28 +216,25 @@ LAPLACE = PublishedEstimator(
 
 QUANTISED_LAPLACE = PublishedEstimator.of_bits(
     name="quantised Laplace",
-    reference="Digalakis 2018, §4.4.3",
     contrast=lambda epsilon: -math.expm1(-epsilon / 2),  # p1 - p0 = 1 - e^(-ε/2)  [Digalakis 2018, §4.4.3]
     pair=lambda epsilon: (0.5 * math.exp(-epsilon / 2), 1 - 0.5 * math.exp(-epsilon / 2)),  # [§4.4.3]
     values=lambda epsilon: quantised_values(epsilon, 2),
 )
-"""Two levels, that is bits with p0 = e^(-ε/2)/2, p1 = 1 - p0. No bound is printed: OptBern's, with this contrast."""
+"""Digalakis 2018, §4.4.3: p0 = e^(-ε/2)/2, p1 = 1 - p0. No bound is printed: OptBern's, with this contrast."""
 
 TRUNCATED_LAPLACE = PublishedEstimator.of_values(
     name="truncated Laplace",
-    reference="Digalakis 2018, §4.4.4",
     values=truncated_laplace_values,
     bits_per_user=64,
 )
-"""Laplace((1 ∓ ε)/2, 1) cut to [0, 1], as in Figure 4.6 of the thesis. No bound is printed: Hoeffding's on [0, 1]."""
+"""Laplace((1 ∓ ε)/2, 1) cut to [0, 1]: Digalakis 2018, §4.4.4 and Figure 4.6. No bound is printed: Hoeffding's."""
 
 GAUSSIAN = PublishedEstimator.of_values(
     name="truncated Gaussian",
-    reference="Digalakis 2018, §4.4.4",
     values=truncated_gaussian_values,
     bits_per_user=64,
 )
-"""No parameters are printed. Normal(0, 1/(2ε)), Normal(1, 1/(2ε)) cut to [0, 1]: their ratio runs from e^-ε to e^ε."""
+"""Digalakis 2018, §4.4.4, without parameters: Normal(0, 1/(2ε)) and Normal(1, 1/(2ε)) cut to [0, 1], of ratio e^∓ε."""
 
 
 def quantised_laplace(levels: int) -> PublishedEstimator:
@@ -252,7 +245,6 @@ def quantised_laplace(levels: int) -> PublishedEstimator:
     """
     return PublishedEstimator.of_values(
         name=f"quantised Laplace, {levels} levels",
-        reference="Digalakis 2018, §4.4.3",
         values=lambda epsilon: quantised_values(epsilon, levels),
         bits_per_user=max(1, (levels - 1).bit_length()),
     )

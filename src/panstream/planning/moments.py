@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from panstream.errors import Drowned
-from panstream.planning.text import Plan
+from panstream.planning.text import Plan, column, count
 from panstream.turnstile.inner_product import InnerProduct
 from panstream.turnstile.second_moment import SecondMoment
 
@@ -17,22 +17,12 @@ _USERS = (2, 5, 10, 100)
 class _Row:
     """One question at one unit; without figures where it is refused."""
 
-    name: str
-    protects: str
-    error: float | None = None
-    buckets: int | None = None
-    state_bytes: int | None = None
-    note: str = ""
-
-
-_COLUMNS: dict[str, Callable[[_Row], str]] = {
-    "question": lambda row: row.name,
-    "protects": lambda row: row.protects,
-    "error": lambda row: "-" if row.error is None else f"{row.error:.2%}",
-    "buckets": lambda row: "-" if row.buckets is None else f"{row.buckets:,}",
-    "state bytes": lambda row: "-" if row.state_bytes is None else f"{row.state_bytes:,}",
-    "note": lambda row: row.note,
-}
+    name: str = column("question")
+    protects: str = column("protects")
+    error: float | None = column("error", lambda part: "-" if part is None else f"{part:.2%}", right=True, default=None)
+    buckets: int | None = column("buckets", count, right=True, default=None)
+    state_bytes: int | None = column("state bytes", count, right=True, default=None)
+    note: str = column("note", default="")
 
 
 def moments_plan(
@@ -75,6 +65,5 @@ def moments_plan(
         f"norm, exceeded with probability at most {beta:g}",
         asked={"epsilon": epsilon, "beta": beta, "expected": expected, "releases": releases},
         rows=tuple(rows),
-        columns=_COLUMNS,
-        right=(2, 3, 4),
+        kind=_Row,
     )

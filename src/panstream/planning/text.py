@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
@@ -12,24 +12,42 @@ from typing import Any
 class Plan:
     """What every method can do about one question: ``asked`` is the question, ``rows`` are dataclasses, one a method.
 
-    ``columns`` says how a row is printed, by heading; the columns numbered in ``right`` are flush right.
+    The fields of their ``kind`` that are a :func:`column` are printed.
     """
 
     title: str
     asked: Mapping[str, Any]
     rows: tuple[Any, ...]
-    columns: Mapping[str, Callable[[Any], str]]
-    right: Collection[int]
+    kind: type[Any]
 
     def table(self) -> str:
         """Return the plan as aligned plain text."""
-        body = [[say(row) for say in self.columns.values()] for row in self.rows]
-        return aligned(self.title, list(self.columns), body, self.right)
+        columns = {each.name: each.metadata for each in fields(self.kind) if each.metadata}
+        body = [[given["say"](getattr(row, name)) for name, given in columns.items()] for row in self.rows]
+        right = [at for at, given in enumerate(columns.values()) if given["right"]]
+        return aligned(self.title, [given["heading"] for given in columns.values()], body, right)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; infinite figures are the string "inf"."""
         rows = [{key: "inf" if value == math.inf else value for key, value in asdict(row).items()} for row in self.rows]
         return {**self.asked, "rows": rows}
+
+
+def column(heading: str, say: Callable[[Any], str] = str, *, right: bool = False, **given: Any) -> Any:
+    """Declare a field of a row that is printed under a heading, as ``say`` says it, flush right if asked.
+
+    Keywords are those of ``dataclasses.field``.
+    """
+    return field(metadata={"heading": heading, "say": say, "right": right}, **given)
+
+
+def count(number: int | None) -> str:
+    """Return a number of something as it stands in a table; a dash for none.
+
+    >>> count(12_345), count(None)
+    ('12,345', '-')
+    """
+    return "-" if number is None else f"{number:,}"
 
 
 def aligned(title: str, head: Sequence[str], body: Sequence[Sequence[str]], right: Collection[int]) -> str:

@@ -11,12 +11,12 @@ pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from panstream.errors import InvalidParameter
-from panstream.planning.text import Plan
+from panstream.planning.text import Plan, column, count
 from panstream.privacy.claim import Adjacency
 from panstream.privacy.search import least_positive
 from panstream.turnstile.block import BlockCounter
@@ -31,28 +31,23 @@ MAX_EPSILON = 50.0
 _PROFILE_LARGEST = 1 << 16
 
 
+def _figure(number: float) -> str:
+    if math.isinf(number):
+        return "inf"
+    return f"{number:,.0f}" if number >= 100 or number == 0 else f"{number:.3g}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """What one counter promises: its error at ``beta``, its expected bias from collisions, and its memory."""
 
-    name: str
-    setting: str
-    error: float
-    bias: float
-    state_bytes: int
-    useful: bool = True
-    note: str
-
-
-_COLUMNS: dict[str, Callable[[_Row], str]] = {
-    "counter": lambda row: row.name,
-    "setting": lambda row: row.setting,
-    "error": lambda row: _figure(row.error),
-    "bias": lambda row: _figure(row.bias),
-    "state bytes": lambda row: f"{row.state_bytes:,}",
-    "useful": lambda row: "yes" if row.useful else "no",
-    "note": lambda row: row.note,
-}
+    name: str = column("counter")
+    setting: str = column("setting")
+    error: float = column("error", _figure, right=True)
+    bias: float = column("bias", _figure, right=True)
+    state_bytes: int = column("state bytes", count, right=True)
+    useful: bool = column("useful", lambda useful: "yes" if useful else "no", default=True)
+    note: str = column("note")
 
 
 def error_of(counter: ModularCounter, beta: float = 0.05, *, users: int | None = None) -> float:
@@ -135,8 +130,7 @@ def turnstile_plan(
         f"{beta:g}; the answer can be at most {_figure(answer)}",
         asked={"question": question, "epsilon": epsilon, "beta": beta, "users": users, "largest_answer": answer},
         rows=tuple(replace(row, useful=row.error + row.bias < answer) for row in ordered),
-        columns=_COLUMNS,
-        right=(2, 3, 4),
+        kind=_Row,
     )
 
 
@@ -240,9 +234,3 @@ def _row(
         state_bytes=8 * counter.cells,
         note=note,
     )
-
-
-def _figure(number: float) -> str:
-    if math.isinf(number):
-        return "inf"
-    return f"{number:,.0f}" if number >= 100 or number == 0 else f"{number:.3g}"

@@ -132,7 +132,7 @@ class Claim:
 
     @classmethod
     def of_rows(cls, epsilon: float, rows: int | None, **rest: Any) -> Self:
-        """Return the claim about one event, or about a user of at most so many rows, each of which loses its part."""
+        """Return the claim about one event, or about a user of at most this many rows, each of which loses its part."""
         note = "" if rows is None else f"two streams differ in at most {rows} row(s) of one user"
         given: dict[str, Any] = {
             "unit": "event" if rows is None else "user",

@@ -56,7 +56,8 @@ def binary_levels(horizon: int) -> int:
     >>> [binary_levels(horizon) for horizon in (1, 2, 3, 4, 8, 1024)]
     [1, 2, 2, 3, 4, 11]
     """
-    return _at_least_one(horizon).bit_length()
+    checks.at_least(1, horizon=horizon)
+    return horizon.bit_length()
 
 
 def segment_levels(horizon: int) -> int:
@@ -64,7 +65,8 @@ def segment_levels(horizon: int) -> int:
 
     Also how many nodes of a window's block hold one slot: the block itself is not a node.
     """
-    return max(1, (_at_least_one(horizon) - 1).bit_length())
+    checks.at_least(1, horizon=horizon)
+    return max(1, (horizon - 1).bit_length())
 
 
 def event_counter_memberships(horizon: int, *, one_step_ticks: bool) -> int:
@@ -81,11 +83,6 @@ def event_counter_memberships(horizon: int, *, one_step_ticks: bool) -> int:
     levels = segment_levels(horizon)
     power = horizon > 1 and horizon & (horizon - 1) == 0
     return levels + (power and (not one_step_ticks or horizon <= 8))
-
-
-def _at_least_one(horizon: int) -> int:
-    checks.at_least(1, horizon=horizon)
-    return horizon
 
 
 def tables_laws(

@@ -13,10 +13,18 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.rounding import total
 from panstream.privacy.tables import choice_rho
+
+
+def record_claim(epsilon: float, delta: float, **rest: Any) -> Claim:
+    """Return the claim about one record, replaced by any other, of a table that somebody holds."""
+    covered = Intrusions(unannounced=0)
+    return Claim(epsilon=epsilon, delta=delta, unit="record", adjacency="replace", intrusions=covered, **rest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

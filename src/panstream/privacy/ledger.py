@@ -20,6 +20,14 @@ from panstream.privacy.rounding import multiple, total
 
 Kind = tuple[Unit, Adjacency]
 Charge = tuple[str, Claim]  # what was paid for, and how much
+_PAID = (
+    "epsilon",
+    "delta",
+    "unit",
+    "adjacency",
+    "window",
+    "event_epsilon",
+)  # as stored; once without the last two
 _TOLERANCE = 1e-12  # three queries at .1 fit a limit of .3, whose binary sum is a little larger
 
 # A change of one such unit is a change of one unit of each of these at most.
@@ -173,7 +181,7 @@ class Ledger:
         return {
             "limits": [[unit, adjacency, limit] for (unit, adjacency), limit in self._limits.items()],
             "entries": [
-                [name, _plain(paid.epsilon), paid.delta, paid.unit, paid.adjacency, paid.window, paid.event_epsilon]
+                [name, _plain(paid.epsilon), *(getattr(paid, each) for each in _PAID[1:])]
                 for name, paid in self._entries
             ],
         }
@@ -229,23 +237,12 @@ def _windows(length: float | None, other: float | None) -> int | None:
     return (a + b - 2) // b + 1
 
 
-def _charge(
-    name: str,
-    epsilon: float | str,
-    delta: float,
-    unit: Unit,
-    adjacency: Adjacency,
-    window: float | None = None,
-    event_epsilon: float | None = None,
-) -> Charge:
-    return name, Claim(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        unit=unit,
-        adjacency=adjacency,
-        window=None if window is None else float(window),
-        event_epsilon=None if event_epsilon is None else float(event_epsilon),
-    )
+def _charge(name: str, *paid: Any) -> Charge:
+    if len(paid) > len(_PAID):
+        raise TypeError
+    given = dict(zip(_PAID, paid, strict=False))
+    numbers = {key: float(given[key]) for key in given if key not in ("unit", "adjacency") and given[key] is not None}
+    return name, Claim(**given | numbers)
 
 
 def _plain(epsilon: float) -> float | str:

@@ -99,11 +99,9 @@ class Expander(Protocol):
 
     def bits(self, size: int) -> Bits:
         """Return ``size`` bytes of uniform bits."""
-        ...
 
     def words(self, size: int, ring: Ring) -> NDArray[Any]:
         """Return uniform numbers of the ring."""
-        ...
 
 
 class Keystream:

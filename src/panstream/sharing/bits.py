@@ -130,11 +130,7 @@ class SharedDistinct(SharedStatistic):
     @property
     def moments(self) -> LevelMoments:
         """Return the law of the empty cells on every level, with both machines' noise."""
-        return _moments(self.buckets, self.levels, 2 * self.law.variance, self._decoder)
-
-    @property
-    def _decoder(self) -> Decoder:
-        return self.table.law.decoder
+        return _moments(self.buckets, self.levels, 2 * self.law.variance, self.table.law.decoder)
 
     def relative_error(self, users: float) -> float:
         """Return the standard error of the count at ``users``, divided by ``users``."""
@@ -161,7 +157,7 @@ class SharedDistinct(SharedStatistic):
 
     def estimate(self, opened: Sequence[int], number: int) -> Estimate:
         """Return the likeliest number of users."""
-        ones, decoder = np.array(opened, np.float64), self._decoder
+        ones, decoder = np.array(opened, np.float64), self.table.law.decoder
         return self._read(decoder.zero * (self.buckets - ones) + decoder.one * ones, tuple(opened))
 
     def foreseen(self, users: float) -> Estimate:

@@ -9,8 +9,7 @@ each, and the answers; ``members_from_counters`` is the best that can be done wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +73,7 @@ def decode_unions(
     users = queries.shape[1]
     sizes = queries.sum(axis=1, dtype=np.int64)
     best: tuple[float, tuple[int, ...]] | None = None
-    for members in _subsets(users, most):
+    for members in chain.from_iterable(combinations(range(users), size) for size in range(most + 1)):
         inside = queries[:, members].sum(axis=1, dtype=np.int64)
         union = sizes + len(members) - inside
         excess = np.abs(answers - union) - relative * union - additive
@@ -120,11 +119,6 @@ def _squares(counter: LegendreCounter, counters: NDArray[np.int64]) -> NDArray[n
     from panstream._kernels.modular import is_residue
 
     return np.array([is_residue(int(value), counter.prime) for value in counters], np.uint8)
-
-
-def _subsets(users: int, most: int) -> Iterable[tuple[int, ...]]:
-    for size in range(most + 1):
-        yield from combinations(range(users), size)
 
 
 def _check(queries: Bits, answers: NDArray[np.float64]) -> None:

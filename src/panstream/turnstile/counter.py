@@ -180,15 +180,7 @@ class ModularCounter(Divisible[_CounterState]):
     @property
     def placement(self) -> Placement:
         """Return the public map from ids to cells."""
-        return Placement(
-            universe=self.universe,
-            sample=self.sample,
-            buckets=self.buckets,
-            levels=self.levels,
-            independence=self.independence,
-            mixed=self.mixed,
-            key=self.key,
-        )
+        return Placement(**{name: getattr(self, name) for name in Placement.__dataclass_fields__})
 
     @property
     def cells(self) -> int:

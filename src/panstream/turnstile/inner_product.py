@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,19 +18,11 @@ from panstream.turnstile.signed import Noise, SignedSketch, SketchState
 Stream = Literal["left", "right"]
 
 
-@dataclass(frozen=True, slots=True)
-class _SidedBatch:
+@dataclass(frozen=True, slots=True, eq=False)
+class _SidedBatch(CounterBatch):
     """Rows of one of the two streams."""
 
-    rows: CounterBatch
-    right: bool
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def wipe(self) -> None:
-        """Overwrite the copies made of the input."""
-        self.rows.wipe()
+    right: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +69,13 @@ class InnerProduct(SignedSketch):
         """Check ids and weights as of one stream, "left" or "right"."""
         if stream not in ("left", "right"):
             raise InvalidBatch("stream must be left or right")
-        rows = CounterBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
-        return _SidedBatch(rows, stream == "right")
+        rows = _SidedBatch.read(self._placement, ids, weight, -self.max_weight, self.max_weight)
+        return replace(rows, right=stream == "right")
 
     def update(self, state: SketchState, batch: _SidedBatch, source: Source) -> None:
         """Add every row to its stream's counter with its sign."""
         side = slice(self.width, None) if batch.right else slice(self.width)
-        self._add(state.counters[side], batch.rows, source)
+        self._add(state.counters[side], batch, source)
 
     def _decode(self, sums: NDArray[np.float64], noise: Noise, released: tuple[int, ...]) -> Estimate:
         value = float(sums[0] @ sums[1])

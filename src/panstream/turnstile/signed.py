@@ -109,13 +109,10 @@ class SignedSketch(Algorithm[SketchState]):
         if relative > _DROWNED and math.isfinite(self.epsilon):
             raise Drowned(
                 f"expected must be larger, got expected={self.expected:g}: the answer would drown in noise, with a "
-                f"standard error of {figure(100 * relative)}% of the squared norm; {self._protected} may move it by "
+                f"standard error of {figure(100 * relative)}% of the squared norm; one "
+                f"{'event' if self.contributions is None else 'user'} may move it by "
                 f"{self.max_weight * (self.contributions or 1):,}"
             )
-
-    @property
-    def _protected(self) -> str:
-        return "one event" if self.contributions is None else "one user"
 
     @property
     def law(self) -> DiscreteLaplace:

@@ -17,6 +17,7 @@ from panstream.audit.case import Case
 from panstream.audit.exact import Scenario, case_of, presence_scenarios
 from panstream.batch import items
 from panstream.codec import FieldLayout, noised, public
+from panstream.continual.grid import Steps
 from panstream.distinct.bitmap import Bitmap
 from panstream.distinct.counting import CellCounter
 from panstream.distinct.merged import MergedBitmap
@@ -79,14 +80,6 @@ class _SitesState:
     released: int = public()
 
 
-@dataclass(frozen=True, slots=True)
-class _Where:
-    site: int
-
-    def wipe(self) -> None:
-        """Nothing was copied."""
-
-
 @dataclass(frozen=True)
 class _TwoSites:
     """Two bitmaps at two sites and their noisy union, driven as one algorithm so that the enumerator can follow a
@@ -130,16 +123,17 @@ class _TwoSites:
         cells = np.concatenate([self.site.begin(source).bits for _ in range(2)])
         return _SitesState(cells=cells, merged=0, released=0)
 
-    def batch(self, ids: Any = (), *, site: int = -1) -> _Where:
+    def batch(self, ids: Any = (), *, site: int = -1) -> Steps:
         """Return at which site the user comes; -1 is nowhere."""
-        return _Where(site)
+        return Steps(np.array([site], np.int64))
 
-    def update(self, state: _SitesState, batch: _Where, source: Source) -> None:
+    def update(self, state: _SitesState, batch: Steps, source: Source) -> None:
         """Let the user come; once the sites are merged there is one place."""
-        if batch.site < 0:
+        site = int(batch.rows[0])
+        if site < 0:
             return
         algorithm: Any = self.merged if state.merged else self.site
-        for place in (0,) if state.merged else (0, 1) if batch.site == 2 else (batch.site,):
+        for place in (0,) if state.merged else (0, 1) if site == 2 else (site,):
             held = self._held(state, place)
             algorithm.update(held, algorithm.batch([self.user]), source)
             state.cells[place : place + 1] = held.bits

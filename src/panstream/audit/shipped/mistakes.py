@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from panstream.audit.case import Case
 from panstream.audit.exact import Scenario, case_of
 from panstream.codec import FieldLayout, noised, public
+from panstream.continual.grid import Steps
 from panstream.density.optbern import OptBern
 from panstream.estimate import Estimate
 from panstream.noisy_bits import BitState
@@ -93,14 +94,6 @@ class _TableState:
     released: int = public()
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrivals:
-    ids: tuple[int, ...]
-
-    def wipe(self) -> None:
-        """Nothing was copied."""
-
-
 @dataclass(frozen=True)
 class _DropWhenFull:
     """Keeps OptBern's bit for the first ``capacity`` users that come, and ignores everybody else."""
@@ -130,13 +123,13 @@ class _DropWhenFull:
         """Return an empty table."""
         return _TableState(users=np.full(self.capacity, -1), bits=np.zeros(self.capacity, np.uint8), released=0)
 
-    def batch(self, ids: Any) -> _Arrivals:
+    def batch(self, ids: Any) -> Steps:
         """Return the arrivals."""
-        return _Arrivals(tuple(ids))
+        return Steps(np.array(ids, np.int64))
 
-    def update(self, state: _TableState, batch: _Arrivals, source: Source) -> None:
+    def update(self, state: _TableState, batch: Steps, source: Source) -> None:
         """Enter users while there is room."""
-        for user in batch.ids:
+        for user in batch.rows.tolist():
             known = np.flatnonzero(state.users == user)
             free = known if known.size else np.flatnonzero(state.users < 0)
             if free.size:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.audit.case import Case, Measured
-from panstream.networks.budget import PureBudget, Split, ZcdpBudget
+from panstream.networks.budget import Split
 from panstream.networks.counting import contingency
 from panstream.networks.domain import Domain
 from panstream.networks.privbayes import PrivBayes
@@ -115,11 +115,6 @@ class _ForestViews:
             worst = zcdp_epsilon(worst, self.learner.delta)
         return Measured(loss=worst, witness=witness)
 
-    def _budget(self) -> PureBudget | ZcdpBudget:
-        if isinstance(self.learner, PrivBayes):
-            return PureBudget(self.learner.epsilon)
-        return ZcdpBudget(self.learner.epsilon, self.learner.delta)
-
     def _loss(self, here: _PrescribedSource, there: _PrescribedSource) -> float:
         """Return the log ratio under pure epsilon, rho under zCDP."""
         if isinstance(self.learner, PrivBayes):
@@ -132,7 +127,7 @@ class _ForestViews:
         return rho + sum(choice_rho(float(np.ptp(one - other))) for one, other in tilts)
 
     def _run(self, records: Records, tables: Sequence[Counts], choice: int) -> _PrescribedSource:
-        budget = self._budget()
+        budget = self.learner._budget()
         with _PrescribedSource(tables, [choice]) as source:
             grow_forest(records, budget, source, self.learner.split)
         return source

@@ -168,16 +168,12 @@ class _Measure:
         ]
 
 
-def _bit(releases: int = 1) -> Overwritten:
-    return Overwritten(cells=1, noise=_NOISE, releases=releases, ring=Ring(3))
+def _of(rule: Rule, form: type[SharedViews] = SharedViews, width: int = 1) -> Callable[[], SharedViews]:
+    return lambda: form(rule, width=width)
 
 
 def _bits(form: type[SharedViews] = SharedViews, releases: int = 1) -> Callable[[], SharedViews]:
-    return lambda: form(_bit(releases))
-
-
-def _of(rule: Rule, form: type[SharedViews] = SharedViews, width: int = 1) -> Callable[[], SharedViews]:
-    return lambda: form(rule, width=width)
+    return _of(Overwritten(cells=1, noise=_NOISE, releases=releases, ring=Ring(3)), form)
 
 
 def _lasting(steps: int) -> list[list[Look]]:

@@ -89,11 +89,6 @@ def _released_twice_and_replaced() -> Iterator[Case]:
         yield _case("replace", replaced, _moved(pairs), window=window)
 
 
-def _finite_noise(sketch: PublishedDistinct) -> Measured:
-    """Return the loss of Algorithm 1's own enumeration of its noise: a shift leads out of a finite set."""
-    return Measured(loss=sketch.loss(), witness="a noise vector at the edge of the set, moved out of it by one user")
-
-
 def _rounded(algorithm: PublishedCroppedSum, first: bool) -> bool:
     monitor = Monitor(algorithm)
     if not first:
@@ -198,7 +193,10 @@ def _published() -> Iterator[Case]:
         name="Mir's Algorithm 1 as printed",
         kind="control",
         claimed=1.0,
-        exact=partial(_finite_noise, PublishedDistinct(rows=((1,), (3,)), largest=1, epsilon=1.0)),
+        exact=lambda: Measured(
+            loss=PublishedDistinct(rows=((1,), (3,)), largest=1, epsilon=1.0).loss(),
+            witness="a noise vector at the edge of the set, moved out of it by one user",
+        ),
         stands_for=f"{_PAPER}, Algorithm 1: |c_i| ≤ 2Z is a finite set, which no translation leaves in place",
     )
     real = PublishedCroppedSum(universe=1, epsilon=0.1, crop=8)

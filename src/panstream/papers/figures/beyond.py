@@ -81,7 +81,6 @@ FIGURES = (
     FigurePlan(
         key="new-memory",
         title="Mean squared error at equal memory",
-        source="not in the papers",
         caption=f"Total loss {TOTAL:g} for both, both with the optimal split. Distinct sampling at a fixed level "
         "stores the ids of the users whose coin shows 1, packed; panstream stores a bit per watched user and finds it "
         "by a permutation.",
@@ -95,7 +94,6 @@ FIGURES = (
     FigurePlan(
         key="new-loss",
         title="What the published estimators really lose",
-        source="not in the papers",
         caption="Exact joint loss of one copy of the state and the output, for any sample size. Laplace's estimator "
         "and PPDS have no finite loss.",
         panels=(Panel(x_label="privacy budget ε", y_label="joint loss of state and output"),),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +42,6 @@ SHARE, ALPHA = 0.05, 0.1  # of the figures of failures
 FIXED_EPSILON = 0.2  # of the figure over sample sizes
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """What a panel keeps fixed."""
-
-    stream: StreamKind
-    share: float
-
-
 def _estimate_errors(
     name: str, epsilon: float, m: int, stream: StreamKind, options: FigureOptions, runs: int
 ) -> NDArray[np.float64]:
@@ -58,7 +49,10 @@ def _estimate_errors(
     present = distinct_counts(stream, options, runs)
     rng = options.generator(name, epsilon, m, stream)
     if name == "PPDS":
-        estimates = np.array(list(_ppds(epsilon, m, stream, options, runs, rng)))
+        sampling = PublishedPPDS(universe=options.universe, epsilon=epsilon, sample=m)
+        streams = (draw_stream(stream, options, run) for run in range(runs))
+        found = [ppds_estimate(sampling, each, previous_events(each, options.universe), rng) for each in streams]
+        estimates = np.array(found)
     elif name in LITERAL:
         algorithm = LITERAL[name](universe=options.universe, epsilon=epsilon, sample=m)
         estimates = literal_estimates(algorithm, present, rng)
@@ -68,19 +62,9 @@ def _estimate_errors(
     return np.asarray(estimates - present / options.universe)
 
 
-def _ppds(
-    epsilon: float, m: int, kind: StreamKind, options: FigureOptions, runs: int, rng: np.random.Generator
-) -> Iterator[float]:
-    algorithm = PublishedPPDS(universe=options.universe, epsilon=epsilon, sample=m)
-    for run in range(runs):
-        stream = draw_stream(kind, options, run)
-        yield ppds_estimate(algorithm, stream, previous_events(stream, options.universe), rng)
-
-
 def _measured(
     key: str,
     title: str,
-    source: str,
     streams: Sequence[StreamKind],
     names: Sequence[str],
     shares: Sequence[float] = (),
@@ -89,14 +73,14 @@ def _measured(
     """Mean squared error against the privacy budget for these ``shares`` of users, or without any the share of
     failures.
     """
-    fixed = {f"{stream}-{share:g}": _Setting(stream, share) for stream in streams for share in (shares or [SHARE])}
+    fixed = {f"{stream}-{share:g}": (stream, share) for stream in streams for share in (shares or [SHARE])}
 
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:
-        setting, epsilon = fixed[point.panel], point.x
-        m, runs = options.users(setting.share), options.runs(MSE_RUNS if shares else FAILURE_RUNS)
+        (stream, share), epsilon = fixed[point.panel], point.x
+        m, runs = options.users(share), options.runs(MSE_RUNS if shares else FAILURE_RUNS)
         rows = []
         for name in names:
-            errors = _estimate_errors(name, epsilon, m, setting.stream, options, runs)
+            errors = _estimate_errors(name, epsilon, m, stream, options, runs)
             rows.append(
                 Row.mean(point.panel, name, epsilon, errors**2)
                 if shares
@@ -115,21 +99,19 @@ def _measured(
     return FigurePlan(
         key=key,
         title=title,
-        source=source,
         caption=f"{measure}. The panstream curves lose in all what OptBern really loses at ε, or the 2ε that the "
         "papers claim.",
         panels=tuple(
             Panel(
                 key=each,
                 title=", ".join(
-                    ([STREAM_NAMES[setting.stream]] if len(streams) > 1 else [])
-                    + ([f"m = {setting.share:g}·|U|"] if shares else [])
+                    ([STREAM_NAMES[stream]] if len(streams) > 1 else []) + ([f"m = {share:g}·|U|"] if shares else [])
                 ),
                 x_label=EPSILON,
                 y_label="mean squared error" if shares else "probability of error",
                 y_log=bool(shares),
             )
-            for each, setting in fixed.items()
+            for each, (stream, share) in fixed.items()
         ),
         points=lambda options: [Point(panel, epsilon) for panel in fixed for epsilon in options.epsilons()],
         evaluate=evaluate,
@@ -155,7 +137,6 @@ def _over_samples() -> FigurePlan:
     return FigurePlan(
         key="000-7",
         title="Mean squared error against the sample size",
-        source="paper, Figure 7",
         caption=f"ε = {FIXED_EPSILON:g}, with 95% intervals. For PPDS the sample size is the number of ids that fit "
         "into memory, for the others the number of stored bits: see the figure at equal memory.",
         panels=tuple(
@@ -184,22 +165,13 @@ _FEW, _MANY = (0.001, 0.01), (0.001, 0.01, 0.1)
 def _thesis(
     number: str, what: str, stream: StreamKind, shares: Sequence[float] = (), theory: Sequence[str] = ()
 ) -> FigurePlan:
-    title, source = f"{what}, {STREAM_NAMES[stream]}", f"thesis, Figure {number}"
-    return _measured(f"002-{number}", title, source, (stream,), _THESIS, shares, theory)
+    return _measured(f"002-{number}", f"{what}, {STREAM_NAMES[stream]}", (stream,), _THESIS, shares, theory)
 
 
 FIGURES = (
-    _measured("000-4", "Empirical probability of error", "paper, Figure 4", _ALL, _PAPER),
-    _measured(
-        "000-5",
-        "Theoretical and empirical mean squared error",
-        "paper, Figure 5",
-        _ALL,
-        _PAPER,
-        _FEW,
-        ("Dwork", "OptBern"),
-    ),
-    _measured("000-6", "Empirical mean squared error", "paper, Figure 6", _ALL, _WITH_PPDS, _FEW),
+    _measured("000-4", "Empirical probability of error", _ALL, _PAPER),
+    _measured("000-5", "Theoretical and empirical mean squared error", _ALL, _PAPER, _FEW, ("Dwork", "OptBern")),
+    _measured("000-6", "Empirical mean squared error", _ALL, _WITH_PPDS, _FEW),
     _over_samples(),
     _thesis("4.8", "Mean squared error", "uniform", _MANY, tuple(LITERAL)),
     _thesis("4.9", "Mean squared error", "zipf", _MANY, tuple(LITERAL)),

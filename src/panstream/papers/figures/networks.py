@@ -73,16 +73,14 @@ def held_out(records: Records, run: int) -> _World:
     return _World(records.take(order[:cut]), lambda network: network.cross_entropy(test))
 
 
-def _drawn(options: FigureOptions, run: int) -> _World:
+@lru_cache(maxsize=4)
+def _world(data: str, options: FigureOptions, run: int) -> _World:
+    if data != "seven":
+        return held_out(read_table(options.diabetes), run)
     truth = seven_attributes()
     with _source(options, "seven attributes", run) as source:
         train = sample(truth, min(_RECORDS, options.length), source)
     return _World(train, lambda network: network.cross_entropy_from(truth), truth)
-
-
-@lru_cache(maxsize=4)
-def _world(data: str, options: FigureOptions, run: int) -> _World:
-    return _drawn(options, run) if data == "seven" else held_out(read_table(options.diabetes), run)
 
 
 def _source(options: FigureOptions, *names: object) -> SeededSource:
@@ -170,7 +168,6 @@ def _figure(
     return FigurePlan(
         key=f"002-{number}",
         title=title,
-        source=f"thesis, Figure {number}",
         caption="Bits that a record takes under the learned network, with 95% intervals; lower is better. As printed, "
         "holders set negative counts to 0 before they share them. The thesis's methods keep pure ε, ours ε with "
         "δ = 1e-6.",

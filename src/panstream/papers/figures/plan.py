@@ -15,6 +15,7 @@ from panstream import checks
 EPSILON = "privacy budget ε (of which 2ε is claimed)"
 SAME_LOSS = "panstream, at OptBern's true loss"
 CLAIMED = "panstream, at the claimed loss 2ε"
+_PAPERS = {"000": "paper", "002": "thesis"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +112,14 @@ class FigurePlan:
 
     key: str
     title: str
-    source: str
     caption: str
     panels: tuple[Panel, ...]
     points: Callable[[FigureOptions], Sequence[Point]]
     evaluate: Callable[[Point, FigureOptions], Sequence[Row]]
     note: Callable[[FigureOptions], str] = lambda options: ""
+
+    @property
+    def source(self) -> str:
+        """Return where the figure stands in print, which its key says."""
+        paper, _, number = self.key.partition("-")
+        return "not in the papers" if paper == "new" else f"{_PAPERS[paper]}, Figure {number}"

@@ -4,7 +4,7 @@ loses (2 and 3 of the paper, 4.2, 4.3, 4.4, 4.6 and 4.7 of the thesis)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from panstream.density.optbern import OptBern
 from panstream.papers.figures.plan import CLAIMED, EPSILON, SAME_LOSS, FigureOptions, FigurePlan, Panel, Point, Row
@@ -15,9 +15,10 @@ from panstream.privacy.joint import pair_state_loss
 ALPHA, BETA = 0.1, 0.05  # not printed; α as in the experiments
 MANY = 10**9  # the papers' bounds sample with replacement
 
+_ROTH = ("Roth (factor 200)", "Roth (factor 128)")
 CURVES: dict[str, Callable[[float], int]] = {
-    "Roth (factor 200)": lambda epsilon: roth_sample_size(epsilon, ALPHA, BETA),
-    "Roth (factor 128)": lambda epsilon: roth_sample_size(epsilon, ALPHA, BETA, factor=128.0),
+    _ROTH[0]: lambda epsilon: roth_sample_size(epsilon, ALPHA, BETA),
+    _ROTH[1]: lambda epsilon: roth_sample_size(epsilon, ALPHA, BETA, factor=128.0),
     "Dwork": lambda epsilon: DWORK.sample_size(epsilon, ALPHA, BETA),
     "OptBern": lambda epsilon: OPTBERN.sample_size(epsilon, ALPHA, BETA),
     CLAIMED: lambda epsilon: sample_size(TOTALS[CLAIMED](epsilon), ALPHA, BETA, MANY),
@@ -25,7 +26,7 @@ CURVES: dict[str, Callable[[float], int]] = {
 }
 
 
-def _sample_sizes(key: str, title: str, source: str, names: Sequence[str]) -> FigurePlan:
+def _sample_sizes(key: str, title: str, *names: str) -> FigurePlan:
     panel = Panel(x_label=EPSILON, y_label="sample size m", y_log=True)
 
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:
@@ -34,7 +35,6 @@ def _sample_sizes(key: str, title: str, source: str, names: Sequence[str]) -> Fi
     return FigurePlan(
         key=key,
         title=title,
-        source=source,
         caption=f"Users that must be sampled for an error of at most {ALPHA:g} except with probability {BETA:g}. The "
         "papers' curves follow their bounds (Roth's formula, or the numerical optimum), panstream's the exact law.",
         panels=(panel,),
@@ -60,7 +60,7 @@ def _pair(name: str, epsilon: float, options: FigureOptions) -> tuple[float, flo
     return law.p0, law.p1
 
 
-def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePlan:
+def _ratios(key: str, title: str, *names: str) -> FigurePlan:
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         x = point.x
         rows = [Row(series=f"allowed: e^{sign}ε", x=x, y=math.exp(s * x)) for sign, s in (("", 1), ("-", -1))]
@@ -75,7 +75,6 @@ def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePl
     return FigurePlan(
         key=key,
         title=title,
-        source=source,
         caption="Ratio R(b) = f_upd(b)/f_init(b) of the two laws of a stored bit. The papers allow e^-ε to e^ε. At a "
         "total loss of 2ε panstream gives the state nearly all of it, since the exact joint loss leaves more for the "
         "bits.",
@@ -85,7 +84,7 @@ def _ratios(key: str, title: str, source: str, names: Sequence[str]) -> FigurePl
     )
 
 
-def _budgets(key: str, title: str, source: str) -> FigurePlan:
+def _budgets(key: str, title: str) -> FigurePlan:
     def evaluate(point: Point, options: FigureOptions) -> list[Row]:
         x = point.x
         names = ("Dwork", "OptBern", CLAIMED)
@@ -97,7 +96,6 @@ def _budgets(key: str, title: str, source: str) -> FigurePlan:
     return FigurePlan(
         key=key,
         title=title,
-        source=source,
         caption="What the stored bits really lose. Dwork's use about half of the budget ε that is allocated to them.",
         panels=(Panel(x_label="allocated privacy budget ε", y_label="actual privacy budget of the state"),),
         points=_grid,
@@ -119,35 +117,21 @@ def _laplace(point: Point, options: FigureOptions) -> list[Row]:
 
 
 FIGURES = (
-    _sample_sizes(
-        "000-1",
-        "Proposed sample size for Dwork and OptBern",
-        "paper, Figure 1",
-        ("Dwork", "OptBern", CLAIMED, SAME_LOSS),
-    ),
-    _sample_sizes(
-        "002-4.1",
-        "Proposed sample size for Dwork's estimator",
-        "thesis, Figure 4.1",
-        ("Roth (factor 200)", "Roth (factor 128)", "Dwork", CLAIMED, SAME_LOSS),
-    ),
+    _sample_sizes("000-1", "Proposed sample size for Dwork and OptBern", "Dwork", "OptBern", CLAIMED, SAME_LOSS),
+    _sample_sizes("002-4.1", "Proposed sample size for Dwork's estimator", *_ROTH, "Dwork", CLAIMED, SAME_LOSS),
     _sample_sizes(
         "002-4.5",
         "Proposed sample size for the optimal Bernoulli estimator",
-        "thesis, Figure 4.5",
-        ("Roth (factor 128)", "Dwork", "OptBern", CLAIMED, SAME_LOSS),
+        *(_ROTH[1], "Dwork", "OptBern", CLAIMED, SAME_LOSS),
     ),
-    _ratios(
-        "000-2", "State differential privacy of Dwork and OptBern", "paper, Figure 2", ("Dwork", "OptBern", CLAIMED)
-    ),
-    _budgets("000-3", "Allocated and actual privacy budget of Dwork", "paper, Figure 3"),
-    _ratios("002-4.2", "Dwork: state differential privacy", "thesis, Figure 4.2", ("Dwork", CLAIMED)),
-    _budgets("002-4.3", "Dwork: allocated and actual privacy budget", "thesis, Figure 4.3"),
-    _ratios("002-4.4", "Optimal Bernoulli: state differential privacy", "thesis, Figure 4.4", ("OptBern", CLAIMED)),
+    _ratios("000-2", "State differential privacy of Dwork and OptBern", "Dwork", "OptBern", CLAIMED),
+    _budgets("000-3", "Allocated and actual privacy budget of Dwork"),
+    _ratios("002-4.2", "Dwork: state differential privacy", "Dwork", CLAIMED),
+    _budgets("002-4.3", "Dwork: allocated and actual privacy budget"),
+    _ratios("002-4.4", "Optimal Bernoulli: state differential privacy", "OptBern", CLAIMED),
     FigurePlan(
         key="002-4.6",
         title="The Laplace laws of a stored value",
-        source="thesis, Figure 4.6",
         caption="ε = .1. Their ratio stays within e^±ε, so the state alone keeps its promise. The values have no "
         "bound, and that breaks the promise for state and output together. panstream stores no real numbers.",
         panels=(
@@ -157,10 +141,5 @@ FIGURES = (
         points=lambda options: [Point("densities", round(-2.5 + 0.025 * step, 4)) for step in range(241)],
         evaluate=_laplace,
     ),
-    _ratios(
-        "002-4.7",
-        "Quantised Laplace: state differential privacy",
-        "thesis, Figure 4.7",
-        ("Dwork", "OptBern", "quantised Laplace", CLAIMED),
-    ),
+    _ratios("002-4.7", "Quantised Laplace: state differential privacy", *PAPERS, CLAIMED),
 )

@@ -11,7 +11,7 @@ import re
 import signal
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -173,21 +173,16 @@ class Target:
             return
         only_own = not (mapping.anonymous or mapping.writable or read_only)
         around = -(-margin // _PAGE) if mapping.anonymous else 0
-        low, high = 0, 0
-        for base in range(mapping.start, mapping.end, _BLOCK * _PAGE):
-            held = self._touched(base, min(mapping.end, base + _BLOCK * _PAGE), only_own)
-            edges = np.flatnonzero(np.diff(np.concatenate(([False], held, [False])).astype(np.int8)))
-            for first, last in edges.reshape(-1, 2).tolist():
-                start = max(mapping.start, base + (first - around) * _PAGE)
-                end = min(mapping.end, base + (last + around) * _PAGE)
-                if start > high and high > low:
-                    yield low, high
-                    low = start
-                elif high == low:
-                    low = start
-                high = end
-        if high > low:
-            yield low, high
+
+        def pieces() -> Iterator[tuple[int, int]]:
+            for base in range(mapping.start, mapping.end, _BLOCK * _PAGE):
+                held = self._touched(base, min(mapping.end, base + _BLOCK * _PAGE), only_own)
+                edges = np.flatnonzero(np.diff(np.concatenate(([False], held, [False])).astype(np.int8)))
+                for first, last in edges.reshape(-1, 2).tolist():
+                    start = max(mapping.start, base + (first - around) * _PAGE)
+                    yield start, min(mapping.end, base + (last + around) * _PAGE)
+
+        yield from joined(pieces())
 
     def read(self, address: int, piece: memoryview) -> None:
         """Fill ``piece`` from ``address`` on; a page that cannot be read becomes zeros, and is counted if it exists."""
@@ -234,6 +229,19 @@ class Target:
             "process; if /proc/sys/kernel/yama/ptrace_scope is not 0, let the process call "
             "panstream.testing.memory.permit_scan()"
         )
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield rising ranges, those that touch or overlap as one."""
+    low, high = 0, 0
+    for start, end in ranges:
+        if start > high:
+            if high > low:
+                yield low, high
+            low = start
+        high = end
+    if high > low:
+        yield low, high
 
 
 def _state(path: str) -> str:

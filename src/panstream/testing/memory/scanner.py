@@ -23,7 +23,7 @@ from panstream.start import load
 from panstream.testing.memory._encodings import SHORTEST, forms
 from panstream.testing.memory._launcher import Scan
 from panstream.testing.memory._needles import Needle
-from panstream.testing.memory._process import Target
+from panstream.testing.memory._process import Target, joined
 
 _SIEVE_BITS = 8  # for each marked window; more would leave the cache, fewer would pass too many candidates
 _GATE_BITS = 16
@@ -121,7 +121,7 @@ class _Result:
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
-        self.scanned_bytes = self.regions = self.files = self.unread_bytes = self.secret_bytes = 0
+        self.counts = dict.fromkeys(("scanned_bytes", "regions", "files", "unread_bytes", "secret_bytes"), 0)
         self.cells: dict[tuple[int, int, str], list[int]] = {}
 
     def sweep(self, start: int, end: int, read: Callable[[int, memoryview], None], place: Callable[[int], str]) -> None:
@@ -155,15 +155,11 @@ def _answer(scan: Scan) -> dict[str, Any]:
             _sweep_memory(target, scan.read_only, result)
             _sweep_files(scan.files, result)
             target.check_alive()
-            result.unread_bytes += target.unread_bytes
-            result.secret_bytes += target.secret_bytes
+            result.counts["unread_bytes"] += target.unread_bytes
+            result.counts["secret_bytes"] += target.secret_bytes
     owners = {owner for owner, _, _ in result.cells}
     return {
-        "scanned_bytes": result.scanned_bytes,
-        "regions": result.regions,
-        "files": result.files,
-        "unread_bytes": result.unread_bytes,
-        "secret_bytes": result.secret_bytes,
+        **result.counts,
         "found": [(*key, *cell) for key, cell in sorted(result.cells.items()) if key[0] < needles],
         "decoys_found": sum(needles <= owner < needles + decoys for owner in owners),
         "control_found": None if scan.control is None else needles + decoys in owners,
@@ -176,27 +172,15 @@ def _sweep_memory(target: Target, read_only: bool, result: _Result) -> None:
 
     def ranges() -> Iterator[tuple[int, int]]:
         for mapping in mappings:
-            before = result.scanned_bytes
+            before = result.counts["scanned_bytes"]
             for start, end in target.ranges(mapping, result.searcher.longest, read_only=read_only):
-                result.scanned_bytes += end - start
+                result.counts["scanned_bytes"] += end - start
                 yield start, end
-            result.regions += result.scanned_bytes > before
+            result.counts["regions"] += result.counts["scanned_bytes"] > before
 
     # Neighbours are read as one, since a value may lie across the border of two mappings.
-    for start, end in _joined(ranges()):
+    for start, end in joined(ranges()):
         result.sweep(start, end, target.read, lambda address: mappings[bisect_right(starts, address) - 1].label)
-
-
-def _joined(ranges: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    low, high = 0, 0
-    for start, end in ranges:
-        if start != high:
-            if high > low:
-                yield low, high
-            low = start
-        high = end
-    if high > low:
-        yield low, high
 
 
 def _sweep_files(paths: Sequence[str], result: _Result) -> None:
@@ -206,13 +190,13 @@ def _sweep_files(paths: Sequence[str], result: _Result) -> None:
         except FileNotFoundError:
             continue  # a temporary file that has gone
         except OSError:
-            result.unread_bytes += max(1, os.lstat(path).st_size)
+            result.counts["unread_bytes"] += max(1, os.lstat(path).st_size)
             continue
         try:
             size, place = os.fstat(descriptor).st_size, f"file:{path}"
             result.sweep(0, size, _reader(descriptor), lambda offset, place=place: place)  # type: ignore[misc]
-            result.scanned_bytes += size
-            result.files += 1
+            result.counts["scanned_bytes"] += size
+            result.counts["files"] += 1
         finally:
             os.close(descriptor)
 
