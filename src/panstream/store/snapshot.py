@@ -188,9 +188,7 @@ class SnapshotStore:
         self._file = self._disk.open(new, create=True)
         try:
             self._write(bytes(_FIRST), 0)
-            self._write_state(record, sealed)
-            self._write(record.block(self._operator), record.slot * BLOCK)
-            self._disk.sync(self._file)
+            self._put(record, sealed)
             self._disk.replace(new, self._path)
             self._disk.sync_directory(self._directory)
         except BaseException:
@@ -204,17 +202,18 @@ class SnapshotStore:
         """Write state and key to blocks that are not in use, and wait for the disk once."""
         self._disk.reserve(self._file, record.end)
         try:
-            self._write_state(record, sealed)
-            self._write(record.block(self._operator), record.slot * BLOCK)
-            self._disk.sync(self._file)
+            self._put(record, sealed)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._bury(record.slot)
             raise
 
-    def _write_state(self, record: Record, sealed: memoryview) -> None:
+    def _put(self, record: Record, sealed: memoryview) -> None:
+        """Write a state and its key, and wait for the disk."""
         for data, place in record.sectors(sealed):
             self._write(data, place)
+        self._write(record.block(self._operator), record.slot * BLOCK)
+        self._disk.sync(self._file)
 
     def _write(self, data: bytes | memoryview, place: int) -> None:
         self._disk.write(self._file, data, place)
