@@ -135,8 +135,16 @@ class FileFeed(_Paths):
         else:
             yield from self._text(file, size)
 
-    def _pipe(self) -> PipeBytes:
-        return self._looked_at or PipeBytes(self._fd)
+    def _raw(self, file: InputFile, size: int) -> Generator[None, None, tuple[io.FileIO | PipeBytes, str | None]]:
+        """Yield ``None`` until there is something to read; return where from, and how it is compressed."""
+        if file.path is None:
+            pipe = self._looked_at or PipeBytes(self._fd)
+            while not pipe.wait(self._poll):
+                yield None
+            return pipe, pipe.compression()
+        raw, codec = open_file(file.path)
+        self._position = lambda: _tell(raw, size)
+        return raw, codec
 
     def progress(self) -> float | None:
         """Return the share of the bytes that has been read, or ``None`` if a pipe is among the inputs."""
@@ -155,30 +163,14 @@ class FileFeed(_Paths):
         self._position = lambda: size * coalescer.rows_seen / total
         yield from _coalesced(reader, reader.pieces(), coalescer)
 
-    def _arrow(self, file: InputFile, size: int) -> Iterator[Rows | None]:
-        if file.path is None:
-            pipe = self._pipe()
-            while not pipe.wait(self._poll):
-                yield None
-            handle, seekable = unpacked(pipe, pipe.compression()), False
-        else:
-            raw, codec = open_file(file.path)
-            self._position = lambda: _tell(raw, size)
-            handle, seekable = unpacked(raw, codec), codec is None
-        reader = ArrowInput(handle, self._schema, place=file.name, seekable=seekable)
+    def _arrow(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+        raw, codec = yield from self._raw(file, size)
+        seekable = file.path is not None and codec is None
+        reader = ArrowInput(unpacked(raw, codec), self._schema, place=file.name, seekable=seekable)
         yield from _coalesced(reader, reader.pieces(), self._coalescer(file, file.name, live=file.path is None))
 
-    def _text(self, file: InputFile, size: int) -> Iterator[Rows | None]:
-        raw: io.FileIO | PipeBytes
-        if file.path is None:
-            raw = self._pipe()
-            while not raw.wait(self._poll):
-                yield None
-            codec = raw.compression()
-        else:
-            raw, codec = open_file(file.path)
-            opened = raw
-            self._position = lambda: _tell(opened, size)
+    def _text(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+        raw, codec = yield from self._raw(file, size)
         stream = text_bytes(raw, codec, file.name)
         block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, _ROW_BYTES * self._rows))
         coalescer = self._coalescer(file, file.name, live=file.path is None)
@@ -225,19 +217,19 @@ class FollowFeed(_Paths):
                 for name, tail in list(self._tails.items()):
                     yield from tail.reader.pump()
                     quiet = quiet and tail.reader.idle
-                    if tail.reader.ended or tail.is_behind():
-                        self._renew(name, tail)
+                    behind = tail.reader.idle and tail.reader.rows_seen < tail.skip  # it was cut between two runs
+                    if tail.reader.ended or behind:  # a next file that is not there yet will be discovered
+                        tail.reader.close()
+                        del self._tails[name]
+                        self._open(tail.file, fresh=True)
                 if quiet:
                     yield None
-                    self._sleep(self._pause())
+                    waits = [tail.reader.remaining() for tail in self._tails.values()]
+                    self._sleep(min([self._poll, *(wait for wait in waits if wait is not None)]))
         finally:
             for tail in self._tails.values():
                 tail.reader.close()
             self._tails.clear()
-
-    def _pause(self) -> float:
-        waits = [tail.reader.remaining() for tail in self._tails.values()]
-        return min([self._poll, *(wait for wait in waits if wait is not None)])
 
     def _discover(self) -> None:
         for file in expand(self._inputs, format=self._format, name=self._name, must_exist=False):
@@ -247,12 +239,6 @@ class FollowFeed(_Paths):
                 raise FeedError(f"{file.name}: only CSV, JSON lines and access logs can be followed, got {file.format}")
             self._open(file, fresh=file.name in self._met)
             self._met.add(file.name)
-
-    def _renew(self, name: str, tail: _Tail) -> None:
-        """Go over to the next file of the name; if it is not there yet, ``_discover`` will find it."""
-        tail.reader.close()
-        del self._tails[name]
-        self._open(tail.file, fresh=True)
 
     def _open(self, file: InputFile, *, fresh: bool) -> None:
         stream = None if file.path is None else TailBytes.open(file.path)
@@ -279,10 +265,6 @@ class _Tail:
     file: InputFile
     reader: TextReader
     skip: int
-
-    def is_behind(self) -> bool:
-        """Tell whether the file has fewer rows than were applied: it was cut between two runs."""
-        return self.reader.idle and self.reader.rows_seen < self.skip
 
 
 def _coalesced(reader: ArrowInput | ParquetFile, pieces: Iterator[Rows], coalescer: Coalescer) -> Iterator[Rows | None]:
