@@ -28,7 +28,7 @@ from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.intake import intakes_of
 from panstream.engine.plan import needed_columns
-from panstream.engine.rows import RowSchema, arrow_type
+from panstream.engine.rows import Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
 from panstream.machines.session import open_stream
 from panstream.server import site
@@ -248,11 +248,7 @@ def _warm_up(config: Config) -> None:
     bodies = _bodies(schema)
     if config.web is not None and config.web.source == "beacon":
         bodies[BEACONS] = _BEACON
-    with (
-        contextlib.suppress(PanstreamError, Refusal),
-        Selector(config) as select,
-        Engine(config, clock=lambda: _NOW) as engine,
-    ):
+    with contextlib.suppress(PanstreamError, Refusal), Selector(config) as select:
         for kind, text in bodies.items():
             body = Body(Gate(Limits()), kind, "identity")
             body.make_room(len(text))
@@ -263,12 +259,19 @@ def _warm_up(config: Config) -> None:
                 after.callback(batch.wipe)
                 after.callback(select.wipe)
                 rows = select(batch)
-                every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
-                rows.queries = {  # whatever the conditions and groups of a query
-                    name: replace(each, rows=every, unusable=~every, groups=None if each.groups is None else first)
-                    for name, each in rows.queries.items()
-                }
-                engine.apply(rows)
+                if kind == "arrow":
+                    _apply(config, rows)
+
+
+def _apply(config: Config, rows: Rows) -> None:
+    """Have an engine take rows as if every query chose them, whatever its conditions and groups, and answer."""
+    every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
+    rows.queries = {
+        name: replace(each, rows=every, unusable=~every, groups=None if each.groups is None else first)
+        for name, each in rows.queries.items()
+    }
+    with contextlib.suppress(PanstreamError), Engine(config, clock=lambda: _NOW) as engine:
+        engine.apply(rows)
         engine.finish()
 
 

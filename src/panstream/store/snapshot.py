@@ -39,7 +39,6 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -85,7 +84,6 @@ class SnapshotStore:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
         self._path = self._directory / "state.sealed"
-        self._explained = partial(told, self._told)
         self._disk = self.disk
         self._background = self._disk.background()
         self._finishing: Callable[[], None] | None = None
@@ -310,9 +308,9 @@ class SnapshotStore:
             refused = str(error)
         raise StoreTorn(refused) if record.cut_short(self._read) else StoreDamaged(refused)
 
-    def _told(self, reason: str | None) -> str:
-        why = f"{reason or 'input/output error'}; what was stored before is intact"
-        return f"cannot use the store in {self._directory.name!r}: {why}"
+    def _explained(self) -> contextlib.AbstractContextManager[None]:
+        place, intact = f"cannot use the store in {self._directory.name!r}", "what was stored before is intact"
+        return told(lambda reason: f"{place}: {reason or 'input/output error'}; {intact}")
 
     def _read(self, place: int, size: int) -> bytes:
         with self._explained():
