@@ -47,6 +47,7 @@ _LEAST_BLOCK_BYTES = 1 << 15
 
 
 class _Settings(Settings, total=False):
+    format: Format | None
     dialect: Dialect | None
     site: str | None
 
@@ -56,14 +57,16 @@ class _Paths(Feed):
 
     def __init__(
         self,
+        inputs: Sequence[str],
         schema: RowSchema,
         *,
+        format: Format | None = None,
         dialect: Dialect | None = None,
         site: str | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(schema, **settings)
-        self._dialect, self._site = dialect, site
+        self._inputs, self._format, self._dialect, self._site = list(inputs), format, dialect, site
 
     def _coalescer(self, file: InputFile, producer: str, *, live: bool, start: int = 0) -> Coalescer:
         return Coalescer(
@@ -93,7 +96,7 @@ class FileFeed(_Paths):
 
     With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns. ``pipe``
     is standard input where somebody has looked at its beginning.
-    ``settings`` are those of every feed, ``dialect`` and, for logs, the ``site``.
+    ``settings`` are those of every feed, ``format``, ``dialect`` and, for logs, the ``site``.
     """
 
     def __init__(
@@ -101,15 +104,13 @@ class FileFeed(_Paths):
         inputs: Sequence[str],
         schema: RowSchema,
         *,
-        format: Format | None = None,
-        name: str | None = None,
         stored_ids: bool = False,
         fd: int = 0,
         pipe: PipeBytes | None = None,
         **settings: Unpack[_Settings],
     ) -> None:
-        super().__init__(schema, **settings)
-        self._files = expand(inputs, format=format, name=name)
+        super().__init__(inputs, schema, **settings)
+        self._files = expand(inputs, format=self._format)
         self._stored_ids, self._fd, self._looked_at = stored_ids, fd, pipe
         self._waiting = threading.Event()  # for the thread that reads ahead
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
@@ -192,19 +193,10 @@ class FollowFeed(_Paths):
     A file that does not exist yet is waited for. ``settings`` are those of ``FileFeed``.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[str],
-        schema: RowSchema,
-        *,
-        format: Format | None = None,
-        name: str | None = None,
-        **settings: Unpack[_Settings],
-    ) -> None:
-        super().__init__(schema, **settings)
+    def __init__(self, inputs: Sequence[str], schema: RowSchema, **settings: Unpack[_Settings]) -> None:
+        super().__init__(inputs, schema, **settings)
         if "-" in inputs:
             raise FeedError("standard input is always followed; drop --follow")
-        self._inputs, self._format, self._name = list(inputs), format, name
         self._tails: dict[str, _Tail] = {}
         self._met: set[str] = set()
 
@@ -232,7 +224,7 @@ class FollowFeed(_Paths):
             self._tails.clear()
 
     def _discover(self) -> None:
-        for file in expand(self._inputs, format=self._format, name=self._name, must_exist=False):
+        for file in expand(self._inputs, format=self._format, must_exist=False):
             if file.name in self._tails:
                 continue
             if file.format not in ("csv", "tsv", "json", "log", "caddy"):
