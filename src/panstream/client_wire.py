@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -135,14 +136,11 @@ class Wire:
 
     def _open(self) -> http.client.HTTPConnection:
         if self._connection is None:
-            parts, timeout = urlsplit(self._url), self._patience.timeout
-            if parts.scheme == "http":
-                self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
-            else:
-                context = ssl.create_default_context(cafile=self._ca_file)
-                self._connection = http.client.HTTPSConnection(
-                    parts.hostname or "", parts.port, timeout=timeout, context=context
-                )
+            parts = urlsplit(self._url)
+            kind: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+            if parts.scheme == "https":
+                kind = partial(http.client.HTTPSConnection, context=ssl.create_default_context(cafile=self._ca_file))
+            self._connection = kind(parts.hostname or "", parts.port, timeout=self._patience.timeout)
         return self._connection
 
     def close(self) -> None:

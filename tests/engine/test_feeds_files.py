@@ -52,7 +52,7 @@ def test_directories_and_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ]
     assert [file.name for file in expand([f"{tmp_path}/day/*.csv"])] == ["a.csv", "b.csv"]
     assert [file.name for file in expand([f"{tmp_path}/*/a.csv"])] == ["day/a.csv"]
-    assert [file.name for file in expand([f"{tmp_path}/day/**/*.jsonl"], name="visits")] == ["visits/deep/c.jsonl"]
+    assert [file.name for file in expand([f"{tmp_path}/day/**/*.jsonl"])] == ["deep/c.jsonl"]
     assert [file.name for file in expand([str(tmp_path / "day/b.csv"), "-"])] == ["b.csv", "standard input"]
     monkeypatch.chdir(tmp_path)
     assert [file.name for file in expand(["day"])] == [file.name for file in found]  # wherever it is seen from

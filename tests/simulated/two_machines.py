@@ -49,7 +49,7 @@ class TwoMachines(History):
 
     @contextlib.contextmanager
     def line(self) -> Iterator[Line]:
-        yield self
+        yield self.ask
 
     def ask(self, first: bool, message: bytearray) -> bytearray:
         """Carry a message and its answer, unless one of them is lost or the machine ends meanwhile."""

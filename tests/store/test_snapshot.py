@@ -179,11 +179,7 @@ def write_without_marks(patch: pytest.MonkeyPatch) -> None:
     """Write as format 2 did: ciphertext without marks, and no end of the key."""
     patch.setattr(record, "_MAGIC", record._MAGIC_2)
     patch.setattr(record, "_END", b"")
-    patch.setattr(
-        SnapshotStore,
-        "_write_state",
-        lambda self, placed, sealed: self._write(sealed, placed.place),
-    )
+    patch.setattr(record.Record, "sectors", lambda self, sealed: [(sealed, self.place)])
     real = record._record
     patch.setattr(record, "_record", lambda plain, slot: replace(real(plain, slot), marked=False))
 

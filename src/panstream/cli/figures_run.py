@@ -123,8 +123,7 @@ class _Results:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.points = self._earlier()
         self.reused = len(self.points)
-        self._write_manifest()
-        self._write_data()
+        self.close()
 
     def add(self, index: int, rows: Sequence[Row]) -> None:
         """Keep one more point, on disk as well."""

@@ -3,8 +3,8 @@
 ::
 
     0    done
-    1    stopped: input, store or a row was at fault; what was committed is kept
-    2    wrong usage or configuration
+    1    stopped: the input, the store or a row was at fault; what was committed is kept
+    2    wrong usage or configuration; nothing was read
     3    the declared privacy budget does not allow it
     130  interrupted; what was committed is kept
 """
@@ -52,13 +52,6 @@ NoHardening = Annotated[
         help="Do not restart with a wiping allocator (Linux): ids of past rows may then linger in freed memory.",
     ),
 ]
-EXIT_CODES = {
-    0: "done",
-    1: "stopped: the input, the store or a row was at fault; what was committed is kept",
-    2: "wrong usage or configuration; nothing was read",
-    3: "the declared privacy budget does not allow it",
-    130: "interrupted; what was committed is kept",
-}
 
 
 @contextmanager

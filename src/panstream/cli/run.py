@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from panstream.engine.engine import Engine
-    from panstream.engine.run import Fed, Tick
+    from panstream.engine.run import Fed
 
 _SHOWN = 10  # row numbers of a report
 _UNTOLD = "note: rows that cannot be used are left out; run this in a terminal to see which"
@@ -90,10 +90,8 @@ def run(
             if cluster is None and workers is None:
                 select = stack.enter_context(Selector(loaded))
                 engine = stack.enter_context(open_stream(loaded, **options))
-                stack.enter_context(sink_of(engine, tell))
-                before, made = engine.positions(), _made(engine)
                 engine.declare(*intakes_of(given, follow=follow))
-                fed = _watched(engine, lambda tick: drain(engine, source, select, tick=tick))
+                feed = partial(drain, engine, source, select)
             else:
                 from panstream.cluster import session
 
@@ -102,11 +100,10 @@ def run(
                 source.close()
                 options |= {"address": cluster, "workers": workers, "tell": tell, "positions": True}
                 engine = stack.enter_context(stack.enter_context(session.engines(loaded, **options))())
-                stack.enter_context(sink_of(engine, tell))
-                before, made = engine.positions(), _made(engine)
-                fed = _watched(
-                    engine, lambda tick: session.feed(engine, given, follow=follow, format=format, tick=tick)
-                )
+                feed = partial(session.feed, engine, given, follow=follow, format=format)
+            stack.enter_context(sink_of(engine, tell))
+            before, made = engine.positions(), _made(engine)
+            fed = _watched(engine, feed)
             _report(fed)
             if loaded.directory is None:
                 typer.echo("note: without [store] directory, what was spent is forgotten when this ends", err=True)
@@ -127,10 +124,10 @@ def _watches() -> bool:
     return sys.stderr.isatty()
 
 
-def _watched(engine: Engine, work: Callable[[Tick | None], Fed]) -> Fed:
+def _watched(engine: Engine, work: Callable[..., Fed]) -> Fed:
     """Run with a progress bar where someone watches."""
     if not _watches():
-        return work(None)
+        return work()
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
@@ -149,7 +146,7 @@ def _watched(engine: Engine, work: Callable[[Tick | None], Fed]) -> Fed:
             total, done = (None, 0.0) if share is None else (1.0, share)
             progress.update(bar, total=total, completed=done, rows=rows, speed=rows / elapsed)
 
-        return work(tick)
+        return work(tick=tick)
 
 
 def _report(fed: Fed) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +17,6 @@ from panstream.errors import FeedError, InvalidParameter, RequestRefused, transl
 
 if TYPE_CHECKING:
     from panstream.client import Client, Sent
-
-_T = TypeVar("_T")
 
 _BLOCK = 1 << 20
 _TYPES = {"csv": "text/csv", "json": "application/x-ndjson"}
@@ -58,7 +56,7 @@ def send(
         with Client(url, stream=stream, token=_token(token_file), **settings) as client:
             refused: Counter[str] = Counter()
 
-            def hear(call: Callable[[], _T]) -> _T:
+            def hear(call: Callable[[], Any]) -> Any:
                 """Return what a call returns once it is not interrupted any more by refusals of earlier batches."""
                 while True:
                     try:

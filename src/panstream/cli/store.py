@@ -38,8 +38,13 @@ def inspect(
             raise InvalidParameter(f"there is no {path.name!r}")
         if path.is_dir():
             _store(path, state, yes, key_file)
-        else:
-            _file(path, state)
+            return
+        from panstream import codec
+
+        if state:
+            raise NotSupported("a single file cannot record that it was read: use a store's directory")
+        header, _ = codec.read_header(path.read_bytes())
+        typer.echo(json.dumps({"algorithm": header["algorithm"], "parameters": header["parameters"]}, indent=2))
 
 
 def recover(
@@ -87,15 +92,6 @@ def _announce(config: ConfigFile, yes: Yes = False, key_file: KeyFile = None) ->
                 typer.confirm("Announce an intrusion now?", abort=True, err=True)
             for state in engine.announce_intrusion():
                 typer.echo(str(state))
-
-
-def _file(path: Path, state: bool) -> None:
-    from panstream import codec
-
-    if state:
-        raise NotSupported("a single file cannot record that it was read: use a store's directory")
-    header, _ = codec.read_header(path.read_bytes())
-    typer.echo(json.dumps({"algorithm": header["algorithm"], "parameters": header["parameters"]}, indent=2))
 
 
 def _store(path: Path, state: bool, yes: bool, key_file: Path | None) -> None:

@@ -97,13 +97,6 @@ class Evaluation:
             found.append(("mean distance, two-way", f"{self.comparison.mean_two_way:.4f}"))
         return [*found, (self._names[1], f"{self.bits:.3f} bits per row")]
 
-    def worst_pairs(self) -> list[tuple[str, str, float]]:
-        """Return the pairs that differ most; none without real rows."""
-        if self.comparison is None:
-            return []
-        ranked = sorted(self.comparison.two_way.items(), key=lambda item: -item[1])
-        return [(one, other, distance) for (one, other), distance in ranked[:_WORST]]
-
     def text(self) -> str:
         """Return figures and distances as plain text."""
         head = "\n".join(f"{name:<27} {value}" for name, value in self.figures())
@@ -128,9 +121,10 @@ class Evaluation:
         boxes = "".join(f"<div>{escape(name)}<b>{escape(value)}</b></div>" for name, value in self.figures())
         rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self.about["words"])
         grid = "".join(f"<figure style='margin:0'>{_bars(panel)}</figure>" for panel in self.panels)
+        two_way = {} if self.comparison is None else self.comparison.two_way
         worst = "".join(
             f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td class=n>{distance:.4f}</td></tr>"
-            for one, other, distance in self.worst_pairs()
+            for (one, other), distance in sorted(two_way.items(), key=lambda item: -item[1])[:_WORST]
         )
         parts = [
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>",

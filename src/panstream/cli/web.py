@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from panstream.cli.outcome import NoHardening, outcome
 from panstream.cli.run import run
 from panstream.cli.serve import serve
 from panstream.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    from panstream.engine.site import Site
 
 _LOG = "log"
 
@@ -94,7 +91,13 @@ def web(
         if out is not None and there and not force:
             raise InvalidParameter(f"{file.name} already exists; use --force to overwrite it")
         if there and not force:
-            _check_same_site(file, declared)
+            from panstream.engine.config import load_config
+
+            found = load_config(file).web
+            if found is None or found.site != declared.site or found.source != declared.source:
+                raise InvalidParameter(
+                    f"{file.name} is not a configuration for {declared.site} from {declared.source}s"
+                )
             typer.echo(f"using {file}, which already exists; panstream explain {file} prints what it promises")
         else:
             proposal = propose(declared)
@@ -141,11 +144,3 @@ def _machines(path: Path) -> dict[str, Any]:
         raise InvalidParameter(f"{path.name} has no [stream] machines, or no [machines]")
     files = ("certificate", "key", "authority")
     return {**own, **{key: str(path.parent / own[key]) for key in files if key in own}, "machines": addresses}
-
-
-def _check_same_site(file: Path, declared: Site) -> None:
-    from panstream.engine.config import load_config
-
-    found = load_config(file).web
-    if found is None or found.site != declared.site or found.source != declared.source:
-        raise InvalidParameter(f"{file.name} is not a configuration for {declared.site} from {declared.source}s")

@@ -118,11 +118,6 @@ class ClusterEngine(Engine):
         begun = self._kept.begun
         return found if begun is None else {**found, begun[0]: reached(begun)}
 
-    @property
-    def joins(self) -> bool:
-        """Return True: a step sends every shard one message, however many producers' batches it takes."""
-        return True
-
     @_alone
     def forget(self, places: Collection[str]) -> None:
         """Remember no longer how far some producers came, here and on the shards."""
@@ -184,10 +179,9 @@ class ClusterEngine(Engine):
     def _pieces(self, rows: Rows) -> list[tuple[Rows, float | None]]:
         """Return the batch cut where a slot ends or a shard's position lies; and the time of the row behind."""
         found: set[int] = set()
-        if rows.times is not None and rows.count:
-            _, times = self._times(rows)
-            assert times is not None
-            marks = self._stream_clock.marks(times)
+        known, times = self._times(rows)
+        marks = None if times is None else self._stream_clock.marks(times)
+        if rows.times is not None and rows.count and marks is not None:
             for query in self._queries.values():
                 if query.schedule is not None:
                     moved = np.diff(np.stack(query.steps(marks)), axis=1).any(axis=0)
@@ -198,8 +192,9 @@ class ClusterEngine(Engine):
         if rows.producer is not None:
             found |= {_row_behind(origin, rows, numbers) for origin in self._known(rows.producer)}
         cuts = sorted(at for at in found if 0 < at < rows.count)
-        if cuts and self.config.stream.on_bad_row == "stop":
-            self._check_all(rows)
+        if cuts and self.config.stream.on_bad_row == "stop":  # no piece is taken if a row of another is bad
+            for _, prepared in self._prepare(rows, known, times, marks)[0]:
+                prepared.wipe()
         pieces = []
         for start, stop in zip([0, *cuts], [*cuts, rows.count], strict=True):
             last = stop == rows.count
@@ -246,12 +241,6 @@ class ClusterEngine(Engine):
         with self._all_or_nothing():
             query.draw_now(found.append)
         return found[0].estimate
-
-    def _check_all(self, rows: Rows) -> None:
-        known, times = self._times(rows)
-        marks = None if times is None else self._stream_clock.marks(times)
-        for _, prepared in self._prepare(rows, known, times, marks)[0]:
-            prepared.wipe()
 
     def _drop_left_over(self, held: set[str]) -> None:
         """Drop windows that were over before the coordinator could say so."""

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream import codec
+from panstream import checks, codec
 from panstream.codec import FieldLayout
 from panstream.divisible import Divisible, DivisibleTables, Touches
-from panstream.errors import InvalidParameter
 from panstream.hashing.keys import key_words
 from panstream.packed import packed, unpacked
 from panstream.randomness import Source
@@ -48,7 +47,7 @@ class _Ownership:
     shards: int
 
     def __post_init__(self) -> None:
-        _check_shards(self.shards)
+        checks.integer(1, _MOST_SHARDS, shards=self.shards)
 
     def owned(self, shard: int) -> NDArray[np.int64]:
         """Return the cells of a shard, in the order of their places."""
@@ -98,11 +97,6 @@ class _Ownership:
         return np.int32 if self.cells // self.shards < _SMALL else np.int64
 
 
-def _check_shards(shards: int) -> None:
-    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= _MOST_SHARDS:
-        raise InvalidParameter(f"shards must be an integer in 1..{_MOST_SHARDS}, got shards={shards!r}")
-
-
 @lru_cache(maxsize=128)
 def _owned(cells: int, shards: int, shard: int) -> NDArray[np.int64]:
     from panstream._kernels.shards import rotation
@@ -124,7 +118,7 @@ class Division(ABC):
     shards: int
 
     def __post_init__(self) -> None:
-        _check_shards(self.shards)
+        checks.integer(1, _MOST_SHARDS, shards=self.shards)
 
     @abstractmethod
     def layout(self, shard: int) -> dict[str, FieldLayout]:

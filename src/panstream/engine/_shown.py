@@ -64,9 +64,7 @@ class Shown:
         items = self._tree.expressions
         kind = type(node).__name__
         if kind == "Literal" and not node.is_string:
-            if not node.this.isdigit() or not 1 <= int(node.this) <= len(items):
-                raise self._refuse(node, f"GROUP BY {node.this} names no column of SELECT")
-            item = items[int(node.this) - 1]
+            item = self._at(node, "GROUP BY")
             return item.alias or _name(_bare(item)), _bare(item)
         declared = {*self._scalars.columns, *self._scalars.derived}
         for item in items:
@@ -74,6 +72,13 @@ class Shown:
             if same or (item.alias and _bare(item) == node):
                 return item.alias, _bare(item)
         return _name(node), node
+
+    def _at(self, number: Any, clause: str) -> Any:
+        """Return the column of SELECT at a place."""
+        items = self._tree.expressions
+        if not number.this.isdigit() or not 1 <= int(number.this) <= len(items):
+            raise self._refuse(number, f"{clause} {number.this} names no column of SELECT")
+        return items[int(number.this) - 1]
 
     # Answers.
 
@@ -208,9 +213,7 @@ class Shown:
         node, items = ordered.this, self._tree.expressions
         options = Sorting(descending=bool(ordered.args.get("desc")), nulls_first=bool(ordered.args.get("nulls_first")))
         if type(node).__name__ == "Literal" and not node.is_string:
-            if not node.this.isdigit() or not 1 <= int(node.this) <= len(items):
-                raise self._refuse(node, f"ORDER BY {node.this} names no column of SELECT")
-            node = _bare(items[int(node.this) - 1])
+            node = _bare(self._at(node, "ORDER BY"))
         name, plain = self._key(node)
         answers = {item.alias for item in items if self._aggregated(_bare(item))}
         if not self._aggregated(plain) and not answers & {column.name for column in plain.find_all(_column_type())}:

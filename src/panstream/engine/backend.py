@@ -49,27 +49,21 @@ class Held(Protocol):
     @property
     def algorithm(self) -> Any:
         """Return the algorithm whose state it is."""
-        ...
 
     def apply(self, batch: Any) -> None:
         """Take a checked batch, and wipe it."""
-        ...
 
     def release(self) -> Estimate:
         """Publish an estimate."""
-        ...
 
     def tick(self) -> Estimate:
         """Close the current slot of a continual algorithm and publish."""
-        ...
 
     def refresh(self) -> None:
         """Make the state safe again after an announced intrusion."""
-        ...
 
     def to_bytes(self, *, checked: bool = True) -> bytes:
         """Return what the engine must store to go on with it; without ``checked``, without a checksum."""
-        ...
 
 
 class Backend(Protocol):
@@ -77,27 +71,21 @@ class Backend(Protocol):
 
     def start(self, query: str, slot: Slot, algorithm: Any) -> Held:
         """Return a fresh state."""
-        ...
 
     def restore(self, query: str, slot: Slot, data: bytes) -> Held:
         """Return the state that ``to_bytes`` described."""
-        ...
 
     def begin(self, producer: str | None, sequence: int) -> None:
         """Hear that a micro-batch is about to be applied."""
-        ...
 
     def settle(self) -> None:
         """Hear that the micro-batch is complete."""
-        ...
 
     def flush(self) -> None:
         """Make durable what was applied, wherever it is held: the engine is about to commit."""
-        ...
 
     def drop(self, gone: Collection[tuple[str, Slot]]) -> None:
         """Hear that states are no longer needed and that this is durable."""
-        ...
 
 
 class _Stored(Monitor[Any]):

@@ -219,19 +219,19 @@ def _names_doubt(plan: QueryPlan, size: float) -> str | None:
 def help_for(plan: QueryPlan) -> str:
     """Return what would make the answers of a query better."""
     query = plan.config
-    ways = ["a larger epsilon"]
-    if query.names is not None:
-        ways += [] if query.delta else ["delta = 1e-6"]
-        ways += ["a smaller longest", "listed keys, if they are known"]
-    if query.window is not None:
-        ways.append("a longer window")
-    if plan.releases > 1:
-        ways.append("horizon =, the number of answers" if plan.endless else "fewer releases")
-    if query.announced:
-        ways.append("fewer announced intrusions")
-    if query.expected is None and query.universe is None and query.parsed.aggregate is Aggregate.COUNT_DISTINCT:
-        ways.append("expected =, about how many users will come")
-    return ", ".join(ways)
+    sized = query.expected is not None or query.universe is not None
+    ways = {
+        "a larger epsilon": True,
+        "delta = 1e-6": query.names is not None and not query.delta,
+        "a smaller longest": query.names is not None,
+        "listed keys, if they are known": query.names is not None,
+        "a longer window": query.window is not None,
+        "horizon =, the number of answers": plan.endless,
+        "fewer releases": plan.releases > 1 and not plan.endless,
+        "fewer announced intrusions": query.announced,
+        "expected =, about how many users will come": not sized and query.parsed.aggregate is Aggregate.COUNT_DISTINCT,
+    }
+    return ", ".join(way for way, helps in ways.items() if helps)
 
 
 def _range(plan: QueryPlan, kind: Aggregate) -> float | None:

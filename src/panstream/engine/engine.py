@@ -159,7 +159,10 @@ class Engine:
 
     @property
     def joins(self) -> bool:
-        """Return whether batches of several producers may be joined: not if others keep count of who sent what."""
+        """Return whether batches of several producers may be joined: not if others keep count of who sent what.
+
+        A cluster does not: a step sends every shard one message, however many producers' batches it takes.
+        """
         return isinstance(self._backend, LocalBackend)
 
     @property

@@ -21,10 +21,13 @@ Intake = Literal["calls", "files", "growing files", "pipe", "redis", "mqtt", "ka
 INTAKES: tuple[Intake, ...] = get_args(Intake)
 LIVE: frozenset[Intake] = frozenset({"growing files", "pipe", "redis", "mqtt", "kafka", "http"})
 
+_SCHEMES: dict[str, Intake] = {
+    **dict.fromkeys(("redis", "rediss", "unix"), "redis"),
+    **dict.fromkeys(("mqtt", "mqtts"), "mqtt"),
+    "kafka": "kafka",
+}
 _LEAST = 0.200  # seconds of a step
 _WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the length of a step is chosen
-_BATCHES = "the number and the times of batches"
-_FILES = "how far every file was read"
 # What is in the Kafka client's memory while it reads; nothing of it is stored.
 _OFFSETS = (
     "from a copy of memory: how many messages each Kafka partition has had, and the last 512 bytes sent with gzip"
@@ -40,16 +43,9 @@ def intakes_of(inputs: Sequence[str], *, follow: bool = False) -> tuple[Intake, 
     """
     found: set[Intake] = set()
     for given in inputs:
-        if given == "-":
-            found.add("pipe")
-        elif given.startswith(("redis://", "rediss://", "unix://")):
-            found.add("redis")
-        elif given.startswith(("mqtt://", "mqtts://")):
-            found.add("mqtt")
-        elif given.startswith("kafka://"):
-            found.add("kafka")
-        else:
-            found.add("growing files" if follow else "files")
+        scheme, mark, _ = given.partition("://")
+        known = "pipe" if given == "-" else _SCHEMES.get(scheme) if mark else None
+        found.add(known or ("growing files" if follow else "files"))
     return tuple(each for each in INTAKES if each in found)
 
 
@@ -57,26 +53,20 @@ def public_facts(
     stream: StreamConfig, query: QueryConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[str, ...]:
     """Return everything about the stream that may be learnt from the state, the answers and their times."""
-    facts = ["the schedule of releases"]
-    if stream.guessed:
-        facts.append("the input's format, its columns and their types, as guessed from its first rows")
-    if stream.time is not None:
-        facts.append("the newest time of any row so far, even of a row that cannot be used")
-        if query.window is not None:
-            facts.append("which windows have a row")
-    if query.groups:
-        facts.append("the declared groups")
-    if "calls" in intakes or (not by_clock and LIVE & set(intakes)):
-        facts.append(_BATCHES)
-    if {"files", "growing files"} & set(intakes):
-        facts.append(_FILES)
-    if "http" in intakes:
-        facts.append(_NUMBERED)
-    if "redis" in intakes:
-        facts.append("the id of the last entry that was read")
-    if "kafka" in intakes:
-        facts.append(_OFFSETS)
-    return tuple(facts)
+    found, timed = set(intakes), stream.time is not None
+    facts = {
+        "the schedule of releases": True,
+        "the input's format, its columns and their types, as guessed from its first rows": stream.guessed,
+        "the newest time of any row so far, even of a row that cannot be used": timed,
+        "which windows have a row": timed and query.window is not None,
+        "the declared groups": query.groups,
+        "the number and the times of batches": "calls" in found or (not by_clock and LIVE & found),
+        "how far every file was read": {"files", "growing files"} & found,
+        _NUMBERED: "http" in found,
+        "the id of the last entry that was read": "redis" in found,
+        _OFFSETS: "kafka" in found,
+    }
+    return tuple(fact for fact, holds in facts.items() if holds)
 
 
 def with_facts(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from panstream.errors import FeedError, InvalidParameter, needed
+from panstream.errors import FeedError, InvalidParameter, needed, translated
 
 PASSWORD = "PANSTREAM_KAFKA_PASSWORD"  # the variable that may hold it
 _OPTIONS = ("config", "group", "begin")
@@ -67,10 +67,11 @@ class KafkaAddress:
 
 def _read(path: str) -> dict[str, str]:
     """Read lines of ``name = value``; names are those of librdkafka, of which those about connections are taken."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        raise FeedError(f"config of the Kafka address cannot be read: {error.strerror}") from None
+    lines = translated(
+        lambda: Path(path).read_text().splitlines(),
+        OSError,
+        lambda error: FeedError(f"config of the Kafka address cannot be read: {error.strerror}"),
+    )
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -88,8 +89,10 @@ def _read(path: str) -> dict[str, str]:
 def make_client(kind: str, settings: dict[str, Any]) -> Any:
     """Return a ``Consumer`` or ``Producer``; an error names the setting that is wrong, and not its value."""
     kafka = needed("confluent_kafka", "Kafka", "kafka")
-    try:
-        return getattr(kafka, kind)(settings)
-    except kafka.KafkaException as error:
+
+    def told(error: Exception) -> FeedError:
         named = _NAMED.search(str(error))
-    raise FeedError(f"config of the Kafka address: {named[1] if named else 'a setting'} cannot be used as it is given")
+        setting = named[1] if named else "a setting"
+        return FeedError(f"config of the Kafka address: {setting} cannot be used as it is given")
+
+    return translated(lambda: getattr(kafka, kind)(settings), kafka.KafkaException, told)

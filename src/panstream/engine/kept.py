@@ -166,15 +166,13 @@ class Kept:
                 parts[f"state/{window}/{group}/{name}"] = monitor.to_bytes(checked=False)
         return parts
 
-    def _declaration(self, query: QueryConfig, stream: StreamConfig) -> dict[str, Any]:
-        if query.name not in self._declarations:
-            self._declarations[query.name] = _declared(query, stream)
-        return self._declarations[query.name]
-
     def _query_meta(self, query: RunningQuery) -> dict[str, Any]:
         assert self.stream_config is not None
+        name = query.plan.config.name
+        if name not in self._declarations:
+            self._declarations[name] = _declared(query.plan.config, self.stream_config)
         return {
-            "declared": self._declaration(query.plan.config, self.stream_config),
+            "declared": self._declarations[name],
             "algorithm": type(query.plan.algorithm).__name__,
             "claim": query.plan.claim.to_json(),
             "kept": self.with_states,

@@ -16,7 +16,7 @@ from panstream.engine.point_queries import published_in
 from panstream.errors import InvalidParameter, MergeRefused
 from panstream.frequent.estimates import ranks_sure, spell
 from panstream.frequent.tables import Tables
-from panstream.store.releases import Release
+from panstream.store.releases import ALL_CELLS, Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows
     for store in stores:
         label = Path(store).resolve().name if Path(store).name in ("", ".", "..") else str(store)
         with published_in(store) as log:
-            found = [each for each in log.with_all_cells() if query in (None, each.query)]
+            found = [each for each in log.with_tables(ALL_CELLS) if query in (None, each.query)]
             if len({each.query for each in found}) > 1:
                 several = ", ".join(sorted({each.query for each in found}))
                 raise InvalidParameter(f"{label!r} has names of several queries: choose one with --query ({several})")
@@ -81,7 +81,7 @@ def merge(stores: Sequence[str | Path], *, query: str | None = None, all_windows
                 raise InvalidParameter(f"{label!r} keeps no published tables of names{of}")
             for each in found if all_windows else found[-1:]:
                 parts.append((label, each))
-                cells.append(log.all_cells(each.query, each.number))
+                cells.append(log.table(each.query, each.number, ALL_CELLS))
     _check(parts, cells, all_windows=all_windows)
     tables = Tables.added([Tables.from_bytes(each) for each in cells])
     whole = any(isinstance(item["name"], int) for _, each in parts for item in each.record["items"])

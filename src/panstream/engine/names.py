@@ -118,7 +118,9 @@ def note_of(release: Release, view: View) -> str:
     said = listed_note(record["listed_from"])
     if not record["items"]:
         return f"no name stands out; {said}"
-    if view.limit is None or not _by_count(view):
+    first = next(iter(view.order), None)
+    by_count = first is not None and first.by is not None and first.descending and not view.offset
+    if view.limit is None or not by_count:
         return said
     ends: Sequence[Any] = [item["interval"] for item in record["items"]]
     sure = ranks_sure(ends, view.limit, record["listed_from"])
@@ -138,11 +140,6 @@ def sure_note(sure: int, limit: int) -> str:
 
 def _events(number: float) -> str:
     return figure(math.ceil(number))
-
-
-def _by_count(view: View) -> bool:
-    first = next(iter(view.order), None)
-    return first is not None and first.by is not None and first.descending and not view.offset
 
 
 def printable(name: str) -> str:

@@ -50,11 +50,10 @@ def record(plan: QueryPlan, drawn: Drawn, stamp: str) -> Release:
     if too_uncertain(plan, drawn.estimate, plan.outputs[drawn.output]):
         fields |= {"too_uncertain": True, "help": help_for(plan)}
     name, table = plan.series[drawn.group * len(plan.outputs) + drawn.output], b""
-    names = isinstance(drawn.estimate, ItemEstimates)
     if isinstance(drawn.estimate, ItemEstimates):
         fields |= {"key": plan.config.names, "listed_from": drawn.estimate.listed_from}
         table = drawn.estimate.held.tables.to_bytes()
-    return Release(query=name, number=drawn.number, time=stamp, record=_finite(fields), table=table, unread=names)
+    return Release(query=name, number=drawn.number, time=stamp, record=_finite(fields), table=table, unread=bool(table))
 
 
 def iso(seconds: float) -> str:

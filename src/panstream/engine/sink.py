@@ -31,7 +31,6 @@ class Place(Protocol):
 
     def copy(self) -> None:
         """Copy what is missing there; raise SinkError if it has other answers of the same names."""
-        ...
 
 
 class _Database:

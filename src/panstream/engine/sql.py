@@ -147,7 +147,9 @@ class _Reader:
         self._check_shape()
         self._from()
         where = self.tree.args.get("where")
-        self._add_conditions([] if where is None else conjuncts(where.this))
+        for condition in [] if where is None else conjuncts(where.this):
+            text, about_user = self.aggregates.condition(condition)
+            (self.user_conditions if about_user else self.conditions).append(text)
         shown = Shown(self.tree, self.scalars, self.aggregates.asked)
         names, keys = shown.keys(self.aggregates.is_user)
         outputs, view = shown.outputs(), shown.view()
@@ -205,14 +207,11 @@ class _Reader:
         for part, value in self.tree.args.items():
             if value and part not in {*_CLAUSES, "kind", "hint"}:
                 name, hint = _INSTEAD.get(part, (part.rstrip("s_").upper(), "one SELECT over one stream"))
-                raise self._at_word(name.split()[-1], f"{name} is not supported", hint)
+                start = self.scalars.place.text.upper().find(name.split()[-1])
+                raise self.scalars.place.at(start if start >= 0 else None, f"{name} is not supported", hint)
         window = next(self.tree.find_all(self.e.Window), None)
         if window is not None:
             raise self.refuse(window, "OVER is not supported", "use window = or every = for answers over time")
-
-    def _at_word(self, word: str, message: str, hint: str) -> SqlRefused:
-        start = self.scalars.place.text.upper().find(word)
-        return self.scalars.place.at(start if start >= 0 else None, message, hint)
 
     def _from(self) -> None:
         source = self.tree.args.get("from_") or self.tree.args.get("from")
@@ -272,11 +271,6 @@ class _Reader:
             if column and (theirs.table == alias or (not theirs.table and theirs.name not in self.scalars.columns)):
                 return self.scalars.resolved(mine)
         raise self.refuse(on, "a lookup table is joined by its unique key", hint)
-
-    def _add_conditions(self, conditions: list[Any]) -> None:
-        for condition in conditions:
-            text, about_user = self.aggregates.condition(condition)
-            (self.user_conditions if about_user else self.conditions).append(text)
 
 
 def _trees(statement: str) -> Any:

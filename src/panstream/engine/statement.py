@@ -14,7 +14,7 @@ from typing import Any
 from panstream import __version__
 from panstream.durations import say_duration
 from panstream.engine.config import Config
-from panstream.engine.explain import explain
+from panstream.engine.explain import explain, rounded
 from panstream.engine.plan import QueryPlan, needed_columns, planned_ledger
 from panstream.engine.statement_page import PAGE
 from panstream.privacy.claim import Claim, Unit
@@ -143,9 +143,9 @@ def _published(plans: Sequence[QueryPlan], told: dict[str, Any]) -> Iterable[str
     for plan, query in zip(plans, told["queries"], strict=True):
         groups = f", for each of {len(plan.groups):,} groups" if plan.config.groups else ""
         if plan.config.names is not None:
-            groups = f", for every {plan.config.names} with at least {_round(query['listed_from'])} rows (95%)"
+            groups = f", for every {plan.config.names} with at least {rounded(query['listed_from'])} rows (95%)"
         error = query["error_95"][-1]
-        reach = "no bound on" if error["error"] is None else f"± {_round(error['error'])}"
+        reach = "no bound on" if error["error"] is None else f"± {rounded(error['error'])}"
         rows.append([plan.config.name, _code(query["sql"]), query["answers"] + groups, f"{reach} {error['at']}"])
     yield tabled(["question", "what is asked", "when", "expected error (95%)"], rows)
     facts = list(dict.fromkeys(fact for plan in plans for fact in plan.claim.public))
@@ -327,10 +327,6 @@ def rounded_up(number: float) -> str:
     unit = 10.0 ** (math.floor(math.log10(number)) - 2)
     near = round(number / unit)
     return f"{(near if math.isclose(near, number / unit, rel_tol=1e-9) else math.ceil(number / unit)) * unit:,.6g}"
-
-
-def _round(number: float) -> str:
-    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def _names(names: Iterable[str]) -> str:

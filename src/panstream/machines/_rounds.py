@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -56,19 +57,22 @@ def dealt_to(task: Task, work: Work, body: NDArray[np.uint8]) -> dict[str, Dealt
     shares = work.party.shares.items()
     rules = {**task.started, **{name: share.rule for name, share in shares if name not in task.dropped}}
     names = sorted(rules) if task.kind == "rows" else sorted(task.answered)
+    sizes = [rules[name].dealt_size(answers=task.kind == "answers") for name in names]
+    parts = _cut(body, sizes, "what was dealt does not fit the states that this machine holds")
     found: dict[str, Dealt] = {}
-    at = 0
-    for name in names:
-        size = rules[name].dealt_size(answers=task.kind == "answers")
-        part = work.source.scratch.array(size)
-        if at + size > body.size:
-            break
-        part[:] = body[at : at + size]
-        at += size
+    for name, given in zip(names, parts, strict=True):
+        part = work.source.scratch.array(given.size)
+        part[:] = given
         found[name] = rules[name].dealt_answer(part) if task.kind == "answers" else rules[name].dealt(part)
-    if at != body.size or len(found) != len(names):
-        raise MachineError("what was dealt does not fit the states that this machine holds")
     return found
+
+
+def _cut(body: NDArray[np.uint8], sizes: Sequence[int], refused: str) -> list[NDArray[np.uint8]]:
+    """Return stretches of the body, which must be as long as all of them together."""
+    ends = [0, *accumulate(sizes)]
+    if ends[-1] != body.size:
+        raise MachineError(refused)
+    return [body[start:stop] for start, stop in pairwise(ends)]
 
 
 @contextlib.contextmanager
@@ -89,17 +93,15 @@ def asked(peer: Peer, message: bytearray) -> Iterator[tuple[dict[str, Any], NDAr
 
 def opened_with(after: After, body: NDArray[np.uint8]) -> dict[str, list[int]]:
     """Return the opened numbers, from this machine's parts and the other's."""
-    found, at = {}, 0
-    for name in sorted(after.answers):
+    names = sorted(after.answers)
+    sizes = [after.answers[name].nbytes for name in names]
+    parts = _cut(body, sizes, "the other machine sent something that does not belong to this step")
+    found = {}
+    for name, given in zip(names, parts, strict=True):
         ring, total = after.shares[name].rule.ring, after.answers[name]
         other = np.empty_like(total)
-        if at + other.nbytes > body.size:
-            break
-        other.reshape(-1).view(np.uint8)[:] = body[at : at + other.nbytes]
-        at += other.nbytes
+        other.reshape(-1).view(np.uint8)[:] = given
         ring.add(total, other)
         wipe(other)
         found[name] = ring.centred(total)
-    if at != body.size or len(found) != len(after.answers):
-        raise MachineError("the other machine sent something that does not belong to this step")
     return found

@@ -8,7 +8,7 @@ and its answers, which the first machine keeps until the engine has them, are gi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,13 +28,9 @@ from panstream.sharing.rules import Dealt
 from panstream.sharing.statistic import SharedStatistic
 from panstream.sharing.sums import Rule, find_rule
 
-
-class Line(Protocol):
-    """A way to both machines for as long as one step takes."""
-
-    def ask(self, first: bool, message: bytearray) -> bytearray:
-        """Send a message to a machine and return its answer."""
-        ...
+Line = Callable[[bool, bytearray], bytearray]
+"""A way to both machines for as long as one step takes: sends a message to the first or the second, and returns its
+answer."""
 
 
 class Link(Protocol):
@@ -42,7 +38,6 @@ class Link(Protocol):
 
     def line(self) -> contextlib.AbstractContextManager[Line]:
         """Open a way to both machines."""
-        ...
 
 
 class SharedBackend:
@@ -289,7 +284,7 @@ class SharedBackend:
     ) -> dict[str, Any]:
         message = pack({"stream": self._stream, **header}, [*arrays])
         try:
-            reply, _ = unpack(line.ask(first, message))  # all of it is public
+            reply, _ = unpack(line(first, message))  # all of it is public
         finally:
             overwrite(message)
         if "refused" in reply:

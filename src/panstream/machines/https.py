@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from panstream.errors import HolderUnreachable, InvalidParameter, MachineError, translated
 from panstream.federated.certificates import Identity
 from panstream.federated.https import HttpsChannel, NamedServer, Session
+from panstream.machines.backend import Line
 from panstream.machines.machine import Machine
 
 LARGEST = 1 << 30
@@ -57,15 +57,6 @@ class MachineServer(NamedServer):
                 self._peer.hang_up()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    sessions: dict[bool, Session]
-
-    def ask(self, first: bool, message: bytearray) -> bytearray:
-        """Ask a machine over the step's connection."""
-        return _reached("a" if first else "b", self.sessions[first], message)
-
-
 class HttpsLink:
     """The front end's way to both machines: names are those that their certificates must carry."""
 
@@ -78,12 +69,11 @@ class HttpsLink:
         }
 
     @contextlib.contextmanager
-    def line(self) -> Iterator[_Line]:
+    def line(self) -> Iterator[Line]:
         """Yield a way to both machines over connections of its own."""
         with contextlib.ExitStack() as stack:
-            yield _Line(
-                sessions={first: stack.enter_context(channel.session()) for first, channel in self._channels.items()}
-            )
+            ways = {first: stack.enter_context(channel.session()) for first, channel in self._channels.items()}
+            yield lambda first, message: _reached("a" if first else "b", ways[first], message)
 
 
 class HttpsPeer:

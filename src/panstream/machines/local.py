@@ -20,7 +20,7 @@ class LocalLink:
     @contextlib.contextmanager
     def line(self) -> Iterator[Line]:
         """Yield a way to both."""
-        yield self
+        yield self.ask
 
     def ask(self, first: bool, message: bytearray) -> bytearray:
         """Let a machine answer."""

@@ -89,6 +89,8 @@ class Machine:
                 raise MachineError("a message asks for something that this release does not know")
             if self._broken:
                 raise MachineError("this machine gave its state up: start it again")
+            if header.get("stream") != self.stream:
+                raise MachineError(f"this machine belongs to stream {self.stream!r}, not to {header.get('stream')!r}")
             found: bytearray = verb(header, body)
             return found
         except PanstreamError as error:
@@ -100,7 +102,6 @@ class Machine:
 
     def _do_status(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Say how far this machine came; nothing of it depends on what rows hold."""
-        self._check_stream(header)
         held = self._held
         self.reserved = bool(header.get("begins"))
         return pack(
@@ -126,7 +127,6 @@ class Machine:
 
     def _do_round(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Take one round of a step; the first machine ends it, with the other."""
-        self._check_stream(header)
         task, number = task_of(header["task"]), int(header["round"])
         if number == 0 and self._pending is not None:
             self._settle(*map(int, header["after"]))
@@ -147,7 +147,6 @@ class Machine:
 
     def _do_settle(self, header: dict[str, Any], body: NDArray[np.uint8]) -> bytearray:
         """Hear where the first machine is, and give up one of two shares."""
-        self._check_stream(header)
         self._settle(int(header["step"]), int(header["attempt"]))
         return pack({"step": self._held.step, "attempt": self._held.attempt})
 
@@ -195,7 +194,6 @@ class Machine:
         """Answer the first machine with this one's masked shares, once the new shares are on disk if they are the
         last.
         """
-        self._check_stream(header)
         with self._or_nothing():
             if header.get("idle"):
                 self._open_idle(self._begun(header))
@@ -316,10 +314,6 @@ class Machine:
 
     def _about(self, work: Work) -> bytes:
         return f"{self.stream}\0{work.step}\0{work.attempt}\0{work.round}".encode()
-
-    def _check_stream(self, header: dict[str, Any]) -> None:
-        if header.get("stream") != self.stream:
-            raise MachineError(f"this machine belongs to stream {self.stream!r}, not to {header.get('stream')!r}")
 
     # The disk.
 

@@ -85,12 +85,11 @@ def _digest(token: str) -> bytes:
 
 
 def _parsed(line: str, place: str) -> tuple[bytes, _Grant]:
-    parts = line.split()
-    scopes = frozenset(parts[1].split(",")) if len(parts) == 3 else frozenset()
-    digest = parts[2] if len(parts) == 3 else ""
-    if not scopes or not scopes <= set(SCOPES) or re.fullmatch("[0-9a-f]{64}", digest) is None:
+    name, scopes, digest = (*line.split(), "", "", "")[:3]
+    given = frozenset(scopes.split(","))
+    if len(line.split()) != 3 or not given <= set(SCOPES) or re.fullmatch("[0-9a-f]{64}", digest) is None:
         raise InvalidParameter(f"{place} must read: name, scopes joined by commas, SHA-256 in hexadecimal")
-    return bytes.fromhex(digest), _Grant(name=parts[0], scopes=scopes)
+    return bytes.fromhex(digest), _Grant(name=name, scopes=given)
 
 
 @dataclass(frozen=True, slots=True)

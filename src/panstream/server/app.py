@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -314,14 +313,7 @@ def _ledger(engine: Engine) -> dict[str, Any]:
     return {
         "totals": [total.to_json() for total in book.totals()],
         "entries": [
-            {
-                "name": name,
-                "unit": claim.unit,
-                "adjacency": claim.adjacency,
-                "window": claim.window,
-                "epsilon": claim.epsilon if math.isfinite(claim.epsilon) else "inf",
-                "delta": claim.delta,
-            }
+            {"name": name, **{key: claim.to_json()[key] for key in ("unit", "adjacency", "window", "epsilon", "delta")}}
             for name, claim in book
         ],
         "intrusions": list(engine.intrusions),

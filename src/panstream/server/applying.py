@@ -15,7 +15,7 @@ from panstream.engine.engine import Engine
 from panstream.engine.rows import Applied, Rows
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError, ProducerRefused
-from panstream.server.jobs import Job, Outcome
+from panstream.server.jobs import Job, Outcome, give_up
 from panstream.server.refusals import Refusal
 
 _ROWS = 1 << 18  # of a joined batch, at most
@@ -56,11 +56,9 @@ class Applier:
                 return
             if self.engine.broken:  # a cluster's shards may have some of it already
                 self.failed = True
-                for job in before:
-                    job.give_up()
+                give_up(before)
         if self.failed:
-            for job in jobs:
-                job.give_up()
+            give_up(jobs)
 
     def _again(self, jobs: Sequence[Job]) -> None:
         """Apply what is left of a step to the engine as it was last stored."""
@@ -68,9 +66,7 @@ class Applier:
             self.open_again()
             if self.failed:
                 break
-            for job in jobs:
-                if job.rows is None:
-                    job.give_up()  # its rows were overwritten
+            give_up(job for job in jobs if job.rows is None)  # its rows were overwritten
             for job, batch in _work(jobs):
                 job.result = None
                 self._alone(job, batch)
@@ -79,8 +75,7 @@ class Applier:
             else:
                 return
         self.failed = True
-        for job in jobs:
-            job.give_up()
+        give_up(jobs)
 
     def open_again(self) -> None:
         """Go back to the engine as it was last stored."""

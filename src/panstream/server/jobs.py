@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -98,10 +98,6 @@ class Job:
             self.stage = Stage.PARSING
         return self.stage is Stage.PARSING
 
-    def give_up(self, why: str = _FAILED, retry_after: int | None = 1) -> None:
-        """Refuse it for the server's own fault, unless it is refused already."""
-        self.refusal = self.refusal or Refusal("unavailable", why, retry_after=retry_after)
-
     def overwrite(self) -> None:
         """Overwrite a body and what was parsed of it, which may be the same memory; nothing the second time."""
         if self.rows is not None:
@@ -109,6 +105,12 @@ class Job:
             self.rows = None
         if self.body is not None:
             self.body.overwrite()
+
+
+def give_up(jobs: Iterable[Job], why: str = _FAILED, retry_after: int | None = 1) -> None:
+    """Refuse jobs for the server's own fault, unless they are refused already."""
+    for job in jobs:
+        job.refusal = job.refusal or Refusal("unavailable", why, retry_after=retry_after)
 
 
 def origin(headers: Mapping[str, str], token: str) -> tuple[Sender | None, int]:

@@ -8,13 +8,14 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from urllib.parse import quote
 
 import numpy as np
 
-from panstream.errors import InvalidParameter, MissingExtra, PanstreamError
+from panstream.errors import InvalidParameter, MissingExtra, PanstreamError, translated
 
 try:
     import starlette  # noqa: F401
@@ -27,7 +28,7 @@ from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.intake import intakes_of
 from panstream.engine.plan import needed_columns
-from panstream.engine.rows import RowSchema, arrow_type
+from panstream.engine.rows import Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
 from panstream.machines.session import open_stream
 from panstream.server import site
@@ -35,7 +36,7 @@ from panstream.server.access import Access, Gate, Limits
 from panstream.server.app import application
 from panstream.server.bodies import BEACONS, Body, parse
 from panstream.server.dashboard import routes
-from panstream.server.door import Door, Guest
+from panstream.server.door import Door
 from panstream.server.following import Follower
 from panstream.server.jobs import FastPath
 from panstream.server.protocol import Protocol, Shared
@@ -83,7 +84,6 @@ class _Server(uvicorn.Server):
         service: Service,
         access: Access,
         settings: Settings,
-        tls: dict[str, str],
         listening: socket.socket,
         started: Callable[[str], None],
     ) -> None:
@@ -113,15 +113,15 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE,
                 h11_max_incomplete_event_size=limits.head,
-                ssl_certfile=tls.get("certificate"),
-                ssl_keyfile=tls.get("private_key"),
+                ssl_certfile=settings.certificate,
+                ssl_keyfile=settings.private_key,
             )
         )
         first = f"POST /v1/streams/{quote(stream, safe='')}/events HTTP/1.1\r\n".encode()
         fast_path = FastPath(first, access, gate, service.check_running, service.worker.submit)
         self._shared, self.door = Shared(limits, fast_path, self._beacons), Door(limits)
         host, port = listening.getsockname()[:2]
-        scheme = "https" if tls else "http"
+        scheme = "http" if settings.certificate is None else "https"
         self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         self.worker = service.worker
         self._service, self._listening, self._started = service, listening, started
@@ -152,11 +152,9 @@ class _Server(uvicorn.Server):
             self._beacons.start()
         if self._follower is not None:
             self._follower.start()
-        self.door.open(self._listening, self._protocol, self.config.ssl)
+        new = partial(Protocol, self.config, self.server_state, asyncio.get_running_loop(), self._shared)
+        self.door.open(self._listening, new, self.config.ssl)
         self._started(self.address)
-
-    def _protocol(self, guest: Guest) -> Protocol:
-        return Protocol(self.config, self.server_state, asyncio.get_running_loop(), self._shared, guest)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End, after what is under way."""
@@ -203,40 +201,40 @@ def make_server(
         return opened
 
     server: _Server
-    access, tls = Access.load(settings.tokens, settings.host), _tls(settings)
+    access = Access.load(settings.tokens, settings.host)
+    _check_tls(settings)
     listening = _listen(settings)
     try:
         service = Service(config, open_engine, ended=lambda: server.stop())
-        server = _Server(service, access, settings, tls, listening, started)
+        server = _Server(service, access, settings, listening, started)
     except BaseException:
         listening.close()
         raise
     return server
 
 
-def _tls(settings: Settings) -> dict[str, str]:
+def _check_tls(settings: Settings) -> None:
     if (settings.certificate is None) != (settings.private_key is None):
         raise InvalidParameter("certificate and private key are given together")
     for file in (settings.certificate, settings.private_key):
         if file is not None and not file.is_file():
             raise InvalidParameter(f"there is no file {file.name!r}")
-    if settings.certificate is None:
-        return {}
-    return {"certificate": str(settings.certificate), "private_key": str(settings.private_key)}
 
 
 def _listen(settings: Settings) -> socket.socket:
-    refused: str | None = None
-    try:
+    def opened() -> socket.socket:
         kind = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(kind[0], socket.SOCK_STREAM, kind[2])  # without which Nagle's delay stays on
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(kind[4])
         listening.set_inheritable(False)
         return listening
-    except OSError as error:
-        refused = f"cannot listen on host and port given: {error.strerror or 'unknown name'}"
-    raise InvalidParameter(refused)
+
+    return translated(
+        opened,
+        OSError,
+        lambda error: InvalidParameter(f"cannot listen on host and port given: {error.strerror or 'unknown name'}"),
+    )
 
 
 def _warm_up(config: Config) -> None:
@@ -250,11 +248,7 @@ def _warm_up(config: Config) -> None:
     bodies = _bodies(schema)
     if config.web is not None and config.web.source == "beacon":
         bodies[BEACONS] = _BEACON
-    with (
-        contextlib.suppress(PanstreamError, Refusal),
-        Selector(config) as select,
-        Engine(config, clock=lambda: _NOW) as engine,
-    ):
+    with contextlib.suppress(PanstreamError, Refusal), Selector(config) as select:
         for kind, text in bodies.items():
             body = Body(Gate(Limits()), kind, "identity")
             body.make_room(len(text))
@@ -265,12 +259,19 @@ def _warm_up(config: Config) -> None:
                 after.callback(batch.wipe)
                 after.callback(select.wipe)
                 rows = select(batch)
-                every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
-                rows.queries = {  # whatever the conditions and groups of a query
-                    name: replace(each, rows=every, unusable=~every, groups=None if each.groups is None else first)
-                    for name, each in rows.queries.items()
-                }
-                engine.apply(rows)
+                if kind == "arrow":
+                    _apply(config, rows)
+
+
+def _apply(config: Config, rows: Rows) -> None:
+    """Have an engine take rows as if every query chose them, whatever its conditions and groups, and answer."""
+    every, first = np.ones(len(rows), bool), np.zeros(len(rows), np.int64)
+    rows.queries = {
+        name: replace(each, rows=every, unusable=~every, groups=None if each.groups is None else first)
+        for name, each in rows.queries.items()
+    }
+    with contextlib.suppress(PanstreamError), Engine(config, clock=lambda: _NOW) as engine:
+        engine.apply(rows)
         engine.finish()
 
 

@@ -21,7 +21,7 @@ from panstream.engine.plan import needed_columns
 from panstream.engine.rows import RowSchema
 from panstream.errors import PanstreamError
 from panstream.server.applying import Applier
-from panstream.server.jobs import Job, Outcome, Parsers, Stage
+from panstream.server.jobs import Job, Outcome, Parsers, Stage, give_up
 from panstream.server.refusals import Refusal
 
 _PULSE = 1.0  # seconds between looks at the clock
@@ -221,8 +221,7 @@ class Worker:
         for job in jobs:
             job.overwrite()
         if not self._guard(lambda: commit(lambda: self._tell(jobs))):
-            for job in jobs:
-                job.give_up()
+            give_up(jobs)
         self._tell(jobs)
 
     def _do(self, calls: list[Job]) -> None:
@@ -237,13 +236,12 @@ class Worker:
         if self._held and (self._applier.failed or self.engine.committed is not before):
             jobs, self._held = self._held, []
             if self._applier.failed:
-                for job in jobs:
-                    job.give_up()
+                give_up(jobs)
             self._answer(jobs)
 
     def _call(self, job: Job) -> None:
         if self._applier.failed or job.call is None:
-            job.give_up()
+            give_up([job])
             return
         try:
             job.result = job.call(self.engine)
@@ -313,14 +311,13 @@ class Worker:
         with self._lock:
             left = list(self._open)
         self._dismiss([job for job in left if job.stage is Stage.READY])
-        for job in left:
-            job.give_up(_ENDED, None)
+        give_up(left, _ENDED, None)
         self._tell(left)
 
     def _dismiss(self, jobs: list[Job]) -> None:
         """Tell senders that the engine is gone, whatever else fails."""
+        give_up(jobs, _ENDED, None)
         for job in jobs:
-            job.give_up(_ENDED, None)
             with contextlib.suppress(Exception):
                 job.overwrite()
         self._tell(jobs)

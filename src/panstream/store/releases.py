@@ -21,14 +21,14 @@ CREATE TABLE IF NOT EXISTS releases (
 ) WITHOUT ROWID
 """
 _BLOBS = "CREATE TABLE IF NOT EXISTS {} (query TEXT, number INTEGER, data BLOB, PRIMARY KEY (query, number))"
-_TABLES, _PREFIXES = "tables", "prefixes"
+TABLES, ALL_CELLS = "tables", "prefixes"  # what is published with a release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """One published answer: ``record`` is ``Estimate.to_json()`` as it was published, and ``table`` the published cells
-    that answer point queries, where there are some; logs give them by ``table`` only, and ``prefixes``, all cells that
-    were published, by ``all_cells``. One that is ``unread`` has all cells in its table, and no names yet: it is stored,
+    that answer point queries, where there are some; logs give them, and ``prefixes``, all cells that were published, by
+    ``table`` only. One that is ``unread`` has all cells in its table, and no names yet: it is stored,
     and published when they are read.
     """
 
@@ -61,7 +61,7 @@ class ReleaseLog:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keep_tables: int | None = None, keep_prefixes: int = 0) -> None:
-        self._keep = {_TABLES: keep_tables, _PREFIXES: keep_prefixes}
+        self._keep = {TABLES: keep_tables, ALL_CELLS: keep_prefixes}
         self._connection = translated(
             lambda: sqlite3.connect(path, isolation_level=None, check_same_thread=False),
             sqlite3.Error,
@@ -101,8 +101,8 @@ class ReleaseLog:
 
     def _append(self, release: Release) -> bool:
         record = json.dumps(release.record, sort_keys=True)
-        self._attach(_TABLES, release, release.table)  # first, so that no answer is there without its table
-        self._attach(_PREFIXES, release, release.prefixes)
+        self._attach(TABLES, release, release.table)  # first, so that no answer is there without its table
+        self._attach(ALL_CELLS, release, release.prefixes)
         row = (release.query, release.number, release.time, record)
         added = self._connection.execute("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?)", row).rowcount == 1
         if not added:
@@ -131,26 +131,15 @@ class ReleaseLog:
         """Return a release as it was published, None if it was not."""
         return next(self._select("WHERE query = ? AND number = ?", (release.query, release.number)), None)
 
-    def table(self, query: str, number: int) -> bytes:
-        """Return the table that was published with a release; empty if there was none."""
-        return self._attached(_TABLES, query, number)
-
-    def all_cells(self, query: str, number: int) -> bytes:
-        """Return all cells that were published with a release; empty if they are not kept."""
-        return self._attached(_PREFIXES, query, number)
-
-    def _attached(self, name: str, query: str, number: int) -> bytes:
-        statement = f"SELECT data FROM {name} WHERE query = ? AND number = ?"
+    def table(self, query: str, number: int, kind: str = TABLES) -> bytes:
+        """Return the table that was published with a release, or all cells; empty if there is none, or none is kept."""
+        statement = f"SELECT data FROM {kind} WHERE query = ? AND number = ?"
         found = self._connection.execute(statement, (query, number)).fetchone()
         return b"" if found is None else bytes(found[0])
 
-    def with_tables(self) -> Iterator[Release]:
-        """Yield the releases that were published with a table, in order."""
-        return self._select(f"JOIN {_TABLES} USING (query, number) ORDER BY query, number", ())
-
-    def with_all_cells(self) -> Iterator[Release]:
-        """Yield the releases of which all cells are kept, in order."""
-        return self._select(f"JOIN {_PREFIXES} USING (query, number) ORDER BY query, number", ())
+    def with_tables(self, kind: str = TABLES) -> Iterator[Release]:
+        """Yield the releases of which a table, or all cells, are kept, in order."""
+        return self._select(f"JOIN {kind} USING (query, number) ORDER BY query, number", ())
 
     def version(self) -> int:
         """Return a number that is another one after somebody else has published."""
@@ -158,8 +147,7 @@ class ReleaseLog:
 
     def last(self, query: str) -> Release | None:
         """Return the latest release of a query."""
-        rows = list(self._select("WHERE query = ? ORDER BY number DESC LIMIT 1", (query,)))
-        return rows[0] if rows else None
+        return next(self._select("WHERE query = ? ORDER BY number DESC LIMIT 1", (query,)), None)
 
     def history(self, query: str | None = None, after: int = 0) -> Iterator[Release]:
         """Yield releases in order, of one query or of all."""

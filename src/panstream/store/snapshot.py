@@ -39,7 +39,6 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -85,7 +84,6 @@ class SnapshotStore:
             raise InvalidParameter(f"operator_key must have {KEY_BYTES} bytes, got {len(operator_key)}")
         self._directory = Path(directory)
         self._path = self._directory / "state.sealed"
-        self._explained = partial(told, self._told)
         self._disk = self.disk
         self._background = self._disk.background()
         self._finishing: Callable[[], None] | None = None
@@ -188,9 +186,7 @@ class SnapshotStore:
         self._file = self._disk.open(new, create=True)
         try:
             self._write(bytes(_FIRST), 0)
-            self._write_state(record, sealed)
-            self._write(record.block(self._operator), record.slot * BLOCK)
-            self._disk.sync(self._file)
+            self._put(record, sealed)
             self._disk.replace(new, self._path)
             self._disk.sync_directory(self._directory)
         except BaseException:
@@ -204,17 +200,18 @@ class SnapshotStore:
         """Write state and key to blocks that are not in use, and wait for the disk once."""
         self._disk.reserve(self._file, record.end)
         try:
-            self._write_state(record, sealed)
-            self._write(record.block(self._operator), record.slot * BLOCK)
-            self._disk.sync(self._file)
+            self._put(record, sealed)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._bury(record.slot)
             raise
 
-    def _write_state(self, record: Record, sealed: memoryview) -> None:
+    def _put(self, record: Record, sealed: memoryview) -> None:
+        """Write a state and its key, and wait for the disk."""
         for data, place in record.sectors(sealed):
             self._write(data, place)
+        self._write(record.block(self._operator), record.slot * BLOCK)
+        self._disk.sync(self._file)
 
     def _write(self, data: bytes | memoryview, place: int) -> None:
         self._disk.write(self._file, data, place)
@@ -311,9 +308,9 @@ class SnapshotStore:
             refused = str(error)
         raise StoreTorn(refused) if record.cut_short(self._read) else StoreDamaged(refused)
 
-    def _told(self, reason: str | None) -> str:
-        why = f"{reason or 'input/output error'}; what was stored before is intact"
-        return f"cannot use the store in {self._directory.name!r}: {why}"
+    def _explained(self) -> contextlib.AbstractContextManager[None]:
+        place, intact = f"cannot use the store in {self._directory.name!r}", "what was stored before is intact"
+        return told(lambda reason: f"{place}: {reason or 'input/output error'}; {intact}")
 
     def _read(self, place: int, size: int) -> bytes:
         with self._explained():

@@ -41,11 +41,9 @@ _STEP = 5  # rows of a step, where files are cut into steps
 
 _TELLING = ("section: unknown", "event removed", "visitor: no number")
 
-# What may differ, and why: a pattern of fields, when it applies, and the public fact that covers it.
-FACTS: tuple[tuple[str, str, str], ...] = (
-    (r"^store/.*meta: (seen|positions)\b.*rows\.", "run", "how far a file was read"),
-    (r"^store/.*meta: (seen|positions)\b.*rows\.", "follow", "how far a file was read"),
-)
+# What may differ, and the public fact that covers it.
+_POSITION = re.compile(r"^store/.*meta: (seen|positions)\b.*rows\.")
+_READ_SO_FAR = "how far a file was read"
 _GUESSED = "the input's format and columns, as guessed from its first rows"
 
 
@@ -175,6 +173,7 @@ def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fie
     read = [name for name in before if name.endswith("stderr: line 1")]  # how: with --type, in which dialect
     # Of two inputs that were guessed to be different, everything else may be: the guess is public.
     guessed = _GUESSED if road.command == "query" and any(before[name] != after.get(name) for name in read) else None
+    from_files = road.command in ("run", "follow")
     for name in {**before, **after}:
         report.fields += 1
         one, other = before.get(name, "nothing"), after.get(name, "nothing")
@@ -186,13 +185,6 @@ def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fie
                     field=name,
                     before=one,
                     after=other,
-                    fact=guessed or _fact(road, name),
+                    fact=guessed or (_READ_SO_FAR if from_files and _POSITION.search(name) else None),
                 )
             )
-
-
-def _fact(road: Road, name: str) -> str | None:
-    for pattern, command, fact in FACTS:
-        if road.command == command and re.search(pattern, name):
-            return fact
-    return None

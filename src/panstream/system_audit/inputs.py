@@ -281,7 +281,8 @@ def _spoilt(line: bytes, what: str, format: str) -> bytes:
 
 
 def _csv_line(columns: Mapping[str, str], row: Row) -> str:
-    return ",".join(value.text if isinstance(value, _Raw) else _quoted(_text(value)) for value in _values(columns, row))
+    values = (row[name] for name in columns)
+    return ",".join(value.text if isinstance(value, _Raw) else _quoted(_text(value)) for value in values)
 
 
 def _quoted(text: str) -> str:
@@ -289,10 +290,9 @@ def _quoted(text: str) -> str:
 
 
 def _json_line(columns: Mapping[str, str], row: Row) -> str:
-    fields = zip(columns, _values(columns, row), strict=True)
     pairs = [
-        f"{json.dumps(name)}: {value.json if isinstance(value, _Raw) else json.dumps(_plain(value))}"
-        for name, value in fields
+        f"{json.dumps(name)}: {row[name].json if isinstance(row[name], _Raw) else json.dumps(row[name], default=_text)}"
+        for name in columns
     ]
     return "{" + ", ".join(pairs) + "}"
 
@@ -317,14 +317,6 @@ def _logged(name: str, value: Any) -> str:
     text = value.text if isinstance(value, _Raw) else _text(value)
     text = text.replace('"', '\\"').replace("\n", "\\n") or "-"
     return text if name in ("path", "referrer", "agent") else text.replace(" ", "_")
-
-
-def _values(columns: Mapping[str, str], row: Row) -> list[Any]:
-    return [row[name] for name in columns]
-
-
-def _plain(value: Any) -> Any:
-    return _text(value) if isinstance(value, datetime | date) else value
 
 
 def _text(value: Any) -> str:

@@ -54,6 +54,11 @@ class Road:
     format: str
     workers: int = 0
 
+    @property
+    def file(self) -> str:
+        """Return the name of a file of rows."""
+        return f"rows.{_ENDINGS.get(self.format, self.format)}"
+
     def __str__(self) -> str:
         return f"{self.command} {self.format}" + (f" --workers {self.workers}" if self.workers else "")
 
@@ -101,9 +106,8 @@ class Product:
         return (self._run if road.command == "run" else self._query)(place, road, bodies[0])
 
     def _run(self, place: Path, road: Road, data: bytes) -> Fields:
-        ending = _ENDINGS.get(road.format, road.format)
-        (place / f"rows.{ending}").write_bytes(data)
-        argv = ["run", "audit.toml", f"rows.{ending}", "--no-hardening", "--out", "answers.csv"]
+        (place / road.file).write_bytes(data)
+        argv = ["run", "audit.toml", road.file, "--no-hardening", "--out", "answers.csv"]
         pid = self._start(place, road, argv)
         code = self.zygote.ask({"wait": pid})["code"]
         answers = place / "answers.csv"
@@ -117,7 +121,7 @@ class Product:
 
     def _query(self, place: Path, road: Road, data: bytes) -> Fields:
         """Ask every question of the configuration on its own, of a file that nobody has declared."""
-        file = f"rows.{_ENDINGS.get(road.format, road.format)}"
+        file = road.file
         (place / file).write_bytes(data)
         stream, found = self.config["stream"], Fields()
         roles = [f"--{role}={stream[role]}" for role in ("user", "time") if role in stream]
@@ -141,7 +145,7 @@ class Product:
             for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
         }
         argv = ["serve", "audit.toml", "--port", "0", "--tokens", "tokens", "--no-hardening"]
-        file = place / f"rows.{_ENDINGS.get(road.format, road.format)}"
+        file = place / road.file
         if road.command == "follow":
             argv += ["--follow", file.name]
         pid = self._start(place, road, argv)

@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 import traceback
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -151,20 +151,17 @@ def _mask_estimates() -> None:
     engine.record, spelling.spell, spelling.ThreadPoolExecutor = masked, one_name, _AtOnce
 
 
-class _AtOnce:
+class _AtOnce(Executor):
     """Reads names in the step that draws them: how long it takes depends on the machine."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         pass
 
-    def submit(self, function: Any, *given: Any, **options: Any) -> Future[Any]:
+    def submit(self, function: Any, /, *given: Any, **options: Any) -> Future[Any]:
         """Call the function."""
         found: Future[Any] = Future()
         found.set_result(function(*given, **options))
         return found
-
-    def shutdown(self, **options: Any) -> None:
-        """Do nothing: nothing is under way."""
 
 
 def _run(job: dict[str, Any], plants: Any) -> int:

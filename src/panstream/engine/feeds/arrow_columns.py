@@ -41,19 +41,14 @@ _READ = {
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
-def _storage_of(found: Any) -> Any:
-    """Return the type in which values are stored: an extension's storage, and a dictionary's words."""
-    if isinstance(found, pa.BaseExtensionType):
-        found = found.storage_type
-    return found.value_type if pa.types.is_dictionary(found) else found
-
-
 def check_types(found: Any, schema: RowSchema, place: str) -> None:
     """Refuse an input whose Arrow schema lacks a declared column or has it in a type that is not read as declared."""
     for name, kind in schema.columns.items():
         if found.get_field_index(name) < 0:
             raise FeedError(f"{place} has no column {name!r}, or has it twice")
-        stored = _storage_of(found.field(name).type)
+        stored = found.field(name).type  # or that of an extension's storage, and of a dictionary's words
+        stored = stored.storage_type if isinstance(stored, pa.BaseExtensionType) else stored
+        stored = stored.value_type if pa.types.is_dictionary(stored) else stored
         fits = stored.id in _READ[kind] or pa.types.is_null(stored)
         if stored.id in _DECIMAL and not 0 <= stored.scale <= stored.precision:
             fits = False  # pyarrow goes astray with such a scale

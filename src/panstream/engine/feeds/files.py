@@ -47,6 +47,7 @@ _LEAST_BLOCK_BYTES = 1 << 15
 
 
 class _Settings(Settings, total=False):
+    format: Format | None
     dialect: Dialect | None
     site: str | None
 
@@ -56,14 +57,16 @@ class _Paths(Feed):
 
     def __init__(
         self,
+        inputs: Sequence[str],
         schema: RowSchema,
         *,
+        format: Format | None = None,
         dialect: Dialect | None = None,
         site: str | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(schema, **settings)
-        self._dialect, self._site = dialect, site
+        self._inputs, self._format, self._dialect, self._site = list(inputs), format, dialect, site
 
     def _coalescer(self, file: InputFile, producer: str, *, live: bool, start: int = 0) -> Coalescer:
         return Coalescer(
@@ -93,7 +96,7 @@ class FileFeed(_Paths):
 
     With ``stored_ids`` the user column of a Parquet file may come as ``Rows.ids`` and not among its columns. ``pipe``
     is standard input where somebody has looked at its beginning.
-    ``settings`` are those of every feed, ``dialect`` and, for logs, the ``site``.
+    ``settings`` are those of every feed, ``format``, ``dialect`` and, for logs, the ``site``.
     """
 
     def __init__(
@@ -101,15 +104,13 @@ class FileFeed(_Paths):
         inputs: Sequence[str],
         schema: RowSchema,
         *,
-        format: Format | None = None,
-        name: str | None = None,
         stored_ids: bool = False,
         fd: int = 0,
         pipe: PipeBytes | None = None,
         **settings: Unpack[_Settings],
     ) -> None:
-        super().__init__(schema, **settings)
-        self._files = expand(inputs, format=format, name=name)
+        super().__init__(inputs, schema, **settings)
+        self._files = expand(inputs, format=self._format)
         self._stored_ids, self._fd, self._looked_at = stored_ids, fd, pipe
         self._waiting = threading.Event()  # for the thread that reads ahead
         self._sizes = [file.path.stat().st_size if file.path is not None else 0 for file in self._files]
@@ -135,8 +136,16 @@ class FileFeed(_Paths):
         else:
             yield from self._text(file, size)
 
-    def _pipe(self) -> PipeBytes:
-        return self._looked_at or PipeBytes(self._fd)
+    def _raw(self, file: InputFile, size: int) -> Generator[None, None, tuple[io.FileIO | PipeBytes, str | None]]:
+        """Yield ``None`` until there is something to read; return where from, and how it is compressed."""
+        if file.path is None:
+            pipe = self._looked_at or PipeBytes(self._fd)
+            while not pipe.wait(self._poll):
+                yield None
+            return pipe, pipe.compression()
+        raw, codec = open_file(file.path)
+        self._position = lambda: _tell(raw, size)
+        return raw, codec
 
     def progress(self) -> float | None:
         """Return the share of the bytes that has been read, or ``None`` if a pipe is among the inputs."""
@@ -155,30 +164,14 @@ class FileFeed(_Paths):
         self._position = lambda: size * coalescer.rows_seen / total
         yield from _coalesced(reader, reader.pieces(), coalescer)
 
-    def _arrow(self, file: InputFile, size: int) -> Iterator[Rows | None]:
-        if file.path is None:
-            pipe = self._pipe()
-            while not pipe.wait(self._poll):
-                yield None
-            handle, seekable = unpacked(pipe, pipe.compression()), False
-        else:
-            raw, codec = open_file(file.path)
-            self._position = lambda: _tell(raw, size)
-            handle, seekable = unpacked(raw, codec), codec is None
-        reader = ArrowInput(handle, self._schema, place=file.name, seekable=seekable)
+    def _arrow(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+        raw, codec = yield from self._raw(file, size)
+        seekable = file.path is not None and codec is None
+        reader = ArrowInput(unpacked(raw, codec), self._schema, place=file.name, seekable=seekable)
         yield from _coalesced(reader, reader.pieces(), self._coalescer(file, file.name, live=file.path is None))
 
-    def _text(self, file: InputFile, size: int) -> Iterator[Rows | None]:
-        raw: io.FileIO | PipeBytes
-        if file.path is None:
-            raw = self._pipe()
-            while not raw.wait(self._poll):
-                yield None
-            codec = raw.compression()
-        else:
-            raw, codec = open_file(file.path)
-            opened = raw
-            self._position = lambda: _tell(opened, size)
+    def _text(self, file: InputFile, size: int) -> Generator[Rows | None, None, None]:
+        raw, codec = yield from self._raw(file, size)
         stream = text_bytes(raw, codec, file.name)
         block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, _ROW_BYTES * self._rows))
         coalescer = self._coalescer(file, file.name, live=file.path is None)
@@ -200,19 +193,10 @@ class FollowFeed(_Paths):
     A file that does not exist yet is waited for. ``settings`` are those of ``FileFeed``.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[str],
-        schema: RowSchema,
-        *,
-        format: Format | None = None,
-        name: str | None = None,
-        **settings: Unpack[_Settings],
-    ) -> None:
-        super().__init__(schema, **settings)
+    def __init__(self, inputs: Sequence[str], schema: RowSchema, **settings: Unpack[_Settings]) -> None:
+        super().__init__(inputs, schema, **settings)
         if "-" in inputs:
             raise FeedError("standard input is always followed; drop --follow")
-        self._inputs, self._format, self._name = list(inputs), format, name
         self._tails: dict[str, _Tail] = {}
         self._met: set[str] = set()
 
@@ -225,34 +209,28 @@ class FollowFeed(_Paths):
                 for name, tail in list(self._tails.items()):
                     yield from tail.reader.pump()
                     quiet = quiet and tail.reader.idle
-                    if tail.reader.ended or tail.is_behind():
-                        self._renew(name, tail)
+                    behind = tail.reader.idle and tail.reader.rows_seen < tail.skip  # it was cut between two runs
+                    if tail.reader.ended or behind:  # a next file that is not there yet will be discovered
+                        tail.reader.close()
+                        del self._tails[name]
+                        self._open(tail.file, fresh=True)
                 if quiet:
                     yield None
-                    self._sleep(self._pause())
+                    waits = [tail.reader.remaining() for tail in self._tails.values()]
+                    self._sleep(min([self._poll, *(wait for wait in waits if wait is not None)]))
         finally:
             for tail in self._tails.values():
                 tail.reader.close()
             self._tails.clear()
 
-    def _pause(self) -> float:
-        waits = [tail.reader.remaining() for tail in self._tails.values()]
-        return min([self._poll, *(wait for wait in waits if wait is not None)])
-
     def _discover(self) -> None:
-        for file in expand(self._inputs, format=self._format, name=self._name, must_exist=False):
+        for file in expand(self._inputs, format=self._format, must_exist=False):
             if file.name in self._tails:
                 continue
             if file.format not in ("csv", "tsv", "json", "log", "caddy"):
                 raise FeedError(f"{file.name}: only CSV, JSON lines and access logs can be followed, got {file.format}")
             self._open(file, fresh=file.name in self._met)
             self._met.add(file.name)
-
-    def _renew(self, name: str, tail: _Tail) -> None:
-        """Go over to the next file of the name; if it is not there yet, ``_discover`` will find it."""
-        tail.reader.close()
-        del self._tails[name]
-        self._open(tail.file, fresh=True)
 
     def _open(self, file: InputFile, *, fresh: bool) -> None:
         stream = None if file.path is None else TailBytes.open(file.path)
@@ -279,10 +257,6 @@ class _Tail:
     file: InputFile
     reader: TextReader
     skip: int
-
-    def is_behind(self) -> bool:
-        """Tell whether the file has fewer rows than were applied: it was cut between two runs."""
-        return self.reader.idle and self.reader.rows_seen < self.skip
 
 
 def _coalesced(reader: ArrowInput | ParquetFile, pieces: Iterator[Rows], coalescer: Coalescer) -> Iterator[Rows | None]:

@@ -52,13 +52,11 @@ def format_of(path: Path) -> Format | None:
     return _ENDINGS.get(Path(name).suffix)
 
 
-def expand(
-    inputs: Sequence[str], *, format: Format | None = None, name: str | None = None, must_exist: bool = True
-) -> list[InputFile]:
+def expand(inputs: Sequence[str], *, format: Format | None = None, must_exist: bool = True) -> list[InputFile]:
     """Return the files of ``inputs``: paths, globs, directories (sorted, with what lies below), and "-".
 
     A file's name is its path below the directory or the fixed part of the glob that was given, so it stays the same
-    when everything is moved elsewhere; ``name`` is put before it.
+    when everything is moved elsewhere.
     """
     if format is not None and format not in get_args(Format):
         raise InvalidParameter(f"format must be one of {', '.join(get_args(Format))}, got {format!r}")
@@ -74,7 +72,7 @@ def expand(
                 raise FeedError(
                     f"{below}: the file name does not say the format; give one of {', '.join(get_args(Format))}"
                 )
-            found.append(InputFile(path=path, format=kind, name=below if name is None else f"{name}/{below}"))
+            found.append(InputFile(path=path, format=kind, name=below))
     names = [file.name for file in found]
     twice = next((n for n in names if names.count(n) > 1), None) if len(set(names)) < len(names) else None
     if twice is not None:

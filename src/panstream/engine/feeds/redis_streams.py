@@ -44,14 +44,13 @@ class RedisFeed(Feed):
         *,
         group: str = "panstream",
         consumer: str = "panstream",
-        name: str | None = None,
         retries: int = 5,
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(schema, **settings)
         self._connection = Connection(url)
         self._stream, self._group, self._consumer = stream, group, consumer
-        self._producer = name or f"redis:{stream}:{group}"
+        self._producer = f"redis:{stream}:{group}"
         self._retries = retries
         self._cursor = b"0-0"  # the last entry received; what lies behind it and is pending was lost on the way
         self._catching_up = True

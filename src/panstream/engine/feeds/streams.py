@@ -40,11 +40,9 @@ class _ByteStream(Protocol):
 
     def readinto(self, view: memoryview, wait: float) -> int | None:
         """Fill ``view`` as far as possible; 0 at the end, ``None`` if nothing came within ``wait`` seconds."""
-        ...
 
     def close(self) -> None:
         """Give back what is held."""
-        ...
 
 
 class RecordParser(Protocol):
@@ -52,18 +50,15 @@ class RecordParser(Protocol):
 
     def start(self, data: bytearray, end: int, *, final: bool) -> int | None:
         """Read the head of the input; return where the records begin, or ``None`` if more bytes are needed."""
-        ...
 
     def cut(self, data: bytearray, end: int) -> int:
         """Return where the last complete record in ``data[:end]`` seems to end, 0 if there is none."""
-        ...
 
     def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
         """Return the rows of the complete records in ``data[:end]`` and where the last of them really ends.
 
         Nothing of ``data`` may be kept. There are ``SPARE_BYTES`` behind ``end`` to write on and put back.
         """
-        ...
 
 
 class TextReader:

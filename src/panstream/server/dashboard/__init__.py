@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,29 +29,25 @@ HEADERS = {
 }
 
 _TYPES = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-    "txt": "text/plain; charset=utf-8",
-    "woff2": "font/woff2",
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
 }
 
 
 def _assets() -> dict[str, tuple[str, bytes]]:
     """Return every file of the page by the path it is served under, with its type. Nothing else is ever served."""
-    found: dict[str, tuple[str, bytes]] = {}
-    _collect(files(__name__) / "static", "/dashboard/", found)
+    static = Path(__file__).with_name("static")
+    found = {
+        f"/dashboard/{each.relative_to(static).as_posix()}": (_TYPES[each.suffix], each.read_bytes())
+        for each in static.rglob("*")
+        if each.is_file()
+    }
     found["/"] = found.pop("/dashboard/index.html")
     return found
-
-
-def _collect(folder: Traversable, prefix: str, found: dict[str, tuple[str, bytes]]) -> None:
-    for each in folder.iterdir():
-        if each.is_dir():
-            _collect(each, f"{prefix}{each.name}/", found)
-        else:
-            found[f"{prefix}{each.name}"] = _TYPES[each.name.rpartition(".")[2]], each.read_bytes()
 
 
 def routes() -> list[Route]:

@@ -173,13 +173,8 @@ def _not_covered(copies: Intrusions) -> str:
 
 def _often(plan: QueryPlan) -> str:
     query = plan.config
-    if query.every is not None:
-        return f"every {_length(query.every)}"
-    return "when asked" if query.window is None else f"every {_length(query.window)}"
-
-
-def _length(seconds: float) -> str:
-    return say_duration(seconds).removeprefix("1 ")
+    seconds = query.window if query.every is None else query.every
+    return "when asked" if seconds is None else f"every {say_duration(seconds).removeprefix('1 ')}"
 
 
 def _protected(claim: Claim) -> str:
