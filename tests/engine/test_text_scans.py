@@ -17,6 +17,9 @@ from panstream._kernels.csv_fields import split_any_records
 from panstream._kernels.csv_records import split_plain_records, split_records
 from panstream._kernels.json_fields import scan_lines
 from panstream._kernels.text_values import parse_ints, parse_truths
+from panstream.engine.feeds.csv import CsvParser
+from panstream.engine.feeds.json_lines import JsonParser
+from panstream.engine.rows import RowSchema
 
 Bytes = NDArray[np.uint8]
 
@@ -337,3 +340,19 @@ def test_truths() -> None:
     parse_truths(np.frombuffer(b"".join(texts), np.uint8), edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad)
     for text, truth, wrong in zip(texts, found.tolist(), bad.tolist(), strict=True):
         assert (None if wrong else truth) == truths.get(text), text
+
+
+# --- what is left -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [b'id,x\n"ab",secret-secret-1\n', b'{"id":"ab","x":"secret-secret-1"}\n'])
+def test_a_column_has_nothing_of_what_follows_it(text: bytes) -> None:
+    """Short texts are copied by sixteen bytes; what is behind the last one is overwritten."""
+    schema = RowSchema(columns={"id": "string"}, user="id")
+    parser = JsonParser(schema) if text.startswith(b"{") else CsvParser(schema, place="rows")
+    block = bytearray(text + bytes(100))
+    begin = parser.start(block, len(text), final=True) or 0
+    block = block[begin:]
+    rows, end = parser.parse(block, len(text) - begin)
+    assert (end, rows.columns.column("id").to_pylist()) == (len(text) - begin, ["ab"])
+    assert rows.columns.column("id").buffers()[2].to_pybytes().rstrip(b"\0") == b"ab"
