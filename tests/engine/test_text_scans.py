@@ -17,8 +17,14 @@ from panstream._kernels.csv_fields import split_any_records
 from panstream._kernels.csv_records import split_plain_records, split_records
 from panstream._kernels.json_fields import scan_lines
 from panstream._kernels.text_values import parse_ints, parse_truths
+from panstream.engine.feeds.csv import CsvParser
+from panstream.engine.feeds.json_lines import JsonParser
+from panstream.engine.rows import RowSchema
 
 Bytes = NDArray[np.uint8]
+
+
+NO_DIGITS, NO_LETTERS = set(range(256)) - set(b"0123456789"), {0x22, 0x5C, *range(0x20)}
 
 
 class Fence:
@@ -49,40 +55,39 @@ def spaced(data: bytes, behind: int) -> Bytes:
 # --- masks ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([b'"', b"\\", b"\n", b"\x1f", b" ", b"0", b"9", b"/", b":", b"a" * 30, b"5" * 33, b"\xff"])
-    ),
-    st.integers(0, 40),
-    st.integers(0, 200),
-    st.booleans(),
+@pytest.mark.parametrize("fenced", [True, False])
+@pytest.mark.parametrize(
+    "letters", [b"0123456789", b"0123456789/:\n", b"ab \xff", b'ab"\\\x1f\n\x00', bytes(range(256))]
 )
-def test_masks_find_what_a_loop_finds(parts: list[bytes], at: int, end: int, fenced: bool) -> None:
-    text = b"".join(parts)
-    end = min(end, len(text))
-    at = min(at, end)
-    data = FENCE.before(text) if fenced else spaced(text, 0x22)
+def test_masks_find_what_a_loop_finds(letters: bytes, fenced: bool) -> None:
+    """Every stretch of some texts, with more of the same behind its end."""
+    chance = random.Random(5)
+    for size, filler in itertools.product((0, 1, 31, 33, 97), (0.0, 0.95)):
+        text = bytes(letters[0] if chance.random() < filler else chance.choice(letters) for _ in range(size))
+        data = FENCE.before(text) if fenced else spaced(text, letters[0])
+        for at, end in itertools.combinations_with_replacement(range(size + 1), 2):
 
-    def first(places: set[int]) -> int:
-        return next((place for place in range(at, end) if text[place] in places), end)
+            def first(wanted: set[int], at: int = at, end: int = end, text: bytes = text) -> int:
+                return next((place for place in range(at, end) if text[place] in wanted), end)
 
-    assert byte_masks.find_byte(data, at, end, 0x0A) == first({0x0A})
-    assert byte_masks.count_byte(data, end, 0x0A) == text[:end].count(b"\n")
-    assert byte_masks.end_of_digits(data, at, end) == first(set(range(256)) - set(b"0123456789"))
-    assert byte_masks.end_of_letters(data, at, end) == first({0x22, 0x5C, *range(0x20)})
+            assert byte_masks.find_byte(data, at, end, letters[-1]) == first({letters[-1]})
+            assert byte_masks.count_byte(data, end, letters[-1]) == text[:end].count(letters[-1])
+            assert byte_masks.end_of_digits(data, at, end) == first(NO_DIGITS)
+            assert byte_masks.end_of_letters(data, at, end) == first(NO_LETTERS)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=80), st.binary(max_size=8), st.binary(max_size=80), st.integers(0, 90), st.booleans())
-def test_repeats(text: bytes, between: bytes, other: bytes, size: int, same: bool) -> None:
-    whole = text + between + (text if same else other)
-    one, two = 0, len(text) + len(between)
-    size = min(size, len(text), len(whole) - two)
-    expected = whole[:size] == whole[two : two + size]
-    for data in (FENCE.before(whole), spaced(whole, 0)):
-        assert byte_masks.is_repeated(data, one, two, size) == expected
-        assert byte_masks.is_repeated(data, two, one, size) == expected
+def test_repeats() -> None:
+    """Every size with nothing, and with every single byte, changed; what follows always differs."""
+    for size in (*range(1, 36), 63, 64, 65, 70):
+        text = bytes(range(100, 100 + size))
+        for change in range(size + 1):
+            other = bytearray(text + b"\x00")
+            other[change] ^= 1
+            whole = text + b"!" + bytes(other)
+            for place in (FENCE.before, lambda text: FENCE.before(text[:-1]), lambda text: spaced(text, 0)):
+                data = place(whole)
+                assert byte_masks.is_repeated(data, 0, size + 1, size) == (change == size)
+                assert byte_masks.is_repeated(data, size + 1, 0, size) == (change == size)
 
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
@@ -135,6 +140,7 @@ CSV_PARTS = [
 @example([b'"', b"x" * 62, b'"', b"\n", b"y,z\n"], b",", b'"', [0, 1], 0)
 @example([b'"', b"x" * 62, b'"', b"tail\n", b"y,z\n"], b",", b'"', [0, 1], 0)
 @example([b"x" * 62, b"\r", b"y,z\n"], b",", b'"', [0, 1], 0)
+@example([b"x" * 63, b"\r", b"y,z\n"], b",", b'"', [0, 1], 0)
 def test_records_are_those_found_byte_by_byte(
     parts: list[bytes], delimiter: bytes, quote: bytes | None, spots: list[int], cut: int
 ) -> None:
@@ -334,3 +340,19 @@ def test_truths() -> None:
     parse_truths(np.frombuffer(b"".join(texts), np.uint8), edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad)
     for text, truth, wrong in zip(texts, found.tolist(), bad.tolist(), strict=True):
         assert (None if wrong else truth) == truths.get(text), text
+
+
+# --- what is left -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [b'id,x\n"ab",secret-secret-1\n', b'{"id":"ab","x":"secret-secret-1"}\n'])
+def test_a_column_has_nothing_of_what_follows_it(text: bytes) -> None:
+    """Short texts are copied by sixteen bytes; what is behind the last one is overwritten."""
+    schema = RowSchema(columns={"id": "string"}, user="id")
+    parser = JsonParser(schema) if text.startswith(b"{") else CsvParser(schema, place="rows")
+    block = bytearray(text + bytes(100))
+    begin = parser.start(block, len(text), final=True) or 0
+    block = block[begin:]
+    rows, end = parser.parse(block, len(text) - begin)
+    assert (end, rows.columns.column("id").to_pylist()) == (len(text) - begin, ["ab"])
+    assert rows.columns.column("id").buffers()[2].to_pybytes().rstrip(b"\0") == b"ab"

@@ -133,15 +133,15 @@ def _text(starts: Any, stops: Any, present: Mask, copy: Callable[[Any, Any], Non
     """
     from panstream._kernels.pages import SLACK
 
-    offsets, out = np.empty(starts.size + 1, np.int32), np.empty(int((stops - starts).sum()) + SLACK, np.uint8)
+    size = int(stops.sum() - starts.sum())
+    offsets, out = np.empty(starts.size + 1, np.int32), np.empty(size + SLACK, np.uint8)
     copy(offsets, out)
     return pa.Array.from_buffers(pa.binary(), starts.size, [_bits(present), pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
 def _is_ascii(array: Any) -> bool:
     """Tell whether an array that was made here holds nothing but ASCII, which is always UTF-8."""
-    data, offsets, _ = _memory(array)
-    return bool(data[: offsets[-1]].max(initial=0) < 0x80)
+    return bool(np.frombuffer(array.buffers()[2], np.uint8).max() < 0x80)
 
 
 def _bits(valid: Mask) -> Any:
