@@ -17,6 +17,7 @@ from typing import Any
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.parquet_pages.alike import Reading
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
 from panstream.engine.feeds.parquet_pages.footer import KINDS, Footer, read_footer
 from panstream.engine.feeds.parquet_pages.numbers import WIDTH, NumberColumn, StoredNumberColumn
@@ -114,11 +115,12 @@ class ParquetFile:
     def _column(self, name: str, chunks: list[Chunk]) -> Column:
         if self._stored_ids and name == self._schema.user:
             return StoredColumn(self._cursor(chunks, hurry=(lambda: False) if self._ahead else self._hurry))
-        kind = WordColumn if name in self._repetitive else StringColumn
-        return kind(self._cursor(chunks))
+        if name in self._repetitive:
+            return WordColumn(self._cursor(chunks, narrow=True))
+        return StringColumn(self._cursor(chunks))
 
     def _cursor(self, chunks: list[Chunk], **options: Any) -> Cursor:
-        return Cursor(self._path, chunks, spare=self._spare, rows=self._rows, ahead=self._ahead, **options)
+        return Cursor(self._path, chunks, Reading(spare=self._spare, rows=self._rows, **options), ahead=self._ahead)
 
     def _piece(self, columns: dict[str, Any], rows: int) -> Rows:
         """Return the columns as declared; ids that are left in their pages are set apart."""
