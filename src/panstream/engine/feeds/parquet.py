@@ -1,9 +1,9 @@
-"""Parquet files: only the declared columns are read, a page at a time, whatever the size of the row groups.
+"""Parquet files: only the declared columns are read, a few pages at a time, whatever the size of the row groups.
 
 Columns of strings and of 64-bit integers that are stored in the ordinary ways are decoded by ``parquet_pages``, all
-others by pyarrow. Either
-way the page that is being decoded, and the dictionary of the row group where a column has one, are in memory until the
-next. Most writers end pages and dictionaries at 1 MB.
+others by pyarrow. Either way the page that is being decoded, and the dictionary of the row group where a column has
+one, are in memory until the next; of pages with fewer rows, those that a micro-batch needs. Most writers end pages and
+dictionaries at 1 MB.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def _next_pages(reader: PageReader, chunk: Chunk, left: int, reading: Reading, f
         several = list(alike)
         first, start = first + len(several), first
         joined = None
-        if len(several) > 1 and chunk.complete and sum(each.values for each in several) <= left:
+        if chunk.complete and sum(each.values for each in several) <= left:
             joined = _joined(reader.raw, several, table[start:first], chunk, reading, few)
         if joined is not None:
             reader.use(several[-1])
@@ -116,6 +116,7 @@ def _joined(
     """Return several pages as one, None if they are not as they usually are: each on its own shows what is wrong."""
     header = several[-1]._replace(values=sum(each.values for each in several))
     plain, indices = header.encoding == PLAIN and reading.width == _WIDTH, header.encoding in INDICES
+    plain = plain and len(several) > 1  # the numbers of one page stay where they are
     if header.kind not in (DATA, DATA_2) or not (plain or indices):
         return None
     if plain and any(_WIDTH * each.values > each.size for each in several):
