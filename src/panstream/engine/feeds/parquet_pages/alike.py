@@ -33,6 +33,7 @@ from panstream.engine.spare import Spare
 from panstream.scratch import wipe
 
 _WIDTH = 8  # bytes of a number
+_OWN_CODECS = (None, "snappy")
 _NARROW_WORDS = 128  # of a dictionary, whose indices fit into a byte
 
 
@@ -116,7 +117,8 @@ def _joined(
     """Return several pages as one, None if they are not as they usually are: each on its own shows what is wrong."""
     header = several[-1]._replace(values=sum(each.values for each in several))
     plain, indices = header.encoding == PLAIN and reading.width == _WIDTH, header.encoding in INDICES
-    plain = plain and len(several) > 1  # the numbers of one page stay where they are
+    # Numbers of one page stay where they are, and those that pyarrow unpacks: copying them costs more than it saves.
+    plain = plain and len(several) > 1 and chunk.codec in _OWN_CODECS
     if header.kind not in (DATA, DATA_2) or not (plain or indices):
         return None
     if plain and any(_WIDTH * each.values > each.size for each in several):
@@ -144,7 +146,7 @@ def _decoded(
 ) -> bool:
     from panstream._kernels.alike_pages import decode_page, decode_pages
 
-    if chunk.codec in (None, "snappy"):
+    if chunk.codec in _OWN_CODECS:
         snappy = chunk.codec == "snappy"
         room = spare.array(max(each.size for each in several) if snappy else 0)
         try:
@@ -158,7 +160,7 @@ def _decoded(
         except (Damaged, pa.ArrowException, OSError):
             return False
         until = done + header.values
-        sound = decode_page(body, line, chunk.optional, numbers[_WIDTH * done : _WIDTH * until], codes[done:until])
+        sound = decode_page(body, line, chunk.optional, numbers, codes[done:until])  # there are no numbers
         wipe(body)
         if not sound:
             return False
