@@ -11,17 +11,24 @@ with fuzzing.instrumented():
     from panstream.errors import PanstreamError
 
 _FILE = Path(tempfile.mkdtemp(prefix="panstream-fuzz-")) / "rows.parquet"
-_SCHEMA = RowSchema(columns={"user": "string", "n": "int"}, user="user")
+_COLUMNS = {"user": "string", "n": "int"}
 
 
 def test_one_input(data: bytes) -> None:
     _FILE.write_bytes(data)
+    for user in (None, *_COLUMNS):  # whose ids are left in their pages
+        _read(RowSchema(columns=_COLUMNS, user=user))
+
+
+def _read(schema: RowSchema) -> None:
     try:
-        file = ParquetFile(_FILE, _SCHEMA, rows=1_000, ahead=False)
+        file = ParquetFile(_FILE, schema, rows=1_000, ahead=False, stored_ids=True)
     except PanstreamError:
         return
     try:
         for rows in file.pieces():
+            if rows.ids is not None:
+                rows.ids.all()
             rows.wipe()
     except PanstreamError:
         pass

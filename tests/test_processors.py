@@ -25,7 +25,7 @@ if os.environ.get("PANSTREAM_FULL") == "1":
 def results() -> Iterator[tuple[str, np.ndarray]]:
     import pyarrow as pa
 
-    from panstream._kernels import bits, csv_records, draws, json_fields, pages, snappy, text_values, tree
+    from panstream._kernels import alike_pages, bits, csv_records, draws, json_fields, pages, snappy, text_values, tree
     from panstream.hashing import (
         cells_of_integers,
         cells_of_strings,
@@ -97,6 +97,14 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         codes = np.empty(560, np.int32)
         assert pages.decode_runs(runs, 0, width, codes) > 0
         yield f"runs of {width} bits", codes
+        narrow, page = np.zeros(560, np.int8), np.array([0, 0, 560, 0, 0, 1, 0, 0, 0])
+        body = np.concatenate([[width], runs]).astype(np.uint8)
+        assert alike_pages.decode_page(body, page, False, out[:0], narrow) == (width < 8)
+        yield f"narrow runs of {width} bits", narrow
+    lines = np.array([[0, 8 * rows, rows, 0, 0, 1, 0, 0, packed.size]] * 2)
+    twice = np.zeros(16 * rows, np.uint8)
+    assert alike_pages.decode_pages(packed, lines, True, False, out, twice, codes[:0])
+    yield "pages read together", twice
     lines = [b'{"a":%d,"b c":"%s"}' % (number, b"x" * (number % 80)) for number in range(-500, 500)]
     text = np.frombuffer(b"\n".join(lines) + b"\n" + b'{"a":[],"b c":"\\n"}\n{"a":\n', np.uint8)
     starts, stops, forms = (

@@ -6,6 +6,8 @@ Every place is checked before a byte is read or written.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from panstream._kernels.snappy import unpack_snappy
 from panstream._kernels.words import copy_bytes
 
 _WIDTH = 8
-_WIDEST = 32  # bits of an index
+_WIDEST, _NARROW = 32, 7  # bits of an index, in a number of 32 bits or of eight
 
 
 @njit(cache=True, nogil=True)
@@ -25,7 +27,7 @@ def decode_page(
     page: NDArray[np.int64],
     optional: bool,
     numbers: NDArray[np.uint8],
-    codes: NDArray[np.int32],
+    codes: NDArray[Any],
 ) -> bool:
     """Write a page's numbers, eight bytes each, or its indices: whichever array is as long as the page has rows."""
     at, rows = page[LEVELS] if page[KIND] == DATA_2 else np.int64(0), page[VALUES]
@@ -46,7 +48,7 @@ def decode_page(
             return False
         copy_bytes(np.uint64(numbers.ctypes.data), np.uint64(body.ctypes.data + at), numbers.size)
         return True
-    if codes.size != rows or at >= body.size or body[at] > _WIDEST:
+    if codes.size != rows or at >= body.size or body[at] > (_WIDEST if codes.itemsize == 4 else _NARROW):
         return False
     return bool(decode_runs(body, int(at) + 1, int(body[at]), codes) >= 0)
 
@@ -59,7 +61,7 @@ def decode_pages(
     optional: bool,
     room: NDArray[np.uint8],
     numbers: NDArray[np.uint8],
-    codes: NDArray[np.int32],
+    codes: NDArray[Any],
 ) -> bool:
     """Decode the pages that ``read_headers`` found in ``raw``, one behind the other; one of the arrays is empty.
 

@@ -106,7 +106,8 @@ def find_byte(data: Bytes, at: int, end: int, byte: int) -> Any:
 @njit(cache=True, nogil=True)
 def count_byte(data: Bytes, end: int, byte: int) -> Any:
     """Return how often a byte is in ``data[:end]``."""
-    at = count = 0
+    at: Any = 0
+    count: Any = 0
     while at + 64 <= end:
         count += np.int64(ones(equal_64(data, at, byte)))
         at += 64

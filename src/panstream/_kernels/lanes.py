@@ -68,7 +68,7 @@ def _product(builder: Any, left: Any, right: Any) -> Any:
 def _folded(context: Any, builder: Any, kind: Any, args: Any) -> Any:
     """Return the hashes of strings from the first five arguments of :data:`fold_lanes`."""
     size = builder.add(builder.mul(args[2], _WORD(LANES - 1)), _WORD(16))
-    first, second = _pairs(builder, place_in(context, builder, kind, *args[:2], size), args[2])
+    first, second = _pairs(builder, place_in(context, builder, kind, args[0], args[1], size), args[2])
     keep = [_each(builder, builder.extract_value(args[3], i)) for i in range(2)]
     keys = [_each(builder, builder.extract_value(args[4], i)) for i in range(4)]
     first = builder.add(builder.and_(first, keep[0]), keys[0])

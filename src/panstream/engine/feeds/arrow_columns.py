@@ -271,7 +271,7 @@ def _decoded(array: Any) -> Any:
 
 def _dictionary(array: Any) -> Converted:
     words, codes = array.dictionary, array.indices
-    plain = words.type == pa.string() and codes.type == pa.int32()
+    plain = words.type == pa.string() and codes.type in (pa.int32(), pa.int8())
     words, broken = parse(words, "string") if not plain else checked_letters(words)
     if plain and broken is None and not words.null_count:
         return array, None

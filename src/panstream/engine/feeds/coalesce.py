@@ -114,11 +114,12 @@ def joined(parts: Sequence[Rows], schema: RowSchema) -> Rows:
         return parts[0]
     if 0 < sum(part.ids is not None for part in parts) < len(parts):
         parts = [_with_ids(part, schema) for part in parts]
-    batches = [part.columns for part in parts]
-    table = pa.Table.from_batches(_one_encoding(batches)).unify_dictionaries().combine_chunks()
+    batches = _one_encoding([_wide(part.columns) for part in parts])
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     columns = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
-    for part in parts:
+    for part, batch in zip(parts, batches, strict=True):
         wipe_unused(part.columns.columns, columns.columns, part.lent)
+        wipe_unused(batch.columns, columns.columns, part.lent)
     stored = [part.ids for part in parts if part.ids is not None]
     return Rows(
         columns=columns,
@@ -139,6 +140,16 @@ def _with_ids(part: Rows, schema: RowSchema) -> Rows:
     arrays = [ids if name == schema.user else part.columns.column(name) for name in schema.columns]
     columns = pa.RecordBatch.from_arrays(arrays, names=list(schema.columns))
     return replace(part, columns=columns, ids=None)
+
+
+def _wide(batch: Any) -> Any:
+    """Return the batch with codes of 32 bits: of fewer, not all may fit once dictionaries are joined."""
+    columns = []
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and column.type.index_type != pa.int32():
+            column = pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary, safe=False)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
 
 
 def _one_encoding(batches: list[Any]) -> list[Any]:

@@ -1,9 +1,9 @@
-"""Parquet files: only the declared columns are read, a page at a time, whatever the size of the row groups.
+"""Parquet files: only the declared columns are read, a few pages at a time, whatever the size of the row groups.
 
 Columns of strings and of 64-bit integers that are stored in the ordinary ways are decoded by ``parquet_pages``, all
-others by pyarrow. Either
-way the page that is being decoded, and the dictionary of the row group where a column has one, are in memory until the
-next. Most writers end pages and dictionaries at 1 MB.
+others by pyarrow. Either way the page that is being decoded, and the dictionary of the row group where a column has
+one, are in memory until the next; of pages with fewer rows, those that a micro-batch needs. Most writers end pages and
+dictionaries at 1 MB.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.guard import guarded
+from panstream.engine.feeds.parquet_pages.alike import Reading
 from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
 from panstream.engine.feeds.parquet_pages.footer import KINDS, Footer, read_footer
 from panstream.engine.feeds.parquet_pages.numbers import WIDTH, NumberColumn, StoredNumberColumn
@@ -114,11 +115,12 @@ class ParquetFile:
     def _column(self, name: str, chunks: list[Chunk]) -> Column:
         if self._stored_ids and name == self._schema.user:
             return StoredColumn(self._cursor(chunks, hurry=(lambda: False) if self._ahead else self._hurry))
-        kind = WordColumn if name in self._repetitive else StringColumn
-        return kind(self._cursor(chunks))
+        if name in self._repetitive:
+            return WordColumn(self._cursor(chunks, narrow=True))
+        return StringColumn(self._cursor(chunks))
 
     def _cursor(self, chunks: list[Chunk], **options: Any) -> Cursor:
-        return Cursor(self._path, chunks, spare=self._spare, rows=self._rows, ahead=self._ahead, **options)
+        return Cursor(self._path, chunks, Reading(spare=self._spare, rows=self._rows, **options), ahead=self._ahead)
 
     def _piece(self, columns: dict[str, Any], rows: int) -> Rows:
         """Return the columns as declared; ids that are left in their pages are set apart."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from panstream.engine.arrow import pa
 from panstream.engine.feeds.parquet_pages.pages import (
     DATA,
     DATA_2,
+    DICTIONARY,
     INDICES,
     PLAIN,
     Chunk,
@@ -30,32 +33,43 @@ from panstream.engine.spare import Spare
 from panstream.scratch import wipe
 
 _WIDTH = 8  # bytes of a number
-_Hurry = Callable[[], bool]
+_OWN_CODECS = (None, "snappy")
+_NARROW_WORDS = 128  # of a dictionary, whose indices fit into a byte
 
 
-def pages_of(
-    path: Path,
-    chunks: Sequence[Chunk],
-    spare: Spare,
-    rows: int = 1,
-    width: int | None = None,
-    hurry: _Hurry = lambda: False,
-) -> Generator[Page, None, None]:
-    """Yield the pages of all row groups in order; each is the caller's to wipe. About ``rows`` rows are read at once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How pages are read: into ``spare`` memory, of about ``rows`` rows at once, one page at least.
 
-    Values have ``width`` bytes each, None if each has a length. To ``hurry``, plain pages without missing values stay
-    compressed. Raises ``Damaged``, ``OSError`` or ArrowException.
+    Values have ``width`` bytes each, None if each has a length. ``narrow`` indices are bytes where they can. To
+    ``hurry``, plain pages without missing values stay compressed.
+    """
+
+    spare: Spare = field(default_factory=Spare)
+    rows: int = 1
+    width: int | None = None
+    narrow: bool = False
+    hurry: Callable[[], bool] = lambda: False
+
+
+def pages_of(path: Path, chunks: Sequence[Chunk], reading: Reading) -> Generator[Page, None, None]:
+    """Yield the pages of all row groups in order; each is the caller's to wipe.
+
+    Raises ``Damaged``, ``OSError`` or ArrowException.
     """
     with path.open("rb", buffering=0) as file:
-        reader = PageReader(file, rows)
+        reader = PageReader(file, reading.rows)
         try:
             for group, chunk in enumerate(chunks):
                 reader.go_on(chunk.start)
-                left = chunk.rows
+                left, words = chunk.rows, 0
                 while left:
-                    for page in _next_pages(reader, group, chunk, left, width, hurry, spare):
-                        left -= page.header.values if page.header.kind in (DATA, DATA_2) else 0
-                        if left < 0 or reader.place + page.header.stop > chunk.start + chunk.stored:
+                    for page in _next_pages(reader, chunk, left, reading, words <= _NARROW_WORDS):
+                        page.group, header = group, page.header
+                        if header.kind == DICTIONARY:
+                            words = header.values
+                        left -= header.values if header.kind in (DATA, DATA_2) else 0
+                        if left < 0 or reader.place + header.stop > chunk.start + chunk.stored:
                             page.wipe()
                             raise Damaged("a page goes beyond its row group")
                         yield page
@@ -63,36 +77,33 @@ def pages_of(
             reader.go_on(0)
 
 
-def _next_pages(
-    reader: PageReader, group: int, chunk: Chunk, left: int, width: int | None, hurry: _Hurry, spare: Spare
-) -> Iterator[Page]:
-    """Yield the pages that were read at once, of a row group that has so many rows left."""
+def _next_pages(reader: PageReader, chunk: Chunk, left: int, reading: Reading, few: bool) -> Iterator[Page]:
+    """Yield the pages that were read at once, of a row group that has so many rows left and perhaps few words."""
     headers, table = reader.headers(chunk, left)
     first = 0
     for _, alike in itertools.groupby(headers, lambda header: (header.kind, header.encoding)):
         several = list(alike)
         first, start = first + len(several), first
         joined = None
-        if len(several) > 1 and chunk.complete and sum(each.values for each in several) <= left:
-            joined = _joined(reader.raw, several, table[start:first], chunk, width, spare)
+        if chunk.complete and sum(each.values for each in several) <= left:
+            joined = _joined(reader.raw, several, table[start:first], chunk, reading, few)
         if joined is not None:
             reader.use(several[-1])
-            joined.group = group
             yield joined
             continue
         for header in several:
-            page = _page(reader.raw[header.start : header.stop], header, chunk, hurry, spare)
+            few = few and (header.kind != DICTIONARY or header.values <= _NARROW_WORDS)
+            page = _page(reader.raw[header.start : header.stop], header, chunk, reading)
             reader.use(header)
-            page.group = group
             yield page
     reader.go_on(reader.place + headers[-1].stop)
 
 
-def _page(packed: NDArray[np.uint8], header: PageHeader, chunk: Chunk, hurry: _Hurry, spare: Spare) -> Page:
+def _page(packed: NDArray[np.uint8], header: PageHeader, chunk: Chunk, reading: Reading) -> Page:
     plain = header.kind in (DATA, DATA_2) and header.encoding == PLAIN
-    if plain and chunk.complete and chunk.codec is not None and hurry():
-        return Page(header, copied(packed, spare), chunk.codec)
-    return Page(header, decompressed(packed, header, chunk.codec, spare))
+    if plain and chunk.complete and chunk.codec is not None and reading.hurry():
+        return Page(header, copied(packed, reading.spare), chunk.codec)
+    return Page(header, decompressed(packed, header, chunk.codec, reading.spare))
 
 
 def _joined(
@@ -100,21 +111,23 @@ def _joined(
     several: list[PageHeader],
     table: NDArray[np.int64],
     chunk: Chunk,
-    width: int | None,
-    spare: Spare,
+    reading: Reading,
+    few: bool,
 ) -> Page | None:
     """Return several pages as one, None if they are not as they usually are: each on its own shows what is wrong."""
     header = several[-1]._replace(values=sum(each.values for each in several))
-    plain, indices = header.encoding == PLAIN and width == _WIDTH, header.encoding in INDICES
+    plain, indices = header.encoding == PLAIN and reading.width == _WIDTH, header.encoding in INDICES
+    # Numbers of one page stay where they are, and those that pyarrow unpacks: copying them costs more than it saves.
+    plain = plain and len(several) > 1 and chunk.codec in _OWN_CODECS
     if header.kind not in (DATA, DATA_2) or not (plain or indices):
         return None
     if plain and any(_WIDTH * each.values > each.size for each in several):
         return None
-    numbers = spare.array(_WIDTH * header.values if plain else 0)
-    codes = spare.array(header.values if indices else 0, np.int32)
+    numbers = reading.spare.array(_WIDTH * header.values if plain else 0)
+    codes = reading.spare.array(header.values if indices else 0, np.int8 if reading.narrow and few else np.int32)
     sound = False
     try:
-        sound = _decoded(raw, several, table, chunk, numbers, codes, spare)
+        sound = _decoded(raw, several, table, chunk, numbers, codes, reading.spare)
     finally:
         if not sound:
             wipe(numbers)
@@ -128,12 +141,12 @@ def _decoded(
     table: NDArray[np.int64],
     chunk: Chunk,
     numbers: NDArray[np.uint8],
-    codes: NDArray[np.int32],
+    codes: NDArray[Any],
     spare: Spare,
 ) -> bool:
     from panstream._kernels.alike_pages import decode_page, decode_pages
 
-    if chunk.codec in (None, "snappy"):
+    if chunk.codec in _OWN_CODECS:
         snappy = chunk.codec == "snappy"
         room = spare.array(max(each.size for each in several) if snappy else 0)
         try:
@@ -147,7 +160,7 @@ def _decoded(
         except (Damaged, pa.ArrowException, OSError):
             return False
         until = done + header.values
-        sound = decode_page(body, line, chunk.optional, numbers[_WIDTH * done : _WIDTH * until], codes[done:until])
+        sound = decode_page(body, line, chunk.optional, numbers, codes[done:until])  # there are no numbers
         wipe(body)
         if not sound:
             return False

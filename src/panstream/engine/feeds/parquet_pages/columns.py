@@ -7,7 +7,7 @@ meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.guard import guarded
-from panstream.engine.feeds.parquet_pages.alike import pages_of
+from panstream.engine.feeds.parquet_pages.alike import Reading, pages_of
 from panstream.engine.feeds.parquet_pages.pages import DATA, DATA_2, DICTIONARY, INDICES, PLAIN, Chunk, Damaged, Page
 from panstream.engine.memory import wipe_array
-from panstream.engine.spare import Spare
 from panstream.engine.stored_ids import StoredIds, StoredNumbers, StoredPage
 from panstream.scratch import wipe
 
@@ -33,33 +32,29 @@ class Cursor:
 
     ``at`` is where the page's next item is and, of a page with a dictionary, ``item`` its number among ``indices``;
     ``row`` of ``rows`` rows were given away. ``present`` says by row which have a value, None if all have. Readers move
-    these on. ``stored`` is the page as others hold it, who overwrite the rows that were given away themselves. With a
-    reason to ``hurry``, some pages are still compressed. Items have a length each, or all have the same ``width``.
-    Pages of about ``rows`` rows are read at once, one at least.
+    these on. ``stored`` is the page as others hold it, who overwrite the rows that were given away themselves, as they
+    do with the first ``given`` indices.
     """
 
     def __init__(
         self,
         path: Path,
         chunks: Sequence[Chunk],
+        reading: Reading | None = None,
         *,
-        spare: Spare | None = None,
-        rows: int = 1,
         ahead: bool = True,
-        hurry: Callable[[], bool] = lambda: False,
-        width: int | None = None,
     ) -> None:
         self.place = path.name
-        self.at = self.item = self.row = self.rows = 0
+        self.at = self.item = self.row = self.rows = self.given = 0
         self.group = -1
-        self.indices: NDArray[np.int32] | None = None
+        self.indices: NDArray[Any] | None = None
         self.present: NDArray[np.uint8] | None = None
         self.stored: StoredPage | StoredNumbers | None = None
         self.starts: NDArray[np.int32] | None = None  # of the dictionary's words
         self.words: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self._chunks, self._width = list(chunks), width
-        self.spare = spare or Spare()
-        pages = pages_of(path, chunks, self.spare, rows, width, hurry)
+        reading = reading or Reading()
+        self._chunks, self._width, self.spare = list(chunks), reading.width, reading.spare
+        pages = pages_of(path, chunks, reading)
         self._pages = read_ahead(pages) if ahead else pages
         self._page: Page | None = None
 
@@ -154,7 +149,7 @@ class Cursor:
         if page.codec is not None:
             return
         if page.joined:
-            self.at, self.indices = 0, page.indices
+            self.at, self.indices, page.indices = 0, page.indices, None
             return
         self.at, self.present = self.levels(page)
         if header.encoding in INDICES:
@@ -194,9 +189,9 @@ class Cursor:
         if self._page is not None:
             self._page.wipe()
         if self.indices is not None:
-            wipe(self.indices)
+            wipe(self.indices[self.given :])
         self._page = self.stored = self.indices = self.present = None
-        self.row = self.rows = self.item = 0
+        self.row = self.rows = self.item = self.given = 0
 
 
 def _sound(end: int) -> int:
@@ -337,7 +332,7 @@ class StoredColumn:
         unpack = partial(guarded, unpacked, place=cursor.place, what="a Parquet file")
         return StoredPage(page.body, 0, cursor.rows, cursor.place, spare=cursor.spare, unpack=unpack)
 
-    def _without_dictionary(self, indices: NDArray[np.int32]) -> NDArray[np.uint8]:
+    def _without_dictionary(self, indices: NDArray[Any]) -> NDArray[np.uint8]:
         from panstream._kernels.pages import dictionary_page
 
         size = self._cursor.room(indices.size) + 4 * indices.size

@@ -91,7 +91,7 @@ class Page:
     codec: str | None = None
     group: int = 0
     joined: bool = False
-    indices: NDArray[np.int32] | None = field(default=None, repr=False)
+    indices: NDArray[Any] | None = field(default=None, repr=False)
 
     def unpack(self, spare: Spare) -> None:
         """Decompress the bytes, if they still are compressed."""
@@ -238,13 +238,14 @@ def _ours(buffer: Any) -> NDArray[np.uint8]:
 
 def _zstd_size(packed: NDArray[np.uint8]) -> int | None:
     """Return the size in a frame's header (RFC 8878, 3.1.1.1), None where it has none."""
-    if packed.size < 18 or packed[:4].tobytes() != b"\x28\xb5\x2f\xfd":
+    head = packed[:18].tobytes()
+    if len(head) < 18 or head[:4] != b"\x28\xb5\x2f\xfd":
         return None
-    flags = int(packed[4])
+    flags = head[4]
     single, width = flags >> 5 & 1, (0, 2, 4, 8)[flags >> 6]
     if width == 0 and not single:
         return None
     width = width or 1
     at = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
-    value = int.from_bytes(packed[at : at + width].tobytes(), "little")
+    value = int.from_bytes(head[at : at + width], "little")
     return value + 256 if width == 2 else value

@@ -28,7 +28,7 @@ class WordColumn:
         done = 0
         try:
             while done < rows:
-                found.append(self._alike(rows - done))
+                found.append(self._alike(rows - done, first=not found))
                 done += len(found[-1])
             if len(found) == 1:
                 return found.pop()
@@ -43,13 +43,15 @@ class WordColumn:
         """Close the file and overwrite what is held of it."""
         self._cursor.close()
 
-    def _alike(self, rows: int) -> Any:
+    def _alike(self, rows: int, *, first: bool) -> Any:
         """Return as many of the next rows as have the same dictionary, or one page's that has none."""
         cursor = self._cursor
         part = cursor.reach(rows)
         if cursor.indices is None:
             return self._strings.take(part)
         starts, words = cursor.starts, self._dictionary()
+        if first and part == rows and cursor.present is None:
+            return _with_words(self._given(rows), None, words)
         codes = cursor.spare.array(rows, np.int32)
         present: NDArray[np.uint8] | None = None
         done = 0
@@ -70,8 +72,22 @@ class WordColumn:
             wipe(codes)
             raise
         validity = None if present is None else pa.py_buffer(np.packbits(present[:done], bitorder="little"))
-        indices = pa.Array.from_buffers(pa.int32(), done, [validity, pa.py_buffer(codes)])
-        return pa.DictionaryArray.from_arrays(indices, words, safe=False)  # checked below
+        return _with_words(codes[:done], validity, words)
+
+    def _given(self, rows: int) -> NDArray[Any]:
+        """Return the codes of the page's next rows where they are; whoever has them overwrites them.
+
+        They may be bytes: only codes of 32 bits can be joined to others, whose dictionary may be another.
+        """
+        cursor = self._cursor
+        assert cursor.indices is not None
+        wipe(cursor.indices[cursor.given : cursor.item])  # which were copied
+        codes = cursor.indices[cursor.item : cursor.item + rows]
+        if codes.size and int(codes.view(np.uint8 if codes.itemsize == 1 else np.uint32).max()) >= len(self._words):
+            raise Damaged("a page points outside its dictionary")
+        cursor.row += rows
+        cursor.item = cursor.given = cursor.item + rows
+        return codes
 
     def _decode(self, out: NDArray[np.int32]) -> NDArray[np.uint8] | None:
         """Write the codes of the page's next rows; return which rows have one, None if all have."""
@@ -97,3 +113,10 @@ class WordColumn:
             buffers = [None, pa.py_buffer(ends.copy()), pa.py_buffer(self._cursor.words[: ends[-1]].copy())]
             self._words = pa.Array.from_buffers(pa.string(), ends.size - 1, buffers)
         return self._words
+
+
+def _with_words(codes: NDArray[Any], validity: Any, words: Any) -> Any:
+    """Return codes, which were checked, with their dictionary."""
+    kind = pa.int8() if codes.itemsize == 1 else pa.int32()
+    indices = pa.Array.from_buffers(kind, codes.size, [validity, pa.py_buffer(codes)])
+    return pa.DictionaryArray.from_arrays(indices, words, safe=False)
