@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from panstream._kernels import lanes
-from panstream._kernels.fold import fold_block, short_keys, short_length
+from panstream._kernels.fold import fold_block, readable, short_keys, short_length
 from panstream._kernels.mix import mix
 from panstream._kernels.siphash import LANES, first_bad_offset, hash_block
 from panstream._kernels.words import prefetch, trailing_zeros
@@ -142,7 +142,7 @@ def mark_folded(
         if bad >= 0:
             return bad
     elif lanes.wide():
-        done = (offsets.size - 1) // lanes.LANES * lanes.LANES
+        done = readable(offsets, length, data.size) // lanes.LANES * lanes.LANES
         _mark_equal(data, int(offsets[0]), length, done, keys, buckets, guard, hashes[:_RING], marks)
     for first in range(done, offsets.size - 1, hashes.size):
         stop = min(first + hashes.size, offsets.size - 1)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels import lanes
 from panstream._kernels.cells import cell_of
-from panstream._kernels.fold import fold_block, short_keys, short_length
+from panstream._kernels.fold import fold_block, readable, short_keys, short_length
 from panstream._kernels.mix import mix
 from panstream._kernels.siphash import first_bad_offset
 from panstream._kernels.words import prefetch
@@ -139,7 +139,7 @@ def mark_folded(
             if bad >= 0:
                 return first + bad
         elif lanes.wide():
-            done = (stop - first) // lanes.LANES * lanes.LANES
+            done = readable(few, length, data.size) // lanes.LANES * lanes.LANES
             _mark_equal(data, int(few[0]), length, done, keys, buckets, guard, hashes[:RING], marks)
         block = hashes[: stop - first - done]
         fold_block(few[done:], data, length, keys, block)
