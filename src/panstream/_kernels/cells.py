@@ -112,7 +112,7 @@ def _mark_equal(
         prefetch(data, np.uint64(here + lanes.AHEAD))
         prefetch(data, np.uint64(here + lanes.AHEAD + lanes.LINE))
         entering, oldest = np.uint64(row) & end, np.uint64(row + lanes.LANES) & end
-        lanes.cell_lanes(data, here, length, keep, few, (buckets, guard), ring, np.int64(entering))
+        lanes.folded_cells(data, here, length, keep, few, (buckets, guard), ring, np.int64(entering))
         if row >= ring.size - lanes.LANES:
             for i in range(lanes.LANES):
                 marks[ring[oldest + np.uint64(i)]] = np.uint8(1)
