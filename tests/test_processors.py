@@ -31,6 +31,7 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
         cells_of_strings,
         hash_integers,
         hash_strings,
+        mark_integers_packed,
         mark_strings,
         mark_strings_packed,
     )
@@ -65,6 +66,9 @@ def results() -> Iterator[tuple[str, np.ndarray]]:
     cells_of_integers(numbers, 3, *shape, cells)
     yield "integers", hashes
     yield "cells of integers", cells
+    words = np.zeros(words.size, np.uint64)
+    mark_integers_packed(numbers, 3, *shape, words)
+    yield "packed marks of integers", words
 
     coins = rng.integers(0, 256, rows, np.uint8)
     words = rng.integers(0, 2**64, draws.compare_bytes(coins, np.uint8(178)), np.uint64)

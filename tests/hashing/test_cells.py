@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from panstream._kernels.packed_marks import LANES
+from panstream._kernels.packed_marks import STRINGS
 from panstream.errors import InvalidBatch, InvalidParameter
 from panstream.hashing import (
     MAX_LEVELS,
@@ -189,7 +189,7 @@ def assert_marks_are_cells(offsets: NDArray[Any], data: NDArray[np.uint8], bucke
 
 @pytest.mark.parametrize(("buckets", "levels"), TABLES)
 @pytest.mark.parametrize("lengths", [[0], [16], [5], [3, 16, 17, 40, 0, 100]])
-@pytest.mark.parametrize("rows", [0, 1, 300, LANES, LANES + 300])
+@pytest.mark.parametrize("rows", [0, 1, 300, STRINGS, STRINGS + 300])
 def test_packed_marks_of_strings_are_their_cells(buckets: int, levels: int, lengths: list[int], rows: int) -> None:
     offsets = np.concatenate([[0], np.cumsum(np.resize(lengths, rows))]).astype(np.int32)
     data = np.random.default_rng(rows).integers(0, 256, int(offsets[-1]) + 3, dtype=np.uint8)
@@ -220,12 +220,12 @@ def test_strings_of_mixed_lengths_are_marked_wherever_they_lie(longest: int) -> 
 
 
 @pytest.mark.parametrize("bad", [-1, 10**6])
-@pytest.mark.parametrize("row", [0, 5, LANES, LANES + 800])
+@pytest.mark.parametrize("row", [0, 5, STRINGS, STRINGS + 800])
 def test_packed_marks_refuse_strings_outside_their_data(bad: int, row: int) -> None:
-    offsets = np.arange(LANES + 801, dtype=np.int32) * 16
+    offsets = np.arange(STRINGS + 801, dtype=np.int32) * 16
     offsets[row] = bad
     with pytest.raises(InvalidBatch, match="offsets must not decrease and must lie within data") as error:
-        mark_strings_packed(offsets, np.zeros((LANES + 800) * 16, np.uint8), 0, 1000, 20, np.zeros(313, np.uint64))
+        mark_strings_packed(offsets, np.zeros((STRINGS + 800) * 16, np.uint8), 0, 1000, 20, np.zeros(313, np.uint64))
     assert error.value.row in (row - 1, row)
 
 

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from panstream._kernels import lanes
-from panstream._kernels.fold import fold_block, short_keys, short_length
+from panstream._kernels.fold import fold_block, readable, short_keys, short_length
 from panstream._kernels.mix import mix
 from panstream._kernels.siphash import LANES, first_bad_offset, hash_block
 from panstream._kernels.words import prefetch, trailing_zeros
@@ -112,7 +112,7 @@ def _mark_equal(
         prefetch(data, np.uint64(here + lanes.AHEAD))
         prefetch(data, np.uint64(here + lanes.AHEAD + lanes.LINE))
         entering, oldest = np.uint64(row) & end, np.uint64(row + lanes.LANES) & end
-        lanes.cell_lanes(data, here, length, keep, few, (buckets, guard), ring, np.int64(entering))
+        lanes.folded_cells(data, here, length, keep, few, (buckets, guard), ring, np.int64(entering))
         if row >= ring.size - lanes.LANES:
             for i in range(lanes.LANES):
                 marks[ring[oldest + np.uint64(i)]] = np.uint8(1)
@@ -142,7 +142,7 @@ def mark_folded(
         if bad >= 0:
             return bad
     elif lanes.wide():
-        done = (offsets.size - 1) // lanes.LANES * lanes.LANES
+        done = readable(offsets, length, data.size) // lanes.LANES * lanes.LANES
         _mark_equal(data, int(offsets[0]), length, done, keys, buckets, guard, hashes[:_RING], marks)
     for first in range(done, offsets.size - 1, hashes.size):
         stop = min(first + hashes.size, offsets.size - 1)

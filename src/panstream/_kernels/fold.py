@@ -22,15 +22,17 @@ PAIRS = 32
 """Pairs that are added up before they are folded: strings of up to 512 bytes."""
 
 _PAIR = 16
-_ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NOTHING = np.uint64(0)
+_KEPT = np.array([(1 << 8 * max(0, min(length - 8, 8))) - 1 for length in range(25)], np.uint64)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _mask(length: Any) -> Any:
-    """Return ones in the lowest ``length`` bytes of a word, 0 to 8; no shift may reach 64."""
-    half = np.uint64(32) - np.uint64(4) * np.uint64(length)
-    return (_ALL_ONES >> half) >> half
+def _masks(length: Any) -> Any:
+    """Return ones where two words hold a string of 0 to 16 bytes.
+
+    They are looked up: what the compiler makes of shifts by a length waits for the string before.
+    """
+    return _KEPT[np.uint64(length + 8)], _KEPT[np.uint64(length)]
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -51,8 +53,8 @@ def _fold(low: np.uint64, high: np.uint64, key0: np.uint64, key1: np.uint64) -> 
 @njit(cache=True, nogil=True, forceinline=True)
 def _last(data: NDArray[np.uint8], start: Any, length: Any) -> Any:
     """Return the last pair, 0 to 16 bytes; all 16 must be readable."""
-    first = load_word(data, start) & _mask(min(length, 8))
-    return first, load_word(data, start + 8) & _mask(max(length - 8, 0))
+    first, second = _masks(length)
+    return load_word(data, start) & first, load_word(data, start + 8) & second
 
 
 @njit(cache=True, nogil=True)
@@ -82,7 +84,7 @@ def _hash_any(data: NDArray[np.uint8], start: Any, length: Any, keys: NDArray[np
 @njit(cache=True, nogil=True, forceinline=True)
 def short_keys(length: Any, keys: NDArray[np.uint64]) -> Any:
     """Return the masks of the two words of a string of at most 16 bytes, and the keys of product and fold."""
-    return (_mask(min(length, 8)), _mask(max(length - 8, 0))), (keys[0], keys[1], keys[2 * PAIRS], keys[2 * PAIRS + 1])
+    return _masks(length), (keys[0], keys[1], keys[2 * PAIRS], keys[2 * PAIRS + 1])
 
 
 @njit(cache=True, nogil=True)
@@ -137,7 +139,7 @@ def _hash_mixed(
 
 @njit(cache=True, nogil=True)
 def short_length(offsets: NDArray[Any], size: int) -> Any:
-    """Return the strings' length if all have the same, at most 16, and 16 bytes of each are readable; else -1.
+    """Return the strings' length if all have the same, at most 16, else -1.
 
     Offsets may be any numbers: all strings lie within ``size`` bytes unless -1 is returned.
     """
@@ -145,10 +147,19 @@ def short_length(offsets: NDArray[Any], size: int) -> Any:
     if count == 0:
         return np.int64(-1)
     length = np.int64(offsets[1]) - np.int64(offsets[0])
-    equal = 0 <= length <= _PAIR and 0 <= offsets[0] <= size and offsets[count - 1] <= size - _PAIR
+    equal = 0 <= length <= _PAIR and 0 <= offsets[0] <= size and offsets[count] <= size
     for i in range(count):
         equal &= np.int64(offsets[i + 1]) - np.int64(offsets[i]) == length
     return length if equal else np.int64(-1)
+
+
+@njit(cache=True, nogil=True)
+def readable(offsets: NDArray[Any], length: Any, size: int) -> int:
+    """Return how many strings of this length begin at least 16 bytes before the end: all but the last few, if any."""
+    count, room = offsets.size - 1, size - _PAIR - np.int64(offsets[0])
+    if length < 0 or room < 0:
+        return 0
+    return min(count, room // length + 1) if length else count
 
 
 @njit(cache=True, nogil=True)
@@ -156,10 +167,11 @@ def fold_block(
     offsets: NDArray[Any], data: NDArray[np.uint8], length: Any, keys: NDArray[np.uint64], out: NDArray[np.uint64]
 ) -> None:
     """Write the hash of string ``i`` to ``out[i]``; ``length`` is what :func:`short_length` says of it and others."""
-    if length < 0:
-        _hash_mixed(offsets, data, keys, out)
-    else:
-        _hash_equal(data, np.int64(offsets[0]), length, keys, out)
+    equal = readable(offsets, length, data.size)
+    if equal:
+        _hash_equal(data, np.int64(offsets[0]), length, keys, out[:equal])
+    if equal < out.size:
+        _hash_mixed(offsets[equal:], data, keys, out[equal:])
 
 
 @njit(cache=True, nogil=True)

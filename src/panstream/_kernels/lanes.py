@@ -1,7 +1,7 @@
-"""Multiply and fold, eight strings at a time: :mod:`panstream._kernels.fold` for short strings of equal length.
+"""Eight ids at a time: hashes and cells of short strings of equal length, and cells of integers.
 
-Left to itself, the compiler hashes such strings one by one where a loop has anything else to do; here it is told which
-words go side by side. A product of 64 by 64 bits is made of four of 32 by 32, which is what vector instructions have.
+Left to itself, the compiler takes ids one by one where a loop has anything else to do; here it is told which words go
+side by side. A product of 64 by 64 bits is made of four of 32 by 32, which is what vector instructions have.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from panstream._kernels.mix import FIRST, SECOND
 from panstream._kernels.words import place_in
 
 LANES = 8
 
 AHEAD, LINE = 4096, 64
-"""Bytes of strings to ask for ahead, and of a line of cache: marks keep the processor from doing so by itself."""
+"""Bytes of ids to ask for ahead, and of a line of cache: marks keep the processor from doing so by itself."""
 
 _WORD, _PLACE = ir.IntType(64), ir.IntType(32)
 _PAIR, _WORDS = ir.VectorType(_WORD, 2), ir.VectorType(_WORD, LANES)
@@ -77,13 +78,28 @@ def _folded(context: Any, builder: Any, kind: Any, args: Any) -> Any:
     size = _each(builder, args[2])
     low = builder.add(low, size)
     high = builder.add(high, builder.zext(builder.icmp_unsigned("<", low, size), _WORDS))
-    high = builder.xor(high, builder.or_(builder.shl(low, _all(32)), builder.lshr(low, _all(32))))
+    high = builder.xor(high, _turned(builder, low, 32))
     low, high = _product(builder, builder.add(low, keys[2]), builder.add(high, keys[3]))
     return builder.xor(low, high)
 
 
-def _cells(builder: Any, hashes: Any, buckets: Any, guard: Any) -> Any:
+def _turned(builder: Any, words: Any, bits: int) -> Any:
+    """Return words with their lowest bits moved to the top."""
+    return builder.or_(builder.lshr(words, _all(bits)), builder.shl(words, _all(64 - bits)))
+
+
+def _mixed(builder: Any, words: Any, keys: Any) -> Any:
+    """Return what :func:`panstream._kernels.mix.mix` returns for each."""
+    for key, few, many, factor in ((0, 25, 50, FIRST), (1, 24, 49, SECOND)):
+        words = builder.xor(words, _each(builder, builder.extract_value(keys, key)))
+        words = builder.xor(words, builder.xor(_turned(builder, words, few), _turned(builder, words, many)))
+        words = builder.mul(words, _all(int(factor)))
+    return builder.xor(words, builder.lshr(words, _all(28)))
+
+
+def _cells(builder: Any, hashes: Any, table: Any) -> Any:
     """Return what :func:`panstream._kernels.cells.cell_of` returns for each."""
+    buckets, guard = (builder.extract_value(table, i) for i in range(2))
     kind = ir.FunctionType(_WORDS, [_WORDS, ir.IntType(1)])
     zeros = builder.module.declare_intrinsic(f"llvm.cttz.v{LANES}i64", (), kind)
     level = builder.call(zeros, [builder.or_(hashes, _each(builder, guard)), ir.IntType(1)(1)])
@@ -115,21 +131,33 @@ def _fold_lanes(typingctx: Any, data: Any, start: Any, length: Any, keep: Any, k
     return types.void(data, types.int64, types.int64, _TWO, _FOUR, out, types.int64), codegen
 
 
-def _cell_lanes(
+def _folded_cells(
     typingctx: Any, data: Any, start: Any, length: Any, keep: Any, keys: Any, table: Any, out: Any, at: Any
 ) -> Any:
     """Write the cells of as many strings in a ``table`` of (buckets, guard)."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        hashes = _folded(context, builder, signature.args[0], args)
-        cells = _cells(builder, hashes, *(builder.extract_value(args[5], i) for i in range(2)))
+        cells = _cells(builder, _folded(context, builder, signature.args[0], args), args[5])
         return _store(context, builder, cells, signature.args[6], *args[6:])
 
     return types.void(data, types.int64, types.int64, _TWO, _FOUR, _TWO, out, types.int64), codegen
 
 
+def _mixed_cells(typingctx: Any, values: Any, row: Any, keys: Any, table: Any, out: Any, at: Any) -> Any:
+    """Write the cells of the integers from ``values[row]`` on, under two keys."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        words = builder.load(builder.bitcast(builder.gep(array.data, [args[1]]), _WORDS.as_pointer()))
+        words.align = 1
+        cells = _cells(builder, _mixed(builder, words, args[2]), args[3])
+        return _store(context, builder, cells, signature.args[4], *args[4:])
+
+    return types.void(values, types.int64, _TWO, _TWO, out, types.int64), codegen
+
+
 def _wide(typingctx: Any) -> Any:
-    """Return whether registers are so wide that lanes are faster than words."""
+    """Return whether registers are so wide that strings are hashed faster in lanes than word by word."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, _, features = context.codegen().magic_tuple()
@@ -139,6 +167,7 @@ def _wide(typingctx: Any) -> Any:
 
 
 # numba passes the typing context itself, which its annotations do not know: hence Any.
-cell_lanes: Any = intrinsic(_cell_lanes)
 fold_lanes: Any = intrinsic(_fold_lanes)
+folded_cells: Any = intrinsic(_folded_cells)
+mixed_cells: Any = intrinsic(_mixed_cells)
 wide: Any = intrinsic(_wide)

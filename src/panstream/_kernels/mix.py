@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-_FIRST = np.uint64(0xA24BAED4963EE407)
-_SECOND = np.uint64(0x9FB21C651E98DF25)
+FIRST = np.uint64(0xA24BAED4963EE407)
+SECOND = np.uint64(0x9FB21C651E98DF25)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -22,10 +22,10 @@ def mix(word: np.uint64, key0: np.uint64, key1: np.uint64) -> Any:
     """Map a word to a word; a bijection for each key, since every line below is one."""
     word ^= key0
     word ^= _rotate_right(word, 25) ^ _rotate_right(word, 50)
-    word *= _FIRST
+    word *= FIRST
     word ^= key1
     word ^= _rotate_right(word, 24) ^ _rotate_right(word, 49)
-    word *= _SECOND
+    word *= SECOND
     return word ^ (word >> np.uint64(28))
 
 

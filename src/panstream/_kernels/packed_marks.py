@@ -1,7 +1,7 @@
 """Packed marks of the cells that a batch touches, 64 to a word, for tables that no near cache holds.
 
-A mark is a line of cache to wait for. So cells pass through a ring: their lines are asked for when they enter it, and
-have come by the time they leave it, while other rows are hashed.
+A mark is a line of cache to wait for. So cells pass through a ring: their lines are asked for soon after they enter it,
+and have come by the time they leave it, while other rows are hashed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels import lanes
 from panstream._kernels.cells import cell_of
-from panstream._kernels.fold import fold_block, short_keys, short_length
+from panstream._kernels.fold import fold_block, readable, short_keys, short_length
 from panstream._kernels.mix import mix
 from panstream._kernels.siphash import first_bad_offset
 from panstream._kernels.words import prefetch
@@ -24,11 +24,11 @@ Words = NDArray[np.uint64]
 RING = 256
 """Cells that wait for their lines."""
 
-LANES = 1 << 15
+STRINGS = 1 << 15
 """Strings whose cells are kept at a time: many, since marking waits at the start of each block."""
 
-_BLOCK = 32  # integers that are hashed at a time, by vector instructions
 _LATER = 32  # rows for which a cell stays unread: until its block has left the registers
+_WAIT = RING - lanes.LANES
 _6, _63, _1 = np.uint64(6), np.uint64(63), np.uint64(1)
 _END = np.uint64(RING - 1)
 
@@ -39,20 +39,25 @@ def _set(marks: Words, cell: np.uint64) -> None:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _pass_on(ring: Words, row: int, block: int, marks: Words) -> None:
-    """Ask for the lines of a block that entered the ring before that of ``row``, and mark the oldest one."""
-    if row >= RING - block:
-        entered, oldest = np.uint64(row - _LATER) & _END, np.uint64(row + block) & _END
-        for i in range(block):
+def _place(row: int) -> Any:
+    return np.int64(np.uint64(row) & _END)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _pass_on(ring: Words, row: int, marks: Words) -> None:
+    """Ask for the lines of cells that entered the ring some rows ago, and mark the oldest ones."""
+    if row >= _WAIT:
+        entered, oldest = np.uint64(row - _LATER) & _END, np.uint64(row - _WAIT) & _END
+        for i in range(lanes.LANES):
             prefetch(marks, ring[entered + np.uint64(i)] >> _6)
             _set(marks, ring[oldest + np.uint64(i)])
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _empty(ring: Words, rows: int, block: int, marks: Words) -> None:
+def _empty(ring: Words, rows: int, marks: Words) -> None:
     """Mark what is left in the ring after so many rows."""
-    for i in range(max(rows - (RING - block), 0), rows):
-        _set(marks, ring[np.uint64(i) & _END])
+    for row in range(max(rows - _WAIT, 0), rows):
+        _set(marks, ring[np.uint64(row) & _END])
 
 
 @njit(cache=True, nogil=True)
@@ -73,22 +78,14 @@ def mark(cells: NDArray[Any], marks: Words) -> None:
 def mark_integers(
     values: Words, key0: np.uint64, key1: np.uint64, buckets: np.uint64, guard: np.uint64, ring: Words, marks: Words
 ) -> None:
-    """Mark the cell of every integer; ``ring`` (RING) is working memory.
-
-    Blocks begin where a line of cache does: loads that take from two lines wait for those that were asked for.
-    """
-    head = min((-values.ctypes.data) % lanes.LINE // values.itemsize, values.size)
-    whole = (values.size - head) // _BLOCK * _BLOCK
-    for row in range(0, whole, _BLOCK):
-        first, at = head + row, np.int64(np.uint64(row) & _END)
-        rows, entering = values[first : first + _BLOCK], ring[at : at + _BLOCK]
-        for i in range(_BLOCK):
-            entering[i] = np.uint64(cell_of(mix(rows[i], key0, key1), buckets, guard))
-        _pass_on(ring, row, _BLOCK, marks)
-    _empty(ring, whole, _BLOCK, marks)
-    for i in range(head):
-        _set(marks, np.uint64(cell_of(mix(values[i], key0, key1), buckets, guard)))
-    for i in range(head + whole, values.size):
+    """Mark the cell of every integer; ``ring`` (RING) is working memory."""
+    whole = values.size // lanes.LANES * lanes.LANES
+    for row in range(0, whole, lanes.LANES):
+        prefetch(values, np.uint64(row + lanes.AHEAD // values.itemsize))
+        lanes.mixed_cells(values, row, (key0, key1), (buckets, guard), ring, _place(row))
+        _pass_on(ring, row, marks)
+    _empty(ring, whole, marks)
+    for i in range(whole, values.size):
         _set(marks, np.uint64(cell_of(mix(values[i], key0, key1), buckets, guard)))
 
 
@@ -110,9 +107,9 @@ def _mark_equal(
         here = start + row * length
         prefetch(data, np.uint64(here + lanes.AHEAD))
         prefetch(data, np.uint64(here + lanes.AHEAD + lanes.LINE))
-        lanes.cell_lanes(data, here, length, keep, few, (buckets, guard), ring, np.int64(np.uint64(row) & _END))
-        _pass_on(ring, row, lanes.LANES, marks)
-    _empty(ring, count, lanes.LANES, marks)
+        lanes.folded_cells(data, here, length, keep, few, (buckets, guard), ring, _place(row))
+        _pass_on(ring, row, marks)
+    _empty(ring, count, marks)
 
 
 @njit(cache=True, nogil=True)
@@ -125,7 +122,7 @@ def mark_folded(
     guard: np.uint64,
     marks: Words,
 ) -> int:
-    """Mark the cell of every string; ``hashes`` (LANES) is working memory.
+    """Mark the cell of every string; ``hashes`` (STRINGS) is working memory.
 
     Offsets are checked while they are in the cache: return the first string that does not lie within ``data``, before
     whose block everything is marked, or -1.
@@ -139,7 +136,7 @@ def mark_folded(
             if bad >= 0:
                 return first + bad
         elif lanes.wide():
-            done = (stop - first) // lanes.LANES * lanes.LANES
+            done = readable(few, length, data.size) // lanes.LANES * lanes.LANES
             _mark_equal(data, int(few[0]), length, done, keys, buckets, guard, hashes[:RING], marks)
         block = hashes[: stop - first - done]
         fold_block(few[done:], data, length, keys, block)

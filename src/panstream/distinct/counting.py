@@ -42,7 +42,7 @@ from panstream.scratch import Scratch
 _CHUNK = 1 << 17  # rows whose cells are marked at a time, in a cache
 _ROWS = 1 << 19  # rows whose cells are drawn at a time: of a large table they wait for memory in any case
 _MOST_MARKS = 1 << 21
-_CELLS_A_ROW = 8  # of a large table: with more, so few cells of a word are touched that a coin for each row is cheaper
+_CELLS_A_ROW = 16  # of a large table: with more, so few cells of a word are touched that a coin for each row is cheaper
 _MAX_CELLS = (1 << 31) - 1
 
 

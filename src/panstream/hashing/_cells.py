@@ -111,12 +111,12 @@ def mark_strings_packed(
     offsets: NDArray[Any], data: NDArray[np.uint8], key: HashKey, buckets: int, levels: int, marks: NDArray[np.uint64]
 ) -> None:
     """Set to 1 the bits of ``cells_of_strings(..., hash="fold")``; ``marks`` has a bit for every cell, lowest first."""
-    from panstream._kernels.packed_marks import LANES, mark_folded
+    from panstream._kernels.packed_marks import STRINGS, mark_folded
 
     offsets, data = strings_to_check(offsets, data)
     table = _packed_table(buckets, levels, marks)
     with Scratch() as scratch:
-        refuse_offset(mark_folded(offsets, data, fold_keys(key), scratch.array(LANES, np.uint64), *table, marks))
+        refuse_offset(mark_folded(offsets, data, fold_keys(key), scratch.array(STRINGS, np.uint64), *table, marks))
 
 
 def _packed_table(buckets: int, levels: int, marks: Any) -> tuple[np.uint64, np.uint64]:
