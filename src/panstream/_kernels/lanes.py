@@ -147,8 +147,8 @@ def _mixed_cells(typingctx: Any, values: Any, row: Any, keys: Any, table: Any, o
     """Write the cells of the integers from ``values[row]`` on, under two keys."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        words = builder.load(builder.bitcast(builder.gep(array.data, [args[1]]), _WORDS.as_pointer()))
+        place = place_in(context, builder, signature.args[0], args[0], args[1], _WORD(LANES))
+        words = builder.load(builder.bitcast(place, _WORDS.as_pointer()))
         words.align = 1
         cells = _cells(builder, _mixed(builder, words, args[2]), args[3])
         return _store(context, builder, cells, signature.args[4], *args[4:])

@@ -35,7 +35,7 @@ def _load_word(typingctx: Any, data: Any, position: Any) -> Any:
     """Read the eight bytes ``data[position : position + 8]`` as a little-endian word, at any alignment."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = place_in(context, builder, signature.args[0], *args, _WORD(8))
+        address = place_in(context, builder, signature.args[0], args[0], args[1], _WORD(8))
         word = builder.load(builder.bitcast(address, _WORD.as_pointer()))
         word.align = 1
         return builder.bswap(word) if sys.byteorder == "big" else word
