@@ -199,6 +199,17 @@ def test_pages_and_dictionaries_are_overwritten_when_their_rows_are_given_away(
     assert len(kept) > 5 and not any(body.any() for body in kept) and not dictionary.any()
 
 
+def test_rows_that_were_taken_have_nothing_of_those_behind_them(tmp_path: Path) -> None:
+    path = written(tmp_path / "f.parquet", pa.array([f"{i:05d}" for i in range(200)]), use_dictionary=False)
+    chunks = chunks_in(path)
+    assert chunks is not None
+    column = StringColumn(Cursor(path, chunks))
+    taken = column.take(10)
+    column.close()
+    data = taken.buffers()[2].to_pybytes()
+    assert data.startswith(b"000000000100002") and b"00010" not in data[5 * 10 :]
+
+
 def test_a_column_closed_early_leaves_no_thread_and_no_page(tmp_path: Path) -> None:
     import threading
 

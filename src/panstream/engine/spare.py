@@ -2,7 +2,7 @@
 
 >>> spare = Spare()
 >>> place = spare.array(100_000).ctypes.data
->>> spare.array(90_000).ctypes.data == place  # nobody has the first one any more
+>>> spare.array(99_000).ctypes.data == place  # nobody has the first one any more
 True
 """
 
@@ -17,7 +17,13 @@ from numpy.typing import DTypeLike, NDArray
 
 _LEAST, _LARGEST = 1 << 14, 1 << 23  # bytes of an array: smaller ones are cheap, larger ones rare
 _MOST = 1 << 26  # bytes in all
-_UNUSED = 3  # references to a block that has no views: of its list, of the loop and of the call
+
+
+def _references(blocks: list[NDArray[np.uint8]]) -> list[int]:
+    return [sys.getrefcount(block) for block in blocks]
+
+
+_UNUSED = _references([np.empty(1, np.uint8)])[0]  # of an array without views: how loops and calls count is Python's
 
 
 class Spare:
@@ -43,9 +49,9 @@ class Spare:
         capacity = -(-needed // step) * step
         with self._lock:
             found = self._blocks.setdefault(capacity, [])
-            for block in found:
-                if sys.getrefcount(block) == _UNUSED:
-                    return block[:needed].view(kind)
+            references = _references(found)
+            if _UNUSED in references:
+                return found[references.index(_UNUSED)][:needed].view(kind)
             if self._held + capacity > _MOST:
                 self._blocks, self._held, found = {}, 0, []
                 self._blocks[capacity] = found

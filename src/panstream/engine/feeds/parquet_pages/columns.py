@@ -236,6 +236,7 @@ class StringColumn:
         except BaseException:
             wipe(data)
             raise
+        wipe(data[offsets[rows] : offsets[rows] + SLACK])  # a part of the next item may be there
         validity = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
         return pa.Array.from_buffers(pa.string(), rows, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
 

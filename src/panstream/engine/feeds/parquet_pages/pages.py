@@ -156,7 +156,7 @@ class PageReader:
             size *= 8
 
     def _fill(self, stop: int) -> bool:
-        """Have the bytes of the next pages up to ``stop`` in ``_raw``; return False if the file ends before."""
+        """Have the bytes of the next pages up to ``stop`` in ``raw``; return False if the file ends before."""
         if stop > self.raw.size:
             old = self.raw
             self.raw = np.empty(stop, np.uint8)
