@@ -27,8 +27,8 @@ from panstream.engine.plan import needed_columns
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import feed
 from panstream.engine.select import Selector
+from panstream.server._bodies import Body, parse
 from panstream.server.access import Gate, Limits
-from panstream.server.bodies import Body, parse
 
 GOOD = {
     "int": "5",

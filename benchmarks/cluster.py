@@ -80,8 +80,8 @@ def on_one_processor(folder: Path, rows: int) -> float:
 
 
 def two_workers(folder: Path, rows: int, client: Any) -> float:
-    from panstream.cluster.coordinator import ClusterEngine
-    from panstream.cluster.dask_link import DaskLink
+    from panstream.cluster._coordinator import ClusterEngine
+    from panstream.cluster._dask_link import DaskLink
     from panstream.cluster.session import feed
     from panstream.engine.config import read_config
 
@@ -123,8 +123,8 @@ def names_settings(window: bool) -> dict[str, object]:
 
 def count_names(folder: Path, client: Any, workers: int, window: bool) -> None:
     """Count names on as many workers, or in this process alone."""
-    from panstream.cluster.coordinator import ClusterEngine
-    from panstream.cluster.dask_link import DaskLink
+    from panstream.cluster._coordinator import ClusterEngine
+    from panstream.cluster._dask_link import DaskLink
     from panstream.cluster.session import feed as feed_cluster
     from panstream.engine.config import read_config
     from panstream.engine.engine import Engine

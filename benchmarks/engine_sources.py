@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 from peers.anchors import described, in_turns, ratio
 from verdicts import verdict
 
+from panstream.engine._memory import wipe_array
+from panstream.engine._predicates import Evaluator, Expression
 from panstream.engine.feeds import FileFeed
-from panstream.engine.memory import wipe_array
-from panstream.engine.predicates import Evaluator, Expression
 from panstream.engine.rows import RowSchema
 from panstream.engine.run import _ROWS_OF_FILES
 

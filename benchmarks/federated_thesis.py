@@ -20,7 +20,7 @@ from synthetic import adult
 def curator(train, epsilon, parents):
     """Return what one holder of all rows, trusted by nobody, makes possible: both networks."""
     from panstream.federated import Federation, Holder
-    from panstream.federated.questions import Table
+    from panstream.federated._questions import Table
     from panstream.networks import fit_tables, greedy
     from panstream.privacy.composition import zcdp_rho
 

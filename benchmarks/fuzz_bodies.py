@@ -237,7 +237,7 @@ def same(ours: Any, theirs: Any, kind: str) -> bool:
 @cache
 def evaluator(kind: str) -> Any:
     """Return a condition that the engine evaluates by itself."""
-    from panstream.engine.predicates import Evaluator, Expression
+    from panstream.engine._predicates import Evaluator, Expression
 
     condition = {"string": "x = 'a' OR x LIKE 'ü%'", "bool": "x"}.get(kind, "x >= 3")
     condition = condition if kind in ("int", "double", "string", "bool") else "x IS NOT NULL"
@@ -251,8 +251,8 @@ def check(body: memoryview, kind: str) -> str:
     from panstream.errors import FeedError
     from panstream.hashing import derive
     from panstream.hashing.items import hash_items
-    from panstream.server.bodies import _read_arrow
-    from panstream.server.refusals import Refusal
+    from panstream.server._bodies import _read_arrow
+    from panstream.server._refusals import Refusal
 
     schema = RowSchema(columns={"u": "string", "x": kind}, user="u")
     copy = bytes(body)

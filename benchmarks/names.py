@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from panstream import Monitor, TopItems
-from panstream.frequent.decoding import Effort, decode
+from panstream.frequent._decoding import Effort, decode
 from panstream.frequent.items import FrequentItems
 from panstream.frequent.tables import Tables
 from panstream.randomness import SeededSource

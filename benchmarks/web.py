@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
+from panstream.engine.feeds._log_columns import FILES
 from panstream.engine.feeds.arrow_columns import from_arrow
-from panstream.engine.feeds.log_columns import FILES
 from panstream.engine.plan import needed_columns
 from panstream.engine.point_queries import counted
 from panstream.engine.rows import RowSchema

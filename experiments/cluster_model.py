@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from panstream.cluster.division import Division
-from panstream.cluster.messages import CellMessage
-from panstream.cluster.reading import Partition, ReadPlan
-from panstream.cluster.shard import Shard
+from panstream.cluster._division import Division
+from panstream.cluster._messages import CellMessage
+from panstream.cluster._reading import Partition, ReadPlan
+from panstream.cluster._shard import Shard
 from panstream.distinct.bitmap import Bitmap
 from panstream.engine.backend import label
 from panstream.engine.config import read_config

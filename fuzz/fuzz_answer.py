@@ -7,8 +7,8 @@ import fuzzing
 
 with fuzzing.instrumented():
     from panstream.errors import InvalidBytes
-    from panstream.federated.answers import read_answer
-    from panstream.federated.wire import Message
+    from panstream.federated._answers import read_answer
+    from panstream.federated._wire import Message
 
 _START = Message(kind="", fields={}, arrays={}).encode()[:6]
 

@@ -4,9 +4,9 @@ import fuzzing
 
 with fuzzing.instrumented():
     from panstream.engine.rows import RowSchema
+    from panstream.server._bodies import Body, parse
+    from panstream.server._refusals import Refusal
     from panstream.server.access import Gate, Limits
-    from panstream.server.bodies import Body, parse
-    from panstream.server.refusals import Refusal
 
 _KINDS, _ENCODINGS = ("csv", "json", "arrow"), ("identity", "gzip", "zstd")
 _SCHEMA = RowSchema(

@@ -8,7 +8,7 @@ import numpy as np
 
 with fuzzing.instrumented():
     from panstream.federated import Holder
-    from panstream.federated.wire import Message
+    from panstream.federated._wire import Message
     from panstream.networks import Domain, Records
 
 _DOMAIN = Domain({"sex": ["f", "m"], "ward": ["a", "b", "c"]})

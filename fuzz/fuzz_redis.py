@@ -5,7 +5,7 @@ import socket
 import fuzzing
 
 with fuzzing.instrumented():
-    from panstream.engine.feeds.resp import Connection
+    from panstream.engine.feeds._resp import Connection
     from panstream.errors import PanstreamError
 
 

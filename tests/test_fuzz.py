@@ -19,12 +19,12 @@ from panstream.batch.files import read_columns
 from panstream.continual_users import ContinualDensity
 from panstream.density import DworkPair
 from panstream.engine._lookups import Lookup
+from panstream.engine._sql import parse
+from panstream.engine.feeds._resp import Connection
 from panstream.engine.feeds.files import FileFeed
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.feeds.resp import Connection
 from panstream.engine.point_queries import named
 from panstream.engine.rows import RowSchema
-from panstream.engine.sql import parse
 from panstream.errors import ConfigError, ConnectionLost, FeedError, InvalidBatch, InvalidParameter, PanstreamError
 
 FUZZ = Path(__file__).parents[1] / "fuzz"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from panstream.audit import Case, Enumeration, LinearProgram, Scenario, case_of, linear_case
+from panstream.audit._shipped import cases_of
+from panstream.audit._shipped.continual import _slots, _with_added, _with_events, _with_refreshes, _with_two_events
 from panstream.audit.exact import presence_scenarios
-from panstream.audit.shipped import cases_of
-from panstream.audit.shipped.continual import _slots, _with_added, _with_events, _with_refreshes, _with_two_events
 from panstream.batch import items
 from panstream.continual.histogram import RangeHistogram
 from panstream.continual.moments import ContinualVariance
@@ -26,10 +26,10 @@ from panstream.privacy.joint import kappa_for
 from panstream.randomness import Coin, DiscreteLaplace
 from panstream.scratch import Scratch
 from panstream.testing.enumerate import refresh, release, update, worlds
+from panstream.turnstile._residues import ResidueLaw
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
 from panstream.turnstile.profile import ProfileSketch
-from panstream.turnstile.residues import ResidueLaw
 
 NOTHING, APPEAR, LEAVE = update([]), update([0]), update(delete=[0])
 SABOTAGES: dict[str, Callable[[], Case]] = {}

@@ -11,11 +11,11 @@ import panstream
 from audit.documented import documented
 from panstream.algorithm import Monitor, find
 from panstream.audit import FAILURE, Enumeration, LinearProgram, audit, cases, examine
+from panstream.audit._shipped import cases_of, density
+from panstream.audit._shipped.density import TABLE
 from panstream.audit.case import Case
 from panstream.audit.montecarlo import lower_bound
 from panstream.audit.report import figure
-from panstream.audit.shipped import cases_of, density
-from panstream.audit.shipped.density import TABLE
 from panstream.catalogue import ALGORITHMS
 from panstream.errors import PanstreamError
 from panstream.randomness import SeededSource

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from engine.streams import config, question
-from panstream.cluster.backend import stored_shards
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.links import Call, LocalLink
+from panstream.cluster._backend import stored_shards
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._links import Call, LocalLink
 from panstream.engine.engine import Engine
 from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import BadRowError, BudgetExhausted, ConfigError, NotSupported, StoreError, StoreLocked
@@ -225,7 +225,7 @@ def test_a_move_that_was_cut_short_changes_nothing(tmp_path: Path, monkeypatch: 
     with ClusterEngine(settings(*names, directory=tmp_path), LocalLink(2), zero_noise=True) as engine:
         engine.apply(batches(names)[0])
     with monkeypatch.context() as patch:
-        patch.setattr("panstream.cluster.backend.note_shards", interrupt)
+        patch.setattr("panstream.cluster._backend.note_shards", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ClusterEngine(settings(*names, directory=tmp_path), LocalLink(4), zero_noise=True)
     assert stored_shards(tmp_path) == 2

@@ -11,8 +11,8 @@ from scipy import stats
 
 from conformance.specimens import specimens
 from panstream.catalogue import ALGORITHMS
-from panstream.cluster.division import CellDivision, _Ownership, division_of
-from panstream.cluster.outgoing import Outgoing
+from panstream.cluster._division import CellDivision, _Ownership, division_of
+from panstream.cluster._outgoing import Outgoing
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
 from panstream.divisible import is_divided

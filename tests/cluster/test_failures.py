@@ -19,13 +19,13 @@ from distributed import Client, Security
 from cluster.processes import Processes, processes
 from cluster.zygote import SIZE, batch, settings
 from engine.streams import config, question
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.dask_link import DaskLink
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._dask_link import DaskLink
+from panstream.cluster._links import Call
+from panstream.cluster._messages import CellMessage
+from panstream.cluster._reading import Partition, ReadPlan
 from panstream.cluster.dask_setup import quieten
 from panstream.cluster.lakes import feed_files
-from panstream.cluster.links import Call
-from panstream.cluster.messages import CellMessage
-from panstream.cluster.reading import Partition, ReadPlan
 from panstream.errors import ClusterError
 from ports import free_port
 

@@ -13,8 +13,8 @@ import pytest
 
 from cluster.processes import processes
 from cluster.zygote import SIZE, settings
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.links import LocalLink
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._links import LocalLink
 
 KILLS = int(os.environ.get("PANSTREAM_CLUSTER_KILLS", "14"))
 

@@ -10,9 +10,9 @@ from distributed import Client
 
 import panstream.cluster
 from engine.streams import question
+from panstream.cluster._reading import Partition
 from panstream.cluster.dask_setup import SETTINGS, local_cluster
 from panstream.cluster.explain import places
-from panstream.cluster.reading import Partition
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
 from panstream.engine.plan import plan_all

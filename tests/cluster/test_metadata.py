@@ -20,11 +20,11 @@ from distributed.protocol.core import dumps
 from distributed.protocol.serialize import to_serialize
 
 from engine.streams import config, question
-from panstream.cluster.coordinator import ClusterEngine
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._links import LocalLink
+from panstream.cluster._reading import Partition, ReadPlan
 from panstream.cluster.dask_setup import quieten
 from panstream.cluster.lakes import _ingest
-from panstream.cluster.links import LocalLink
-from panstream.cluster.reading import Partition, ReadPlan
 from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.run import feed
 from panstream.store.snapshot import SnapshotStore

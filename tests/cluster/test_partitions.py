@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.streams import config, question
-from panstream.cluster.coordinator import ClusterEngine
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._links import LocalLink
+from panstream.cluster._reading import Partition, ReadPlan, tasks_of
 from panstream.cluster.lakes import _files_of, _ingest
-from panstream.cluster.links import LocalLink
-from panstream.cluster.reading import Partition, ReadPlan, tasks_of
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
 from panstream.errors import StoreError

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from continual.linear_view import cheapest_move
 from engine.streams import config, question
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.division import TableDivision
-from panstream.cluster.links import Call, LocalLink
-from panstream.cluster.outgoing import Outgoing
-from panstream.cluster.table_messages import TableMessage
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._division import TableDivision
+from panstream.cluster._links import Call, LocalLink
+from panstream.cluster._outgoing import Outgoing
+from panstream.cluster._table_messages import TableMessage
 from panstream.engine.engine import Engine
 from panstream.engine.rows import QueryRows, Rows
 from panstream.errors import BudgetExhausted

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from engine.streams import config, question
 from panstream.cluster import lakes, session  # noqa: F401
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.dask_link import DaskLink
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._dask_link import DaskLink
+from panstream.cluster._links import LocalLink
 from panstream.cluster.dask_setup import quieten, serve_worker
-from panstream.cluster.links import LocalLink
 from panstream.engine.rows import QueryRows, Rows
 from panstream.testing.memory import permit_scan
 

@@ -10,10 +10,10 @@ import typer.main
 
 from panstream.cli import outcome
 from panstream.cli.app import app
+from panstream.engine._machines_config import MachinesConfig
+from panstream.engine._sink_config import SinkConfig
+from panstream.engine._sql import Aggregate
 from panstream.engine.config import Config, QueryConfig, StreamConfig, read_config
-from panstream.engine.machines_config import MachinesConfig
-from panstream.engine.sink_config import SinkConfig
-from panstream.engine.sql import Aggregate
 from panstream.engine.web_config import WebConfig
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

@@ -602,7 +602,7 @@ def test_copies_of_ids_are_wiped() -> None:
 
 
 def test_arrow_copies_are_wiped_and_the_original_is_not() -> None:
-    from panstream.engine.memory import wipe_array
+    from panstream.engine._memory import wipe_array
 
     ids = pa.array([f"user-{i}" for i in range(50)])
     taken, owned = rows(["d"], ids).some_ids(np.arange(50) < 10)

@@ -11,10 +11,10 @@ import pytest
 from pyarrow import parquet
 
 from panstream._kernels.pages import spread_numbers
+from panstream.engine._stored_ids import StoredIds
 from panstream.engine.feeds.coalesce import _with_ids
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.rows import RowSchema
-from panstream.engine.stored_ids import StoredIds
 from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"id": "int", "value": "int", "kind": "string"}, user="id")

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from engine.streams import good
 from panstream._kernels.csv_fields import copy_spans
+from panstream.engine._memory import Lent, wipe_array
 from panstream.engine.config import StreamConfig
 from panstream.engine.feeds import TableFeed
-from panstream.engine.feeds.ahead import read_ahead
+from panstream.engine.feeds._ahead import read_ahead
+from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.coalesce import Coalescer
-from panstream.engine.feeds.text_columns import from_spans
-from panstream.engine.memory import Lent, wipe_array
 from panstream.engine.rows import Rows, RowSchema, arrow_type
 from panstream.errors import BadRowError, FeedError, InvalidParameter, MissingExtra
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from panstream.engine.feeds._parquet_pages import columns as cursor
+from panstream.engine.feeds._parquet_pages.alike import pages_of
+from panstream.engine.feeds._parquet_pages.columns import Cursor, StringColumn
+from panstream.engine.feeds._parquet_pages.footer import read_footer
+from panstream.engine.feeds._parquet_pages.pages import Chunk, Damaged, _CutOff, _read_headers
 from panstream.engine.feeds.parquet import ParquetFile, _chunks_of
-from panstream.engine.feeds.parquet_pages import columns as cursor
-from panstream.engine.feeds.parquet_pages.alike import pages_of
-from panstream.engine.feeds.parquet_pages.columns import Cursor, StringColumn
-from panstream.engine.feeds.parquet_pages.footer import read_footer
-from panstream.engine.feeds.parquet_pages.pages import Chunk, Damaged, _CutOff, _read_headers
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 

@@ -14,7 +14,7 @@ from panstream.engine.feeds import FileFeed
 from panstream.engine.feeds.arrow_ipc import MOST_UNPACKED, _check_file, _CheckedStream
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
-from panstream.server.bodies import _read_arrow
+from panstream.server._bodies import _read_arrow
 
 SCHEMA = RowSchema(columns={"n": "int"})
 WORDS = RowSchema(columns={"w": "string"})

@@ -19,12 +19,12 @@ import pytest
 from engine.kafka_broker import CONFIG, REAL, Broker
 from engine.kafka_child import USERS, counting
 from engine.streams import good
+from panstream.engine._kafka_address import PASSWORD, KafkaAddress
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import KafkaFeed, open_feed
-from panstream.engine.feeds.kafka_marks import MOST, Marks
+from panstream.engine.feeds._kafka_marks import MOST, Marks
 from panstream.engine.intake import intakes_of
-from panstream.engine.kafka_address import PASSWORD, KafkaAddress
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, MissingExtra
 from panstream.testing.memory import make_needles

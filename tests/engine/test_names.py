@@ -28,7 +28,7 @@ from panstream.frequent.estimates import Spelled, spell
 from panstream.frequent.points import PointCounts
 from panstream.frequent.tables import Tables
 from panstream.privacy.claim import Claim
-from panstream.server.service import release_json
+from panstream.server._service import release_json
 
 COLUMNS = {"at": "int", "page": "string", "code": "int", "who": "string", "w": "int"}
 TOP = "SELECT page, COUNT(*) FROM s GROUP BY page ORDER BY COUNT(*) DESC LIMIT 2"

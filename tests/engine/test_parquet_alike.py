@@ -22,13 +22,13 @@ from pyarrow import parquet
 
 from panstream._kernels.alike_pages import decode_page, decode_pages
 from panstream._kernels.page_headers import DATA, DATA_2
+from panstream.engine._predicates import Evaluator, Expression
+from panstream.engine._spare import Spare
+from panstream.engine.feeds._parquet_pages import alike
+from panstream.engine.feeds._parquet_pages.pages import PageHeader
 from panstream.engine.feeds.coalesce import Coalescer, _with_ids
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.feeds.parquet_pages import alike
-from panstream.engine.feeds.parquet_pages.pages import PageHeader
-from panstream.engine.predicates import Evaluator, Expression
 from panstream.engine.rows import RowSchema
-from panstream.engine.spare import Spare
 from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"id": "int", "n": "int", "word": "string"}, user="id")

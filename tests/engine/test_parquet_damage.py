@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from panstream.engine._spare import Spare
+from panstream.engine.feeds._parquet_pages.pages import Damaged, _CutOff, _read_headers, _unpacked
 from panstream.engine.feeds.coalesce import _with_ids
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.feeds.parquet_pages.pages import Damaged, _CutOff, _read_headers, _unpacked
 from panstream.engine.rows import RowSchema
-from panstream.engine.spare import Spare
 from panstream.errors import FeedError
 
 SCHEMA = RowSchema(columns={"id": "string", "kind": "string"}, user="id")

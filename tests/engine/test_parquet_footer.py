@@ -9,9 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from panstream._kernels import footer as kernel
+from panstream.engine.feeds._parquet_pages.footer import KINDS, read_footer
+from panstream.engine.feeds._parquet_pages.pages import Damaged
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.feeds.parquet_pages.footer import KINDS, read_footer
-from panstream.engine.feeds.parquet_pages.pages import Damaged
 from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 

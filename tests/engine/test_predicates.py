@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine.predicates import Evaluator, Expression, Values, _Duck
+from panstream.engine._predicates import Evaluator, Expression, Values, _Duck
 from panstream.engine.rows import arrow_type
 from panstream.engine.select import _GroupKeys
 from panstream.errors import EvaluationFailed, InvalidParameter, MissingExtra, SqlRefused

@@ -14,8 +14,8 @@ import redis
 
 from engine.streams import good
 from panstream.engine.feeds import RedisFeed
+from panstream.engine.feeds._resp import Connection
 from panstream.engine.feeds.redis_streams import _entry_number
-from panstream.engine.feeds.resp import Connection
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, RedisRefused
 from ports import free_port

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from engine.streams import COUNT, DISTINCT, config, question, rows
-from panstream.engine.badrows import IdCheck
+from panstream.engine._badrows import IdCheck
 from panstream.engine.plan import plan_all
 from panstream.engine.running import Drawn, RunningQuery, _unusable_weights
 

@@ -17,7 +17,7 @@ from panstream.engine import sink
 from panstream.engine.config import load_config, read_config
 from panstream.engine.engine import Engine
 from panstream.errors import ConfigError, SinkError
-from panstream.server.service import metrics
+from panstream.server._service import metrics
 
 
 def rows(folder: Path, kind: str = "sqlite") -> list[tuple[Any, ...]]:

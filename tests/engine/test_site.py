@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from panstream.engine._site_questions import questions
 from panstream.engine.config import load_config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
 from panstream.engine.select import Selector
 from panstream.engine.site import Proposal, Site, propose, to_text, to_toml
-from panstream.engine.site_questions import questions
 from panstream.engine.web_config import Source
 from panstream.errors import ConfigError, InvalidParameter
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panstream.engine import spare as module
-from panstream.engine.spare import Spare
+from panstream.engine import _spare as module
+from panstream.engine._spare import Spare
 
 SIZE = 100_000
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from panstream.continual.moments import ContinualMean, ContinualVariance
+from panstream.engine._formulas import Arithmetic, Formula, Number, Read, answer
+from panstream.engine._predicates import Evaluator, Expression, Values
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.explain import explain
-from panstream.engine.formulas import Arithmetic, Formula, Number, Read, answer
-from panstream.engine.predicates import Evaluator, Expression, Values
 from panstream.errors import ConfigError, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim

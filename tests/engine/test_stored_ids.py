@@ -20,18 +20,18 @@ from pyarrow import parquet
 
 from engine.streams import config, question
 from panstream._kernels.footer import MISSING
+from panstream.engine._memory import wipe_array
+from panstream.engine._stored_ids import StoredIds, StoredPage
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import FileFeed
 from panstream.engine.feeds import parquet as parquet_feed
-from panstream.engine.feeds.ahead import read_ahead
+from panstream.engine.feeds._ahead import read_ahead
+from panstream.engine.feeds._parquet_pages.footer import Footer
+from panstream.engine.feeds._parquet_pages.pages import Page
 from panstream.engine.feeds.parquet import ParquetFile
-from panstream.engine.feeds.parquet_pages.footer import Footer
-from panstream.engine.feeds.parquet_pages.pages import Page
-from panstream.engine.memory import wipe_array
 from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
-from panstream.engine.stored_ids import StoredIds, StoredPage
 from panstream.errors import FeedError
 
 CODECS = ["none", "snappy", "gzip", "zstd", "brotli"]

@@ -30,7 +30,7 @@ from panstream.engine.rows import Rows, RowSchema
 from panstream.engine.run import drain
 from panstream.engine.select import Selector
 from panstream.errors import FeedError
-from panstream.server.bodies import _read_arrow
+from panstream.server._bodies import _read_arrow
 from server.server_live import served, write_config
 
 VARIANTS = ("plain", "nulls", "sliced", "chunked")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.streams import config, question, rows
-from panstream.engine.clocks import _since_boot, _WatchedClock
+from panstream.engine._clocks import _since_boot, _WatchedClock
 from panstream.engine.engine import Engine
 from panstream.engine.run import feed
 from panstream.errors import ClockJumped

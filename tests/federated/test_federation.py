@@ -10,8 +10,8 @@ import pytest
 from federated.common import Flaky, chain, deal
 from panstream.errors import FederationStopped, InvalidParameter
 from panstream.federated import FederatedTree, Federation, Holder, MajorityVoting, NoisyModel, NoisyStatistics
-from panstream.federated.answers import Choice, Declined, Introduction, Model, Scores, Tables, read_answer
-from panstream.federated.wire import Message
+from panstream.federated._answers import Choice, Declined, Introduction, Model, Scores, Tables, read_answer
+from panstream.federated._wire import Message
 from panstream.networks import Records
 
 RECORDS = chain(3000)

@@ -13,7 +13,7 @@ import pytest
 
 from panstream.errors import FederationStopped, HolderUnreachable, MissingExtra
 from panstream.federated import Federation, flower
-from panstream.federated.questions import Table
+from panstream.federated._questions import Table
 from panstream.federated.secure_sums import write_signing_key
 from panstream.networks import Domain
 from panstream.networks.files import load, read_about

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from federated.common import RecordingSource, chain
 from panstream.errors import InvalidParameter, StoreDamaged
 from panstream.federated import Holder
-from panstream.federated.answers import Declined, Introduction, Tables, read_answer
-from panstream.federated.questions import (
+from panstream.federated._answers import Declined, Introduction, Tables, read_answer
+from panstream.federated._questions import (
     CountTables,
     Introduce,
     LocalModel,
@@ -22,7 +22,7 @@ from panstream.federated.questions import (
     Table,
     Vote,
 )
-from panstream.federated.wire import digest
+from panstream.federated._wire import digest
 from panstream.networks import Domain, Records
 from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
 from panstream.privacy.holders import Loss

@@ -12,9 +12,9 @@ import pytest
 from federated.common import chain
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter
 from panstream.federated import FederatedTree, Federation, Holder
+from panstream.federated._questions import Introduce
 from panstream.federated.certificates import Authority, Identity
 from panstream.federated.https import HolderServer, HttpsChannel
-from panstream.federated.questions import Introduce
 
 RECORDS = chain(3000)
 HELLO = Introduce(run="r").write()

@@ -22,14 +22,14 @@ from panstream.federated import (
     analyst,
     thesis,
 )
-from panstream.federated.answers import Model, Tables
+from panstream.federated._answers import Model, Tables
+from panstream.federated._questions import CountTables
 from panstream.federated.estimates import (
     _positive_part,
     posterior_pair,
     posterior_shares,
 )
 from panstream.federated.gaussian import _Edge, _equal_groups, _forest_network, _grouped_sums, _heaviest_forest
-from panstream.federated.questions import CountTables
 from panstream.networks import Domain
 from panstream.networks.baselines import fit_tables, greedy, tables_of
 
@@ -85,7 +85,7 @@ def test_under_heavy_noise_the_tree_drops_edges_instead_of_inventing_them() -> N
 
 def test_cutting_at_the_holders_biases_the_sums_upwards() -> None:
     """With negatives cut before summing every empty cell gains about half a noise scale per holder."""
-    from panstream.federated.questions import Table
+    from panstream.federated._questions import Table
 
     federation = Federation(DOMAIN, deal(RECORDS.take(np.arange(30)), 10))
     table = [Table(attributes=(0, 1, 2, 3), budget=0.2)] * 3

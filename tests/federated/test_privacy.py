@@ -22,17 +22,17 @@ from panstream.federated import (
     NoisyModel,
     NoisyStatistics,
 )
-from panstream.federated.answers import Answer, Choice, Model, Tables, read_answer
-from panstream.federated.questions import (
+from panstream.federated._answers import Answer, Choice, Model, Tables, read_answer
+from panstream.federated._questions import (
     CountTables,
     LocalModel,
     LocalScores,
     Table,
     Vote,
 )
-from panstream.federated.reading import Question
-from panstream.federated.statistics import Statistics
-from panstream.federated.wire import digest
+from panstream.federated._reading import Question
+from panstream.federated._statistics import Statistics
+from panstream.federated._wire import digest
 from panstream.networks import Records
 from panstream.privacy.composition import _zcdp_delta, zcdp_rho
 from panstream.privacy.tables import table_sigma
@@ -107,7 +107,7 @@ def test_votes_lose_at_most_their_epsilon(records: int, placed: tuple[int, ...])
 
 def test_a_vote_scaled_by_everybodys_records_would_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the thesis's form amounts to when a holder takes the pooled number of records for its own."""
-    from panstream.federated import statistics
+    from panstream.federated import _statistics as statistics
 
     real = statistics.mutual_information_sensitivity
     monkeypatch.setattr(statistics, "mutual_information_sensitivity", lambda n, binary: real(10 * n, binary=binary))

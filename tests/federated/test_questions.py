@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.federated.answers import (
+from panstream.federated._answers import (
     Choice,
     Declined,
     Introduction,
@@ -15,7 +15,7 @@ from panstream.federated.answers import (
     Tables,
     read_answer,
 )
-from panstream.federated.questions import (
+from panstream.federated._questions import (
     CountTables,
     Introduce,
     LocalModel,
@@ -23,8 +23,8 @@ from panstream.federated.questions import (
     Table,
     Vote,
 )
-from panstream.federated.reading import read_question
-from panstream.federated.wire import Message, digest
+from panstream.federated._reading import read_question
+from panstream.federated._wire import Message, digest
 
 positive = st.floats(1e-9, 1e9)
 label = st.text(max_size=20)

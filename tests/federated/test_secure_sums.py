@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from federated.common import chain
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidParameter
 from panstream.federated import DistributedParameters, FederatedPairs, Federation, Holder, NoisyStatistics, Roster
-from panstream.federated.answers import Declined, Opening, Tables, read_answer
-from panstream.federated.questions import Table
+from panstream.federated._answers import Declined, Opening, Tables, read_answer
+from panstream.federated._questions import Table
+from panstream.federated._wire import digest
 from panstream.federated.secure_sums import MARGIN, CloseSum, OpenSum, part_of_noise
-from panstream.federated.wire import digest
 from panstream.networks import Records, contingency
 from panstream.randomness import DiscreteGaussian
 

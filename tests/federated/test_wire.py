@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from panstream.errors import InvalidBytes, InvalidParameter
-from panstream.federated.wire import Message
+from panstream.federated._wire import Message
 
 plain = st.recursive(
     st.none()

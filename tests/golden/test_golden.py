@@ -8,9 +8,9 @@ import pytest
 
 from conformance.specimens import specimens
 from panstream import Monitor
-from panstream.cluster.backend import stored_shards
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.links import LocalLink
+from panstream.cluster._backend import stored_shards
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._links import LocalLink
 from panstream.density.optbern import OptBern
 from panstream.engine.config import load_config
 from panstream.engine.engine import Engine

@@ -16,8 +16,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # the specimens belong to the tests
 
 from conformance.specimens import specimens  # noqa: E402
-from panstream.cluster.coordinator import ClusterEngine  # noqa: E402
-from panstream.cluster.links import LocalLink  # noqa: E402
+from panstream.cluster._coordinator import ClusterEngine  # noqa: E402
+from panstream.cluster._links import LocalLink  # noqa: E402
 from panstream.engine.config import load_config  # noqa: E402
 from panstream.engine.engine import Engine  # noqa: E402
 from panstream.engine.run import feed  # noqa: E402

@@ -19,7 +19,7 @@ FORKS = multiprocessing.get_context("forkserver")  # children need not import ev
 FORKS.set_forkserver_preload(
     [
         *(f"panstream.{name}" for name in ("cli.share", "machines.https", "machines.session", "_kernels.shares")),
-        *("panstream.engine._plain", "panstream.engine.sql", "sqlglot.expressions", "sqlglot.dialects.duckdb"),
+        *("panstream.engine._plain", "panstream.engine._sql", "sqlglot.expressions", "sqlglot.dialects.duckdb"),
     ]
 )
 

@@ -13,7 +13,7 @@ import pytest
 
 from panstream.engine.config import read_config
 from panstream.engine.engine import Engine
-from panstream.server.service import metrics
+from panstream.server._service import metrics
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 BOARD = json.loads((PACKAGING / "grafana.json").read_text())

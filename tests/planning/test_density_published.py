@@ -11,13 +11,6 @@ from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
 from panstream.errors import InvalidParameter
-from panstream.planning._stored_values import (
-    StoredValues,
-    lloyd_max,
-    quantised_values,
-    truncated_gaussian_values,
-    truncated_laplace_values,
-)
 from panstream.planning._tails import NoisyCount
 from panstream.planning.density_published import (
     DWORK,
@@ -33,6 +26,13 @@ from panstream.planning.density_published import (
     ppds_level,
     quantised_laplace,
     roth_sample_size,
+)
+from panstream.planning.stored_values import (
+    StoredValues,
+    lloyd_max,
+    quantised_values,
+    truncated_gaussian_values,
+    truncated_laplace_values,
 )
 
 EPSILONS = (0.05, 0.1, 0.2, 0.5)

@@ -16,7 +16,7 @@ from panstream.privacy.turnstile import (
     profile_split,
     refresh_factor,
 )
-from panstream.turnstile.residues import ResidueLaw
+from panstream.turnstile._residues import ResidueLaw
 
 PRIMES = [3, 7, 11, 19, 31, 43]
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from panstream.federated.certificates import Authority
+from panstream.server._bodies import Body
+from panstream.server._door import Door
+from panstream.server._jobs import Job, _Turns
+from panstream.server._refusals import Refusal
 from panstream.server.access import Gate, Limits, create_token
-from panstream.server.bodies import Body
-from panstream.server.door import Door
-from panstream.server.jobs import Job, _Turns
-from panstream.server.refusals import Refusal
 from server.server_live import EVENTS, LINES, Live, lines, served, write_config
 
 

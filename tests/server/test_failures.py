@@ -21,9 +21,11 @@ from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.select import Selector
 from panstream.errors import PanstreamError
-from panstream.server import applying, jobs, worker
+from panstream.server import _applying as applying
+from panstream.server import _jobs as jobs
+from panstream.server import _worker as worker
+from panstream.server._refusals import Refusal
 from panstream.server.access import Limits
-from panstream.server.refusals import Refusal
 from panstream.server.serve import Settings, make_server
 from panstream.store.snapshot import SnapshotStore
 from server.server_live import ARROW, AS_THEY_COME, CONFIG, EVENTS, LINES, Live, lines, served, write_config
@@ -135,7 +137,7 @@ def test_words_that_stand_once_and_are_used_often_are_not_written_out(
     few = table.slice(0, 100)
     with served(write_config(tmp_path), Limits(unpacked=8 << 20)) as server:
         with monkeypatch.context() as patch:
-            patch.setattr("panstream.server.bodies.from_arrow", None)  # not reached
+            patch.setattr("panstream.server._bodies.from_arrow", None)  # not reached
             assert server.post(stream(table), ARROW).code == "too_large"
         assert server.post(stream(few), ARROW).status == 200
         assert server.rows() == 100

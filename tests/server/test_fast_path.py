@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from panstream.engine.rows import Applied
+from panstream.server._jobs import Outcome, read_head
+from panstream.server._wiping import _Buffers
 from panstream.server.access import Limits
-from panstream.server.jobs import Outcome, read_head
-from panstream.server.wiping import _Buffers
 from server.server_live import ARROW, EVENTS, LINES, Live, arrow, lines, served, write_config
 
 FIRST = f"POST {EVENTS} HTTP/1.1\r\n".encode()

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from browser.serving import Serving, serving
-from panstream.server.bodies import FORMATS
-from panstream.server.openapi import describe
+from panstream.server._bodies import FORMATS
+from panstream.server._openapi import describe
 from server.fuzzed import CONFIG, EXAMPLES, HANG, healthy
 
 pytestmark = pytest.mark.slow

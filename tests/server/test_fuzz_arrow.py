@@ -25,7 +25,7 @@ from panstream.engine.rows import RowSchema
 from panstream.errors import FeedError
 from panstream.hashing import derive
 from panstream.hashing.items import hash_items
-from panstream.server.bodies import _read_arrow
+from panstream.server._bodies import _read_arrow
 for name, body in json.load(sys.stdin).items():
     for user in ("x", None):
         print(name, end=": ", flush=True)

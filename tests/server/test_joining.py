@@ -11,12 +11,12 @@ import pytest
 from panstream.engine.engine import Engine
 from panstream.engine.producers import Sender
 from panstream.engine.rows import Rows
+from panstream.server._applying import _join, _joinable
+from panstream.server._bodies import Body
+from panstream.server._jobs import Job
+from panstream.server._refusals import Refusal
+from panstream.server._worker import Worker
 from panstream.server.access import Gate, Limits
-from panstream.server.applying import _join, _joinable
-from panstream.server.bodies import Body
-from panstream.server.jobs import Job
-from panstream.server.refusals import Refusal
-from panstream.server.worker import Worker
 from server.server_live import EXACT, arrow, lines, write_config
 
 CONFIG = f"""

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from panstream.engine.engine import Engine
+from panstream.server._app import _queries
+from panstream.server._bodies import Body
+from panstream.server._jobs import Job
+from panstream.server._service import metrics
+from panstream.server._worker import Worker
 from panstream.server.access import Gate, Limits
-from panstream.server.app import _queries
-from panstream.server.bodies import Body
-from panstream.server.jobs import Job
-from panstream.server.service import metrics
-from panstream.server.worker import Worker
 from panstream.store.snapshot import SnapshotStore
 from server.server_live import arrow, lines, write_config
 

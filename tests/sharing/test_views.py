@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.audit.shipped import cases_of
+from panstream.audit._shipped import cases_of
 from panstream.randomness import DiscreteLaplace
 from panstream.sharing.arithmetic import Ring
 from panstream.sharing.rules import Overwritten

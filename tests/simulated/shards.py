@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from engine.streams import config, question
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.links import Call, Link
-from panstream.cluster.shard import Shard
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._links import Call, Link
+from panstream.cluster._shard import Shard
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.rows import QueryRows, Rows

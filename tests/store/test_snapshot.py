@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.errors import InvalidParameter, StoreDamaged, StoreError, StoreLocked
-from panstream.store import SnapshotStore, record, sealed, snapshot
+from panstream.store import SnapshotStore, sealed, snapshot
+from panstream.store import _record as record
 
 OLD, NEW = {"a": b"old state"}, {"a": b"new state", "ledger": b"{}"}
 CALLS = ("open", "fsync", "fdatasync", "replace", "pwrite", "posix_fallocate")

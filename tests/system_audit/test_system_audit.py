@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from panstream.engine.config import load_config
+from panstream.system_audit._inputs import Neighbour, generated, is_logged, neighbours
+from panstream.system_audit._plants import PLANTS
+from panstream.system_audit._product import Road
 from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled, try_controls
-from panstream.system_audit.inputs import Neighbour, generated, is_logged, neighbours
 from panstream.system_audit.launcher import Zygote
-from panstream.system_audit.plants import PLANTS
-from panstream.system_audit.product import Road
 
 NOW = 1_800_000_000.0
 CONFIGURATIONS = {path.stem: path for path in bundled()}

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from panstream.randomness import SeededSource, Source
 from panstream.testing.sources import outcomes
+from panstream.turnstile._linear import Linear
 from panstream.turnstile.counter import ModularCounter
-from panstream.turnstile.linear import Linear
 
 SEED = 20_110_613
 

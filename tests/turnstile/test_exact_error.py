@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from exact_law import ReleaseLaw, bits, sampled
+from panstream.turnstile._linear import Linear
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.linear import Linear
 from panstream.turnstile.profile import DISTINCT, ProfileSketch
 
 USERS = 120

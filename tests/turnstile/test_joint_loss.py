@@ -11,12 +11,12 @@ import pytest
 from panstream.errors import NotSupported
 from panstream.randomness import Coin, DiscreteLaplace, Source
 from panstream.testing.enumerate import Enumerator, Step, World, refresh, release, update, worlds
+from panstream.turnstile._residues import ResidueLaw
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.counter import ModularCounter, _CounterLaw, _CounterState
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter
 from panstream.turnstile.profile import ProfileSketch
-from panstream.turnstile.residues import ResidueLaw
 
 
 def weights(*values: int) -> list[Step]:

@@ -16,7 +16,7 @@ from panstream._kernels.modular import (
     points_of,
     sum_hats,
 )
-from panstream.turnstile.residues import MERSENNE, prime_at_least
+from panstream.turnstile._residues import MERSENNE, prime_at_least
 
 PRIMES = [3, 7, 31, 1019, prime_at_least(1 << 20), prime_at_least(1 << 40), prime_at_least(1 << 61), MERSENNE]
 

@@ -13,12 +13,12 @@ from panstream.errors import InvalidParameter
 from panstream.hashing import KWise, cells_of, derive, hash_integers, permute
 from panstream.randomness import SeededSource
 from panstream.scratch import Scratch
+from panstream.turnstile._placement import CHUNK, Placement
+from panstream.turnstile._residues import MERSENNE
 from panstream.turnstile.block import BlockCounter
 from panstream.turnstile.heavy import HeavyHitterCount
 from panstream.turnstile.legendre import LegendreCounter, _Occupancy
-from panstream.turnstile.placement import CHUNK, Placement
 from panstream.turnstile.profile import ProfileSketch
-from panstream.turnstile.residues import MERSENNE
 from statistical import assert_fits, assert_mean
 
 

@@ -16,8 +16,8 @@ from panstream.privacy.turnstile import (
 )
 from panstream.randomness.laws import exp_fraction
 from panstream.testing.sources import outcomes
+from panstream.turnstile._residues import MERSENNE, ResidueLaw, _is_prime, check_prime, prime_at_least
 from panstream.turnstile.legendre import LegendreCounter
-from panstream.turnstile.residues import MERSENNE, ResidueLaw, _is_prime, check_prime, prime_at_least
 
 SMALL_PRIMES = [3, 7, 11, 19, 23, 31, 43]
 

@@ -23,7 +23,7 @@ _OWN: dict[str, Case] = {}
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Case]:
     """Return what comes with panstream, by name: production first, then the controls."""
-    from panstream.audit.shipped import ROOMS, cases_of
+    from panstream.audit._shipped import ROOMS, cases_of
 
     found: dict[str, Case] = {}
     for case in sorted((case for room in ROOMS for case in cases_of(room)), key=lambda case: case.kind, reverse=True):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from panstream.cluster.division import TableDivision
+from panstream.cluster._division import TableDivision
 from panstream.divisible import Divisible, DivisibleTables, is_divided
 from panstream.engine.certainty import expected_errors
 from panstream.engine.plan import QueryPlan

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.dask_link import DaskLink
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._dask_link import DaskLink
+from panstream.cluster._outgoing import rows_travel
+from panstream.cluster._reading import LEAST_ROWS, MOST_NUMBERS, Partition, ReadPlan, Totals, can_read_apart, tasks_of
 from panstream.cluster.dask_setup import check_client
-from panstream.cluster.outgoing import rows_travel
-from panstream.cluster.reading import LEAST_ROWS, MOST_NUMBERS, Partition, ReadPlan, Totals, can_read_apart, tasks_of
 from panstream.engine.config import Config, read_config
 from panstream.engine.feeds.inputs import InputFile
 from panstream.engine.plan import needed_columns

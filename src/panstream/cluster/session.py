@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from panstream.cluster.backend import stored_shards
-from panstream.cluster.coordinator import ClusterEngine
-from panstream.cluster.dask_link import DaskLink
+from panstream.cluster._backend import stored_shards
+from panstream.cluster._coordinator import ClusterEngine
+from panstream.cluster._dask_link import DaskLink
+from panstream.cluster._reading import Partition, ReadPlan, can_read_apart
 from panstream.cluster.dask_setup import local_cluster, quieten, security_of
 from panstream.cluster.lakes import feed_files
-from panstream.cluster.reading import Partition, ReadPlan, can_read_apart
 from panstream.engine.config import Config
 from panstream.engine.intake import intakes_of
 from panstream.engine.run import Fed, Tick, drain, feed_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from panstream.engine._sql import Aggregate
 from panstream.engine.config import QueryConfig, StreamConfig
-from panstream.engine.sql import Aggregate
 from panstream.errors import InvalidParameter
 from panstream.privacy.turnstile import refresh_factor
 from panstream.turnstile.block import BlockCounter

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine._spare import Spare
 from panstream.engine.arrow import arrow_mask, compute, numbers_of, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
-from panstream.engine.spare import Spare
 
 Mask: TypeAlias = NDArray[np.bool_]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from panstream.continual.tree_base import Tree
 from panstream.distinct.bitmap import Bitmap
+from panstream.engine._sql import Aggregate
 from panstream.engine.config import QueryConfig, StreamConfig
-from panstream.engine.sql import Aggregate
 from panstream.errors import InvalidParameter
 from panstream.frequent.items import FrequentItems
 from panstream.sharing.bits import SharedDensity, SharedDistinct

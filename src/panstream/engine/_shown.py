@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from panstream.engine._formulas import Arithmetic, Formula, Number, Read, reads_of
 from panstream.engine._scalars import Scalars
 from panstream.engine._states import Aggregate, Asked
-from panstream.engine.formulas import Arithmetic, Formula, Number, Read, reads_of
 from panstream.engine.views import Both, Compared, Condition, Negated, Sorting, View
 
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from panstream.engine.formulas import OWN, Arithmetic, Formula, Number, Read, Root
+from panstream.engine._formulas import OWN, Arithmetic, Formula, Number, Read, Root
 
 
 class Aggregate(Enum):

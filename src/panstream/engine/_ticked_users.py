@@ -7,8 +7,8 @@ from typing import Any
 
 from panstream.continual_users.density import ContinualDensity
 from panstream.continual_users.distinct import ContinualDistinct
+from panstream.engine._sql import Aggregate
 from panstream.engine.config import QueryConfig, StreamConfig
-from panstream.engine.sql import Aggregate
 from panstream.errors import InvalidParameter
 
 _ABOUT = (Aggregate.COUNT_DISTINCT, Aggregate.DENSITY)

@@ -17,10 +17,10 @@ from panstream.continual_users.density import ContinualDensity
 from panstream.continual_users.ones import OnesTicker
 from panstream.density.optbern import OptBern
 from panstream.distinct.bitmap import Bitmap
-from panstream.engine.formulas import Arithmetic
+from panstream.engine._formulas import Arithmetic
+from panstream.engine._sql import Aggregate, Output
 from panstream.engine.names import question_of
 from panstream.engine.plan import QueryPlan
-from panstream.engine.sql import Aggregate, Output
 from panstream.estimate import Estimate, figure
 from panstream.frequent.items import FrequentItems
 from panstream.sharing.bits import SharedDensity, SharedDistinct

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar, get_args
 from panstream.configuration import Section, read_file
 from panstream.continual_users.ways import Protected
 from panstream.engine._lookups import Lookup, listed_keys
-from panstream.engine.machines_config import MachinesConfig, cells_of, read_machines
-from panstream.engine.sink_config import SinkConfig, read_sink
-from panstream.engine.sql import ParsedQuery, Select, check_derived, parse
+from panstream.engine._machines_config import MachinesConfig, cells_of, read_machines
+from panstream.engine._sink_config import SinkConfig, read_sink
+from panstream.engine._sql import ParsedQuery, Select, check_derived, parse
 from panstream.engine.views import View
 from panstream.engine.web_config import WebConfig, read_web
 from panstream.errors import ConfigError, SqlRefused, translated

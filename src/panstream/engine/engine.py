@@ -15,8 +15,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine._clocks import StreamClock, watched
+from panstream.engine._sink_config import SinkState
 from panstream.engine.backend import Backend, LocalBackend, Slot
-from panstream.engine.clocks import StreamClock, watched
 from panstream.engine.config import Config
 from panstream.engine.intake import INTAKES, LIVE, Intake, step_length, with_facts
 from panstream.engine.intrusions import Refreshed
@@ -26,7 +27,6 @@ from panstream.engine.producers import Producers, Sender
 from panstream.engine.results import record, stamp_of
 from panstream.engine.rows import Applied, Rows
 from panstream.engine.running import Drawn, Prepared, RunningQuery
-from panstream.engine.sink_config import SinkState
 from panstream.engine.spelling import Spelling
 from panstream.errors import BadRowError, StoreError
 from panstream.privacy.ledger import Ledger

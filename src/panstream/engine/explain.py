@@ -9,12 +9,12 @@ from typing import Any
 
 from panstream.durations import say_duration
 from panstream.engine._shared_plan import machines_text
+from panstream.engine._sql import Aggregate
 from panstream.engine.certainty import doubt, expected_errors
 from panstream.engine.config import Config, QueryConfig, StreamConfig
 from panstream.engine.intake import INTAKES, Intake, step_length, with_facts
 from panstream.engine.names import having_text, listed_text, question_of
 from panstream.engine.plan import QueryPlan, plan_all, plan_query, planned_ledger
-from panstream.engine.sql import Aggregate
 from panstream.errors import ConfigError
 from panstream.privacy.claim import loose
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from panstream.engine._formulas import Number
 from panstream.engine.config import QueryConfig, StreamConfig
-from panstream.engine.formulas import Number
 from panstream.engine.views import Compared, View
 from panstream.errors import InvalidParameter
 from panstream.estimate import figure

@@ -16,13 +16,13 @@ from panstream.continual.sums import ContinualCount, ContinualSum
 from panstream.density.optbern import OptBern
 from panstream.durations import say_duration
 from panstream.engine._counted_users import counted_users
+from panstream.engine._formulas import answer
 from panstream.engine._shared_plan import ticks_on_shares, users_on_shares
+from panstream.engine._sql import Aggregate, Output
 from panstream.engine._ticked_users import ticked_users
 from panstream.engine.config import Config, QueryConfig, StreamConfig
-from panstream.engine.formulas import answer
 from panstream.engine.intake import public_facts
 from panstream.engine.names import open_names
-from panstream.engine.sql import Aggregate, Output
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, OverBudget, translated
 from panstream.estimate import Estimate
 from panstream.privacy.claim import Claim, Place

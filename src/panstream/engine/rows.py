@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.batch.calls import read_only
+from panstream.engine._memory import NONE_LENT, Lent, shares, wipe_array
+from panstream.engine._stored_ids import StoredIds
 from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of
 from panstream.engine.config import StreamConfig
-from panstream.engine.memory import NONE_LENT, Lent, shares, wipe_array
-from panstream.engine.stored_ids import StoredIds
 from panstream.errors import InvalidParameter
 from panstream.scratch import clear_registers
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine.clocks import JUMPED
+from panstream.engine._clocks import JUMPED
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds import Dialect, Feed, TableFeed, open_feed

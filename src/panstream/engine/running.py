@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine._badrows import IdCheck
+from panstream.engine._clocks import UNKNOWN, Schedule
+from panstream.engine._memory import shares, wipe_array
+from panstream.engine._sql import Aggregate
 from panstream.engine.arrow import arrow_mask
 from panstream.engine.backend import Backend, Held, LocalBackend, Slot
-from panstream.engine.badrows import IdCheck
-from panstream.engine.clocks import UNKNOWN, Schedule
-from panstream.engine.memory import shares, wipe_array
 from panstream.engine.plan import QueryPlan
 from panstream.engine.rows import QueryRows, Rows
-from panstream.engine.sql import Aggregate
 from panstream.errors import BudgetExhausted, NotSupported
 from panstream.estimate import Estimate
 from panstream.scratch import wipe

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from panstream.engine._lookups import Lookup
+from panstream.engine._memory import wipe_array
+from panstream.engine._predicates import Evaluator, Expression, Keys, Mask, Result, Values
 from panstream.engine._scalars import Joined
+from panstream.engine._sql import ParsedQuery
 from panstream.engine.arrow import compute, numbers_of, pa, truth_of, words_of
 from panstream.engine.config import Config, QueryConfig, load_config
-from panstream.engine.memory import wipe_array
 from panstream.engine.names import check_kind
-from panstream.engine.predicates import Evaluator, Expression, Keys, Mask, Result, Values
 from panstream.engine.rows import QueryRows, Rows, arrow_type
-from panstream.engine.sql import ParsedQuery
 from panstream.errors import ConfigError, InvalidParameter, SqlRefused
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, Self
 
+from panstream.engine._sink_answers import COLUMNS, WHOLE, key_of, rows_of
+from panstream.engine._sink_config import SinkState
 from panstream.engine.engine import Engine
-from panstream.engine.sink_answers import COLUMNS, WHOLE, key_of, rows_of
-from panstream.engine.sink_config import SinkState
 from panstream.errors import SinkError, needed
 from panstream.store.releases import ReleaseLog
 
@@ -115,7 +115,7 @@ class _Sink:
         try:
             self._place: Place
             if config.sink.url.startswith("kafka:"):
-                from panstream.engine.sink_kafka import KafkaTopic
+                from panstream.engine._sink_kafka import KafkaTopic
 
                 self._place = KafkaTopic(config.sink.url, config.stream.name, series, self._log, config.directory)
             else:

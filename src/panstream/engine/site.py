@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from panstream.configuration import toml_lines
+from panstream.engine._site_questions import MONTH, SECONDS, STREAM, UNASKED, Question, columns_of, questions
 from panstream.engine.certainty import error_at
 from panstream.engine.config import read_config
 from panstream.engine.names import question_of
 from panstream.engine.plan import QueryPlan, plan_all
-from panstream.engine.site_questions import MONTH, SECONDS, STREAM, UNASKED, Question, columns_of, questions
 from panstream.engine.web_config import Source, checked_network, checked_site, origins_of
 from panstream.errors import ConfigError, InvalidParameter
 from panstream.statistics import TopItems

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from panstream.engine.formulas import Formula, What, computed
+from panstream.engine._formulas import Formula, What, computed
 
 Comparison = Literal["=", "<>", "<", "<=", ">", ">="]
 _COMPARED: dict[str, Callable[[float, float], bool]] = {
@@ -75,7 +75,7 @@ class View:
     def rows(self, groups: Sequence[tuple[Any, ...]], answers: Sequence[Mapping[str, float | None]]) -> list[int]:
         """Return the places of the groups that are shown, in order; an answer that is not there counts as NULL.
 
-        >>> from panstream.engine.formulas import Number, Read
+        >>> from panstream.engine._formulas import Number, Read
         >>> view = View(having=Compared(">", Read("n"), Number(2.0)), order=(Sorting(by=Read("n"), descending=True),))
         >>> view.rows([("a",), ("b",), ("c",)], [{"n": 3.0}, {"n": 1.0}, {"n": 9.0}])
         [2, 0]

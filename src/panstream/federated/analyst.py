@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.errors import FederationStopped, HolderUnreachable, InvalidBytes, InvalidParameter
-from panstream.federated.answers import Answer, Declined, Introduction, Opening, Tables, read_answer
-from panstream.federated.questions import CountTables, Introduce, Noise, Table
-from panstream.federated.reading import Question
+from panstream.federated._answers import Answer, Declined, Introduction, Opening, Tables, read_answer
+from panstream.federated._questions import CountTables, Introduce, Noise, Table
+from panstream.federated._reading import Question
+from panstream.federated._wire import digest
 from panstream.federated.secure_sums import CloseSum, OpenSum, part_of_noise, usual_colluders
-from panstream.federated.wire import digest
 from panstream.networks import baselines
 from panstream.networks.domain import Domain
 from panstream.networks.mixture import Mixture

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.errors import InvalidParameter
+from panstream.federated._questions import Noise, Table
 from panstream.federated.analyst import FederatedModel, Federation, Sums
 from panstream.federated.estimates import posterior_pair, posterior_shares
-from panstream.federated.questions import Noise, Table
 from panstream.networks.baselines import fit_tables, greedy
 from panstream.networks.domain import Domain
 from panstream.networks.forest import spanning

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Self
 
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, PanstreamError
-from panstream.federated.answers import Declined, Introduction
+from panstream.federated._answers import Declined, Introduction
+from panstream.federated._questions import Introduce
+from panstream.federated._reading import Question, read_question
+from panstream.federated._statistics import Statistics
+from panstream.federated._wire import digest
 from panstream.federated.ledger import HolderLedger
-from panstream.federated.questions import Introduce
-from panstream.federated.reading import Question, read_question
 from panstream.federated.secure_sums import CloseSum, OpenSum, Roster, new_opening
-from panstream.federated.statistics import Statistics
-from panstream.federated.wire import digest
 from panstream.networks.records import Records
 from panstream.privacy.claim import Claim
 from panstream.privacy.holders import record_claim

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from panstream.errors import HolderUnreachable, InvalidParameter
+from panstream.federated._wire import LARGEST_MESSAGE
 from panstream.federated.certificates import Identity
 from panstream.federated.holder import Holder
-from panstream.federated.wire import LARGEST_MESSAGE
 from panstream.scratch import leaves_nothing, wipe
 
 PATH = "/v1/ask"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from panstream import checks
 from panstream.errors import InvalidParameter
+from panstream.federated._questions import Table
 from panstream.federated.analyst import FederatedModel, Federation
-from panstream.federated.questions import Table
 from panstream.federated.secure_sums import MARGIN, promise
 from panstream.networks.noisy_tables import NoisyTable
 from panstream.networks.pair_fit import model_of_pairs

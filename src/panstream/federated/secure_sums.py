@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from panstream import checks
 from panstream.errors import ConfigError, InvalidParameter
-from panstream.federated.answers import Opening, Tables
-from panstream.federated.questions import AboutRecords, CountTables, TablesAsked, Whole
-from panstream.federated.statistics import Statistics
-from panstream.federated.wire import digest, lists_of, only
+from panstream.federated._answers import Opening, Tables
+from panstream.federated._questions import AboutRecords, CountTables, TablesAsked, Whole
+from panstream.federated._statistics import Statistics
+from panstream.federated._wire import digest, lists_of, only
 from panstream.networks.domain import Domain
 from panstream.privacy.composition import zcdp_epsilon
 from panstream.privacy.holders import Loss

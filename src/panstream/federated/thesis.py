@@ -21,11 +21,11 @@ import numpy as np
 
 from panstream import checks
 from panstream.errors import InvalidParameter
+from panstream.federated._answers import Choice, Introduction, Model, Scores
+from panstream.federated._questions import LocalModel, LocalScores, Table, Vote
+from panstream.federated._statistics import Family, needed_tables
 from panstream.federated.analyst import FederatedModel, Federation, Sums
-from panstream.federated.answers import Choice, Introduction, Model, Scores
-from panstream.federated.questions import LocalModel, LocalScores, Table, Vote
 from panstream.federated.secure_sums import MARGIN, promise
-from panstream.federated.statistics import Family, needed_tables
 from panstream.networks.baselines import Parents, fit_tables, greedy, largest_families, tables_from, tables_of
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork, topological_order

@@ -10,7 +10,7 @@ from typing import Any
 from panstream import checks
 from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate, figure
-from panstream.frequent.decoding import decode
+from panstream.frequent._decoding import decode
 from panstream.frequent.points import PointCounts
 from panstream.frequent.rows import CountRows
 from panstream.frequent.tables import Tables

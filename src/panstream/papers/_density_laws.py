@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.planning._stored_values import (
+from panstream.planning.stored_values import (
     StoredValues,
     quantised_values,
     truncated_gaussian_values,

@@ -23,7 +23,7 @@ from typing import Any
 
 from panstream import checks
 from panstream.errors import InvalidParameter
-from panstream.planning._stored_values import (
+from panstream.planning.stored_values import (
     StoredValues,
     quantised_values,
     truncated_gaussian_values,

@@ -24,7 +24,7 @@ import numpy as np
 from panstream.checks import is_loopback
 from panstream.errors import InvalidParameter, translated
 from panstream.randomness.entropy import system_entropy
-from panstream.server.refusals import Refusal
+from panstream.server._refusals import Refusal
 
 SCOPES = ("ingest", "read", "admin")
 _FIRST_SECONDS = 5.0

@@ -32,18 +32,18 @@ from panstream.engine.rows import Rows, RowSchema, arrow_type
 from panstream.engine.select import Selector
 from panstream.machines.session import open_stream
 from panstream.server import site
+from panstream.server._app import application
+from panstream.server._bodies import BEACONS, Body, parse
+from panstream.server._door import Door
+from panstream.server._following import Follower
+from panstream.server._jobs import FastPath
+from panstream.server._protocol import Protocol, Shared
+from panstream.server._refusals import Refusal
+from panstream.server._service import Service
+from panstream.server._wiping import Sweeper
 from panstream.server.access import Access, Gate, Limits
-from panstream.server.app import application
-from panstream.server.bodies import BEACONS, Body, parse
 from panstream.server.dashboard import routes
-from panstream.server.door import Door
-from panstream.server.following import Follower
-from panstream.server.jobs import FastPath
-from panstream.server.protocol import Protocol, Shared
-from panstream.server.refusals import Refusal
-from panstream.server.service import Service
 from panstream.server.site.beacons import Beacons
-from panstream.server.wiping import Sweeper
 from panstream.store.releases import Release
 
 OpenEngine = Callable[..., Engine]  # given ``publish``, which is to be told of every release

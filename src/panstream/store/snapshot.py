@@ -46,8 +46,8 @@ import numpy as np
 
 from panstream.errors import InvalidParameter, NewestDamaged, StoreDamaged, StoreError, StoreTorn
 from panstream.scratch import wipe
+from panstream.store._record import BLOCK, Record
 from panstream.store.disk import Disk, told
-from panstream.store.record import BLOCK, Record
 from panstream.store.sealed import KEY_BYTES, Sealer, open_pieces, unpack
 
 _LABEL = b"panstream state 1"

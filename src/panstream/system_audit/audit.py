@@ -12,10 +12,10 @@ from pathlib import Path
 
 from panstream.engine.config import load_config
 from panstream.errors import PanstreamError
-from panstream.system_audit.inputs import Neighbour, generated, is_logged, neighbours, read_rows
+from panstream.system_audit._inputs import Neighbour, generated, is_logged, neighbours, read_rows
+from panstream.system_audit._plants import PLANTS
+from panstream.system_audit._product import Fields, Product, Road
 from panstream.system_audit.launcher import Zygote
-from panstream.system_audit.plants import PLANTS
-from panstream.system_audit.product import Fields, Product, Road
 
 ROADS = (
     Road(command="run", format="csv"),

@@ -44,7 +44,7 @@ def _main() -> None:
     time.time = lambda: struct.unpack("<d", shown[:8])[0]
     time.time_ns = lambda: int(time.time() * 1e9)
     load(*_COMMANDS)  # by name: the command line is a room above this one
-    from panstream.system_audit import plants
+    from panstream.system_audit import _plants as plants
 
     _mask_estimates()
     tree: Any = importlib.import_module("typer.main")

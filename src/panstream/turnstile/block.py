@@ -12,9 +12,9 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.bitmap import level_rates
+from panstream.turnstile._linear import Linear, sampling_factor
+from panstream.turnstile._residues import MAX_MODULUS, prime_at_least
 from panstream.turnstile.counter import ModularCounter
-from panstream.turnstile.linear import Linear, sampling_factor
-from panstream.turnstile.residues import MAX_MODULUS, prime_at_least
 
 FILL_LIMIT = 1 / 8  # levels fuller than this are not read: collisions would hide more than 6.8% of the sum
 

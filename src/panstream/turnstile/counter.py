@@ -29,8 +29,8 @@ from panstream.privacy.rounding import state_and_output
 from panstream.privacy.turnstile import counter_split, refresh_factor
 from panstream.randomness import DiscreteLaplace, Source
 from panstream.scratch import Scratch
-from panstream.turnstile.placement import Placement
-from panstream.turnstile.residues import ResidueLaw
+from panstream.turnstile._placement import Placement
+from panstream.turnstile._residues import ResidueLaw
 
 _MAX_WEIGHT = (1 << 61) - 1
 

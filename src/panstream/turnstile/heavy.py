@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
+from panstream.turnstile._linear import Linear, sampling_factor
+from panstream.turnstile._residues import MAX_MODULUS, prime_at_least
 from panstream.turnstile.counter import ModularCounter
-from panstream.turnstile.linear import Linear, sampling_factor
-from panstream.turnstile.residues import MAX_MODULUS, prime_at_least
 
 _EXACT_UP_TO = 16
 _BRACKET_STEPS = 4

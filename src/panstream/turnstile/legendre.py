@@ -14,9 +14,9 @@ from panstream.errors import InvalidParameter
 from panstream.estimate import Estimate
 from panstream.privacy.bitmap import level_rates
 from panstream.privacy.search import bisected
+from panstream.turnstile._linear import Linear, sampling_factor
+from panstream.turnstile._residues import MERSENNE, check_prime
 from panstream.turnstile.counter import ModularCounter
-from panstream.turnstile.linear import Linear, sampling_factor
-from panstream.turnstile.residues import MERSENNE, check_prime
 
 Floats = NDArray[np.float64]
 _GRID = 400

@@ -16,9 +16,9 @@ from panstream.errors import InvalidParameter, NotSupported
 from panstream.estimate import Estimate
 from panstream.privacy.turnstile import profile_split
 from panstream.randomness import Source
+from panstream.turnstile._linear import Linear, sampling_factor
+from panstream.turnstile._residues import prime_at_least
 from panstream.turnstile.counter import ModularCounter, _CounterState
-from panstream.turnstile.linear import Linear, sampling_factor
-from panstream.turnstile.residues import prime_at_least
 from panstream.turnstile.statistic import DISTINCT, Statistic
 
 _MAX_LARGEST = 1 << 20

@@ -26,8 +26,8 @@ from panstream.estimate import Estimate, figure
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.continual import tree_kappa
 from panstream.randomness import DiscreteLaplace, Source
+from panstream.turnstile._placement import Placement
 from panstream.turnstile.counter import CounterBatch
-from panstream.turnstile.placement import Placement
 
 _FEWEST, _MOST = 64, 1 << 20  # counters of a stream, where none are asked for; a normal law needs the fewest
 _MOST_BUCKETS = 1 << 30

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from panstream.engine._memory import wipe_unused
 from panstream.engine.arrow import pa
+from panstream.engine.feeds._log_columns import made_of_log, sources_of
+from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.feeds.beacons import Found
-from panstream.engine.feeds.log_columns import made_of_log, sources_of
-from panstream.engine.feeds.text_columns import from_spans
-from panstream.engine.memory import wipe_unused
 from panstream.engine.rows import NOT_LOG, Rows, RowSchema
 from panstream.engine.web_config import LOG_MADE
 from panstream.errors import FeedError

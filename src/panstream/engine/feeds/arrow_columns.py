@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine._memory import NONE_LENT, Lent, wipe_unused
+from panstream.engine._stored_ids import StoredIds
 from panstream.engine.arrow import arrow_mask, compute, missing, numbers_of, pa, truth_of, words_of
-from panstream.engine.feeds.text_columns import checked_letters, parse, plain_bytes
-from panstream.engine.memory import NONE_LENT, Lent, wipe_unused
+from panstream.engine.feeds._text_columns import checked_letters, parse, plain_bytes
 from panstream.engine.rows import Codes, Rows, RowSchema, arrow_type
-from panstream.engine.stored_ids import StoredIds
 from panstream.errors import FeedError
 
 _WHOLE = {kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())}

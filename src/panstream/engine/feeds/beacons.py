@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from panstream.engine._memory import wipe_array, wipe_unused
 from panstream.engine.arrow import compute, pa
-from panstream.engine.feeds.bots import known_bots
-from panstream.engine.feeds.text_columns import from_spans
-from panstream.engine.memory import wipe_array, wipe_unused
+from panstream.engine.feeds._bots import known_bots
+from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.rows import NOT_JSON, Rows, RowSchema
 from panstream.engine.web_config import BEACON, MADE
 

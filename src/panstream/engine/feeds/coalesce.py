@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from panstream.engine._memory import NONE_LENT, wipe_unused
+from panstream.engine._stored_ids import StoredIds
 from panstream.engine.arrow import pa
-from panstream.engine.memory import NONE_LENT, wipe_unused
 from panstream.engine.rows import Rows, RowSchema, arrow_type
-from panstream.engine.stored_ids import StoredIds
 from panstream.errors import BadRowError
 
 

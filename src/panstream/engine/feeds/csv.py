@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from panstream.engine.feeds.text_columns import from_spans
+from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.rows import RAGGED, Rows, RowSchema
 from panstream.errors import FeedError, InvalidParameter
 

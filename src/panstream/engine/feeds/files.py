@@ -20,8 +20,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from panstream.engine.feeds._ahead import read_ahead
 from panstream.engine.feeds.access_log import CaddyParser, LogParser
-from panstream.engine.feeds.ahead import read_ahead
 from panstream.engine.feeds.arrow_ipc import ArrowInput
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.csv import CsvParser, Dialect

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from panstream.engine.arrow import pa
-from panstream.engine.feeds.parquet_pages.pages import Damaged
+from panstream.engine.feeds._parquet_pages.pages import Damaged
 from panstream.errors import FeedError
 
 T = TypeVar("T")

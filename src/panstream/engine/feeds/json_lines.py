@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from panstream.engine.feeds.text_columns import from_spans
+from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.rows import NOT_JSON, Rows, RowSchema
 
 _BOM = b"\xef\xbb\xbf"

@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
+from panstream.engine._kafka_address import KafkaAddress, make_client
+from panstream.engine.feeds._kafka_marks import Marks
+from panstream.engine.feeds._messages import Messages
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.feed import Feed, Settings
 from panstream.engine.feeds.json_lines import JsonParser
-from panstream.engine.feeds.kafka_marks import Marks
-from panstream.engine.feeds.messages import Messages
-from panstream.engine.kafka_address import KafkaAddress, make_client
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, needed
 

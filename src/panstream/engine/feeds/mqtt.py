@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Unpack
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from panstream.engine.feeds._messages import Messages
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.feed import Feed, Settings
 from panstream.engine.feeds.json_lines import JsonParser
-from panstream.engine.feeds.messages import Messages
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, InvalidParameter, PanstreamError, needed
 

@@ -14,19 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from panstream.engine._memory import wipe_array
+from panstream.engine._spare import Spare
+from panstream.engine._stored_ids import StoredIds
 from panstream.engine.arrow import pa
+from panstream.engine.feeds._parquet_pages.alike import Reading
+from panstream.engine.feeds._parquet_pages.columns import Cursor, StoredColumn, StringColumn
+from panstream.engine.feeds._parquet_pages.footer import KINDS, Footer, read_footer
+from panstream.engine.feeds._parquet_pages.numbers import WIDTH, NumberColumn, StoredNumberColumn
+from panstream.engine.feeds._parquet_pages.pages import Chunk
+from panstream.engine.feeds._parquet_pages.words import WordColumn
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
 from panstream.engine.feeds.guard import guarded
-from panstream.engine.feeds.parquet_pages.alike import Reading
-from panstream.engine.feeds.parquet_pages.columns import Cursor, StoredColumn, StringColumn
-from panstream.engine.feeds.parquet_pages.footer import KINDS, Footer, read_footer
-from panstream.engine.feeds.parquet_pages.numbers import WIDTH, NumberColumn, StoredNumberColumn
-from panstream.engine.feeds.parquet_pages.pages import Chunk
-from panstream.engine.feeds.parquet_pages.words import WordColumn
-from panstream.engine.memory import wipe_array
 from panstream.engine.rows import Rows, RowSchema
-from panstream.engine.spare import Spare
-from panstream.engine.stored_ids import StoredIds
 
 _BUFFER_BYTES = (1 << 15, 1 << 18)  # least and most of a column that is read from the file at once
 _ROW_BYTES = 16

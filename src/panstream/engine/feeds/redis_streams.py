@@ -12,10 +12,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from panstream.engine.feeds._resp import Connection, Reply
+from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.feed import Feed, Settings
-from panstream.engine.feeds.resp import Connection, Reply
-from panstream.engine.feeds.text_columns import from_spans
 from panstream.engine.rows import Rows, RowSchema
 from panstream.errors import ConnectionLost, FeedError, RedisRefused
 

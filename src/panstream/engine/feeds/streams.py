@@ -20,10 +20,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from panstream.engine._memory import grown
 from panstream.engine.arrow import pa
 from panstream.engine.feeds.coalesce import Coalescer
 from panstream.engine.feeds.guard import guarded
-from panstream.engine.memory import grown
 from panstream.engine.rows import ENDLESS, Rows
 from panstream.errors import FeedError
 from panstream.scratch import wipe

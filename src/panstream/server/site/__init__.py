@@ -24,9 +24,9 @@ from panstream.engine.statement import listed, rounded_up, tabled
 from panstream.engine.statement_page import PAGE
 from panstream.engine.web_config import WebConfig
 from panstream.privacy.claim import Claim, Intrusions
-from panstream.server.bodies import receive_small
+from panstream.server._bodies import receive_small
+from panstream.server._refusals import Refusal
 from panstream.server.dashboard import HEADERS, asset
-from panstream.server.refusals import Refusal
 from panstream.server.site.beacons import LONGEST, PATH, PIXEL, SCRIPT, Beacons
 
 _GIF = bytes.fromhex("47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b")

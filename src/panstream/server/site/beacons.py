@@ -13,10 +13,10 @@ import ipaddress
 from collections.abc import Callable, Mapping
 
 from panstream.engine.web_config import Network, WebConfig
+from panstream.server._bodies import BEACONS, Body
+from panstream.server._jobs import Job, read_head
+from panstream.server._refusals import Refusal
 from panstream.server.access import Gate
-from panstream.server.bodies import BEACONS, Body
-from panstream.server.jobs import Job, read_head
-from panstream.server.refusals import Refusal
 
 PATH, PIXEL, SCRIPT = "/v1/beacon", "/v1/beacon.gif", "/panstream.js"
 LONGEST = 4_096  # bytes of a beacon's body
