@@ -56,7 +56,7 @@ run: $(VENV)/.core
 	@$(BIN)/python examples/clinic.py
 
 # Tests start many interpreters, so the bytecode is kept whatever the shell says. Some tests wait for processes of their
-# own: a third worker uses the cores meanwhile.
+# own: two more workers than cores use them meanwhile.
 test check: export PYTHONDONTWRITEBYTECODE =
 
 # Types and lint have one core to themselves for half a minute; the tests need not wait for them.
@@ -76,7 +76,7 @@ static:
 # The first process to read a test rewrites and compiles it; one does that for all workers, while types are checked.
 tests:
 	$(BIN)/python -m pytest -qq --collect-only $(TESTS) >/dev/null 2>&1 || true
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 bench: $(STAMP) system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches python-dp datafusion chdb
