@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panstream.engine import _spare as module
+from panstream.engine import _stored_ids
 from panstream.engine._spare import Spare
+from panstream.engine.config import read_config
+from panstream.engine.engine import Engine
+from panstream.engine.feeds import parquet
+from panstream.engine.feeds._parquet_pages import alike
+from panstream.engine.run import feed
 
 SIZE = 100_000
 
@@ -84,3 +92,61 @@ def test_not_more_is_kept_than_agreed() -> None:
     assert len({place(each) for each in held}) == 20
     assert spare.array(module._LARGEST + 1).size == module._LARGEST + 1
     assert spare.array(3, np.int64).tolist() is not None
+
+
+class _Zeroed:
+    """NumPy whose new memory holds nothing, so that whatever is there later was left there."""
+
+    empty = staticmethod(np.zeros)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy"])
+@pytest.mark.parametrize("dictionaries", [True, False, ["answer"]], ids=["coded", "plain", "mixed"])
+@pytest.mark.parametrize("kind", ["string", "int"])
+def test_nothing_of_a_file_is_left_in_it(
+    kind: str, dictionaries: Any, compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even how long the chosen ids were, which tells how many rows met the condition."""
+    made: list[Spare] = []
+
+    class Watched(Spare):
+        __slots__ = ()
+
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(module, "np", _Zeroed())
+    for user in (parquet, alike, _stored_ids):
+        monkeypatch.setattr(user, "Spare", Watched)
+    rng = np.random.default_rng(4)
+    numbers, rows = rng.integers(1, 9_000, 60_000), 60_000
+    table = pa.table(
+        {
+            "user": pa.array(numbers if kind == "int" else [f"user {number}" for number in numbers]),
+            "answer": pa.array(np.array(["yes", "no", "perhaps"])[rng.integers(0, 3, rows)]),
+            "age": pa.array(rng.integers(1, 100, rows)),
+        }
+    )
+    path = tmp_path / "rows.parquet"
+    pq.write_table(table, path, compression=compression, use_dictionary=dictionaries)
+    config = {
+        "stream": {"name": "visits", "user": "user", "columns": {"user": kind, "answer": "string", "age": "int"}},
+        "store": {"batch_rows": 7_777},
+        "query": [
+            {
+                "name": "users",
+                "sql": "SELECT COUNT(DISTINCT user) FROM visits WHERE answer = 'yes' AND age > 30",
+                "epsilon": 1.0,
+                "expected": 9_000,
+            }
+        ],
+    }
+    with Engine(read_config(config)) as engine:
+        assert feed(engine, [str(path)]).rows == rows
+        blocks = [block for spare in made for several in spare._blocks.values() for block in several]
+        assert blocks
+        assert [int(np.count_nonzero(block)) for block in blocks] == [0] * len(blocks)

@@ -100,7 +100,9 @@ def wipe_array(array: Any, lent: Lent = NONE_LENT) -> None:
         offsets = np.frombuffer(held[1], kind, stop + 1 - start, start * width)
         first, last = int(offsets[0]), int(offsets[-1])
         _wipe_bytes(buffers[2], first, last)
-        _wipe_bytes(buffers[1], (start + 1) * width, stop * width)
+        # Where a slice begins or ends, its neighbour needs the offset; behind the last row there is no neighbour.
+        is_last = (stop + 1) * width >= held[1].size
+        _wipe_bytes(buffers[1], (start + 1) * width, (stop + is_last) * width)
     elif pa.types.is_boolean(array.type):
         _wipe_bits(buffers[1], start, stop)
     else:

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from panstream.engine._spare import Spare
 from panstream.engine.arrow import arrow_mask, compute, numbers_of, pa, truth_of, words_of
 from panstream.engine.rows import arrow_type
 
@@ -51,7 +50,6 @@ class PlainCompiler:
 
     def __init__(self, columns: Mapping[str, str], constant: Constant, *, user: str | None = None) -> None:
         self._columns, self._constant, self._user = columns, constant, user
-        self._spare = Spare()  # for masks
 
     def compile(self, node: Any) -> Callable[[Any], Mask] | None:
         """Return the condition: a mask of a record batch, false where it is not known."""
@@ -150,7 +148,7 @@ class PlainCompiler:
         if array.indices.null_count or truths.null_count:
             return truths.take(array.indices)
         codes, right = numbers_of(array.indices), truth_of(truths)
-        found = self._spare.array(codes.size, np.bool_)
+        found = np.empty(codes.size, np.bool_)
         if np.count_nonzero(right) == 1:
             return np.equal(codes, codes.dtype.type(right.argmax()), out=found)
         return np.take(right, codes, out=found, mode="clip") if codes.size else found  # codes were checked

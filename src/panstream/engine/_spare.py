@@ -29,7 +29,7 @@ _UNUSED = _references([np.empty(1, np.uint8)])[0]  # of an array without views: 
 class Spare:
     """Arrays in memory of earlier ones that nobody refers to any more, not even by a slice or an Arrow buffer.
 
-    It holds what whoever used it last left there, so that is to be overwritten after use like all memory.
+    It holds what whoever used it last left there, and for long: only what is overwritten after use may be in it.
     """
 
     __slots__ = ("_blocks", "_held", "_lock")

@@ -237,7 +237,7 @@ class StoredIds:
         count = int(np.count_nonzero(keep))
         guess = sum(page.size(part.rows) for part, page in parts) * count // max(1, self._rows)
         room = min(guess + guess // _SPARE, _LARGEST)
-        copy = _Copy(self._spare.array(count + 1, np.int32), self._spare.array(room + SLACK))
+        copy = _Copy(np.empty(count + 1, np.int32), self._spare.array(room + SLACK))
         copy.offsets[0] = done = 0
         try:
             for part, page in parts:

@@ -214,7 +214,7 @@ class StringColumn:
     def take(self, rows: int) -> Any:
         """Return the next rows as an Arrow array of strings."""
         cursor = self._cursor
-        offsets = cursor.spare.array(rows + 1, np.int32)
+        offsets = np.empty(rows + 1, np.int32)  # not spare: where slices of them meet, they are not overwritten
         offsets[0] = 0
         data = cursor.spare.array(min(rows * min(cursor.mean, _WIDEST), _LARGEST) + SLACK)
         present: NDArray[np.uint8] | None = None
@@ -266,7 +266,7 @@ def _grown(data: NDArray[np.uint8], used: int, more: int) -> NDArray[np.uint8]:
         return data
     larger = np.empty(max(needed, min(data.size * 3 // 2, _LARGEST)) + SLACK, np.uint8)
     larger[:used] = data[:used]
-    wipe(data[:used])
+    wipe(data[: used + SLACK])  # a part of the next item may be there
     return larger
 
 
