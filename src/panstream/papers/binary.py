@@ -55,12 +55,13 @@ class BinaryMechanism(PartialSums):
 
     @property
     def shape(self) -> Shape:
-        """Return one accumulator and one place per level."""
-        return self.memberships, self.memberships, 0
+        """Return one accumulator and one place per level of the horizon, whatever the budget is divided by."""
+        levels = binary_levels(self.horizon or 1)
+        return levels, levels, 0
 
     def opens(self, slot: int) -> Iterator[Opening]:
         """Return the levels that start a sum at ``slot``, if it can be completed: an odd sum's level stays idle."""
-        for level in range(self.memberships):
+        for level in range(self.shape[0]):
             if (slot - 1) % (2 << level) == 0 and slot - 1 + (1 << level) <= (self.horizon or 1):
                 yield Opening(level, 1 << level)
 
@@ -71,7 +72,7 @@ class BinaryMechanism(PartialSums):
 
     def places(self, slot: int) -> Sequence[int]:
         """Return the levels of the binary digits of ``slot``."""
-        return [level for level in range(self.memberships) if slot >> level & 1]
+        return [level for level in range(self.shape[0]) if slot >> level & 1]
 
     def answer_parts(self, time: int) -> NoiseParts:
         """Return two draws per binary digit 1, less one for a last digit in one step."""
