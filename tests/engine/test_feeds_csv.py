@@ -261,8 +261,7 @@ def test_a_stray_quote_beside_an_open_one() -> None:
         assert read(text, {"a": "string", "n": "int"}, block=block) == (expected, {})
 
 
-def test_a_line_like_the_sentinel() -> None:
-    """One field too many, all empty: just the line that the reader itself appends."""
+def test_a_row_of_empty_fields_one_too_many() -> None:
     found, bad = read('a,b\n,,\n"x",y\n,,\n', {"a": "string", "b": "string"})
     assert found == [("x", "y")]
     assert set(bad) == {1, 3}

@@ -57,7 +57,7 @@ class RecordParser(Protocol):
     def parse(self, data: bytearray, end: int) -> tuple[Rows, int]:
         """Return the rows of the complete records in ``data[:end]`` and where the last of them really ends.
 
-        Nothing of ``data`` may be kept. There are ``SPARE_BYTES`` behind ``end`` to write on and put back.
+        Nothing of ``data`` may be kept. There are ``SPARE_BYTES`` behind ``end`` to look at, whatever is there.
         """
 
 
