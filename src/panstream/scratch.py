@@ -160,6 +160,7 @@ class Scratch:
 
     def close(self) -> None:
         """Zero every array handed out and return its memory to the pool."""
+        # The pool keeps memory that has been zeroed: memory given back to the system may be somebody's as it was.
         free: list[NDArray[np.uint8]] = _POOL.__dict__.setdefault("free", [])
         for raw, nbytes in self._used + self._spare:
             raw[:nbytes].fill(0)

@@ -80,6 +80,7 @@ class Likelihood:
         """Return the interval at ``level``: from the Fisher information if the count is large, else by likelihood
         ratio.
         """
+        # On a logarithmic scale: the error grows with the count, so the upper end is farther away than the lower one.
         if math.isfinite(fit.standard_error) and fit.users >= _LARGE * fit.standard_error > 0.0:
             reach = math.exp(_NORMAL.inv_cdf((1 + level) / 2) * fit.standard_error / fit.users)
             return fit.users / reach, fit.users * reach
@@ -136,6 +137,7 @@ def _deviance(empty: Floats, users: float | Floats, mean: Floats, slope: Floats,
     """Return d'V⁻¹d + ln det V for V = diag(variance) - users·slope·slope', by Sherman and Morrison."""
     difference = empty - mean
     weighted = slope / variance
+    # Levels share the users, so their empty cells vary against each other: a matrix of rank one besides the diagonal.
     left = np.maximum(1.0 - users * (weighted * slope).sum(-1), 1e-12)
     across = (weighted * difference).sum(-1)
     deviance: Floats = (difference**2 / variance + np.log(variance)).sum(-1) + users * across**2 / left + np.log(left)

@@ -184,7 +184,7 @@ class CloseSum(_Sum):
         if keys[name] != private.public_key().public_bytes_raw():
             raise InvalidParameter("this holder's own opening is not among the openings")
         flat = np.concatenate([table.reshape(-1) for table in found.tables]).view(np.uint64)
-        for other, public in keys.items():
+        for other, public in keys.items():  # modulo 2^64, where a mask makes any number as likely as any other
             if other != name:
                 mask = _mask(_shared(private, other, public), session, name, other, flat.size)
                 flat = flat + mask if name < other else flat - mask

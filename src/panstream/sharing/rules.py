@@ -76,6 +76,7 @@ class Overwritten:
 
     def blind(self, share: Bits, common: Expander, *, first: bool) -> None:
         """Flip the same bits of both shares."""
+        # A share of one step is then independent of that of the next: copies of both add nothing to one of them.
         share ^= common.bits(share.size)
 
     def nothing(self) -> Dealt:
@@ -84,6 +85,7 @@ class Overwritten:
 
     def deal(self, change: Dealt, first: Expander, second: Expander) -> Dealt:
         """Deal "x becomes v where h is 1": h_B = h ⊕ h_A and w_B = h ∧ (u_A ⊕ u_B ⊕ v) ⊕ w_A."""
+        # All cells are dealt, touched or not, so that neither sizes nor places tell which rows there were.
         touched, values = change
         mask, factor, term = (first.bits(touched.size) for _ in range(3))
         mask ^= second.bits(touched.size)
@@ -132,6 +134,7 @@ class Overwritten:
 
     def hold_answer(self, own: Expander, dealt: Dealt | None, before: int, source: Source) -> Opening:
         """Return the random bits, as bits and as integers, and draw the noise."""
+        # Each machine adds the whole noise: whoever has looked at one of them knows what that one drew.
         rho = own.bits((self.counted + 7) // 8)
         words = own.words(self.counted, self.ring) if dealt is None else dealt[0]
         return Opening((rho, words), draw_noise(self.rows, self.noise, source), before)

@@ -152,12 +152,13 @@ class SnapshotStore:
             with self._explained():
                 label = _LABEL + struct.pack("<Q", record.generation)
                 sealed = self._sealer.seal(parts, record.key, label)
-                self._finish()
+                self._finish()  # there are two slots: the one before must be gone before its place is written
                 placed = record.placed(len(sealed), self._current, _FIRST)
                 if self._current is None:
                     self._create(placed, sealed)
                 else:
                     self._replace(placed, sealed)
+            # Only now may the old key go: a crash before this leaves two whole states, and the newest is opened.
             before, self._current = self._current, placed.without_key()
             if before is not None:
                 with contextlib.suppress(OSError):  # then burying it tells
