@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from browser.serving import Serving, serving
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+PICTURES = os.environ.get("PANSTREAM_PICTURES") == "1"
 PATIENCE = 60_000  # milliseconds: an upper bound for a busy machine, not a wait
 FLAGS = [
     "--no-sandbox",
@@ -76,7 +78,9 @@ def resize(page: Page, width: int, height: int = 900) -> None:
 
 
 def photograph(page: Page, name: str) -> None:
-    """Keep a picture of the whole page for people to look at."""
+    """Keep a picture of the whole page for people to look at, if they ask for it: pictures take longer than pages."""
+    if not PICTURES:
+        return
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.evaluate("document.fonts.ready")
     page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
