@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from browser.conftest import FLAGS, PATIENCE, SCREENSHOTS
+from browser.conftest import FLAGS, PATIENCE, photograph
 
 ROOT = Path(__file__).parents[2]
 NARROW, WIDE = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -114,17 +114,15 @@ def test_search_works_from_a_file(site: Path, browser: Browser) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pictures_for_people(site: Path, browser: Browser, scheme: str) -> None:
-    """Pages with scripts on are no wider than their windows either; the pictures are in build/screenshots."""
+def test_pages_fit_their_windows(site: Path, browser: Browser, scheme: str) -> None:
+    """Pages with scripts on are no wider than their windows either."""
     problems: list[str] = []
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for viewport in (NARROW, WIDE):
         page = watched(browser, problems, viewport=viewport, color_scheme=scheme)
         for name in ("index", "tutorial/daily-visitors", "reference/api"):
             page.goto((site / f"{name}.html").as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
-            file = f"docs-{name.rpartition('/')[2]}-{viewport['width']}-{scheme}.png"
-            page.screenshot(path=SCREENSHOTS / file)
+            photograph(page, f"docs-{name.rpartition('/')[2]}-{viewport['width']}-{scheme}")
         page.close()
     assert not problems
 
