@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from browser.serving import Serving, serving
+from network import unchanged
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PICTURES = os.environ.get("PANSTREAM_PICTURES") == "1"
@@ -24,6 +25,12 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+@pytest.fixture(autouse=True)
+def _network_stays() -> Iterator[None]:
+    with unchanged():
+        yield
 
 
 @pytest.fixture(scope="module")

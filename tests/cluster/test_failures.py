@@ -19,6 +19,7 @@ from distributed import Client, Security
 from cluster.processes import Processes, processes
 from cluster.zygote import SIZE, batch, settings
 from engine.streams import config, question
+from network import changing
 from panstream.cluster._coordinator import ClusterEngine
 from panstream.cluster._dask_link import DaskLink
 from panstream.cluster._links import Call
@@ -197,7 +198,13 @@ def fill(place: Path) -> None:
 
 
 @pytest.fixture
-def two_namespaces() -> Iterator[list[tuple[str, str, str]]]:
+def _network_changes() -> Iterator[None]:
+    with changing():
+        yield
+
+
+@pytest.fixture
+def two_namespaces(_network_changes: None) -> Iterator[list[tuple[str, str, str]]]:
     """Two network namespaces, each with a link to this one, which may pass packets on between them."""
     found, commands = [], []
     for number in (1, 2):
