@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -106,8 +107,9 @@ class _Zeroed:
 @pytest.mark.parametrize("compression", ["zstd", "snappy"])
 @pytest.mark.parametrize("dictionaries", [True, False, ["answer"]], ids=["coded", "plain", "mixed"])
 @pytest.mark.parametrize("kind", ["string", "int"])
+@pytest.mark.parametrize("missing", [0, 7], ids=["all there", "some missing"])
 def test_nothing_of_a_file_is_left_in_it(
-    kind: str, dictionaries: Any, compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    missing: int, kind: str, dictionaries: Any, compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even how long the chosen ids were, which tells how many rows met the condition."""
     made: list[Spare] = []
@@ -131,8 +133,12 @@ def test_nothing_of_a_file_is_left_in_it(
             "age": pa.array(rng.integers(1, 100, rows)),
         }
     )
+    if missing:
+        gone = pa.array(np.arange(rows) % missing == 0)
+        columns = [compute.if_else(gone, pa.scalar(None, column.type), column) for column in table.columns]
+        table = pa.table(columns, names=table.column_names)
     path = tmp_path / "rows.parquet"
-    pq.write_table(table, path, compression=compression, use_dictionary=dictionaries)
+    pq.write_table(table, path, compression=compression, use_dictionary=dictionaries, row_group_size=25_000)
     config = {
         "stream": {"name": "visits", "user": "user", "columns": {"user": kind, "answer": "string", "age": "int"}},
         "store": {"batch_rows": 7_777},
