@@ -225,7 +225,7 @@ def controls(forks: Forks, chosen: list[Mutant]) -> list[tuple[str, Callable[[],
 
     def same(mutant: Mutant) -> bool:
         exchange(forks.functions, mutant, unchanged=True)
-        return forks.fails(forks.tests_of(mutant, near(mutant.path)))
+        return forks.fails(forks.tests_of(mutant, near(mutant.path)), tell=True)
 
     files = sorted({mutant.path for mutant in chosen})
     whole = random.Random(0).sample(files, min(PROCESSES, len(files)))

@@ -99,6 +99,7 @@ class Forks:
         self.work = work
         self.modules = modules  # that have mutants
         self.at_once = at_once
+        self.told = os.dup(2)  # forks say nothing on theirs
         self.items: dict[str, pytest.Item] = {}
         self.session: Any = None
         self.functions: dict[tuple[str, int], list[types.FunctionType]] = {}
@@ -159,23 +160,27 @@ class Forks:
             raise Broken("these tests fail on unchanged code: " + ", ".join(failed[:10]))
 
     def _watch(self, name: str, found: Path) -> bool:
-        here, called = str(self.source), set[str]()
+        seen = dict[int, types.CodeType]()  # by address: hashing a code object reads all of it
 
         def trace(frame: types.FrameType, event: str, argument: object) -> None:
             code = frame.f_code
-            if code.co_filename.startswith(here):
-                called.add(f"{code.co_filename}:{code.co_qualname}")
+            seen[id(code)] = code
 
         room = self.room(self.items[name])
         if room is None:
             threading.settrace(trace)
             sys.settrace(trace)
-        else:
-            called = {f"{self.source / room}/*"}  # much slower if watched
         begun = time.process_time()
         failed = self.fails([name])
         sys.settrace(None)
         taken = time.process_time() - begun
+        here = str(self.source)
+        if room is None:
+            called = {
+                f"{each.co_filename}:{each.co_qualname}" for each in seen.values() if each.co_filename.startswith(here)
+            }
+        else:
+            called = {f"{here}/{room}/*"}  # much slower if watched
         if taken <= LONGEST:
             found.write_text(json.dumps([taken, sorted(called)]))
         return failed
@@ -197,14 +202,16 @@ class Forks:
         exchange(self.functions, mutant)
         return self.fails(tests)
 
-    def fails(self, tests: list[str]) -> bool:
-        """Run the tests in this process until one fails; return whether one did."""
+    def fails(self, tests: list[str], *, tell: bool = False) -> bool:
+        """Run the tests in this process until one fails; return whether one did, and ``tell`` which."""
         chosen = [self.items[test] for test in tests]
         for item, following in zip(chosen, [*chosen[1:], None][: len(chosen)], strict=True):
             # Processor time, so that a busy machine does not matter; the signal ends the process.
             signal.setitimer(signal.ITIMER_PROF, 10.0 + 10.0 * self.known.seconds.get(item.nodeid, LONGEST))
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self.session.testsfailed:
+                if tell:
+                    os.write(self.told, f"{item.nodeid} fails\n".encode())
                 return True
         return False
 
