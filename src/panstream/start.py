@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -30,5 +31,6 @@ def load(*modules: str) -> None:
         with contextlib.suppress(ImportError, PanstreamError):
             importlib.import_module(name)
     gc.freeze()  # what was loaded stays
+    atexit.register(gc.freeze)  # a process that ends frees all its memory: the collector need not look through it again
     if enabled:
         gc.enable()
