@@ -17,7 +17,8 @@ def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
         not isinstance(array, np.ndarray)
         or array.ndim != 1
         or not array.flags.c_contiguous
-        or not any(array.dtype == dtype for dtype in dtypes)
+        or array.dtype.type not in dtypes
+        or not array.dtype.isnative
     ):
         kinds = " or ".join(np.dtype(dtype).name for dtype in dtypes)
         found = (

@@ -8,6 +8,7 @@ The cell is ``level * buckets + bucket``.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -127,11 +128,12 @@ def _packed_table(buckets: int, levels: int, marks: Any) -> tuple[np.uint64, np.
 def _table(buckets: int, levels: int, size: int, out: Any) -> tuple[np.uint64, np.uint64]:
     shape = _shape(buckets, levels)
     check_out(out, size, np.int32, np.int64)
-    if buckets * levels - 1 > np.iinfo(out.dtype).max:
+    if buckets * levels > 1 << 31 and out.itemsize == 4:
         raise InvalidParameter(f"out must be int64 for more than 2**31 cells, got buckets * levels={buckets * levels}")
     return shape
 
 
+@functools.lru_cache(maxsize=64, typed=True)
 def _shape(buckets: int, levels: int) -> tuple[np.uint64, np.uint64]:
     checks.integer(1, MAX_LEVELS, levels=levels)
     checks.integer(1, (1 << 32) - 1, buckets=buckets)

@@ -12,6 +12,7 @@ False
 from __future__ import annotations
 
 import hashlib
+import struct
 from functools import lru_cache
 from typing import Any
 
@@ -56,7 +57,7 @@ def expand(key: HashKey, label: str, words: int) -> tuple[int, ...]:
         ).digest()
         for number in range(-(-words // 8))
     )
-    return tuple(int.from_bytes(stream[8 * i : 8 * i + 8], "little") for i in range(words))
+    return struct.unpack_from(f"<{words}Q", stream)
 
 
 @lru_cache(maxsize=256, typed=True)

@@ -110,8 +110,13 @@ class Ledger:
 
         :class:`NotBounded`, which is one, where the total would have no bound at all.
         """
-        for found in self._totals([*self._entries, (name, claim)]):
-            if found.limit is None or found.epsilon <= found.limit * (1.0 + _TOLERANCE):
+        entries = [*self._entries, (name, claim)]
+        for kind in self._kinds(entries) if self._limits else ():
+            limit = self.limit(*kind[:2])
+            if limit is None:
+                continue
+            found = self._total(*kind, entries)
+            if found.epsilon <= limit * (1.0 + _TOLERANCE):
                 continue
             if found.reason:
                 refused = f"a budget for one {found.protects} ({found.adjacency}) cannot be kept: {found.reason}"
@@ -119,7 +124,7 @@ class Ledger:
             share = dict(found.parts)[name]
             raise BudgetExhausted(
                 f"charging epsilon={share:g} to {found.protects} ({found.adjacency}) "
-                f"would make {found.epsilon:g} of {found.limit:g}"
+                f"would make {found.epsilon:g} of {limit:g}"
             )
 
     def total(
@@ -131,17 +136,17 @@ class Ledger:
 
     def totals(self) -> tuple[Total, ...]:
         """Return the total of every unit that a charge or a limit is about, windows of each length on their own."""
-        return self._totals(self._entries)
+        return tuple(self._total(*kind, self._entries) for kind in self._kinds(self._entries))
 
     def limit(self, unit: Unit, adjacency: Adjacency = "add-remove") -> float | None:
         """Return the declared limit, or ``None`` where there is none."""
         return self._limits.get((unit, adjacency))
 
-    def _totals(self, entries: Sequence[Charge]) -> tuple[Total, ...]:
+    def _kinds(self, entries: Sequence[Charge]) -> list[tuple[Unit, Adjacency, float | None]]:
         kinds = dict.fromkeys((claim.unit, claim.adjacency, claim.window) for _, claim in entries)
         named = {(unit, adjacency) for unit, adjacency, _ in kinds}
         declared = [(unit, adjacency, None) for unit, adjacency in self._limits if (unit, adjacency) not in named]
-        return tuple(self._total(*kind, entries) for kind in [*declared, *kinds])
+        return [*declared, *kinds]
 
     def _total(self, unit: Unit, adjacency: Adjacency, window: float | None, entries: Sequence[Charge]) -> Total:
         parts: list[tuple[str, float]] = []
