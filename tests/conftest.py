@@ -81,10 +81,9 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: nobody need look through its 600,000 objects after every file, nor where a
-    server of a test starts and stops, which would thaw them.
+    """What was collected stays to the end: nobody need look through its 600,000 objects, now or after every file, nor
+    where a server of a test starts and stops, which would thaw them.
     """
-    gc.collect()
     _freeze()
     gc.freeze = gc.unfreeze = lambda: None
 

@@ -6,6 +6,7 @@ from panstream.drill.beacons import WAITING, drill_beacons
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_scanner")
 def test_nothing_stays_of_visitors() -> None:
     report = drill_beacons(visitors=2_000, waiting=500)
     assert report.ok, str(report)

@@ -7,8 +7,9 @@ from panstream.drill.memory import IN_FLIGHT, drill
 
 IDS = 11_500
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_scanner")]
 
-@pytest.mark.slow
+
 def test_nothing_stays_in_a_hardened_server() -> None:
     report = drill(ids=IDS)
     assert report.valid, str(report)
@@ -16,7 +17,6 @@ def test_nothing_stays_in_a_hardened_server() -> None:
     assert report.found(IN_FLIGHT) > 0  # the scan sees what is there
 
 
-@pytest.mark.slow
 def test_ids_that_are_there_are_found() -> None:
     """Without hardening, ids of past rows may stay in freed memory or not; those in flight are there, and must be
     seen.
@@ -27,7 +27,6 @@ def test_ids_that_are_there_are_found() -> None:
     assert report.found(IN_FLIGHT) > 0
 
 
-@pytest.mark.slow
 def test_nothing_stays_on_two_machines_and_their_front_end() -> None:
     """Nor do keys, masks, keystream, noise, messages and shares of earlier epochs, though the search sees those in
     flight.

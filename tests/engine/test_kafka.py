@@ -502,6 +502,7 @@ line()
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_scanner")
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", *([] if REAL else ["zstd"])])
 def test_nothing_of_a_message_stays_in_memory(broker: Broker, compression: str) -> None:
     from confluent_kafka import Producer
