@@ -30,8 +30,10 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[engine,cli,server,plots]'
 	@touch $@
 
+# Kernels are compiled meanwhile, on the other core.
 $(STAMP): $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@$(BIN)/python tests/kernel_digests.py --everywhere >/dev/null 2>&1 & \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]' || exit; wait
 	@touch $@
 
 # Debian packages that the tests talk to, each with its program. They are installed where they are missing and that is allowed; otherwise

@@ -28,6 +28,9 @@ _STEP = 0.05
 _START = 0.3  # standard deviation of the first tilts
 _MIXED_IN = 0.02  # of the components' average, in each component
 
+# Some BLAS kernels raise the flag of an invalid operation though all numbers are finite (numpy issue 24067).
+_QUIET = np.errstate(invalid="ignore")
+
 
 class _Fit:
     """One descent: tilts of the components and logits of their weights, with Adam's two moments.
@@ -46,11 +49,13 @@ class _Fit:
         self.scale = np.float32(components / max(tables.one_weights.max(), tables.pair_weights.max()))
         self.moments = [_Adam(self.tilts.shape), _Adam(self.weight_logits.shape)]
 
+    @_QUIET
     def tables(self) -> Tables:
         """Return the model's tables."""
         weights = np.exp(self.weight_logits - self.weight_logits.max())
         return self.shape.tables(weights / weights.sum(), self.tilts)
 
+    @_QUIET
     def step(self) -> Tables:
         """Take one step; return the tables before it."""
         found = self.tables()

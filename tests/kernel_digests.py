@@ -1,0 +1,152 @@
+"""What most kernels give for fixed input, as digests; compiled for this processor, or as the environment says.
+
+``--everywhere`` compiles for all processors that are compared in ``test_processors.py``, and says nothing: ``make``
+does that beside the installation of what the tests need, so this needs no more than the package itself.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+TARGETS = {
+    "generic": {"NUMBA_CPU_NAME": "generic"},
+    "no AVX-512": {"NUMBA_CPU_FEATURES": "-avx512f,-avx512vl,-avx512bw,-avx512dq"},
+}
+if os.environ.get("PANSTREAM_FULL") == "1":
+    TARGETS["haswell"] = {"NUMBA_CPU_NAME": "haswell"}
+
+
+def results() -> Iterator[tuple[str, np.ndarray]]:
+    import pyarrow as pa
+
+    from panstream._kernels import alike_pages, bits, csv_records, draws, json_fields, pages, snappy, text_values, tree
+    from panstream.hashing import (
+        cells_of_integers,
+        cells_of_strings,
+        hash_integers,
+        hash_strings,
+        mark_integers_packed,
+        mark_strings,
+        mark_strings_packed,
+    )
+    from panstream.randomness import Coin, DiscreteGaussian, DiscreteLaplace, SeededSource
+
+    rng = np.random.default_rng(9)
+    rows, shape = 5_003, (1_021, 14)
+    numbers = rng.integers(-(2**63), 2**63 - 1, rows)
+    for name, longest in (("short", 16), ("any", 700)):
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(0, longest + 1, rows))]).astype(np.int32)
+        text = rng.integers(0, 256, int(offsets[-1]), np.uint8)
+        for kind in ("fold", "siphash"):
+            hashes, cells = np.empty(rows, np.uint64), np.empty(rows, np.int32)
+            hash_strings(offsets, text, 3, hashes, hash=kind)
+            cells_of_strings(offsets, text, 3, *shape, cells, hash=kind)
+            yield f"{kind} of {name} strings", hashes
+            yield f"{kind} cells of {name} strings", cells
+        marks = np.zeros(shape[0] * shape[1], np.uint8)
+        mark_strings(offsets, text, 3, *shape, marks)
+        yield f"marks of {name} strings", marks
+        words = np.zeros(-(-shape[0] * shape[1] // 64), np.uint64)
+        mark_strings_packed(offsets, text, 3, *shape, words)
+        yield f"packed marks of {name} strings", words
+    for length in (16, 11):
+        equal, bits_of_cells = np.arange(301, dtype=np.int64) * length, np.zeros(words.size, np.uint64)
+        hash_strings(equal, text, 3, hashes[:300], hash="fold")
+        mark_strings_packed(equal, text, 3, *shape, bits_of_cells)
+        yield f"hashes of {length} bytes", hashes[:300].copy()
+        yield f"packed marks of {length} bytes", bits_of_cells
+    hashes, cells = np.empty(rows, np.uint64), np.empty(rows, np.int32)
+    hash_integers(numbers, 3, hashes)
+    cells_of_integers(numbers, 3, *shape, cells)
+    yield "integers", hashes
+    yield "cells of integers", cells
+    words = np.zeros(words.size, np.uint64)
+    mark_integers_packed(numbers, 3, *shape, words)
+    yield "packed marks of integers", words
+
+    coins = rng.integers(0, 256, rows, np.uint8)
+    words = rng.integers(0, 2**64, draws.compare_bytes(coins, np.uint8(178)), np.uint64)
+    draws.finish_coins(coins, np.uint8(178), np.uint64(1 << 55), words)
+    yield "coins", coins
+    table = np.zeros(-(-shape[0] * shape[1] // 8), np.uint8)
+    bits.scatter(table, cells, coins)
+    bits.draw_marked(table, marks, np.resize(coins, marks.size))
+    yield "bits", table
+    thirds, few = rng.integers(0, 2**64, (2, 3_000), np.uint64)
+    few &= thirds << np.uint64(1)
+    with SeededSource(4) as source:
+        source.redraw(Coin.at_most(0.7), thirds, few)
+    yield "redrawn bits", thirds
+
+    with SeededSource(5) as source:
+        for sigma, size in ((40.0, 1_000), (4e3, 1_000), (40.0, 1 << 14)):  # all sizes, blocks, a table
+            noise = np.zeros(size, np.int64)
+            source.add_discrete_gaussian(noise, DiscreteGaussian.at_least(sigma))
+            yield f"{size} of Gaussian noise, {sigma}", noise
+        noise = np.zeros(1_000, np.int64)
+        source.add_discrete_laplace(noise, DiscreteLaplace.at_most(0.01))
+        yield "Laplace noise", noise
+    packed = np.frombuffer(pa.compress(numbers % 1_000_000, "snappy", asbytes=True), np.uint8).copy()  # as it comes
+    out = np.empty(8 * rows, np.uint8)
+    assert snappy.unpack_snappy(packed, out)
+    yield "snappy", out
+    for width in (1, 2, 7, 8, 9, 23):
+        runs = np.concatenate([[0x83, 0x01], rng.integers(0, 256, 65 * width), [80], [0] * 4]).astype(np.uint8)
+        codes = np.empty(560, np.int32)
+        assert pages.decode_runs(runs, 0, width, codes) > 0
+        yield f"runs of {width} bits", codes
+        narrow, page = np.zeros(560, np.int8), np.array([0, 0, 560, 0, 0, 1, 0, 0, 0])
+        body = np.concatenate([[width], runs]).astype(np.uint8)
+        assert alike_pages.decode_page(body, page, False, out[:0], narrow) == (width < 8)
+        yield f"narrow runs of {width} bits", narrow
+    lines = np.array([[0, 8 * rows, rows, 0, 0, 1, 0, 0, packed.size]] * 2)
+    twice = np.zeros(16 * rows, np.uint8)
+    assert alike_pages.decode_pages(packed, lines, True, False, out, twice, codes[:0])
+    yield "pages read together", twice
+    lines = [b'{"a":%d,"b c":"%s"}' % (number, b"x" * (number % 80)) for number in range(-500, 500)]
+    text = np.frombuffer(b"\n".join(lines) + b"\n" + b'{"a":[],"b c":"\\n"}\n{"a":\n', np.uint8).copy()
+    starts, stops, forms = (
+        np.zeros((2, 1_002), np.int64),
+        np.zeros((2, 1_002), np.int64),
+        np.zeros((2, 1_002), np.uint8),
+    )
+    names, faults = np.frombuffer(b"ab c", np.uint8), np.zeros(1_002, np.uint8)
+    assert json_fields.scan_lines(text, text.size, names, np.array([0, 1, 4]), starts, stops, forms, faults) == 1_002
+    yield "values of JSON", np.concatenate([*starts, *stops, *forms, faults])
+    numbers, bad = np.zeros(1_002, np.int64), np.zeros(1_002, bool)
+    text_values.parse_ints(text, starts[0], stops[0], forms[0] == json_fields.NUMBER, numbers, bad)
+    yield "whole numbers", numbers
+    cells = [b'"%s",%d' % (b'x""y,\n' * (number % 20), number) for number in range(1_000)]
+    text = np.frombuffer(b"\r\n".join(cells) + b'\na"b,\n', np.uint8).copy()
+    spots = np.array([0, 1])
+    assert csv_records.split_records(text, text.size, 0x2C, 0x22, spots, starts, stops, forms, faults) == (
+        1_001,
+        text.size,
+    )
+    yield "fields of CSV", np.concatenate([*starts, *stops, *forms, faults])
+    keep, users = np.empty(rows, np.uint8), rng.integers(0, 900, rows)
+    places = np.uint64(users.ctypes.data) + np.arange(rows, dtype=np.uint64) * np.uint64(8)
+    firsts, counts = np.empty(1 << 14, np.int64), np.zeros(1 << 14, np.int64)
+    tree.first_rows(users.astype(np.uint64), places, np.full(rows, 8), 2, firsts, counts, keep)
+    yield "first rows", keep
+
+
+def digests(target: dict[str, str]) -> dict[str, str]:
+    run = subprocess.run(
+        [sys.executable, __file__], env=os.environ | target, capture_output=True, text=True, check=True, timeout=600
+    )
+    found: dict[str, str] = json.loads(run.stdout)
+    return found
+
+
+if __name__ == "__main__":
+    if "--everywhere" in sys.argv:
+        for each in ({}, *TARGETS.values()):
+            digests(each)
+    else:
+        print(json.dumps({name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in results()}))
