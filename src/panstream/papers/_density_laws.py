@@ -55,14 +55,20 @@ class LevelLaw:
 
     def draw(self, present: bool, size: int, source: Source) -> NDArray[np.uint8]:
         """Return levels, by one coin for each step from a level to the next."""
-        chances = self.chances(present)
         levels, climbing = np.zeros(size, np.uint8), np.ones(size, np.uint8)
-        for level in range(1, len(chances)):
-            above = math.fsum(chances[level:])
-            coin = Coin.at_most(min(above / (above + chances[level - 1]), 1.0))
+        for coin in self._coins(present):
             climbing &= source.bernoulli(coin, size)
             levels += climbing
         return levels
+
+    @lru_cache(maxsize=64)  # noqa: B019  (a law is a few numbers)
+    def _coins(self, present: bool) -> tuple[Coin, ...]:
+        """Return for each level but the last the coin that says whether a value lies above it, if not below."""
+        chances = self.chances(present)
+        above = [math.fsum(chances[level:]) for level in range(1, len(chances))]
+        return tuple(
+            Coin.at_most(min(more / (more + here), 1.0)) for more, here in zip(above, chances[:-1], strict=True)
+        )
 
     def values(self, stored: NDArray[Any]) -> Floats:
         """Return the points of the levels."""
