@@ -76,8 +76,11 @@ static:
 	$(BIN)/lint-imports --no-cache
 
 # The first process to read a test rewrites and compiles it; one does that for all workers, while types are checked.
-tests:
-	$(BIN)/python -m pytest -qq --collect-only $(TESTS) >/dev/null 2>&1 || true
+$(VENV)/.collected: $(shell find tests src -name '*.py')
+	$(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1 || true
+	@touch $@
+
+tests: $(VENV)/.collected
 	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 bench: $(STAMP) system

@@ -76,7 +76,8 @@ def decode_pages(
             clear = page[LEVELS] if page[KIND] == DATA_2 else np.int64(0)
             if size > room.size or clear > min(size, body.size):
                 return False
-            room[:clear] = body[:clear]
+            for i in range(clear):
+                room[i] = body[i]
             if not unpack_snappy(body[clear:], room[clear:size]):
                 return False
             body = room[:size]

@@ -105,7 +105,7 @@ def answer_wide(
     kept = np.zeros(2, np.uint64)
     for part in range(out.shape[0]):
         unit = 0
-        done[:] = complete[0, part]
+        done[0], done[1] = complete[0, part, 0], complete[0, part, 1]
         rest[:] = np.uint64(0)
         if top > 0:
             for child in range(digits[0], radices[0]):
@@ -115,11 +115,11 @@ def answer_wide(
             _add_scaled(off, siblings[level, digits[level] if level < top else 0, part], 1, unit, modulus)
             _add_scaled(off, done, -1, 0, modulus)
             _add_scaled(off, rest, -1, 0, modulus)
-            kept[:] = done
+            kept[0], kept[1] = done[0], done[1]
             done[:] = np.uint64(0)
             _add_scaled(done, kept, 1, FRACTION, modulus)
             _add_scaled(done, off, done_weights[level], 0, modulus)
-            kept[:] = rest
+            kept[0], kept[1] = rest[0], rest[1]
             rest[:] = np.uint64(0)
             _add_scaled(rest, kept, 1, FRACTION, modulus)
             _add_scaled(rest, off, rest_weights[level], 0, modulus)

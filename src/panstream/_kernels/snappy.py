@@ -121,7 +121,8 @@ def _element(packed: NDArray[np.uint8], at: np.uint64, out: NDArray[np.uint8], d
         if length > np.uint64(packed.size) - at or length > np.uint64(out.size) - done:
             return at, done, False
         if more:
-            out[done : done + length] = packed[at : at + length]
+            for i in range(length):  # a slice would take longer to compile than all the rest
+                out[done + i] = packed[at + i]
         else:
             for j in range(0, 4 * _BLOCK, _BLOCK):
                 _copy_block(to + np.uint64(j), source + one + np.uint64(j))
