@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from panstream.continual_users import ContinualDensity
+from panstream.privacy.changes import change_room, change_room_near
 from panstream.testing.bit_views import Losses, views
 
 LN3, KAPPA = math.log(3.0), math.log(1.25)
@@ -72,6 +73,15 @@ def test_the_second_branch_is_needed() -> None:
         universe=1, epsilon=epsilon, horizon=3, method="event", levels=1, epsilon_state=state, start_rate=0.0
     )
     assert exact(algorithm, 3) == pytest.approx(0.511911, abs=1e-6)
+
+
+@pytest.mark.parametrize("deletions", [False, True])
+def test_the_room_of_changes_is_the_inverse_and_none_is_left_by_a_large_start(deletions: bool) -> None:
+    for state, start in ((0.4, 0.0), (0.4, 0.3), (1.2, 0.1)):
+        tree = change_room(1.7, state, start, deletions=deletions)
+        assert change_loss(state, tree, start, deletions=deletions) == pytest.approx(1.7, rel=1e-12)
+        assert change_room_near(1.7, state, start, deletions=deletions) == pytest.approx(tree, rel=1e-9)
+    assert change_room_near(1.3, 0.4, 9.0, deletions=deletions) == 0.0
 
 
 def test_epochs_lose_no_more() -> None:

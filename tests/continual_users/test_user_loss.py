@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from panstream.continual_users import ContinualDensity
-from panstream.privacy.changes import _flicker_loss, single_room
+from panstream.privacy.changes import _flicker_loss, flicker_room, single_room
 from panstream.testing.bit_views import Losses, View, views
 from panstream.testing.enumerate import Enumerator, tick, update, worlds
 
@@ -184,7 +184,25 @@ def test_the_single_answer_loses_exactly_its_claim() -> None:
     assert epsilon * (1 - 1e-8) <= loss.epsilon <= epsilon
 
 
-@pytest.mark.parametrize(("state", "start"), [(0.3, 0.05), (0.9, 0.1), (1.5, 0.6)])
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize(("levels", "closings"), [(1, (1,)), (3, (4, 2, 1)), (7, (1,) * 7)])
+def test_the_room_of_flickering_rows_is_all_that_the_bound_leaves(
+    levels: int, closings: tuple[int, ...], windowed: bool
+) -> None:
+    state, epsilon = 0.7, 1.1
+
+    def loss(tree: float) -> float:
+        return _flicker_loss(state, tree / levels, levels, closings, windowed=windowed)
+
+    tree = flicker_room(epsilon, state, levels, closings, windowed=windowed)
+    assert loss(tree) <= epsilon < loss(tree * (1 + 1e-8))
+    most = flicker_room(100.0, state, levels, closings, windowed=windowed)  # above half the state the bound ends
+    assert loss(most) <= 100.0 and most == pytest.approx(state / 2, rel=1e-8)
+    assert loss(most * (1 + 1e-8)) == math.inf
+    assert flicker_room(math.inf, state, levels, closings, windowed=windowed) == math.inf
+
+
+@pytest.mark.parametrize(("state", "start"), [(0.3, 0.05), (0.9, 0.1), (1.5, 0.6), (0.2, 0.9)])
 def test_the_room_of_a_single_answer_is_its_inverse(state: float, start: float) -> None:
     epsilon = state + 1.2 * start + 0.1
     kappa = single_room(epsilon, state, start)

@@ -310,3 +310,4 @@ def test_planned_error_and_foreseen_answer_are_the_formulas() -> None:
     noise = law.noise.variance * ((law.p1**2 + law.p0**2) / gap**2) ** 2 / (gap * users) ** 2
     assert counter.standard_error(10) == pytest.approx(users * math.sqrt(cells / users + noise), rel=1e-12)
     assert OptBern(universe=10_000, epsilon=1.0).foreseen(3_000).value == pytest.approx(0.3, abs=1e-3)
+    assert counter.foreseen(50).released == counter.foreseen(40).released == (round(40 * law.p1),)  # there are no more

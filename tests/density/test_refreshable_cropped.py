@@ -7,12 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import integrate, stats
 
 from panstream import Monitor
 from panstream.density import RefreshableCroppedMean
 from panstream.errors import NotSupported
 from panstream.packed import toss
-from panstream.privacy.pairs import _paired_loss, _reading_variance, paired_split, reading, worst_variance
+from panstream.privacy.pairs import (
+    _paired_loss,
+    _reading_variance,
+    noise_weights,
+    paired_split,
+    reading,
+    worst_variance,
+)
 from panstream.randomness import DiscreteLaplace, SeededSource, Source
 from panstream.testing.enumerate import Enumerator, refresh, release, update, worlds
 from statistical import assert_mean, assert_rate
@@ -82,6 +90,38 @@ def test_mean_and_variance_of_a_reading_are_those_of_all_coins(crop: int, p1: fl
         assert _reading_variance(p1, crop, before, after) == pytest.approx(square - first**2)
         worst = max(worst, square - first**2)
     assert worst_variance(p1, crop) == pytest.approx(worst)
+
+
+def weights(p1: float, crop: int, seen: int) -> tuple[float, float]:
+    """Return by how much the sum of all readings moves with a one, and with a pair that fits, of users seen so."""
+    neither, one, pair = (reading(p1, crop, seen, *shown) for shown in ((0, 0), (1, 0), (1, 1)))
+    return one - neither, pair - one
+
+
+@pytest.mark.parametrize(("crop", "p1"), [(1, 0.8), (3, 0.7), (4, 0.9)])
+def test_noise_counts_as_the_readings_are_weighed(crop: int, p1: float) -> None:
+    ones, pairs = zip(*(weights(p1, crop, seen) for seen in (0, 1)), strict=True)
+    assert noise_weights(p1, crop) == pytest.approx((np.square(ones).sum(), np.square(pairs).sum()))
+
+
+@pytest.mark.parametrize("sample", [None, 30])
+def test_the_planned_error_is_a_quantile_of_normal_bits_and_the_larger_noise(sample: int | None) -> None:
+    """The noise of pairs of users seen as 1 as a Laplace law of its own, all else as a normal one; by integration."""
+    algorithm = RefreshableCroppedMean(universe=60, epsilon=3.0, crop=2, sample=sample)
+    p1, cells, crop = algorithm.law.p1, algorithm.cells, 2
+    (one, pair), (other, larger) = (weights(p1, crop, seen) for seen in (0, 1))
+    noise = (one**2 + other**2) * algorithm.law.noise.variance + pair**2 * algorithm.pair_noise.variance
+    left_out = (crop / 2) ** 2 / cells * (60 - cells) / 59
+    sigma = math.sqrt(worst_variance(p1, crop) / cells + left_out + noise / cells**2)
+    rate = algorithm.pair_noise.kappa * cells / abs(larger)
+    for beta in (0.3, 0.01):
+        error = algorithm.error(beta=beta)
+
+        def part(x: float, error: float = error) -> float:
+            return float(stats.norm.pdf(x, 0, sigma) * stats.laplace.sf(error - x, 0, 1 / rate))
+
+        above, _ = integrate.quad(part, -9 * sigma, 9 * sigma, points=[min(error, 8 * sigma)], limit=200)
+        assert above == pytest.approx(beta / 2, rel=1e-5)
 
 
 @pytest.mark.parametrize("sample", [None, 300])

@@ -174,6 +174,16 @@ def test_every_table_has_the_noise_that_it_announces(delta: float) -> None:
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("rows", [1, 30])
+def test_every_cell_of_every_row_gets_a_draw_of_its_own(rows: int, delta: float) -> None:
+    algorithm = StreamingTables(domain=TWO, epsilon=0.01, delta=delta, horizon=4)
+    noise = np.zeros((rows, algorithm.width), np.int64)
+    with SeededSource(3) as source:
+        algorithm.engine.add_noise(noise, 0, source)
+    assert np.unique(noise).size > 0.9 * noise.size and np.count_nonzero(noise) > 0.9 * noise.size
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_interval_of_the_number_of_records_covers_it(delta: float) -> None:
     """Of 300 intervals at 90%, 247 or fewer cover with probability below 1e-4 (binomial)."""
     algorithm = StreamingTables(domain=TWO, epsilon=1.0, delta=delta, horizon=2)

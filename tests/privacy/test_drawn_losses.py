@@ -188,3 +188,11 @@ def test_rounding_goes_to_the_side_it_says() -> None:
     assert rounding.total([1.0, math.inf]) == rounding.multiple(math.inf, 2) == rounding.rest(math.inf, 1.0) == math.inf
     assert rounding.log_up(Fraction(1)) > 0.0
     assert rounding.log_down(Fraction(1)) == 0
+
+
+@pytest.mark.parametrize("ratio", [Fraction(1 + 10**20, 10**20), Fraction(3, 2), Fraction(20, 7), Fraction(10**9)])
+def test_a_logarithm_rounded_down_is_within_two_hairs(ratio: Fraction) -> None:
+    with localcontext(prec=120):
+        exact = Fraction((Decimal(ratio.numerator) / Decimal(ratio.denominator)).ln())
+    assert 0 < exact - rounding.log_down(ratio) < 2 * rounding.HAIR * max(exact, Fraction(1))
+    assert 0 < Fraction(rounding.log_up(ratio)) - exact < exact * Fraction(1, 1 << 52)

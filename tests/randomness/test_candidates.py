@@ -188,6 +188,22 @@ def test_the_tail_goes_on_beyond_the_blocks(law: DiscreteGaussian) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
+def test_chances_in_the_tail_are_those_of_the_law(law: DiscreteGaussian) -> None:
+    """A word of 63 ones and TAIL_BITS more ends in one of the 2^-(1 + block) of the tail's blocks."""
+    drawn = candidates_of(law)
+    first, width = len(drawn.counts) << drawn.places, 1 << drawn.tail_places
+    for block, step in itertools.product((0, 1, 2, 5), {0, width - 1}):
+        size = first + block * width + step
+        chance = weight(law, size) * drawn.scale * 2 ** (TAIL_BITS + 1 + block) * Fraction(width, 1 << drawn.places)
+        bound = math.floor(chance * (1 << 192))
+        further = bound & TOP
+        words = [TOP - 1, IN_TAIL | step, bound >> 128, bound >> 64 & TOP, *candidate(law, 0, 0)]
+        for more, noise in ((further - 1, size), (further + 1, 0)):
+            if 0 <= more <= TOP:
+                assert settle(law, words, iter([1] * block + [0, more]).__next__) == noise
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
 def test_when_none_is_accepted_new_ones_are_drawn(law: DiscreteGaussian) -> None:
     refused = [TOP - 2, 0, TOP, TOP]
     more = refused + candidate(law, 1, 0, negative=True) if law.sigma > 1 else refused + candidate(law, 0, 0)
@@ -207,6 +223,8 @@ def test_draws_are_open_less_than_once_in_2_to_the_64(law: DiscreteGaussian) -> 
     near = drawn.number * (Fraction(2 * int(candidate_draws._NEAR), 1 << 128) + Fraction(1, 1 << 63 + TAIL_BITS))
     assert 0 < accepted < 1
     assert none + near < Fraction(1, 1 << 64)
+    if drawn.places:  # and one candidate less would not do
+        assert (1 - accepted) ** (drawn.number - 1) > Fraction(1, 1 << 65)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.3, 1.0, 11.0, 120.0, 135.0, 250.0])

@@ -1,6 +1,7 @@
 """Noise from digits has exactly its law, and takes as many words whatever is drawn."""
 
 import math
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from panstream._kernels.digit_draws import add_from_digits
 from panstream.randomness import DiscreteLaplace, Source
+from panstream.randomness._bits import first_bits
 from panstream.randomness._digits import digit_coins, settle
 from panstream.randomness.laws import exp_fraction
 from statistical import assert_fits
@@ -33,6 +35,21 @@ def of_words(law: DiscreteLaplace, words: list[int]) -> tuple[int, bool]:
 
 def in_pairs(drawn: list[int]) -> list[int]:
     return [word for each in drawn for word in (each >> 64, each & TOP)]
+
+
+@pytest.mark.parametrize("zeros", [5, 25, 45, 200])
+@pytest.mark.parametrize("whole", [0, 1, 12_345, TOP])
+def test_first_bits_are_computed_as_precisely_as_they_need(whole: int, zeros: int) -> None:
+    """Numbers so near to a multiple of 2^-64, above and below, that few digits cannot tell on which side they are."""
+    tiny = Decimal(1).scaleb(-zeros)
+
+    def above(context: Context) -> Decimal:
+        return context.divide(context.add(Decimal(whole), tiny), Decimal(1 << 64))
+
+    def below(context: Context) -> Decimal:
+        return context.divide(context.subtract(Decimal(whole + 1), tiny), Decimal(1 << 64))
+
+    assert first_bits(64, above) == first_bits(64, below) == whole
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)

@@ -1,8 +1,9 @@
 """Noise from tables has exactly its law: every bound against a sum of exact terms, ties, tails, and counts of draws."""
 
+import itertools
 import math
 import random
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from panstream._kernels.table_draws import add_from_table, guide_entry
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
-from panstream.randomness._tables import Law, draw_table, resolve
+from panstream.randomness._tables import Law, _words_of_entries, draw_table, resolve
 from panstream.randomness.laws import RATE_BITS, exp_fraction
 from statistical import assert_fits
 
@@ -89,6 +90,23 @@ def test_every_word_means_one_of_the_sizes_that_are_searched(law: Law) -> None:
     assert (table.guide + table.reach <= table.bounds.size).all()
 
 
+def test_the_words_of_an_entry_are_those_that_the_kernel_takes_there() -> None:
+    """Found by bisection; to the word within 2^52 of the end, and with little to spare farther out."""
+    digits, last = 6, (1 << 63) - 1
+
+    def entry(distance: int) -> int:
+        return int(guide_entry(np.uint64(last + 1 - distance), digits))
+
+    first, final = (each.tolist() for each in _words_of_entries(digits))
+    starts = [bisect_left(range(1, last + 1), at, key=entry) + 1 for at in range(len(first))] + [last + 2]
+    for at, (nearest, beyond) in enumerate(itertools.pairwise(starts)):
+        if nearest == beyond:
+            continue  # no distance has these digits
+        allowed = 0 if beyond < 1 << 52 else 1 << 13
+        assert 0 <= last + 2 - beyond - first[at] <= allowed
+        assert 0 <= final[at] - (last + 1 - nearest) <= allowed
+
+
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_ties_are_decided_by_as_many_bits_as_they_need(law: Law) -> None:
     table, parts = draw_table(law), exact(law)
@@ -149,6 +167,27 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
         source.add_discrete_gaussian(values, law)
     assert set(values[:50].tolist()) == {4} and not values[50:].any()
     assert len(asked) == 1 + 50
+
+
+@pytest.mark.parametrize("sign", [0, 1])
+def test_open_draws_have_the_sign_of_their_last_bit(sign: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    law = DiscreteLaplace.at_most(0.25)
+    table = draw_table(law)
+    assert table is not None
+    bounds = table.bounds[:12].tolist()
+    assert {bound & 1 for bound in bounds} == {0, 1}
+    values, filled = np.zeros(1 << 14, np.int64), []
+
+    def fill(buffer: np.ndarray) -> None:
+        filled.append(buffer.size)
+        buffer.fill(0 if len(filled) == 1 else 255)  # further bits: not below the bound, so one size farther
+        if len(filled) == 1:
+            buffer.view(np.uint64)[: len(bounds)] = [bound << 1 | sign for bound in bounds]
+
+    monkeypatch.setattr(Source, "_fill", lambda self, buffer: fill(buffer))
+    with Source() as source:
+        source.add_discrete_laplace(values, law)
+    assert values[: len(bounds)].tolist() == [-size if sign else size for size in range(1, len(bounds) + 1)]
 
 
 def test_long_tables_are_not_built() -> None:

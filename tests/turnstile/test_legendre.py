@@ -204,6 +204,18 @@ def test_the_split_is_for_the_counters_that_one_release_adds_up() -> None:
     assert many.law == one.law
 
 
+@pytest.mark.parametrize(("users", "sample"), [(0, None), (130, None), (400, None), (130, 200)])
+def test_what_is_foreseen_is_what_users_give_on_average(users: int, sample: int | None) -> None:
+    """The exact means of one user with a net weight and of one without, from the first test here."""
+    counter = LegendreCounter(universe=400, epsilon=1.2, sample=sample)
+    assert counter.law.start is not None
+    plus = counter.law.start.plus.probability
+    other = Fraction(1, 2) - plus / (counter.prime - 1)
+    mean = (users * other + (400 - users) * plus) * Fraction(sample or 400, 400)
+    assert counter.foreseen(users).released == (round(mean),)
+    assert counter.foreseen(500).released == counter.foreseen(400).released  # there are no more users
+
+
 def test_the_error_of_one_user_is_that_of_a_bit() -> None:
     counter = LegendreCounter(universe=1, epsilon=1.2, prime=11)
     assert_linear_law(counter, counter._linear(), {float(net): float(exact_counts(counter, net)[0]) for net in (0, 1)})

@@ -103,6 +103,21 @@ def test_intervals_cover_the_inner_product(load: str) -> None:
     assert missed <= stats.binom.isf(ALPHA, RUNS, 0.05), f"{load}: {missed} of {RUNS} missed"
 
 
+def test_the_error_of_an_inner_product_is_that_of_norms_less_their_noise() -> None:
+    """Noise adds width times its variance to a sum of squares; what is left is the norm, and never below 0."""
+    sketch = InnerProduct(epsilon=1.0, expected=300.0, buckets=64)
+    noise, both = sketch.planned, 64 * sketch.planned.variance
+    for left, right in ((5e4, 8e4), (5e4, 0.0)):
+        sums = np.zeros((2, 64))
+        sums[0, :2] = math.sqrt((left + both) / 2)
+        sums[1, 1:3] = math.sqrt((right + both) / 2)
+        product = min(float(sums[0] @ sums[1]), math.sqrt(left * right))
+        expected = (left * right + product**2) / 64 + noise.variance * (left + right) + both * noise.variance
+        assert sketch._decode(sums, noise, ()).standard_error == pytest.approx(math.sqrt(expected))
+    low = sketch._decode(np.zeros((2, 64)), noise, ())
+    assert low.standard_error == pytest.approx(math.sqrt(both * noise.variance))
+
+
 def test_an_end_of_the_interval_is_a_truth_at_the_edge() -> None:
     sketch = SecondMoment(epsilon=1.0, expected=300.0)
     for unbiased in (0.0, 500.0, 90_000.0, 1e7):
@@ -152,7 +167,8 @@ def test_what_drowns_is_refused() -> None:
         SecondMoment(epsilon=1.0, expected=1700.0, contributions=960)
     with pytest.raises(Drowned, match=r"drown in noise.*one event may move it by 400"):
         InnerProduct(epsilon=1.0, expected=490.0, max_weight=400)
-    assert SecondMoment(epsilon=math.inf, expected=490.0).claim().epsilon == math.inf
+    for kind in (SecondMoment, InnerProduct):
+        assert kind(epsilon=math.inf, expected=490.0).claim().epsilon == math.inf
 
 
 @pytest.mark.parametrize(

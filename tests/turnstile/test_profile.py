@@ -112,6 +112,12 @@ def test_after_an_announced_intrusion_answers_are_unbiased_at_the_stated_error()
     )
 
 
+@pytest.mark.parametrize(("asked", "each"), [({}, 1), ({"crop": 2}, 2), ({"threshold": 2}, 1)])
+def test_what_is_foreseen_is_what_users_at_the_crop_or_threshold_count_for(asked: Any, each: int) -> None:
+    sketch = ProfileSketch(universe=300, epsilon=1.0, largest=3, **asked)
+    assert sketch.foreseen(100).value == 100 * each
+
+
 @pytest.mark.parametrize("asked", [{}, {"crop": 2}, {"threshold": 2}])
 def test_refreshes_are_counted_beside_releases(asked: Any) -> None:
     sketch = ProfileSketch(universe=300, epsilon=math.inf, largest=3, announced=2, releases=3, **asked)
