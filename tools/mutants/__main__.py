@@ -50,6 +50,7 @@ TESTS = (
     *(f"tests/{room}" for room in ROOMS),
     *(f"tests/federated/test_{name}.py" for name in ("privacy", "holder", "questions", "methods")),
     "tests/continual_users",  # has the tests of privacy/changes.py
+    "tests/frequent",  # and this those of privacy/frequent.py
     "tests/papers",
     "tests/planning",
     "tests/test_packed.py",
@@ -175,12 +176,10 @@ def room_of(item: pytest.Item) -> str | None:
     return rooms[0] if package == "panstream" else None
 
 
-def near(path: Path) -> list[str]:
-    """Return where the tests of a file are, and those of its room."""
+def near(path: Path) -> str:
+    """Return where the tests of a file are."""
     room = path.relative_to(SOURCE).parts[0]
-    if room in SHARED:
-        return [f"tests/test_{room}", "tests/"]
-    return [f"tests/{room}/test_{path.stem}.py", f"tests/{room}/"]
+    return f"tests/test_{room}" if room in SHARED else f"tests/{room}/test_{path.stem}.py"
 
 
 def module_of(path: Path) -> str:
@@ -192,6 +191,8 @@ def imported(path: Path, tree: ast.Module, tests: list[str]) -> bool:
     """Return whether a test fails in a fresh process that imports this instead of the file."""
     import pickle
 
+    if not tests:  # pytest would take all
+        return False
     module = module_of(path)
     with tempfile.TemporaryDirectory() as folder:
         text, chosen = Path(folder, "tree"), Path(folder, "tests")

@@ -50,7 +50,7 @@ class Known:
     seconds: dict[str, float] = field(default_factory=dict)
     calls: dict[str, list[str]] = field(default_factory=dict)
 
-    def of(self, function: str, near: Sequence[str]) -> list[str]:
+    def of(self, function: str, near: str) -> list[str]:
         """Return the tests that call the function, those of its own file first, then the quick ones; audited cases
         call their whole room.
         """
@@ -63,14 +63,14 @@ class Known:
         ]
         return self._ordered(chosen, near)
 
-    def of_file(self, path: str, near: Sequence[str]) -> list[str]:
-        """Return the tests of the room that call anything in the file."""
+    def of_file(self, path: str, near: str) -> list[str]:
+        """Return the tests that call anything in the file, those of its own file first, then the quick ones."""
         chosen = [test for test, called in self.calls.items() if any(name.startswith(path + ":") for name in called)]
-        return self._ordered([test for test in chosen if test.startswith(tuple(near[:2]))], near)
+        return self._ordered(chosen, near)
 
-    def _ordered(self, tests: list[str], near: Sequence[str]) -> list[str]:
+    def _ordered(self, tests: list[str], near: str) -> list[str]:
         def rank(test: str) -> tuple[bool, float]:
-            return not test.startswith(near[0]), self.seconds[test]
+            return not test.startswith(near), self.seconds[test]
 
         found, total = [], 0.0
         for test in sorted(tests, key=rank):
@@ -188,7 +188,7 @@ class Forks:
     # -- what changed code does
     # -----------------------------------------------------------------------------------------
 
-    def tests_of(self, mutant: Mutant, near: Sequence[str]) -> list[str]:
+    def tests_of(self, mutant: Mutant, near: str) -> list[str]:
         """Return the tests that call the mutant's function."""
         assert mutant.function is not None
         code = self.functions[str(mutant.path), mutant.function][0].__code__
