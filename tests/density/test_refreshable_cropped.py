@@ -13,6 +13,7 @@ from panstream import Monitor
 from panstream.density import RefreshableCroppedMean
 from panstream.errors import NotSupported
 from panstream.packed import toss
+from panstream.privacy import pairs as paired
 from panstream.privacy.pairs import (
     _paired_loss,
     _reading_variance,
@@ -90,6 +91,14 @@ def test_mean_and_variance_of_a_reading_are_those_of_all_coins(crop: int, p1: fl
         assert _reading_variance(p1, crop, before, after) == pytest.approx(square - first**2)
         worst = max(worst, square - first**2)
     assert worst_variance(p1, crop) == pytest.approx(worst)
+
+
+@pytest.mark.parametrize("crop", [5, 8])
+def test_the_worst_variance_is_looked_for_between_the_ends_too(crop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for before, after in itertools.product(range(crop + 1), repeat=2):
+        at = (0.8, crop, before, after)
+        monkeypatch.setattr(paired, "_reading_variance", lambda *given, at=at: 2.0 if given == at else 1.0)
+        assert worst_variance(0.8, crop) == 2.0
 
 
 def weights(p1: float, crop: int, seen: int) -> tuple[float, float]:
