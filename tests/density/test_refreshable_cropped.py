@@ -167,6 +167,23 @@ def test_before_a_refresh_it_is_a_cropped_mean_and_a_second_refresh_is_refused()
         assert abs(each.release().value - 1.0) < 5 * algorithm.error(beta=0.05)
 
 
+@pytest.mark.parametrize(("cells", "crop", "releases"), [(50, 2, 1), (5_000, 3, 2)])
+def test_no_other_split_has_a_smaller_error(cells: int, crop: int, releases: int) -> None:
+    """Over a grid of all that lose 2 together: 2·state + n·pairs + ln(p0 + p1·e**(n·kappa)) = 2."""
+
+    def error(state: float, kappa: float, pairs: float) -> float:
+        p1 = 1 / (1 + math.exp(-state))
+        noise = (DiscreteLaplace.at_most(each).variance for each in (kappa, pairs))
+        return cells * worst_variance(p1, crop) + float(np.dot(noise_weights(p1, crop), list(noise)))
+
+    tried = []
+    for state, share in itertools.product(np.arange(1, 60) / 60, np.arange(1, 40) / 40):
+        p1, left = 1 / (1 + math.exp(-state)), 2 - 2 * state
+        kappa = math.log((math.exp(left * (1 - share)) - 1 + p1) / p1) / releases
+        tried.append(error(state, kappa, left * share / releases))
+    assert error(*paired_split(2.0, cells, crop, releases)) <= min(tried)
+
+
 def test_the_split_spends_the_budget_and_prefers_bits_where_there_are_many_users() -> None:
     for releases in (1, 3):
         split = paired_split(2.0, 10_000, 3, releases)

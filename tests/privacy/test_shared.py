@@ -2,7 +2,7 @@
 
 from panstream.privacy.claim import Claim, Intrusions
 from panstream.privacy.composition import sequential
-from panstream.privacy.shared import ASSUMPTION, shared_claim, shared_law
+from panstream.privacy.shared import ASSUMPTION, noisy_claim, shared_claim, shared_law
 
 
 def test_noise_follows_the_budget() -> None:
@@ -17,6 +17,15 @@ def test_composed_claims_cover_what_both_cover() -> None:
     mixed = sequential([two, Claim(epsilon=0.5, unit="user")])
     assert mixed.intrusions == Intrusions(unannounced=1, announced=0, machines=1)
     assert mixed.assumption == ASSUMPTION
+
+
+def test_noisy_cells_may_be_seen_at_both_machines_once() -> None:
+    one = Claim(epsilon=1.0, unit="user", releases=3)
+    claim = noisy_claim(one)
+    assert (claim.epsilon, claim.unit, claim.releases, claim.assumption) == (1.0, "user", 3, ASSUMPTION)
+    assert claim.intrusions == Intrusions(unannounced=-1, machines=2, together=1)
+    assert claim.to_json()["intrusions"]["together"] == 1
+    assert "any number, at one machine at a time (both in one epoch once at most)" in str(claim)
 
 
 def test_claims_say_it() -> None:

@@ -131,6 +131,17 @@ def test_the_tail_goes_on_beyond_the_table() -> None:
     assert abs(far - tail) < 4
 
 
+@pytest.mark.parametrize("law", LAWS[:5], ids=str)
+def test_the_last_words_are_decided_by_further_bits_too(law: Law) -> None:
+    """Numbers next to 1, above all bounds of the table, where the bounds of 127 bits meet their end."""
+    parts = exact(law)
+    start, top = (1 << 63) - 1, (1 << 64) - 1
+    for first, second in itertools.product((top - 4, top - 3, top - 2, top - 1, top), (0, 1 << 63, top - 9)):
+        uniform = Fraction((start << 64 | first) << 64 | second, 1 << 191)
+        found = resolve(law, start, itertools.chain([first, second], itertools.repeat(0)).__next__)
+        assert found == bisect_right(parts, uniform)
+
+
 DRAWN: list[Law] = [DiscreteGaussian.at_least(0.3), DiscreteGaussian.at_least(20.0), DiscreteLaplace.at_most(0.1)]
 
 
