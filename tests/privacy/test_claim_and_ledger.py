@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from panstream.errors import BudgetExhausted, InvalidBytes, InvalidParameter, NotBounded
 from panstream.privacy import Claim, Intrusions, Ledger
+from panstream.privacy.claim import loose
 
 
 def test_claim_is_json_and_text() -> None:
@@ -190,7 +191,13 @@ def test_rows_of_claims_without_releases_or_with_a_note() -> None:
     assert dict(plain.rows())["releases"] == "any number"
     assert "note" not in dict(plain.rows())
     assert plain.to_json()["intrusions"]["announced"] == 0
+    assert replace(plain, intrusions=Intrusions(unannounced=0)).to_json()["intrusions"]["unannounced"] == 0
     assert replace(plain, intrusions=Intrusions(announced=-1)).to_json()["intrusions"]["announced"] == "any"
+
+
+def test_a_factor_above_e_to_the_twenty_is_warned_of() -> None:
+    assert loose(20.0) is loose(math.inf) is None
+    assert "e^20.5" in str(loose(20.5))
 
 
 def test_a_limit_may_be_below_one_and_must_be_above_nothing() -> None:
