@@ -7,6 +7,7 @@ from itertools import combinations, product
 import pytest
 
 from panstream.errors import InvalidParameter
+from panstream.privacy import bitmap
 from panstream.privacy.bitmap import merged_claim, merged_loss
 from panstream.privacy.joint import pair_loss, symmetric_loss
 
@@ -122,6 +123,20 @@ def test_looks_at_all_sites_or_at_the_merged_state(states: tuple[float, ...], ka
         assert merged_loss(states, kappa, releases, seen=seen, merged=True) == pytest.approx(
             sum(states[site] for site in seen) + pair_loss(low, high, kappa, releases), rel=1e-9
         )
+
+
+@pytest.mark.parametrize("seen", [[0], [1], [0, 1], [0, 2]])
+def test_outputs_are_followed_from_the_rarest_and_the_likeliest_one(
+    seen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all chances of a 1 after the merge, over everything that she can do and that some sites can show."""
+    states, asked = [0.4, 1.1, 0.9], []
+    flips = [1 / (1 + math.exp(state)) for state in states]
+    patterns = [dict(zip(seen, bits, strict=True)) for bits in product((0, 1), repeat=len(seen))]
+    chances = [one for shown in patterns for _, one in behaviours(flips, shown)]
+    monkeypatch.setattr(bitmap, "_outputs_loss", lambda first, *_: asked.append(first) or 0.0)
+    assert merged_loss(states, 0.3, 2, seen=seen) == pytest.approx(sum(states[site] for site in seen))
+    assert sorted(asked) == pytest.approx([min(chances), max(chances)])
 
 
 def test_no_look_or_one_site_is_the_bitmap_with_the_merged_flip() -> None:
