@@ -197,6 +197,21 @@ def test_the_interval_of_the_number_of_records_covers_it(delta: float) -> None:
     assert inside > 247
 
 
+@pytest.mark.parametrize("horizon", [1, 6])
+def test_the_error_is_a_sub_gaussian_bound_at_the_noisiest_tick(horizon: int) -> None:
+    """Every table counts all records, so the best average of them has the inverse of their inverse variances."""
+    algorithm = StreamingTables(domain=WIDE, epsilon=1.0, delta=1e-6, horizon=horizon)
+    variances = []
+    with SeededSource(4) as source:
+        monitor = Monitor(algorithm, source=source)
+        for _ in range(horizon):
+            monitor.tick()
+            tables = algorithm.tables(monitor.state)
+            variances.append(1 / sum(1 / (table.sigma**2 * table.counts.size) for table in tables))
+    for beta in (0.3, 1e-6):
+        assert algorithm.error(beta=beta) == pytest.approx(math.sqrt(2 * max(variances) * math.log(2 / beta)))
+
+
 def test_a_network_is_learned_without_any_row_kept() -> None:
     rows = columns(20_000)
     algorithm = StreamingTables(domain=WIDE, epsilon=1.0, delta=1e-6, horizon=4)
