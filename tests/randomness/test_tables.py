@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from panstream._kernels.table_draws import add_from_table, guide_entry
-from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source
+from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source, _tables
 from panstream.randomness._tables import Law, _words_of_entries, draw_table, resolve
 from panstream.randomness.laws import RATE_BITS, exp_fraction
 from statistical import assert_fits
@@ -48,6 +48,16 @@ def test_every_bound_is_that_of_the_law(law: Law) -> None:
     bounds = table.bounds.tolist()
     assert bounds == [math.floor(part * (1 << 63)) for part in exact(law)[: len(bounds)]]
     assert bounds[-1] == (1 << 63) - 1 and bounds[-2] < bounds[-1]
+
+
+@pytest.mark.parametrize("law", LAWS[2::2], ids=str)
+def test_bounds_that_few_bits_do_not_decide_are_computed_with_more(law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = draw_table(law)
+    monkeypatch.setattr(_tables, "_GUARD", 6)
+    again = draw_table.__wrapped__(law)
+    assert _tables._floors(law, 63 + 6) is None
+    assert plain is not None and again is not None
+    assert again.bounds.tolist() == plain.bounds.tolist()
 
 
 @pytest.mark.parametrize("law", LAWS[1:5], ids=str)

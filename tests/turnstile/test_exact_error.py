@@ -93,6 +93,18 @@ def test_heavy_hitters(steps: int, threshold: int) -> None:
     assert middle.standard_error == pytest.approx(math.sqrt(said + noise), rel=1e-6)
 
 
+@pytest.mark.parametrize(("steps", "threshold"), [(1, 5), (2, 10), (3, 12)])
+def test_the_lower_end_of_a_bracket_of_heavy_hitters(steps: int, threshold: int) -> None:
+    """It is read from one block more, with a further draw of noise."""
+    counter = HeavyHitterCount(universe=USERS, epsilon=1.0, threshold=threshold, steps=steps, largest=10 * threshold)
+    law, blocks = counter.law, counter.readings + 1
+    assert counter.bracketed and law.start is not None
+    k = np.arange(blocks + 1)
+    variances = [float(one @ k**2 - (one @ k) ** 2) for one in readings(counter.prime, law.at_zero, blocks).values()]
+    said = counter._linear(both=True).variance(0.0) * law.gap**2 - law.noise.variance
+    assert USERS * max(variances) * (1 - 1e-9) <= said <= USERS * max(variances) * 1.35
+
+
 def test_profiles_are_decoded_without_bias_and_their_worst_spread_is_said() -> None:
     sketch = ProfileSketch(universe=USERS, epsilon=2.0, largest=9)
     law = sketch.law
