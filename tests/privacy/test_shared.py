@@ -26,6 +26,7 @@ def test_noisy_cells_may_be_seen_at_both_machines_once() -> None:
     assert claim.intrusions == Intrusions(unannounced=-1, machines=2, together=1)
     assert claim.to_json()["intrusions"]["together"] == 1
     assert "any number, at one machine at a time (both in one epoch once at most)" in str(claim)
+    assert ("assumption", ASSUMPTION) in claim.rows() and "assumption" not in dict(one.rows())
 
 
 def test_claims_say_it() -> None:

@@ -135,6 +135,17 @@ def test_redrawing_stops_where_coins_might_not_suffice_and_goes_on_with_new_ones
     assert draws.redraw(bits, marks, done, rng.integers(0, 1 << 64, 64, dtype=np.uint64)) == 40
 
 
+@pytest.mark.parametrize("size", [1, 2, 5000])
+def test_every_marked_bit_is_redrawn_and_no_other(size: int) -> None:
+    """With coins that show 1, and 0, but for a chance of 2^-64 a toss: below 1e-13 in all."""
+    marks = np.random.default_rng(size).integers(0, 1 << 64, size, dtype=np.uint64)
+    zeros, ones = np.zeros(size, np.uint64), np.full(size, (1 << 64) - 1, np.uint64)
+    with Source() as source:
+        source.redraw(Coin((1 << 64) - 1), zeros, marks)
+        source.redraw(Coin(1), ones, marks)
+    assert (zeros == marks).all() and (ones == ~marks).all()
+
+
 @pytest.mark.parametrize("p", [1e-5, 0.25, 0.7310585786, 1 - 1e-4])
 def test_redrawn_bits_fit_their_probability_and_nothing_else_changes(p: float) -> None:
     marks = np.random.default_rng(3).integers(0, 1 << 64, N // 16, dtype=np.uint64)  # more than one filling of words
