@@ -16,7 +16,7 @@ from panstream.algorithm import Monitor
 from panstream.continual.shapes import TreeShape
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, MergeRefused, NotSupported
 from panstream.networks import Bins, Domain, Mixture, Records, StreamingTables, compare, contingency, sample
-from panstream.privacy.composition import zcdp_rho
+from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
 from panstream.privacy.continual import _tables_rho
 from panstream.randomness import SeededSource
 from panstream.testing.enumerate import Step, refresh, tick, update
@@ -115,6 +115,17 @@ def test_the_joint_loss_of_gaussian_noise_is_the_claim(levels: int, contribution
     loss = zcdp_loss(algorithm, world, with_record(world, *rows))
     assert loss == pytest.approx(_tables_rho(algorithm.laws, levels, contributions or 1), rel=1e-9)  # type: ignore[arg-type]
     assert 0.999 * zcdp_rho(1.0, 1e-6) <= loss <= zcdp_rho(1.0, 1e-6)
+
+
+@pytest.mark.parametrize("contributions", [2, 4])
+def test_one_of_a_users_records_loses_what_is_said(contributions: int) -> None:
+    """By least squares as above, for one record more under the noise that hides all of a user's."""
+    algorithm = StreamingTables(domain=TWO, epsilon=1.0, delta=1e-6, horizon=1, contributions=contributions)
+    world = [NOTHING, tick()]
+    loss = zcdp_epsilon(zcdp_loss(algorithm, world, with_record(world, ("yes", "no"))), 1e-6)
+    said = algorithm.claim().event_epsilon
+    assert said is not None
+    assert min(loss, 1 / contributions) <= said <= 1.001 * min(loss, 1 / contributions)
 
 
 def test_announced_looks_cost_nothing_more() -> None:
