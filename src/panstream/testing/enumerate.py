@@ -128,6 +128,7 @@ class Enumerator:
         self._seen: list[Any] = []
         self._moves: dict[tuple[Key, Step], list[tuple[Fraction, Key, Key]]] = {}
         self._shares: dict[tuple[int, Step, int], list[tuple[int, int, _View]]] = {}
+        self._denominators: dict[tuple[int, Step], int] = {}
         self._laws: dict[tuple[World, int | None], _Law] = {}
 
     def view_law(self, world: World, look: int | None) -> dict[Key, Fraction]:
@@ -158,8 +159,7 @@ class Enumerator:
         before, step = self._begun(world[:-1], look), world[-1]
         before = _looked(before) if step.verb == "refresh" else before
         states = {state for _, state in before.weights}
-        found = {chance.denominator for state in states for chance, _, _ in self.moves(self._seen[state], step)}
-        whole = math.lcm(*found)
+        whole = math.lcm(*{self._denominator(state, step) for state in states})
         shares = {state: self._parts(state, step, whole) for state in states}
         following: dict[tuple[_View, int], int] = {}
         for (view, state), weight in before.weights.items():
@@ -168,6 +168,13 @@ class Enumerator:
                 following[place] = following.get(place, 0) + weight * share
         law = _Law(before.whole * whole, following)
         return _looked(law) if look == len(world) else law
+
+    def _denominator(self, state: int, step: Step) -> int:
+        """Return the least common denominator of the chances of all moves from a state."""
+        if (state, step) not in self._denominators:
+            moves = self.moves(self._seen[state], step)
+            self._denominators[state, step] = math.lcm(*{chance.denominator for chance, _, _ in moves})
+        return self._denominators[state, step]
 
     def _parts(self, state: int, step: Step, whole: int) -> list[tuple[int, int, _View]]:
         """Return the moves from a state in parts of ``whole``, kept for other streams: division of long integers is
