@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -293,12 +294,11 @@ def test_token_is_asked_for_and_kept_in_the_tab(guarded: tuple[Serving, dict[str
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_every_page_fits_and_can_be_read(server: Serving, visit: Open, theme: Any, width: int) -> None:
+def test_every_page_fits_and_can_be_read(server: Serving, visit: Open, theme: Any) -> None:
     page = visit(server, color_scheme=theme)
-    resize(page, width, 800)
-    for name in PAGES:
+    for name, width in itertools.product(PAGES, (1280, 390)):
         page.goto(f"{server.address}/#/{name}")
+        resize(page, width, 800)
         live(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the screen"
         assert page.evaluate(CUT) == [], f"{name} shows only a part of something"

@@ -45,17 +45,17 @@ def number(text: str) -> float:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_all_questions_fit_one_screen(shop: Serving, visit: Open, theme: Any, width: int, height: int) -> None:
+def test_all_questions_fit_one_screen(shop: Serving, visit: Open, theme: Any) -> None:
     page = visit(shop, color_scheme=theme)
-    resize(page, width, height)
-    live(page)
-    tiles = page.locator(".tile")
-    expect(tiles).to_have_count(QUESTIONS)
-    ends = tiles.evaluate_all("all => all.map((each) => each.getBoundingClientRect().bottom)")
-    assert max(ends) <= height, "a reader sees all questions without scrolling"
-    assert page.evaluate(CLIPPED) == []
-    photograph(page, f"shop-overview-{theme}-{width}")
+    for width, height in ((1280, 800), (390, 844)):
+        resize(page, width, height)
+        live(page)
+        tiles = page.locator(".tile")
+        expect(tiles).to_have_count(QUESTIONS)
+        ends = tiles.evaluate_all("all => all.map((each) => each.getBoundingClientRect().bottom)")
+        assert max(ends) <= height, "a reader sees all questions without scrolling"
+        assert page.evaluate(CLIPPED) == []
+        photograph(page, f"shop-overview-{theme}-{width}")
 
 
 # Text that its own box or the screen cuts off, or that is shortened with an ellipsis.
