@@ -58,7 +58,7 @@ run: $(VENV)/.core
 	@$(BIN)/python examples/clinic.py
 
 # Tests start many interpreters, so the bytecode is kept whatever the shell says. Some tests wait for processes of their
-# own: three more workers than cores use them meanwhile.
+# own: two more workers than cores use them meanwhile.
 test check: export PYTHONDONTWRITEBYTECODE =
 
 # Types and lint have one core to themselves for half a minute; the tests need not wait for them.
@@ -81,7 +81,7 @@ $(VENV)/.collected: $(shell find tests src -name '*.py')
 	@touch $@
 
 tests: $(VENV)/.collected
-	$(BIN)/python -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 bench: $(STAMP) system
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt datasketches python-dp datafusion chdb
