@@ -266,3 +266,20 @@ def test_what_is_told_beside_a_moment_has_the_interval_of_its_own_noise(
         steps = (high - low) / 2 / unit
         assert chances[np.abs(values) <= steps].sum() >= level - 1e-3
         assert chances[np.abs(values) <= steps - 2].sum() < level
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mean_told_beside_a_moment_moves_with_its_parts(kind: type[Any]) -> None:
+    """The exact mean without noise, and the error that moving one part after the other by a draw's deviation gives."""
+    tree = kind(epsilon=2.0, horizon=4, levels=1, lower=-1.0, upper=4.0, resolution=0.5)
+    values = [1.0, 3.0, 3.5, -0.5] * 25
+    with ZeroNoiseSource() as source:
+        state = tree.begin(source)
+        tree.update(state, tree.batch(values), source)
+        tree.tick(state, source)
+    told, total, law = tree.at(state, "mean"), tree.engine.totals(state), tree.engine.law()
+    assert told.value == pytest.approx(np.mean(values), rel=1e-12)
+    step, deviation = 1e-4, math.sqrt(2 * law.variance)  # a draw from the start and one from the end
+    moved = [total + step * np.eye(total.size)[part] for part in range(tree.width)]
+    slopes = [(tree.from_totals(each, "mean", law).value - told.value) / step for each in moved]
+    assert told.standard_error == pytest.approx(deviation * math.hypot(*slopes), rel=1e-4)
