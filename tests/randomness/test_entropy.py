@@ -40,6 +40,14 @@ def test_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raised.value.errno == 38
 
 
+def test_an_empty_answer_is_asked_again_whatever_went_wrong_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([0, 0, 4])
+    monkeypatch.setattr(entropy, "_GETRANDOM", lambda address, size, flags: next(answers))
+    ctypes.set_errno(38)  # left by a call that has nothing to do with this one
+    entropy.system_entropy(np.zeros(4, np.uint8))
+    assert list(answers) == []
+
+
 def test_linux_is_asked_directly_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (entropy._getrandom() is not None) == (sys.platform == "linux")
     monkeypatch.setattr(sys, "platform", "darwin")
