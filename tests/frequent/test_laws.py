@@ -49,6 +49,11 @@ def test_the_normal_scale_loses_delta(epsilon: float, delta: float) -> None:
     assert (0.9 if epsilon == 3000.0 else 1 - 1e-6) * delta < lost <= delta * (1 + 1e-6)
 
 
+def test_delta_under_much_noise_is_next_to_nothing_but_never_none() -> None:
+    wide = DiscreteGaussian.at_least(60.0)
+    assert 0.0 < names_delta(1.0, wide, wide, 2, 1) < 1e-16
+
+
 def test_delta_of_the_default_shape_is_that_of_the_design() -> None:
     level, row = names_laws(1.0, 1e-6, 128, 5)
     assert level.variance**0.5 == pytest.approx(55.19, abs=0.01)
