@@ -294,6 +294,20 @@ def test_open_draws_are_finished_by_the_source(monkeypatch: pytest.MonkeyPatch) 
     assert asked == [2 * each * 8, 8]
 
 
+def test_words_are_asked_for_in_pieces_of_64_kib(monkeypatch: pytest.MonkeyPatch) -> None:
+    law, asked, real = DiscreteGaussian.at_least(1e5), [], Source._fill
+
+    def fill(self: Source, buffer: NDArray[np.uint8]) -> None:
+        asked.append(buffer.nbytes)
+        real(self, buffer)
+
+    monkeypatch.setattr(Source, "_fill", fill)
+    with Source() as source:
+        source.add_discrete_gaussian(np.zeros(5_000, np.int64), law)
+    assert sum(asked) == 5_000 * candidates_of(law).number * WORDS * 8
+    assert max(asked) <= 1 << 16
+
+
 def test_large_and_strided_arrays_of_a_law_without_a_table() -> None:
     law, values = DiscreteGaussian.at_least(1e5), np.zeros(60_000, np.int64)
     with Source() as source:

@@ -128,6 +128,8 @@ def test_ties_are_decided_by_as_many_bits_as_they_need(law: Law) -> None:
             given = iter([more, 1 << 63, 0, 0])  # 127 bits may decide nothing
             uniform = Fraction((start << 64 | more) << 64 | 1 << 63, 1 << 191)
             assert resolve(law, start, given.__next__) == bisect_right(parts, uniform)
+            if 0 < more < edge:
+                assert next(given) == 1 << 63  # no further word was taken: those before the edge are decided
 
 
 def test_the_tail_goes_on_beyond_the_table() -> None:
@@ -209,6 +211,15 @@ def test_open_draws_have_the_sign_of_their_last_bit(sign: int, monkeypatch: pyte
     with Source() as source:
         source.add_discrete_laplace(values, law)
     assert values[: len(bounds)].tolist() == [-size if sign else size for size in range(1, len(bounds) + 1)]
+
+
+@pytest.mark.parametrize("law", LAWS[2:5:2], ids=str)
+def test_tables_are_built_up_to_the_length_that_they_may_have(law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = draw_table(law)
+    assert table is not None
+    for share, built in ((0.99, False), (1.06, True)):
+        monkeypatch.setattr(_tables, "_MOST", int(share * len(table.bounds)))
+        assert (draw_table.__wrapped__(law) is not None) == built
 
 
 def test_long_tables_are_not_built() -> None:
