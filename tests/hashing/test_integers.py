@@ -140,3 +140,10 @@ def test_bytes_of_the_other_order_are_refused() -> None:
     swapped = np.arange(3).astype(np.dtype(np.int64).newbyteorder("S"))
     with pytest.raises(InvalidParameter, match="values must be a contiguous"):
         hash_integers(swapped, 0, np.empty(3, np.uint64))
+
+
+def test_both_types_of_64_bits_are_taken_and_other_byte_orders_refused() -> None:
+    out = np.empty(3, np.uint64)
+    hash_integers(np.arange(3, dtype=np.longlong), 0, out)
+    with pytest.raises(InvalidParameter, match="int64"):
+        hash_integers(np.arange(3, dtype=np.int64).astype(">i8"), 0, out)

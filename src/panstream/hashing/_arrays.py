@@ -17,8 +17,7 @@ def check_array(array: Any, name: str, *dtypes: type[np.generic]) -> None:
         not isinstance(array, np.ndarray)
         or array.ndim != 1
         or not array.flags.c_contiguous
-        or array.dtype.type not in dtypes
-        or not array.dtype.isnative
+        or array.dtype not in dtypes  # by value: NumPy has two types of 64 bits
     ):
         kinds = " or ".join(np.dtype(dtype).name for dtype in dtypes)
         found = (
