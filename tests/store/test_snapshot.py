@@ -198,6 +198,8 @@ def test_a_torn_key_is_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     before, after = images(tmp_path, monkeypatch)
     for cut in range(0, 96, 5):
         torn = before[:BLOCK] + after[BLOCK : BLOCK + cut] + bytes(BLOCK - cut) + after[2 * BLOCK :]
+        if torn == after:  # the bytes that were cut off are zero, as the last one is in 1 of 256 runs
+            continue
         (tmp_path / "state.sealed").write_bytes(torn)
         assert load(tmp_path) == OLD
         assert not any((tmp_path / "state.sealed").read_bytes()[BLOCK : 2 * BLOCK])

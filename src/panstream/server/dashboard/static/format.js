@@ -21,7 +21,7 @@ export function answer({ value, interval: [low, high], statement, too_uncertain:
   const words = statement ? capital(statement.replace(/ \(95%\)$/, "")).split("; ") : [];
   const said = value === null && statement ? `${ends.low} to ${ends.high}` : (words[0] ?? number(value, width));
   const more = words.slice(1).join("; ");
-  const range = !statement ? `95%: ${ends.low} to ${ends.high}` : more ? `95%: ${more}` : "95%";
+  const range = !statement ? `95%: ${ends.low} to ${ends.high}` : more ? `95%: ${more}` : "with 95% confidence";
   return { value: said, shown: unsure ? UNSURE : said, ...ends, range };
 }
 
