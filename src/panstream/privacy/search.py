@@ -32,7 +32,10 @@ def bisected(holds: Callable[[float], bool], low: float, high: float, rounds: in
     """
     for _ in range(rounds):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        ends = (middle, high) if holds(middle) else (low, middle)
+        if ends == (low, high):  # no number lies between them: nothing would change any more
+            break
+        low, high = ends
     return low, high
 
 
