@@ -33,22 +33,25 @@ $(VENV)/.core: pyproject.toml constraints.txt
 # Kernels are compiled meanwhile, on the other core.
 $(STAMP): $(VENV)/.core
 	@$(BIN)/python tests/kernel_digests.py --everywhere >/dev/null 2>&1 & \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]' || exit; wait
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[all,dev]' || exit; wait
 	@touch $@
 
 # Debian packages that the tests talk to, each with its program. They are installed where they are missing and that is allowed; otherwise
 # the tests that need them are skipped, and the last lines of the run say so.
-PACKAGES := redis-server=redis-server mosquitto=mosquitto systemd-analyze=systemd chromium=chromium pg_createcluster=postgresql promtool=prometheus
+PACKAGES := redis-server=redis-server mosquitto=mosquitto systemd-analyze=systemd pg_createcluster=postgresql promtool=prometheus
+BROWSER := chromium-headless-shell
 .PHONY: system
 system:
 	@missing=""; \
 	for pair in $(PACKAGES); do PATH="$$PATH:/usr/sbin" command -v "$${pair%=*}" >/dev/null || missing="$$missing $${pair#*=}"; done; \
+	command -v $(BROWSER) >/dev/null || missing="$$missing $(BROWSER)"; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then run=""; elif sudo -n true 2>/dev/null; then run="sudo -n"; else run="no"; fi; \
 	if [ "$$run" = no ] || ! command -v apt-get >/dev/null; then \
 		echo "not installed, and not allowed to:$$missing"; \
 	else \
-		$$run apt-get update -qq && $$run apt-get install -y -qq --no-install-recommends $$missing \
+		$$run apt-get update -qq && { apt-cache show $(BROWSER) >/dev/null 2>&1 || missing="$${missing%-headless-shell}"; }; \
+		$$run apt-get install -y -qq --no-install-recommends $$missing \
 			|| echo "could not be installed:$$missing"; \
 	fi
 
@@ -57,16 +60,15 @@ install: $(STAMP)
 run: $(VENV)/.core
 	@$(BIN)/python examples/clinic.py
 
-# Tests start many interpreters, so the bytecode is kept whatever the shell says. Some tests wait for processes of their
-# own: two more workers than cores use them meanwhile.
+# Tests start many interpreters, so the bytecode is kept whatever the shell says. Types and lint have one core to
+# themselves for half a minute; the tests need not wait for them.
 test check: export PYTHONDONTWRITEBYTECODE =
-
-# Types and lint have one core to themselves for half a minute; the tests need not wait for them.
-test: $(STAMP) system
+test:
+	@$(MAKE) --no-print-directory -j2 $(STAMP) system
 	@$(MAKE) --no-print-directory -j2 static tests
 
-check: $(STAMP) system
-	@$(MAKE) --no-print-directory -j2 static tests TESTS='-m "not slow"'
+check:
+	@$(MAKE) --no-print-directory test TESTS='-m "not slow"'
 
 .PHONY: static tests
 static:
@@ -80,6 +82,7 @@ $(VENV)/.collected: $(shell find tests src -name '*.py')
 	$(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1 || true
 	@touch $@
 
+# Some tests wait for processes of their own: two more workers than cores use them meanwhile.
 tests: $(VENV)/.collected
 	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 

@@ -1,5 +1,6 @@
 """Which tests need programs that may be missing, and what was left out."""
 
+import functools
 import gc
 import itertools
 import json
@@ -15,7 +16,13 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
+import typer.testing
 from hypothesis import settings
+
+import chromium
+
+# Tests call commands some hundred times; what an app looks like is the same every time.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 # Elsewhere hypothesis looks for new counterexamples in every run; a landing should not depend on its luck.
 settings.register_profile("usual", deadline=None)  # a busy machine is no failure
@@ -29,7 +36,7 @@ COSTS = TESTS / "costs.json"  # seconds of the files that take longest; PANSTREA
 
 PLACES = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"  # where daemons are, though not on everybody's path
 NEEDS = {  # a program that tests talk to, and the Debian package that has it
-    "browser/": ("chromium", "chromium"),
+    "browser/": (chromium.PROGRAM or "chromium", "chromium-headless-shell"),
     "engine/test_mqtt.py": ("mosquitto", "mosquitto"),
     "engine/test_redis.py": ("redis-server", "redis-server"),
     "engine/test_sink_postgres.py": ("pg_createcluster", "postgresql"),

@@ -11,20 +11,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from browser.serving import Serving, serving
+from chromium import launched
 from network import unchanged
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PICTURES = os.environ.get("PANSTREAM_PICTURES") == "1"
 PATIENCE = 60_000  # milliseconds: an upper bound for a busy machine, not a wait
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +30,7 @@ def browser() -> Iterator[Browser]:
     """Not for longer than a module: Playwright's event loop would be in the way of other tests'."""
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path="/usr/bin/chromium", headless=True, args=FLAGS)
+        found = launched(playwright)
         yield found
         found.close()
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
-from browser.conftest import FLAGS, PATIENCE
+from browser.conftest import PATIENCE
 from browser.serving import serving
 from browser.shop import config, fill
+from chromium import launched
 
 TARGET = Path(__file__).parents[2] / "docs" / "pictures" / "dashboard.png"
 
@@ -16,7 +17,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), config=config()) as server:
         fill(server)
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", headless=True, args=FLAGS)
+            browser = launched(playwright)
             page = browser.new_page(
                 viewport={"width": 1120, "height": 700}, color_scheme="light", device_scale_factor=1.5
             )

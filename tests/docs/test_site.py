@@ -12,7 +12,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from browser.conftest import FLAGS, PATIENCE, photograph
+from browser.conftest import PATIENCE, photograph
+from chromium import launched
 
 ROOT = Path(__file__).parents[2]
 NARROW, WIDE = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -49,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path="/usr/bin/chromium", headless=True, args=FLAGS)
+        found = launched(playwright)
         yield found
         found.close()
 
