@@ -230,11 +230,14 @@ class Monitor(Generic[StateT]):
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Take a batch: all of it, or none of it and an error."""
         self.state  # noqa: B018  (raises if a merge consumed it)
-        self.apply(self.algorithm.batch(*args, **kwargs))
+        self._apply(self.algorithm.batch(*args, **kwargs))
 
     @leaves_nothing
     def apply(self, batch: Any) -> None:
         """Take a batch that ``algorithm.batch`` has checked, and wipe it."""
+        self._apply(batch)
+
+    def _apply(self, batch: Any) -> None:
         try:
             with self._step() as source:
                 self.algorithm.update(self.state, batch, source)
