@@ -310,7 +310,7 @@ def test_missing_columns() -> None:
 
 def from_text(cells: list[bytes | None], schema: RowSchema) -> Rows:
     """Return a column of cells that lie one behind the other, as readers of text find them."""
-    data = np.frombuffer(b"".join(cell or b"" for cell in cells) or b"?", np.uint8)
+    data = np.frombuffer(b"".join(cell or b"" for cell in cells) or b"?", np.uint8).copy()
     stops = np.cumsum([[len(cell or b"") for cell in cells]], axis=1)
     starts = stops - [[len(cell or b"") for cell in cells]]
     present = np.array([[cell is not None for cell in cells]])

@@ -226,16 +226,16 @@ def test_a_column_closed_early_leaves_no_thread_and_no_page(tmp_path: Path) -> N
 def test_headers_are_read_field_by_field() -> None:
     # type 0; sizes 100 and 60; a data page with 7 values, encoding 8, levels 3 and 3, statistics with text
     data = bytes.fromhex("1500 15c801 1578 2c 150e 1510 1506 1506 1c 18 03 616263 00 00 00".replace(" ", ""))
-    (header,), _ = _read_headers(np.frombuffer(data, np.uint8), 1000)
+    (header,), _ = _read_headers(np.frombuffer(data, np.uint8).copy(), 1000)
     assert (header.kind, header.size, header.values, header.encoding) == (0, 100, 7, 8)
     assert (header.start, header.stop) == (len(data), len(data) + 60)
     for cut in range(len(data)):
         with pytest.raises(_CutOff):
-            _read_headers(np.frombuffer(data[:cut], np.uint8), 1000)
+            _read_headers(np.frombuffer(data[:cut], np.uint8).copy(), 1000)
     with pytest.raises(Damaged):
-        _read_headers(np.frombuffer(bytes.fromhex("1501" + "00"), np.uint8), 1000)  # a negative type
+        _read_headers(np.frombuffer(bytes.fromhex("1501" + "00"), np.uint8).copy(), 1000)  # a negative type
     with pytest.raises(Damaged):
-        _read_headers(np.frombuffer(b"\x1c" * 40, np.uint8), 1000)  # structures in structures without end
+        _read_headers(np.frombuffer(b"\x1c" * 40, np.uint8).copy(), 1000)  # structures in structures without end
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 9, 17, 31, 32])
@@ -254,10 +254,10 @@ def test_runs_are_decoded_as_the_format_describes_them(width: int) -> None:
         + repeated.to_bytes(math.ceil(width / 8), "little")
     )
     out = np.empty(24 + 90, np.int64)
-    assert decode_runs(np.frombuffer(page, np.uint8), 0, width, out) == len(page)
+    assert decode_runs(np.frombuffer(page, np.uint8).copy(), 0, width, out) == len(page)
     assert out.tolist() == values + [repeated] * 90
     for cut in range(len(page)):
-        assert decode_runs(np.frombuffer(page[:cut], np.uint8), 0, width, out) == -1, cut
+        assert decode_runs(np.frombuffer(page[:cut], np.uint8).copy(), 0, width, out) == -1, cut
 
 
 @pytest.mark.slow

@@ -156,9 +156,9 @@ def test_nothing_stays_of_pages_that_were_read_together(tmp_path: Path, monkeypa
 def test_a_file_that_says_no_value_is_missing_but_lacks_some_is_read_page_by_page() -> None:
     """Levels that are not one run of ones make a page other than usual, whatever the file says of it."""
     page = header(DATA, 12 + 8 * 4, 5)
-    body = np.frombuffer(b"\x02\0\0\0\x0a\x01" + bytes(40), np.uint8)
+    body = np.frombuffer(b"\x02\0\0\0\x0a\x01" + bytes(40), np.uint8).copy()
     assert decode_page(body, page, True, np.zeros(40, np.uint8), np.zeros(0, np.int32))
-    body = np.frombuffer(b"\x02\0\0\0\x03\x1e" + bytes(40), np.uint8)  # five bits, the first of them 0
+    body = np.frombuffer(b"\x02\0\0\0\x03\x1e" + bytes(40), np.uint8).copy()  # five bits, the first of them 0
     assert not decode_page(body, page, True, np.zeros(40, np.uint8), np.zeros(0, np.int32))
 
 
@@ -234,7 +234,7 @@ def test_narrow_indices_are_never_cut_off() -> None:
     """A byte has room for seven bits; wider indices are decoded page by page, though each may be small."""
     for width in range(33):
         values = [value & ((1 << width) - 1) for value in (1, 127, 0, 5)]
-        body = np.frombuffer(bytes([width]) + runs(values, width, random.Random(1)), np.uint8)
+        body = np.frombuffer(bytes([width]) + runs(values, width, random.Random(1)), np.uint8).copy()
         codes = np.full(4, 7, np.int8)
         sound = decode_page(body, header(DATA, body.size, 4), False, np.empty(0, np.uint8), codes)
         assert sound == (width < 8)

@@ -132,14 +132,14 @@ def test_a_list_longer_than_the_header_ends_at_once() -> None:
         data = bytearray(booleans)
         data[1] = kind
         with pytest.raises(_CutOff):
-            _read_headers(np.frombuffer(data, np.uint8), 1)
+            _read_headers(np.frombuffer(data, np.uint8).copy(), 1)
 
 
 @pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd", "brotli"])
 @pytest.mark.parametrize("told", [-700, -1, 1, 700])
 def test_a_page_of_another_size_than_it_says_is_refused(codec: str, told: int) -> None:
     text = bytes(range(256)) * 4
-    packed = np.frombuffer(pa.compress(text, codec, asbytes=True), np.uint8)
+    packed = np.frombuffer(pa.compress(text, codec, asbytes=True), np.uint8).copy()
     assert _unpacked(packed, len(text), codec, Spare()).tobytes() == text
     with pytest.raises((Damaged, pa.ArrowException, OSError)):
         _unpacked(packed, len(text) + told, codec, Spare())
@@ -149,7 +149,7 @@ def test_a_frame_that_does_not_say_its_size_is_measured() -> None:
     out = pa.BufferOutputStream()
     with pa.CompressedOutputStream(out, "zstd") as stream:
         stream.write(b"word" * 500)
-    packed = np.frombuffer(out.getvalue(), np.uint8)
+    packed = np.frombuffer(out.getvalue(), np.uint8).copy()
     assert _unpacked(packed, 2000, "zstd", Spare()).tobytes() == b"word" * 500
     for size in (1999, 2001):
         with pytest.raises(Damaged):

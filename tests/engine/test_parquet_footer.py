@@ -71,7 +71,7 @@ def test_a_footer_that_ends_anywhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     whole = written(path)
     size = int.from_bytes(whole[-8:-4], "little")
-    footer = np.frombuffer(whole[-8 - size : -8], np.uint8)
+    footer = np.frombuffer(whole[-8 - size : -8], np.uint8).copy()
     rows, numbers = np.zeros(1, np.int64), np.zeros((1, 2, kernel.PLACES), np.int64)
     assert kernel.read_footer(footer, rows, numbers) == size
     for end in range(size):
@@ -101,7 +101,7 @@ def test_bent_footers_never_lead_astray(tmp_path: Path) -> None:
     rows, numbers = np.zeros(1, np.int64), np.zeros((1, 2, kernel.PLACES), np.int64)
     for at in range(size):
         for change in (1, 15, 128, 255):
-            footer = np.frombuffer(whole[-8 - size : -8], np.uint8).copy()
+            footer = np.frombuffer(whole[-8 - size : -8], np.uint8).copy().copy()
             footer[at] ^= change
             assert kernel.read_footer(footer, rows, numbers) <= size
 

@@ -49,7 +49,7 @@ FENCE = Fence()
 
 def spaced(data: bytes, behind: int) -> Bytes:
     """Return the bytes with others behind them that must make no difference."""
-    return np.frombuffer(data + bytes([behind]) * 80, np.uint8)
+    return np.frombuffer(data + bytes([behind]) * 80, np.uint8).copy()
 
 
 # --- masks ------------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_records_are_those_found_byte_by_byte(
         quote = None
     text = b"".join(parts)
     end, mark = max(0, len(text) - cut), -1 if quote is None else quote[0]
-    expected = fields("any", np.frombuffer(text, np.uint8), end, delimiter[0], mark, spots)
+    expected = fields("any", np.frombuffer(text, np.uint8).copy(), end, delimiter[0], mark, spots)
     for data in (FENCE.before(text), *(spaced(text, behind) for behind in (0x0A, 0x22, 0x2C, 0x0D))):
         assert fields("quick", data, end, delimiter[0], mark, spots) == expected
 
@@ -337,7 +337,9 @@ def test_truths() -> None:
     texts += [letter * size for letter in (b"1", b"0", b"\x00") for size in range(400)]
     edges = np.cumsum([0, *map(len, texts)])
     found, bad = np.empty(len(texts), bool), np.empty(len(texts), bool)
-    parse_truths(np.frombuffer(b"".join(texts), np.uint8), edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad)
+    parse_truths(
+        np.frombuffer(b"".join(texts), np.uint8).copy(), edges[:-1], edges[1:], np.ones(len(texts), bool), found, bad
+    )
     for text, truth, wrong in zip(texts, found.tolist(), bad.tolist(), strict=True):
         assert (None if wrong else truth) == truths.get(text), text
 
