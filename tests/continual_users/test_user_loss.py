@@ -200,6 +200,7 @@ def test_the_room_of_flickering_rows_is_all_that_the_bound_leaves(
     assert loss(most) <= 100.0 and most == pytest.approx(state / 2, rel=1e-8)
     assert loss(most * (1 + 1e-8)) == math.inf
     assert flicker_room(math.inf, state, levels, closings, windowed=windowed) == math.inf
+    assert _flicker_loss(state, state / 2, 1, (1,), windowed=windowed) < math.inf  # half of it is within
 
 
 @pytest.mark.parametrize(("state", "start"), [(0.3, 0.05), (0.9, 0.1), (1.5, 0.6), (0.2, 0.9)])

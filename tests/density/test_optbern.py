@@ -12,7 +12,8 @@ from scipy import stats
 from panstream import Monitor
 from panstream.density import OptBern, presence
 from panstream.errors import BudgetExhausted, InvalidBatch, InvalidParameter, NotSupported
-from panstream.noisy_bits import BitLaw
+from panstream.noisy_bits import MAX_PHASES, BitLaw
+from panstream.privacy import Intrusions
 from panstream.privacy.joint import kappa_for, present_probability, symmetric_loss
 from panstream.privacy.split import density_split, laplace_variance
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource
@@ -311,3 +312,28 @@ def test_planned_error_and_foreseen_answer_are_the_formulas() -> None:
     assert counter.standard_error(10) == pytest.approx(users * math.sqrt(cells / users + noise), rel=1e-12)
     assert OptBern(universe=10_000, epsilon=1.0).foreseen(3_000).value == pytest.approx(0.3, abs=1e-3)
     assert counter.foreseen(50).released == counter.foreseen(40).released == (round(40 * law.p1),)  # there are no more
+
+
+@pytest.mark.parametrize(("users", "density"), [(300, 0.3), (1_000, 1.0), (2_500, 1.0)])
+def test_planned_error_of_a_sample_counts_those_left_out(users: int, density: float) -> None:
+    counter = OptBern(universe=1_000, epsilon=1.0, sample=100)
+    law = counter.law
+    gap = law.p1 - law.p0
+    own = law.p1 * law.p0 / gap**2 / 100 + law.noise.variance / (100 * gap) ** 2
+    left_out = density * (1 - density) / 100 * 900 / 999
+    assert counter.standard_error(users) == pytest.approx(1_000 * math.sqrt(own + left_out), rel=1e-12)
+
+
+def test_the_claim_covers_one_look_and_those_that_are_paid_for() -> None:
+    claim = OptBern(universe=10, epsilon=1.0, announced=2).claim()
+    assert claim.intrusions == Intrusions(unannounced=1, announced=2)
+
+
+def test_no_state_is_refreshed_more_often_than_it_can_hold() -> None:
+    algorithm = OptBern(universe=8, epsilon=1.0, announced=MAX_PHASES)
+    with SeededSource(1) as source:
+        state = algorithm.start(source)
+        for _ in range(MAX_PHASES):
+            algorithm.refresh_part(state, algorithm.cells, source)
+        with pytest.raises(NotSupported, match=f"at most {MAX_PHASES} times"):
+            algorithm.refresh_part(state, algorithm.cells, source)

@@ -21,7 +21,7 @@ from panstream.networks import (
 )
 from panstream.networks.budget import ZcdpBudget
 from panstream.networks.noisy_tables import NoisyTable, one_way
-from panstream.networks.pairs import _look, _measure
+from panstream.networks.pairs import _look, _measure, _pair_noise
 from panstream.randomness import SeededSource
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "data"
@@ -124,6 +124,10 @@ def test_the_first_look_takes_what_its_noise_needs() -> None:
     shares = [_look(budget, records, domain) for records in (10**7, 1_000, 10)]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (Fraction(12, 100), Fraction(20, 100))
+    within = {n: share for n in range(10, 20_000, 10) if shares[0] < (share := _look(budget, n, domain)) < shares[-1]}
+    assert within
+    for n, share in within.items():  # with it, noise alone moves a pair's table by .45 in a look
+        assert float(share) == pytest.approx((_pair_noise(budget, n, domain.sizes) / 0.45) ** 2, abs=1e-3)
 
 
 def test_the_rule_is_public() -> None:

@@ -21,6 +21,11 @@ def test_kappa_is_the_inverse_of_the_loss(epsilon: float, levels: int, sensitivi
     assert levels * sensitivity * contributions * kappa == Fraction(epsilon)
 
 
+def test_tables_count_one_record_unless_more_are_allowed() -> None:
+    assert [law.kappa for law in tables_laws(1.0, 0.0, 2, [Fraction(1, 4), Fraction(3, 4)])] == [0.125, 0.375]
+    assert [law.kappa for law in tables_laws(1.0, 0.0, 2, [Fraction(1)], 4)] == [0.125]
+
+
 @pytest.mark.parametrize(("levels", "contributions"), [(1, 1), (3, 1), (3, 2)])
 def test_gaussian_noise_of_tables_spends_all_of_rho(levels: int, contributions: int) -> None:
     shares, rho = [Fraction(1, 4), Fraction(3, 4)], zcdp_rho(1.0, 1e-9)

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from panstream.privacy.claim import Intrusions
 from panstream.privacy.composition import zcdp_epsilon
-from panstream.privacy.holders import Loss
+from panstream.privacy.holders import Loss, record_claim
 
 
 def test_losses_add_up_in_both_currencies() -> None:
@@ -28,3 +29,9 @@ def test_nothing_asked_is_nothing_lost() -> None:
     assert Loss() + some == some
     assert Loss(epsilon=0.5) == Loss(epsilon=0.5, rho=0.0)
     assert Loss(rho=0.25) == Loss(epsilon=0.0, rho=0.25)
+
+
+def test_a_claim_about_a_record_covers_no_look_at_the_holder() -> None:
+    claim = record_claim(0.5, 1e-6)
+    assert (claim.epsilon, claim.delta, claim.unit, claim.adjacency) == (0.5, 1e-6, "record", "replace")
+    assert claim.intrusions == Intrusions(unannounced=0)

@@ -211,6 +211,24 @@ def test_when_none_is_accepted_new_ones_are_drawn(law: DiscreteGaussian) -> None
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
+def test_words_of_no_block_are_refused_unless_all_bits_send_them_to_the_tail(law: DiscreteGaussian) -> None:
+    then = candidate(law, 0, 0, negative=True)
+    for word, rest in ((TOP - 2, 0), (TOP - 2, IN_TAIL), (TOP, 0), (TOP, IN_TAIL ^ (1 << TAIL_SHIFT))):
+        assert settle(law, [word, rest, 0, 0, *then], iter(()).__next__) == 0
+    inside = candidate(law, 1, 0) if law.sigma > 1 else then
+    inside[1] |= IN_TAIL  # these bits say nothing of a word of a block
+    assert settle(law, inside, iter(()).__next__) == (1 if law.sigma > 1 else 0)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_sizes_in_the_tail_take_no_more_bits_than_they_have(law: DiscreteGaussian) -> None:
+    drawn = candidates_of(law)
+    first, width = len(drawn.counts) << drawn.places, 1 << drawn.tail_places
+    assert drawn.tail_places < TAIL_SHIFT
+    assert settle(law, [TOP - 1, IN_TAIL | width, 0, 0], itertools.repeat(0).__next__) == first
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
 def test_draws_are_open_less_than_once_in_2_to_the_64(law: DiscreteGaussian) -> None:
     drawn = candidates_of(law)
     reach = math.ceil(13 * law.sigma) + 1

@@ -11,7 +11,7 @@ import pytest
 
 from panstream._kernels.table_draws import add_from_table, guide_entry
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace, Source, _tables
-from panstream.randomness._tables import Law, _words_of_entries, draw_table, resolve
+from panstream.randomness._tables import Law, _bounds, _words_of_entries, draw_table, resolve
 from panstream.randomness.laws import RATE_BITS, exp_fraction
 from statistical import assert_fits
 
@@ -58,6 +58,20 @@ def test_bounds_that_few_bits_do_not_decide_are_computed_with_more(law: Law, mon
     assert _tables._floors(law, 63 + 6) is None
     assert plain is not None and again is not None
     assert again.bounds.tolist() == plain.bounds.tolist()
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("bits", [24, 40])
+def test_bounds_hold_the_law_even_where_no_bits_guard_them(
+    law: Law, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tables, "_GUARD", 0)
+    one, found = 1 << bits, 0
+    for (low, high), part in zip(_bounds(law, bits), exact(law), strict=False):
+        assert low <= part * one
+        assert part * one <= high or high == one - 1
+        found += high < one - 1
+    assert found
 
 
 @pytest.mark.parametrize("law", LAWS[1:5], ids=str)

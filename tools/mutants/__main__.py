@@ -181,7 +181,7 @@ def room_of(item: pytest.Item) -> str | None:
 def near(path: Path) -> str:
     """Return where the tests of a file are."""
     room = path.relative_to(SOURCE).parts[0]
-    return f"tests/test_{room}" if room in SHARED else f"tests/{room}/test_{path.stem}.py"
+    return f"tests/test_{room}" if room in SHARED else f"tests/{room}/test_{path.stem.lstrip('_')}.py"
 
 
 def module_of(path: Path) -> str:

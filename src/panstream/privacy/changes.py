@@ -42,7 +42,7 @@ def change_room(epsilon: float, epsilon_state: float, start: float = 0.0, *, del
     return down(found)
 
 
-def change_room_near(epsilon: float, epsilon_state: float, start: float = 0.0, *, deletions: bool = False) -> float:
+def change_room_near(epsilon: float, epsilon_state: float, start: float, *, deletions: bool = False) -> float:
     """Return ``change_room`` to within rounding, either way, and 0 where there is none: quick, for searches only."""
     room = kappa_near(epsilon, epsilon_state)
     if deletions:
