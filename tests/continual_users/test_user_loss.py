@@ -218,3 +218,10 @@ def test_a_claim_with_less_noise_is_refused_by_the_numbers() -> None:
     assert again.way == replace(algorithm.way)
     halved = ContinualDensity(**{**algorithm.parameters(), "epsilon": algorithm.epsilon - 0.05})
     assert halved.way.rate < algorithm.way.rate
+
+
+@pytest.mark.parametrize(("start", "left"), [(0.5, True), (1.0, False), (9.0, False)])
+def test_a_start_may_leave_nothing_for_an_answer(start: float, left: bool) -> None:
+    """At 1.0 something is left for rows before the answer, but nothing for those after the start."""
+    room = single_room(1.0, 0.5, start)
+    assert room > 0.0 if left else room == 0.0

@@ -34,6 +34,13 @@ def test_sequential_adds_and_parallel_takes_the_worst(losses: list[float]) -> No
     assert parallel(claims(losses)).epsilon == max(losses)
 
 
+@pytest.mark.parametrize("join", [sequential, parallel])
+def test_together_claims_hold_as_long_as_all_of_them(join: Any) -> None:
+    some = [replace(Claim(epsilon=1.0, unit="user"), horizon=horizon) for horizon in (9, None, 5, 7)]
+    assert join(some).horizon == 5
+    assert join(some[1:2]).horizon is None
+
+
 def test_failure_probabilities_add_up_below_one_and_the_largest_counts_in_parallel() -> None:
     some = [Claim(epsilon=1.0, delta=delta, unit="user") for delta in (0.1, 0.3, 0.2)]
     assert sequential(some).delta == pytest.approx(0.6)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from panstream.networks import PrivBayes, TreeNetwork
 from panstream.privacy import tables
 from panstream.privacy.bitmap import bitmap_split
 from panstream.privacy.composition import zcdp_rho
-from panstream.privacy.continual import tree_kappa
+from panstream.privacy.continual import tables_laws, tree_kappa
 from panstream.privacy.split import density_split
 from panstream.privacy.turnstile import counter_split, profile_split
 from panstream.testing.checks import Specimen
@@ -25,6 +26,7 @@ FORMS: dict[str, Callable[[float], Any]] = {
     "counter_split": lambda epsilon: counter_split(epsilon, 100, 7),
     "profile_split": lambda epsilon: profile_split(epsilon, 100, 7),
     "tree_kappa": lambda epsilon: tree_kappa(epsilon, 3),
+    "tables_laws": lambda epsilon: tables_laws(epsilon, 0.0, 3, [Fraction(1)]),
     "zcdp_rho": lambda epsilon: zcdp_rho(epsilon, 1e-6),
     "table_kappa": tables.table_kappa,
     "choice_rate": lambda epsilon: tables.choice_rate(epsilon, 1),
@@ -46,7 +48,7 @@ def test_closed_forms_and_networks(form: Callable[[float], Any], epsilon: float)
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
 @pytest.mark.parametrize("specimen", WITH_EPSILON, ids=str)
 def test_every_algorithm(specimen: Specimen, epsilon: float) -> None:
-    with pytest.raises(InvalidParameter, match="epsilon must be positive"):
+    with pytest.raises(InvalidParameter, match=f"epsilon must be positive, got epsilon={epsilon}$"):  # what was given
         replace(specimen.algorithm, epsilon=epsilon)
 
 

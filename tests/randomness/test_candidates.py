@@ -216,7 +216,8 @@ def test_words_of_no_block_are_refused_unless_all_bits_send_them_to_the_tail(law
     for word, rest in ((TOP - 2, 0), (TOP - 2, IN_TAIL), (TOP, 0), (TOP, IN_TAIL ^ (1 << TAIL_SHIFT))):
         assert settle(law, [word, rest, 0, 0, *then], iter(()).__next__) == 0
     inside = candidate(law, 1, 0) if law.sigma > 1 else then
-    inside[1] |= IN_TAIL  # these bits say nothing of a word of a block
+    inside[1] |= IN_TAIL | 1 << candidates_of(law).places  # these bits say nothing of a word of a block
+    assert of_words(law, inside)[0] == (1 if law.sigma > 1 else 0)
     assert settle(law, inside, iter(()).__next__) == (1 if law.sigma > 1 else 0)
 
 

@@ -211,3 +211,13 @@ def test_the_plan_shows_where_moments_drown() -> None:
     assert "refused: drowns in noise" in plan.table()
     with pytest.raises(InvalidParameter, match="epsilon"):
         moments_plan(epsilon=-1.0, expected=490.0)
+
+
+def test_the_last_of_several_answers_is_planned_with_the_noise_of_all() -> None:
+    moment = SecondMoment(epsilon=1.0, expected=1e4, releases=3)
+    assert moment.planned == Noise(moment.law, 6)
+
+
+def test_one_row_of_a_user_is_an_event() -> None:
+    one, event = (SecondMoment(epsilon=1.0, expected=1e4, contributions=rows) for rows in (1, None))
+    assert one.law == event.law

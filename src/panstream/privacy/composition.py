@@ -104,13 +104,12 @@ def _zcdp_delta(rho: float, epsilon: float) -> float:
     def log_delta(alpha: float) -> float:
         return (alpha - 1.0) * (alpha * rho - epsilon) + alpha * math.log1p(-1.0 / alpha) - math.log(alpha - 1.0)
 
+    def falls(alpha: float) -> bool:
+        return (2.0 * alpha - 1.0) * rho - epsilon + math.log1p(-1.0 / alpha) < 0.0
+
     # d/dalpha log_delta is increasing in alpha, so bisection on it finds the minimum.
-    low, high = 1.0 + 1e-12, max(2.0, (epsilon + 1.0) / (2.0 * rho) + 2.0)
-    for _ in range(200):
-        middle = (low + high) / 2.0
-        slope = (2.0 * middle - 1.0) * rho - epsilon + math.log1p(-1.0 / middle)
-        low, high = (middle, high) if slope < 0.0 else (low, middle)
-    return min(math.exp(min(log_delta(high), 0.0)), 1.0)
+    _, best = bisected(falls, 1.0 + 1e-12, max(2.0, (epsilon + 1.0) / (2.0 * rho) + 2.0))
+    return min(math.exp(min(log_delta(best), 0.0)), 1.0)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
