@@ -83,6 +83,15 @@ def test_unbiased_with_honest_standard_errors(sample: int | None) -> None:
     assert covered >= 360
 
 
+def test_a_refusal_to_refresh_says_what_it_would_cost() -> None:
+    algorithm = CroppedMean(universe=300, epsilon=3.0, crop=3)
+    law, monitor = algorithm.presence.law, algorithm.start()
+    v = law.p0 * law.p1 / (law.p1 - law.p0) ** 2
+    factor = 4 * 3 * (1 + v) ** 2 * (law.p1 - law.p0) ** 2
+    with pytest.raises(NotSupported, match=f"makes the variance {factor:,.0f} times as large"):
+        monitor.refresh()
+
+
 def test_heavy_fraction_is_graded_between_its_thresholds() -> None:
     source, values = SeededSource(6), []
     ids = [i for i in range(200) for _ in range((0, 2, 3, 9)[i % 4])]

@@ -52,6 +52,8 @@ def test_claims_together_cover_the_fewest_looks_that_one_of_them_covers() -> Non
     some = [Claim(epsilon=1.0, unit="user", intrusions=Intrusions(unannounced=u, announced=a)) for u, a in LOOKS]
     assert sequential(some).intrusions == Intrusions(unannounced=2, announced=1)
     assert parallel(some).intrusions == Intrusions(unannounced=2, announced=1)
+    endless = Intrusions(unannounced=-1, announced=-1)
+    assert sequential([replace(some[0], intrusions=endless)] * 2).intrusions == endless
 
 
 LOOKS = [(3, 2), (-1, 1), (2, -1), (4, 5)]  # unannounced and announced; -1 for any number
