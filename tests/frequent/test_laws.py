@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from panstream.errors import InvalidParameter
 from panstream.privacy.frequent import _scale, names_delta, names_laws
 from panstream.randomness import DiscreteGaussian, DiscreteLaplace
 
@@ -74,3 +75,10 @@ def test_users_are_protected_by_zcdp() -> None:
     single, _ = names_laws(1.0, 1e-6, 8, 2, 1)
     assert 4 * 1.0 < level.variance**0.5 / single.variance**0.5 < 4 * 1.15
     assert isinstance(row, DiscreteGaussian)
+
+
+def test_the_least_delta_is_allowed() -> None:
+    level, row = names_laws(1.0, 1e-12, 8, 2)
+    assert 0.0 < names_delta(1.0, level, row, 8, 2) <= 1e-12
+    with pytest.raises(InvalidParameter, match="delta must be 0 or in"):
+        names_laws(1.0, 0.9e-12, 8, 2)

@@ -36,6 +36,7 @@ def test_a_claim_says_whether_inputs_may_depend_on_answers() -> None:
     assert fixed.to_json()["inputs"] == "fixed"
     assert dict(fixed.rows())["inputs"] == "do not depend on earlier answers"
     assert "may depend on earlier answers" in str(replace(fixed, inputs="adaptive"))
+    assert (fixed.delta, fixed.releases, fixed.horizon, fixed.intrusions) == (0.0, 1, None, Intrusions(unannounced=1))
 
 
 def test_no_privacy_is_said_in_words() -> None:

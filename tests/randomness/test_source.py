@@ -453,3 +453,22 @@ def test_the_radius_of_joint_noise_has_its_law(
         np.append(expected[common], draws - expected[common].sum()),
         "radius",
     )
+
+
+def test_a_draw_that_is_left_open_is_finished_with_its_own_words() -> None:
+    """No word serves two draws."""
+    values, given, taken = np.zeros(3, np.int64), [], []
+
+    def add(piece: Any, words: Any, undecided: Any) -> int:
+        given.extend(words.tolist())
+        undecided[:2] = [0, 2]
+        return 2
+
+    def settle(words: Any, more: Any) -> int:
+        taken.append(list(words))
+        return 5
+
+    with SeededSource(1) as source:
+        source._add_few(values, 4, add, settle)
+    assert values.tolist() == [5, 0, 5]
+    assert taken == [given[:4], given[8:]]
