@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from panstream.errors import InvalidBatch, InvalidParameter
+from panstream.errors import InvalidBatch, InvalidParameter, NotSupported
 from panstream.turnstile.heavy import HeavyHitterCount, _reading_variance
 from turnstile.helpers import assert_covers, assert_unbiased, churn, exact_counts, runs
 
@@ -268,3 +268,19 @@ def test_what_is_foreseen_is_what_users_far_above_and_at_zero_give_on_average(
     expected = [400 * counter.readings * other + (400 - users) * (plus - other), 400 * other][: counter._outputs]
     assert counter.foreseen(users).released == tuple(round(mean) for mean in expected)
     assert counter.foreseen(500).released == counter.foreseen(400).released  # there are no more users
+
+
+def test_the_rising_count_has_one_more_reading_and_one_more_draw() -> None:
+    counter = HeavyHitterCount(universe=400, epsilon=1.2, threshold=6, largest=20, steps=2)
+    law = counter.law
+    scale = counter._unit / law.gap
+    for both in (False, True):
+        readings = 400 * _reading_variance(counter.prime, law.at_zero, counter.readings + both)
+        expected = (readings + law.noise.variance * both) * scale**2
+        assert counter._linear(both).variance(0.0) == pytest.approx(expected, rel=1e-12)
+
+
+def test_without_noise_a_refresh_would_cost_nothing_more() -> None:
+    monitor = HeavyHitterCount(universe=40, epsilon=math.inf, threshold=6, largest=20).start()
+    with pytest.raises(NotSupported, match="makes the variance 1 times as large here"):
+        monitor.refresh()
