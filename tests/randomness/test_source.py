@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from panstream._kernels import draws
 from panstream.errors import InvalidParameter
 from panstream.randomness import Coin, DiscreteLaplace, SeededSource, Source, symmetric_pair
+from panstream.randomness import source as source_module
 from panstream.randomness.balls import balls
 from panstream.randomness.source import _digits_of, counter_mode
 from panstream.scratch import Scratch
@@ -54,16 +56,17 @@ def test_tossed_words_are_comparisons_of_64_digit_numbers(threshold: int) -> Non
     near = [threshold, threshold - 1, (threshold + 1) % (1 << 64), *(threshold ^ 1 << place for place in range(64))]
     near += [int(number) for number in rng.integers(0, 1 << 64, 61, dtype=np.uint64)]
     for numbers in (near[:64], near[64:], near[:64][::-1]):
-        planes = digits_of(numbers)
-        assert draws.toss_words(_digits_of(threshold), planes) == 1
-        assert int(planes[0]) == sum((number < threshold) << i for i, number in enumerate(numbers))
+        coins = np.zeros(1, np.uint64)
+        assert draws.toss_words(_digits_of(threshold), digits_of(numbers), coins, 0) == 1
+        assert int(coins[0]) == sum((number < threshold) << i for i, number in enumerate(numbers))
 
 
 def ones_of_all_first_digits(threshold: int) -> int:
     """Toss coins from all numbers of six digits, each followed by the same random ones; return how many show 1."""
     planes = digits_of([number << 58 | 0x1234_5678_9ABC_DEF for number in range(64)])
-    assert draws.toss_words(_digits_of(threshold), planes) == 1
-    return int(planes[0]).bit_count()
+    coins = np.zeros(1, np.uint64)
+    assert draws.toss_words(_digits_of(threshold), planes, coins, 0) == 1
+    return int(coins[0]).bit_count()
 
 
 @pytest.mark.parametrize("top", [0, 1, 31, 46, 63])
@@ -97,8 +100,69 @@ def tossed_one_by_one(threshold: int, words: list[int]) -> list[int]:
 def test_words_are_tossed_in_order_and_none_is_used_twice(threshold: int, size: int) -> None:
     words = np.random.default_rng(size).integers(0, 1 << 64, size, dtype=np.uint64)
     expected = tossed_one_by_one(threshold, words.tolist())
-    tossed = draws.toss_words(_digits_of(threshold), words)
-    assert words[:tossed].tolist() == expected
+    coins = np.full(100, 7, np.uint64)
+    tossed = draws.toss_words(_digits_of(threshold), words, coins, 3)
+    assert coins[3:tossed].tolist() == expected
+    assert (coins[:3] == 7).all() and (coins[tossed:] == 7).all()
+    assert draws.toss_words(_digits_of(threshold), words, coins[:6], 3) == 3 + min(len(expected), 3)
+
+
+class PlannedSource(Source):
+    """A source whose random words were written down beforehand; it remembers how many it gave."""
+
+    def __init__(self, words: Iterable[int]) -> None:
+        super().__init__()
+        self.words = iter(words)
+
+    def _fill(self, buffer: np.ndarray) -> None:
+        buffer.view(np.uint64)[:] = [next(self.words) for _ in range(buffer.size // 8)]
+
+
+@pytest.mark.parametrize(("pool", "pools", "cells"), [(3, 4, 2), (4, 3, 3)])
+def test_coins_around_the_end_of_a_piece_are_independent_by_enumeration(
+    monkeypatch: pytest.MonkeyPatch, pool: int, pools: int, cells: int
+) -> None:
+    """All random words of equal bits, for a coin of 3/4 with two digits: a toss takes one word or two.
+
+    A 1 takes fewer words than a 0, so leaving out the last toss of a pool of random words would prefer ones.
+    """
+    monkeypatch.setattr(draws, "DIGITS", 2)
+    monkeypatch.setattr(draws, "_AT_ONCE", 1)
+    for kernel in ("_decide", "toss_words"):  # not compiled, so that they see the two numbers above
+        monkeypatch.setattr(draws, kernel, getattr(draws, kernel).py_func)
+    monkeypatch.setattr(source_module, "_TOSS_WORDS", pool)
+    monkeypatch.setattr(source_module, "_COIN_WORDS", 2)
+    full = (1 << 64) - 1
+    marks = np.full(cells, full, np.uint64)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for words in itertools.product((0, full), repeat=pool * pools):
+        bits = np.zeros(cells, np.uint64)
+        PlannedSource(words).redraw(Coin(3 << 62), bits, marks)
+        counts[tuple(bits.tolist())] += 1
+    for outcome in itertools.product((0, full), repeat=cells):
+        ones = outcome.count(full)
+        assert Fraction(counts[outcome], 2 ** (pool * pools)) == Fraction(3**ones, 4**cells), outcome
+
+
+def test_a_piece_of_coins_has_the_same_size_whatever_its_coins_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random words that agree with the threshold in few digits or in many: every piece serves six words of cells."""
+    monkeypatch.setattr(source_module, "_TOSS_WORDS", 96)
+    monkeypatch.setattr(source_module, "_COIN_WORDS", 7)
+    rng = np.random.default_rng(8)
+    marks = np.full(30, (1 << 64) - 1, np.uint64)
+    for threshold in (3 << 62, 0xBA9E_9000_1234_5678, 1 << 40):
+        words = rng.integers(0, 1 << 64, (60, 96), dtype=np.uint64)
+        words[rng.random(words.shape) < 0.3] = 0
+        pools = iter(words.tolist())
+        expected: list[int] = []
+        while len(expected) < marks.size:
+            piece: list[int] = []
+            while len(piece) < 7:
+                piece += tossed_one_by_one(threshold, next(pools))
+            expected += piece[:6]
+        bits = np.zeros(marks.size, np.uint64)
+        PlannedSource(words.reshape(-1).tolist()).redraw(Coin(threshold), bits, marks)
+        assert bits.tolist() == expected
 
 
 def redrawn_one_by_one(bits: list[int], marks: list[int], coins: list[int]) -> list[int]:

@@ -72,27 +72,30 @@ def _decide(word: np.uint64, digit: np.uint64, left: np.uint64, coins: np.uint64
 
 
 @njit(cache=True, nogil=True)
-def toss_words(threshold: NDArray[np.uint64], words: NDArray[np.uint64]) -> int:
-    """Put 64 coins at a time in place of the random words that they are made of; return how many words of coins.
+def toss_words(threshold: NDArray[np.uint64], words: NDArray[np.uint64], coins: NDArray[np.uint64], tossed: int) -> int:
+    """Toss 64 coins for every word of ``coins`` from word ``tossed`` on; return how many words of coins are complete.
 
     ``threshold`` is that of the coin, a word of equal bits for each of its 64 binary digits. A random word is a digit
     of 64 uniform numbers. The first digit in which a number differs from the threshold decides its coin: few need more
-    than eight. Random words that might not suffice for 64 coins are left alone.
+    than eight. Random words that might not suffice for 64 coins are not looked at. How many coins the random words
+    give depends on what these show, so the caller tosses until all of ``coins`` is complete: leaving out the last of a
+    number that is not fixed would bias the others.
     """
-    tossed, used = np.uint64(0), np.uint64(0)
-    while np.int64(used) + DIGITS <= words.size:
-        left, coins = _ALL_ONES, np.uint64(0)
+    used = np.uint64(0)
+    for at in range(tossed, coins.size):
+        if np.int64(used) + DIGITS > words.size:
+            return at
+        left, tosses = _ALL_ONES, np.uint64(0)
         for digit in range(_AT_ONCE):
-            left, coins = _decide(words[used], threshold[digit], left, coins)
+            left, tosses = _decide(words[used], threshold[digit], left, tosses)
             used += _1
         for digit in range(_AT_ONCE, DIGITS):
             if not left:
                 break
-            left, coins = _decide(words[used], threshold[digit], left, coins)
+            left, tosses = _decide(words[used], threshold[digit], left, tosses)
             used += _1
-        words[tossed] = coins
-        tossed += _1
-    return int(tossed)
+        coins[at] = tosses
+    return coins.size
 
 
 @njit(cache=True, nogil=True)
