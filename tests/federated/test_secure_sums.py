@@ -21,6 +21,7 @@ from panstream.federated._questions import Table
 from panstream.federated._wire import digest
 from panstream.federated.secure_sums import MARGIN, CloseSum, OpenSum, part_of_noise
 from panstream.networks import Records, contingency
+from panstream.privacy.composition import zcdp_epsilon
 from panstream.randomness import DiscreteGaussian
 
 RECORDS = chain(300)
@@ -339,10 +340,39 @@ def test_who_fails_early_is_left_out_and_who_fails_late_stops_the_run() -> None:
 def test_all_pairs_over_secure_sums_say_what_they_rest_on() -> None:
     model = FederatedPairs(epsilon=1.0, delta=1e-6, secure=True).run(Federation(RECORDS.domain, holders()))
     assert (model.claim.epsilon, model.claim.delta) == (1.0, 1e-6)
-    assert "up to 1 of 4 holders" in model.claim.note
+    assert "up to 1 of 4 holders" in model.claim.assumption
     assert math.isclose(model.network.marginal((0, 1)).sum(), 1.0, rel_tol=1e-9)
     with pytest.raises(InvalidParameter, match="secure"):
         FederatedPairs(epsilon=1.0, colluders=2)
+
+
+def test_a_holders_own_claim_says_what_it_rests_on() -> None:
+    """Of two sums, each with its own number of colluders; what is left without them adds up over both."""
+    everybody = holders(delta=1e-6)
+    assert everybody[0].claim().assumption == ""
+    for run, colluders in (("one", 1), ("two", 2)):
+        question = closing(opening_question(run, colluders=colluders), everybody)
+        assert isinstance(ask(everybody[0], question), Tables)
+    claim = everybody[0].claim()
+    assert "up to 1 of 4 holders" in claim.assumption and "up to 2 of 4 holders" in claim.assumption
+    assert math.isclose(claim.epsilon, zcdp_epsilon(2 * 0.002 * (1 + MARGIN), 1e-6), rel_tol=1e-9)
+    alone = zcdp_epsilon((3 + 2) * 0.002, 1e-6)  # one part of three of the noise is left, or of two
+    assert f"if all others collude, epsilon is {alone:.3g}" in claim.assumption
+    assert everybody[1].claim().assumption == ""  # it opened both sums and closed none
+
+
+def test_the_claims_of_analyst_and_holder_name_the_same_assumption(tmp_path: Path) -> None:
+    """Also after a restart: it is stored with the charge."""
+    ledger = tmp_path / "north.sqlite"
+    everybody = [
+        Holder(name, RECORDS, epsilon=1.0, delta=1e-6, roster=roster(name), ledger=ledger if at == 1 else ":memory:")
+        for at, name in enumerate(NAMES)
+    ]
+    model = FederatedPairs(epsilon=1.0, delta=1e-6, secure=True).run(Federation(RECORDS.domain, everybody))
+    everybody[1].close()
+    with Holder("north", RECORDS, epsilon=1.0, delta=1e-6, ledger=ledger) as north:
+        assert north.claim().assumption == model.claim.assumption != ""
+    assert "collude" not in model.claim.note
 
 
 def test_a_secure_sum_has_less_noise_than_four_plain_answers() -> None:
@@ -365,7 +395,7 @@ def test_the_thesis_statistics_by_secure_sums(method: NoisyStatistics | Distribu
     everybody = holders(epsilon=1.0)
     model = method.run(Federation(RECORDS.domain, everybody))
     assert (model.claim.epsilon, model.claim.delta) == (1.0, 1e-6)
-    assert "up to 1 of 4 holders" in model.claim.note
+    assert "up to 1 of 4 holders" in model.claim.assumption
     assert model.method.endswith("secure sums")
     assert all(0.999 < holder.ledger.epsilon <= 1.0 for holder in everybody)
     with pytest.raises(FederationStopped, match="budget"):

@@ -248,6 +248,6 @@ def _spent(federation: Federation, result: FederatedModel) -> str:
     rows += [(name, "", "", "", "", f"left out: {why}") for name, why in result.dropped.items()]
     head = ("holder", "records", "epsilon spent", "budget", "delta", "")
     table = aligned("what every holder has spent, by its own ledger", head, rows, right={1, 2, 3, 4})
-    note = f"; {result.claim.note}" if result.claim.note else ""
+    notes = "".join(f"; {text}" for text in (result.claim.assumption, result.claim.note) if text)
     claim = f"this run: epsilon {result.claim.epsilon:g}, delta {result.claim.delta:g} for one record of any holder"
-    return f"{table}\n\n{claim} (replace-one; run {result.run}){note}"
+    return f"{table}\n\n{claim} (replace-one; run {result.run}){notes}"

@@ -164,6 +164,11 @@ class AboutRecords(_Asked):
 
     domain: _Text
 
+    @property
+    def assumption(self) -> str:
+        """Return what ``loss`` depends on; empty where it holds whatever others do."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountTables(AboutRecords):

@@ -235,17 +235,17 @@ class Federation:
         *,
         epsilon: float,
         delta: float = 0.0,
-        note: str = "",
+        assumption: str = "",
         **facts: Any,
     ) -> FederatedModel:
-        """Return the result of a run in which every holder spent at most (epsilon, delta)."""
+        """Return the result of a run in which every holder spent at most (epsilon, delta) under ``assumption``."""
         present = self.holders
         own = record_claim(
             epsilon,
             delta,
             releases=self.questions,
             public=("the number of records of every holder",),
-            note=note,
+            assumption=assumption,
         )
         open_to_all = own.without_privacy("the noise of a holder came from a test source")
         claim = replace(per_holder([own if each.secure else open_to_all for each in present]), releases=own.releases)

@@ -15,7 +15,7 @@ from panstream.federated._reading import Question, read_question
 from panstream.federated._statistics import Statistics
 from panstream.federated._wire import digest
 from panstream.federated.ledger import HolderLedger
-from panstream.federated.secure_sums import CloseSum, OpenSum, Roster, new_opening
+from panstream.federated.secure_sums import CloseSum, OpenSum, Roster, new_opening, sums_assumption
 from panstream.networks.records import Records
 from panstream.privacy.claim import Claim
 from panstream.privacy.holders import record_claim
@@ -84,11 +84,14 @@ class Holder:
 
     def claim(self) -> Claim:
         """Return what has been promised so far about one record of this holder."""
+        bounds = self._ledger.assumptions()
+        alone = self._ledger.total.if_all_collude.at(self._ledger.delta)
         claim = record_claim(
             self._ledger.epsilon,
             self._ledger.delta,
             releases=len(self._ledger.rows()),
             public=("the number of this holder's records", "which questions were asked"),
+            assumption=sums_assumption(bounds, alone) if bounds else "",
         )
         return claim if self._is_secure() else claim.without_privacy("the noise came from a test source")
 
@@ -138,7 +141,7 @@ class Holder:
                 found = question.draw(self._statistics, source)
                 return question.masked(found, self.name, secret, self._roster).write(name)
 
-        answer = self._ledger.settle(name, question.kind, question.run, question.loss(), draw)
+        answer = self._ledger.settle(name, question.kind, question.run, question.loss(), draw, question.assumption)
         if isinstance(question, CloseSum):
             self._ledger.forget()
         return answer

@@ -15,7 +15,7 @@ from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, St
 from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.holders import Loss
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (
@@ -25,6 +25,8 @@ CREATE TABLE IF NOT EXISTS answers (
     run TEXT NOT NULL,
     epsilon REAL NOT NULL,
     rho REAL NOT NULL,
+    collusion_rho REAL NOT NULL,
+    assumption TEXT NOT NULL,
     answer BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS openings (question TEXT PRIMARY KEY, secret BLOB, answer BLOB NOT NULL) WITHOUT ROWID;
@@ -71,8 +73,9 @@ class HolderLedger:
         return None
 
     def _sum(self) -> Loss:
-        epsilon, rho = self._connection.execute("SELECT TOTAL(epsilon), TOTAL(rho) FROM answers").fetchone()
-        return Loss(epsilon=epsilon, rho=rho)
+        sums = "SELECT TOTAL(epsilon), TOTAL(rho), TOTAL(collusion_rho) FROM answers"
+        epsilon, rho, collusion_rho = self._connection.execute(sums).fetchone()
+        return Loss(epsilon=epsilon, rho=rho, collusion_rho=collusion_rho)
 
     def _allows(self, loss: Loss) -> bool:
         if self.delta == 0.0:
@@ -91,11 +94,26 @@ class HolderLedger:
 
     def rows(self) -> list[tuple[str, str, Loss]]:
         """Return what was charged, oldest first: the kind of question, its run, and its loss."""
-        found = self._connection.execute("SELECT kind, run, epsilon, rho FROM answers ORDER BY number")
-        return [(kind, run, Loss(epsilon=epsilon, rho=rho)) for kind, run, epsilon, rho in found]
+        charges = self._connection.execute("SELECT kind, run, epsilon, rho, collusion_rho FROM answers ORDER BY number")
+        return [
+            (kind, run, Loss(epsilon=epsilon, rho=rho, collusion_rho=collusion_rho))
+            for kind, run, epsilon, rho, collusion_rho in charges
+        ]
 
-    def settle(self, question: str, kind: str, run: str, loss: Loss, draw: Callable[[], bytes]) -> bytes:
-        """Return the stored answer, or charge ``loss``, draw an answer and store both in one commit."""
+    def assumptions(self) -> list[str]:
+        """Return what the charges depend on, each assumption once, oldest first."""
+        stored = self._connection.execute(
+            "SELECT assumption FROM answers WHERE assumption <> '' GROUP BY assumption ORDER BY MIN(number)"
+        )
+        return [assumption for (assumption,) in stored]
+
+    def settle(
+        self, question: str, kind: str, run: str, loss: Loss, draw: Callable[[], bytes], assumption: str = ""
+    ) -> bytes:
+        """Return the stored answer, or charge ``loss``, draw an answer and store both in one commit.
+
+        ``assumption`` is what ``loss`` depends on; it is stored with the charge.
+        """
         # The write lock comes before the look, so that two processes with one ledger cannot both draw.
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -111,8 +129,9 @@ class HolderLedger:
                     )
                 answer = draw()
                 self._connection.execute(
-                    "INSERT INTO answers (question, kind, run, epsilon, rho, answer) VALUES (?, ?, ?, ?, ?, ?)",
-                    (question, kind, run, loss.epsilon, loss.rho, answer),
+                    "INSERT INTO answers (question, kind, run, epsilon, rho, collusion_rho, assumption, answer) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (question, kind, run, loss.epsilon, loss.rho, loss.collusion_rho, assumption, answer),
                 )
             self._connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:

@@ -10,7 +10,7 @@ from panstream import checks
 from panstream.errors import InvalidParameter
 from panstream.federated._questions import Table
 from panstream.federated.analyst import FederatedModel, Federation
-from panstream.federated.secure_sums import MARGIN, promise
+from panstream.federated.secure_sums import MARGIN, run_assumption
 from panstream.networks.noisy_tables import NoisyTable
 from panstream.networks.pair_fit import model_of_pairs
 from panstream.privacy.composition import zcdp_rho
@@ -56,10 +56,10 @@ class FederatedPairs:
             tables += [
                 Table(attributes=each, budget=scale * weight) for each, weight in zip(sets, weights, strict=True)
             ]
-        note = ""
+        assumption = ""
         if self.secure:
             sums = federation.secure_sums(tables, colluders=self.colluders)
-            note = promise(rho, self.delta, sums.holders, self.colluders)
+            assumption = run_assumption(rho, self.delta, sums.holders, self.colluders)
         else:
             sums = federation.sums("gaussian", tables)
         noisy = [NoisyTable(*each) for each in zip(sums.attributes, sums.tables, sums.deviations, strict=True)]
@@ -67,4 +67,6 @@ class FederatedPairs:
         with Source() as source:
             network = model_of_pairs(domain, sums.records, noisy, source)
         method = "all pairs, secure sums" if self.secure else "all pairs"
-        return federation.finish(network, method, epsilon=self.epsilon, delta=self.delta, note=note, tables=len(tables))
+        return federation.finish(
+            network, method, epsilon=self.epsilon, delta=self.delta, assumption=assumption, tables=len(tables)
+        )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -42,6 +42,7 @@ from panstream.privacy.tables import table_sigma
 from panstream.randomness import DiscreteGaussian, Source
 
 _LABEL = b"panstream secure sum 1"
+_COMPUTATIONAL = "computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519)"
 _FEWEST = 3  # members: of two, each reads the other's vector
 _MOST = 1000
 _LEAST_NOISE = 3.0
@@ -164,7 +165,13 @@ class CloseSum(_Sum):
 
     def loss(self) -> Loss:
         """Return the sum of the tables' budgets, and a hair for adding up discrete noise."""
-        return Loss.gaussian([table.budget * (1 + MARGIN) for table in self.tables])
+        parts = len(self.members) - self.colluders
+        return Loss.gaussian([table.budget * (1 + MARGIN) for table in self.tables], parts)
+
+    @property
+    def assumption(self) -> str:
+        """Return how many members may collude before ``loss`` is exceeded."""
+        return collusion_bound(len(self.members), self.colluders)
 
     def draw(self, statistics: Statistics, source: Source) -> Tables:
         """Return the counts with this holder's part of the noise, not yet masked: never sent like this."""
@@ -198,14 +205,26 @@ def part_of_noise(budget: float, members: int, colluders: int) -> DiscreteGaussi
     return DiscreteGaussian.at_least(table_sigma(budget) / math.sqrt(members - colluders))
 
 
-def promise(rho: float, delta: float, members: int, given: int | None) -> str:
-    """Return what a claim of secure sums has to say besides its epsilon: what it rests on, and what is left without."""
+def collusion_bound(members: int, colluders: int) -> str:
+    """Return the assumption about the members of one sum.
+
+    >>> collusion_bound(12, 4)
+    'up to 4 of 12 holders collude with the analyst'
+    """
+    return f"up to {colluders} of {members} holders collude with the analyst"
+
+
+def sums_assumption(bounds: Iterable[str], epsilon_alone: float) -> str:
+    """Return what a claim that includes secure sums depends on, and its epsilon if all other holders collude."""
+    limits = " or ".join(dict.fromkeys(bounds))
+    return f"{_COMPUTATIONAL}; {limits}; if all others collude, epsilon is {epsilon_alone:.3g}"
+
+
+def run_assumption(rho: float, delta: float, members: int, given: int | None) -> str:
+    """Return the assumption of a run whose secure sums cost ``rho``."""
     colluders = given or usual_colluders(members)
     alone = zcdp_epsilon(rho * (members - colluders), delta)
-    return (
-        f"computational (X25519, HKDF-SHA256, AES-256-CTR, Ed25519), towards an analyst with up to {colluders} of "
-        f"{members} holders; if all others collude, epsilon is {alone:.3g}"
-    )
+    return sums_assumption([collusion_bound(members, colluders)], alone)
 
 
 def usual_colluders(members: int) -> int:

@@ -25,7 +25,7 @@ from panstream.federated._answers import Choice, Introduction, Model, Scores
 from panstream.federated._questions import LocalModel, LocalScores, Table, Vote
 from panstream.federated._statistics import Family, needed_tables
 from panstream.federated.analyst import FederatedModel, Federation, Sums
-from panstream.federated.secure_sums import MARGIN, promise
+from panstream.federated.secure_sums import MARGIN, run_assumption
 from panstream.networks.baselines import Parents, fit_tables, greedy, largest_families, tables_from, tables_of
 from panstream.networks.domain import Domain
 from panstream.networks.network import BayesianNetwork, topological_order
@@ -55,20 +55,20 @@ class _Sums:
             raise InvalidParameter("delta and colluders are for secure sums: give secure=True too")
 
     def _asked(self, federation: Federation, sets: Sequence[tuple[int, ...]]) -> tuple[Sums, str]:
-        """Return the sums of tables at equal shares of the budget, and what the claim says besides."""
+        """Return the sums of tables at equal shares of the budget, and what the claim depends on."""
         if not self.secure:
             tables = [Table(attributes=each, budget=self.epsilon / len(sets)) for each in sets]
             return federation.sums("laplace", tables, clip=self.clip_at_holder), ""
         rho = zcdp_rho(self.epsilon, self.delta) * (1 - 2 * MARGIN)
         tables = [Table(attributes=each, budget=rho / len(sets)) for each in sets]
         sums = federation.secure_sums(tables, colluders=self.colluders)
-        return sums, promise(rho, self.delta, sums.holders, self.colluders)
+        return sums, run_assumption(rho, self.delta, sums.holders, self.colluders)
 
     def _finish(
-        self, federation: Federation, network: BayesianNetwork, method: str, note: str, **facts: Any
+        self, federation: Federation, network: BayesianNetwork, method: str, assumption: str, **facts: Any
     ) -> FederatedModel:
         said = f"{method}, secure sums" if self.secure else method
-        return federation.finish(network, said, epsilon=self.epsilon, delta=self.delta, note=note, **facts)
+        return federation.finish(network, said, epsilon=self.epsilon, delta=self.delta, assumption=assumption, **facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +94,11 @@ class NoisyStatistics(_Sums):
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once (twice with ``secure``: keys first), then learn structure and parameters without asking again."""
         sets = [table.attributes for table in federation.all_tables(self.degree, self.epsilon)]
-        sums, note = self._asked(federation, sets)
+        sums, assumption = self._asked(federation, sets)
         tables = sums.lookup()
         parents = greedy(federation.domain, tables, self.degree, root=self.root)
         network = fit_tables(federation.domain, parents, tables)
-        return self._finish(federation, network, "noisy statistics", note, tables=len(sums.tables))
+        return self._finish(federation, network, "noisy statistics", assumption, tables=len(sums.tables))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +120,9 @@ class DistributedParameters(_Sums):
 
     def run(self, federation: Federation) -> FederatedModel:
         """Ask once (twice with ``secure``: keys first)."""
-        sums, note = self._asked(federation, largest_families(self.parents))
+        sums, assumption = self._asked(federation, largest_families(self.parents))
         network = fit_tables(federation.domain, self.parents, sums.lookup())
-        return self._finish(federation, network, "distributed parameters", note)
+        return self._finish(federation, network, "distributed parameters", assumption)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,10 +29,14 @@ def record_claim(epsilon: float, delta: float, **rest: Any) -> Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Pure epsilon (infinite where only rho is finite) and rho."""
+    """Pure epsilon (infinite where only rho is finite) and rho.
+
+    ``collusion_rho`` is what rho grows by if all other holders of a secure sum collude with the analyst.
+    """
 
     epsilon: float = 0.0
     rho: float = 0.0
+    collusion_rho: float = 0.0
 
     @classmethod
     def pure(cls, epsilons: Iterable[float | Fraction]) -> Loss:
@@ -50,12 +54,25 @@ class Loss:
         return cls(epsilon=epsilon, rho=choice_rho(epsilon))
 
     @classmethod
-    def gaussian(cls, rhos: Iterable[float]) -> Loss:
-        """Return the loss of Gaussian tables: no pure epsilon covers it."""
-        return cls(epsilon=math.inf, rho=total(rhos))
+    def gaussian(cls, rhos: Iterable[float], parts: int = 1) -> Loss:
+        """Return the loss of Gaussian tables: no pure epsilon covers it.
+
+        With ``parts`` the noise is the sum of so many equal ones, of which one is left if all other holders collude.
+        """
+        rho = total(rhos)
+        return cls(epsilon=math.inf, rho=rho, collusion_rho=(parts - 1) * rho)
 
     def __add__(self, other: Loss) -> Loss:
-        return Loss(epsilon=total((self.epsilon, other.epsilon)), rho=total((self.rho, other.rho)))
+        return Loss(
+            epsilon=total((self.epsilon, other.epsilon)),
+            rho=total((self.rho, other.rho)),
+            collusion_rho=total((self.collusion_rho, other.collusion_rho)),
+        )
+
+    @property
+    def if_all_collude(self) -> Loss:
+        """Return the loss towards an analyst with whom all other holders collude."""
+        return Loss(epsilon=self.epsilon, rho=total((self.rho, self.collusion_rho)))
 
     def at(self, delta: float) -> float:
         """Return the epsilon that a holder reports: the pure total at delta = 0, the converted rho otherwise."""
