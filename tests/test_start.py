@@ -29,6 +29,12 @@ def test_kernels_run_without_scipy_which_can_be_imported_afterwards() -> None:
     assert done.stdout.split() == ["True"] * 4 + ["False", "2.0", "True"]
 
 
+def test_a_process_that_used_duckdb_ends_without_a_report_of_leaks() -> None:
+    code = "from panstream.start import load; load('panstream.cli.app'); import duckdb; duckdb.connect().close()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize(("command", "quickly"), [("run", True), ("holder", True), ("audit", False)])
 def test_commands_with_an_engine_load_it_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, quickly: bool
