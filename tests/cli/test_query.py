@@ -5,12 +5,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
+import panstream
 from panstream.cli.app import app
 
 RUNNER = CliRunner()
@@ -58,6 +60,32 @@ def test_exit_codes() -> None:
     assert RUNNER.invoke(app, ["query", "SELECT COUNT(*) FROM 'none.csv'", "--epsilon=1"]).exit_code == 1
     for wrong in (["--groups=x"], ["--csv", "--json"], ["--ledger=a", "--no-ledger"], ["--type=n=number"]):
         assert RUNNER.invoke(app, ["query", SQL, "--epsilon=1", *wrong]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELEC COUNT(*) FROM '-'", "line 1, column 12"),
+        ("SELECT COUNT(*)", "FROM must name the stream"),
+        ("SELECT COUNT(*) FROM", "Expected table name\n"),
+        ("SELECT COUNT(*) FROM (SELECT * FROM '-')", "FROM must name the stream"),
+        ("SELECT COUNT(*) FROM '-' JOIN other ON a = b", "JOIN is not supported"),
+        ("SELECT COUNT(*) FROM read_csv('-')", "FROM must name a file"),
+        ("", "one SELECT is expected"),
+    ],
+)
+def test_sql_that_cannot_be_read_is_refused_before_standard_input(
+    sql: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unexpected(*args: object) -> NoReturn:
+        raise AssertionError("standard input was opened")
+
+    monkeypatch.setattr("panstream.engine.feeds.guessing.PipeBytes", unexpected)
+    done = RUNNER.invoke(app, ["query", sql, "--epsilon=1"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    with pytest.raises(panstream.PanstreamError):
+        panstream.query("-", sql, epsilon=1.0)
 
 
 def test_standard_input_is_looked_at_and_read() -> None:

@@ -75,7 +75,7 @@ def query(
             raise InvalidParameter("give one of --csv, --json, --markdown and --parquet -")
         if ledger is not None and no_ledger:
             raise InvalidParameter("give --ledger or --no-ledger, not both")
-        name = source_of(sql) or "-"
+        name = source_of(sql)
         settings: dict[str, Any] = {
             "lower": lower,
             "upper": upper,

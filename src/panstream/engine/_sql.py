@@ -106,14 +106,31 @@ def parse(
     ``columns`` maps the declared columns of ``stream`` to their types; ``user`` is the column that holds ids;
     ``derived`` are expressions by name, and ``lookups`` public tables that may be joined.
     """
+    tree = _select_tree(statement)
+    place = Place(statement)
+    scalars = Scalars(place, columns, user, frozenset({stream}), dict(derived or {}))
+    return _Reader(tree, scalars, stream, dict(lookups or {})).read()
+
+
+@not_too_deep
+def table_read(statement: str) -> Any:
+    """Return the table that ``statement`` reads FROM; check everything else that needs no columns."""
+    tree = _select_tree(statement)
+    reader = _Reader(tree, Scalars(Place(statement), {}, None), "'file'", {})
+    reader.check_shape()
+    for join in tree.args.get("joins") or []:
+        reader.join(join)
+    return reader.table()
+
+
+def _select_tree(statement: str) -> Any:
+    """Parse the statement; raise SqlRefused unless it is one SELECT."""
     trees = [tree for tree in _trees(statement) if tree is not None]
     if len(trees) == 1 and type(trees[0]).__name__ in ("Union", "Intersect", "Except"):
         raise Place(statement).refuse(trees[0], "UNION is not supported", "ask each SELECT as a query of its own")
     if len(trees) != 1 or type(trees[0]).__name__ != "Select":
         raise SqlRefused("one SELECT is expected", hint="write SELECT aggregate FROM stream [WHERE ...] [GROUP BY ...]")
-    place = Place(statement)
-    scalars = Scalars(place, columns, user, frozenset({stream}), dict(derived or {}))
-    return _Reader(trees[0], scalars, stream, dict(lookups or {})).read()
+    return trees[0]
 
 
 @not_too_deep
@@ -144,7 +161,7 @@ class _Reader:
         self.meaning: dict[str, str] = {}
 
     def read(self) -> Select:
-        self._check_shape()
+        self.check_shape()
         self._from()
         where = self.tree.args.get("where")
         for condition in [] if where is None else conjuncts(where.this):
@@ -203,7 +220,7 @@ class _Reader:
             meaning=self.meaning,
         )
 
-    def _check_shape(self) -> None:
+    def check_shape(self) -> None:
         for part, value in self.tree.args.items():
             if value and part not in {*_CLAUSES, "kind", "hint"}:
                 name, hint = _INSTEAD.get(part, (part.rstrip("s_").upper(), "one SELECT over one stream"))
@@ -213,11 +230,15 @@ class _Reader:
         if window is not None:
             raise self.refuse(window, "OVER is not supported", "use window = or every = for answers over time")
 
-    def _from(self) -> None:
+    def table(self) -> Any:
+        """Return the table of FROM."""
         source = self.tree.args.get("from_") or self.tree.args.get("from")
         if source is None or not isinstance(source.this, self.e.Table):
             raise self.refuse(source or self.tree, "FROM must name the stream", f"FROM {self.stream}")
-        table = source.this
+        return source.this
+
+    def _from(self) -> None:
+        table = self.table()
         extras = [part for part, value in table.args.items() if value and part not in ("this", "alias")]
         if table.name != self.stream or extras:
             raise self.refuse(
@@ -226,9 +247,10 @@ class _Reader:
         if table.alias:
             self.scalars.streams = frozenset({table.alias})
         for join in self.tree.args.get("joins") or []:
-            self._join(join)
+            self.join(join)
 
-    def _join(self, join: Any) -> None:
+    def join(self, join: Any) -> None:
+        """Add the columns of a public lookup table."""
         table = join.this
         name = table.name if isinstance(table, self.e.Table) else ""
         if name not in self.lookups:
@@ -278,7 +300,7 @@ def _trees(statement: str) -> Any:
 
     def told(error: Any) -> SqlRefused:
         details = (getattr(error, "errors", None) or [{}])[0]
-        description = str(details.get("description") or "this is not SQL")
+        description = str(details.get("description") or "this is not SQL").partition(" but got <Token")[0]
         if description.startswith("Required keyword"):  # names a class of the parser
             description = "an argument or expression is missing"
         return SqlRefused(description, line=details.get("line"), column=details.get("col"))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from panstream.engine._scalars import not_too_deep, parsed
+from panstream.engine._sql import table_read
 from panstream.engine.answer import Answer, answer_row
 from panstream.engine.config import Config, read_config
 from panstream.engine.engine import Engine
@@ -91,6 +91,7 @@ class Asked:
         time: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
+        source_of(sql)  # before anything waits for standard input
         self.sql = sql
         self.files = [Path(given) for given in source] if is_paths(source) else []
         self._source = source
@@ -143,22 +144,18 @@ class Asked:
         )
 
 
-@not_too_deep
-def source_of(sql: str) -> str | None:
-    """Return what a statement reads FROM; None where it does not say. A file's name stands in quotes.
+def source_of(sql: str) -> str:
+    """Return what a statement reads FROM; a file's name stands in quotes. Refuse what is not one SELECT.
 
     >>> source_of("SELECT COUNT(*) FROM 'logs/*.csv' WHERE status = 200")
     'logs/*.csv'
     """
-    from sqlglot import expressions
-
-    tree = parsed(sql)
-    table = next(iter(tree.find_all(expressions.Table)), None) if tree is not None else None
-    if table is None:
-        return None
+    table = table_read(sql)
     if table.args.get("db") is not None:
         raise InvalidParameter(f"put the name of the file in quotes: FROM '{table.sql(dialect='duckdb')}'")
-    return table.name or None
+    if not table.name:
+        raise InvalidParameter(f"FROM must name a file, a glob, a directory or '-', in quotes; got {table.sql()}")
+    return str(table.name)
 
 
 def _config(
@@ -167,7 +164,7 @@ def _config(
     for role, column in (("user", user), ("time", time)):
         if column is not None and column not in columns:
             raise InvalidParameter(f"{role} must be one of the columns {', '.join(columns)}, got {column!r}")
-    stream: dict[str, Any] = {"name": source_of(sql) or "input", "columns": dict(columns)}
+    stream: dict[str, Any] = {"name": source_of(sql), "columns": dict(columns)}
     if user is not None:
         stream["user"] = user
     scheduled = settings.get("window") is not None or settings.get("every") is not None
