@@ -16,7 +16,7 @@ from engine.streams import good
 from panstream._kernels.csv_fields import copy_spans
 from panstream.engine._memory import Lent, wipe_array
 from panstream.engine.config import StreamConfig
-from panstream.engine.feeds import TableFeed
+from panstream.engine.feeds import TableFeed, _ahead
 from panstream.engine.feeds._ahead import read_ahead
 from panstream.engine.feeds._text_columns import from_spans
 from panstream.engine.feeds.arrow_columns import check_types, from_arrow
@@ -159,6 +159,31 @@ def test_leaving_a_reader_that_is_ahead() -> None:
     assert value_of(first) == 1
     assert value_of(batches[1]) == 0  # was read, or about to be
     assert value_of(batches[-1]) == 5  # was never read
+
+
+def test_leaving_a_reader_whose_input_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller does not wait for ever, and what the thread reads afterwards is overwritten."""
+    monkeypatch.setattr(_ahead, "_JOIN_TIMEOUT", 0.01)
+    blocked, released, closed = threading.Event(), threading.Event(), threading.Event()
+    late = batch_of(7)
+
+    def read() -> Generator[Rows | None, None, None]:
+        try:
+            yield batch_of(1)
+            blocked.set()
+            assert released.wait(60)
+            yield late
+        finally:
+            closed.set()
+
+    ahead = read_ahead(read())
+    next(ahead)
+    assert blocked.wait(60)
+    ahead.close()
+    assert not closed.is_set()
+    released.set()
+    assert closed.wait(60)
+    assert value_of(late) == 0
 
 
 # --- wiping -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,14 @@ import pytest
 from pyarrow import parquet
 
 from panstream.engine._spare import Spare
-from panstream.engine.feeds._parquet_pages.pages import Damaged, _CutOff, _read_headers, _unpacked
+from panstream.engine.feeds._parquet_pages.pages import (
+    Chunk,
+    Damaged,
+    PageReader,
+    _CutOff,
+    _read_headers,
+    _unpacked,
+)
 from panstream.engine.feeds.coalesce import _with_ids
 from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.rows import RowSchema
@@ -133,6 +140,53 @@ def test_a_list_longer_than_the_header_ends_at_once() -> None:
         data[1] = kind
         with pytest.raises(_CutOff):
             _read_headers(np.frombuffer(data, np.uint8).copy(), 1)
+
+
+SEED = Path(__file__).parents[2] / "fuzz" / "corpus" / "parquet" / "page-size-63-bits"
+
+
+def index_page(stored: int) -> bytes:
+    """Return the header of a page that readers pass over, with its size in the file."""
+    number, size = 2 * stored, b""
+    while number >= 128:
+        size += bytes([number & 127 | 128])
+        number >>= 7
+    return b"\x15\x02\x15\x00\x15" + size + bytes([number]) + b"\x00"
+
+
+@pytest.mark.parametrize("stored", [1 << 31, 1 << 40, (1 << 63) - 16, (1 << 63) - 1])
+def test_a_size_of_more_than_31_bits_is_refused(stored: int) -> None:
+    header = np.frombuffer(index_page(stored), np.uint8).copy()
+    with pytest.raises(Damaged, match="described"):
+        _read_headers(header, 1)
+    header = np.frombuffer(index_page((1 << 31) - 1), np.uint8).copy()
+    ((page,), _) = _read_headers(header, 1)
+    assert page.stop == header.size + (1 << 31) - 1
+
+
+def test_positions_that_wrap_do_not_make_the_reader_start_again() -> None:
+    """The first page is said to have 2^63 bytes less the 16 of its header, twice: the sum is where it began."""
+    for column in ("user", "n"):
+        schema = RowSchema(columns={"user": "string", "n": "int"}, user=column)
+        file = ParquetFile(SEED, schema, rows=1_000, ahead=False, stored_ids=True)
+        with pytest.raises(FeedError, match="damaged"):
+            next(file.pieces())
+        file.close()
+
+
+def test_no_memory_is_asked_for_beyond_the_row_group(tmp_path: Path) -> None:
+    header = index_page((1 << 31) - 1)
+    data = bytearray(SEED.read_bytes())
+    start = data.index(index_page((1 << 63) - 16))
+    data[start : start + len(header)] = header
+    path = tmp_path / "f.parquet"
+    path.write_bytes(data)
+    with path.open("rb", buffering=0) as opened:
+        reader = PageReader(opened, 1_000)
+        reader.go_on(start)
+        with pytest.raises(Damaged, match="beyond its row group"):
+            reader.headers(Chunk(start, 400, 40, 400, None, False, True), 40)
+        assert reader.raw.size < 1 << 20
 
 
 @pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd", "brotli"])

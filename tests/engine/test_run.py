@@ -3,18 +3,23 @@
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from engine.streams import COUNT, DISTINCT, config, question
 from panstream.engine.config import Config
 from panstream.engine.engine import Engine
+from panstream.engine.feeds import _ahead
+from panstream.engine.feeds.guessing import guess
+from panstream.engine.feeds.parquet import ParquetFile
 from panstream.engine.rows import Rows
-from panstream.engine.run import drain
+from panstream.engine.run import drain, feed_of
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, FeedError
 from panstream.interrupts import _Interrupts
@@ -101,6 +106,37 @@ def test_an_interruption_stops_between_two_steps(tmp_path: Path) -> None:
         assert engine.last_sequence("p") == done
         engine.finish()
         assert [release.record["value"] for release in engine.log.history()] == [10 * done]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_whose_reader_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(_ahead, "_JOIN_TIMEOUT", 0.01)
+    released = threading.Event()
+
+    def pieces(file: ParquetFile) -> Iterator[Rows]:
+        os.kill(os.getpid(), number)
+        assert released.wait(60)
+        yield from ()
+
+    monkeypatch.setattr(ParquetFile, "pieces", pieces)
+    pq.write_table(pa.table({"user": [1, 2]}), tmp_path / "rows.parquet")
+    settings = config(COUNT)
+    with Selector(settings) as select, Engine(settings, zero_noise=True) as engine:
+        try:
+            assert drain(engine, feed_of(settings, [str(tmp_path / "rows.parquet")]), select).interrupted
+        finally:
+            released.set()
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.json", "rows.arrow", "rows.parquet"])
+def test_a_fifo_is_refused_before_it_is_opened(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FeedError, match="not a regular file"):
+        feed_of(config(COUNT), [str(tmp_path / name)])
+    with pytest.raises(FeedError, match="not a regular file"):
+        guess([str(tmp_path / name)])
 
 
 def test_only_what_is_durable_is_acknowledged(tmp_path: Path) -> None:

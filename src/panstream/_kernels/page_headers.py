@@ -16,6 +16,7 @@ ABSENT, MISFIT = -1, -2  # in place of a number; a negative one does not fit eit
 PLACES = (5, 7, 8)  # where a header describes a data page, a dictionary, a data page of the second version
 FIELDS = 9  # numbered from 1 on
 DEEPEST = 8
+MAX_INT32 = (1 << 31) - 1
 DATA, DICTIONARY, DATA_2 = 0, 2, 3  # kinds of pages
 PLAIN, PLAIN_DICTIONARY, RLE = 0, 2, 3  # encodings
 KIND, SIZE, VALUES, ENCODING, LEVELS, COMPRESSED, MISSING, START, STOP = range(9)  # what is said of a page
@@ -100,7 +101,8 @@ def read_header(data: NDArray[np.uint8], fields: NDArray[np.int64]) -> Any:
             value, at = read_varint(data, at)
             if at < 0:
                 return at
-            if row >= 0 and kind == _INT32 and _signed(value) >= 0:
+            # A varint may have 64 bits, whatever its field's type: positions that are computed from it would wrap.
+            if row >= 0 and kind == _INT32 and 0 <= _signed(value) <= MAX_INT32:
                 fields[row, numbers[depth]] = _signed(value)
         elif kind == _STRUCT:
             depth += 1

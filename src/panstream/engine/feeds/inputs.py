@@ -97,4 +97,6 @@ def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         return [(file, file.relative_to(base).as_posix()) for file in files]
     if must_exist and not path.exists():
         raise FeedError(f"{path.name} does not exist")
+    if must_exist and not path.is_file():  # opening a FIFO that nobody writes to never ends
+        raise FeedError(f"{path.name} is not a regular file; give - and pipe it to standard input")
     return [(path, path.name)] if path.exists() or must_exist else []

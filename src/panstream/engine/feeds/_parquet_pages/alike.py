@@ -96,6 +96,8 @@ def _next_pages(reader: PageReader, chunk: Chunk, left: int, reading: Reading, f
             page = _page(reader.raw[header.start : header.stop], header, chunk, reading)
             reader.use(header)
             yield page
+    if headers[-1].stop <= 0:
+        raise Damaged("a page ends before it begins")
     reader.go_on(reader.place + headers[-1].stop)
 
 

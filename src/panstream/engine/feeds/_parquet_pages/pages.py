@@ -125,6 +125,8 @@ class PageReader:
     def headers(self, chunk: Chunk, left: int) -> tuple[list[PageHeader], NDArray[np.int64]]:
         """Read the next pages, of a row group that has so many rows ``left``; return their headers, as numbers too."""
         headers, table = self._headers(chunk, min(left, self._rows))
+        if self.place + headers[0].stop > chunk.start + chunk.stored:  # before that much memory is asked for
+            raise Damaged("a page goes beyond its row group")
         if not self._fill(headers[0].stop):
             raise Damaged("a page has no end")
         self._guess = headers[0].stop + headers[0].stop // _SPARE
