@@ -24,7 +24,9 @@ STORES = sorted(HERE.glob("store-*"))
 CLUSTERS = sorted(HERE.glob("cluster-*"))
 
 # What is no longer opened, by file, and words of the refusal that say how to go on.
-REFUSED: dict[str, str] = {}
+REFUSED: dict[str, str] = {
+    "states-1/HeavyFraction.bin": "field high_counters does not have the shape",  # two means are no bracket
+}
 
 
 @pytest.mark.parametrize("path", STATES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -50,8 +52,6 @@ def test_old_heavy_hitter_states_are_named_for_what_they_count() -> None:
     heavy.update([1], weight=[-3])
     again = Monitor.from_bytes(heavy.to_bytes())
     assert again.algorithm == heavy.algorithm
-    fraction = Monitor.from_bytes((HERE / "states-1" / "HeavyFraction.bin").read_bytes(), source=SeededSource(1))
-    assert fraction.release().name == "fraction between those with at least 4 and those with more than 2 appearances"
 
 
 @pytest.mark.parametrize("version", [1, 2])

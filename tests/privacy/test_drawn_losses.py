@@ -107,6 +107,10 @@ FAMILIES: dict[str, Any] = {
         HeavyFraction(universe=50, epsilon=e, threshold=4),
         lambda a: bits_loss(a.high.presence.law, 1, 0) + bits_loss(a.low.presence.law, 1, 0),
     ),
+    "HeavyFraction, bracket": lambda e: (
+        HeavyFraction(universe=50, epsilon=e, threshold=20),
+        lambda a: sum(bits_loss(each.presence.law, 1, 0) for each in (a.low, a.high, a.beyond)),
+    ),
     "Bitmap": lambda e: (Bitmap(epsilon=e, buckets=64, levels=4, releases=7), lambda a: bits_loss(a.law, 7, 0)),
     "Bitmap, 1 announced": lambda e: (
         Bitmap(epsilon=e, epsilon_state=0.3 * e, buckets=64, levels=4, announced=1),

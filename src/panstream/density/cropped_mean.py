@@ -149,12 +149,18 @@ class CroppedMean(Divisible[Any]):
         return Estimate.clipped(
             float(mean),
             (0.0, float(self.crop)),
-            standard_error=math.sqrt(variance + law.noise.variance * (self.crop / (gap * cells)) ** 2),
+            standard_error=math.hypot(sigma, self.release_error),
             claim=self.claim(),
             name=f"mean of min(appearances, {self.crop})",
             released=(released,),
             rule=rule,
         )
+
+    @property
+    def release_error(self) -> float:
+        """Return the standard deviation of the mean that the release noise alone causes."""
+        law = self.law
+        return math.sqrt(law.noise.variance) * self.crop / ((law.p1 - law.p0) * self.cells)
 
     def _variance(self, mean: float) -> float:
         """Return an upper bound of the variance at ``mean``, without the release noise."""

@@ -18,9 +18,10 @@ from panstream.density.presence import PresenceBatch
 from panstream.density.universe import Members
 from panstream.divisible import Divisible, Touches
 from panstream.errors import InvalidParameter
-from panstream.estimate import Estimate
+from panstream.estimate import Estimate, normal_laplace_quantile
 from panstream.privacy.claim import Claim
 from panstream.privacy.composition import sequential
+from panstream.privacy.rounding import down, share
 from panstream.randomness import Source
 from panstream.scratch import Scratch
 
@@ -29,7 +30,7 @@ _EXACT_UP_TO = 16
 
 @dataclass(slots=True)
 class _HeavyState:
-    """The two cropped means' counters and bits."""
+    """The cropped means' counters and bits; of a bracket ``high`` has two rows, at the threshold and beyond it."""
 
     high_counters: NDArray[np.int32] = noised()
     high_bits: NDArray[np.uint8] = noised()
@@ -42,26 +43,33 @@ class _HeavyState:
 class HeavyFraction(Divisible[_HeavyState]):
     """The fraction of a known population that appeared at least ``threshold`` times.
 
-    The difference of two cropped means, at k and at a lower crop, divided by the distance of the two. At k - 1, the
-    default up to k = 16, that is the fraction itself. At a lower crop l a user with l + 1 to k - 1 appearances counts
-    in proportion: the answer is then for a number between the fraction with at least k appearances and the one with
-    more than l, as its name says.
+    The difference of two cropped means, at k and at a lower crop l, divided by k - l, is the mean of a share that rises
+    from 0 at l appearances to 1 at k. With l = k - 1, the default up to k = 16, that is the fraction itself. With a
+    smaller l it is an upper bound of the fraction, and a third cropped mean, at a crop h beyond k, gives a lower bound:
+    the mean of a share that rises from k to h. A release then brackets the fraction: its interval reaches from the
+    lower bound to the upper one, and there is no point estimate (``value`` is NaN).
 
     Privacy
-        Unit: user. Half of ``epsilon`` for each cropped mean; joint loss of one unannounced copy and all releases at
-        most ``epsilon`` by composition.
+        Unit: user. An equal part of ``epsilon`` for each cropped mean; joint loss of one unannounced copy and all
+        releases at most ``epsilon`` by composition.
 
     Error
-        That of the two cropped means over their distance: sqrt(k² + l²)/(k - l) times that of a density.
+        That of the two cropped means over their distance: sqrt(k² + l²)/(k - l) times that of a density. A bracket is
+        wider by the users between l and h.
 
     Parameters
-        threshold: k, at least 2. slack: the lower crop is the integer part of k/(1 + slack). None, the default, is k -
-        1 up to k = 16, and half of k above. Others as :class:`CroppedMean`.
+        threshold: k, at least 2. slack: l is the integer part of k/(1 + slack). None, the default, is k - 1 up to k =
+        16, and half of k above. A bracket's h is k²/l, rounded up. Others as :class:`CroppedMean`.
 
     Example
         >>> monitor = HeavyFraction(universe=50_000, epsilon=4.0, threshold=4).start()
         >>> monitor.update([*range(25_000)] * 4)
         >>> abs(monitor.release().value - 0.5) < 0.2
+        True
+        >>> bracket = HeavyFraction(universe=50_000, epsilon=4.0, threshold=20).start()
+        >>> bracket.update([*range(25_000)] * 40)
+        >>> low, high = bracket.release().interval()
+        >>> 0.3 < low < high < 0.7
         True
 
     Reference: Dwork, Naor, Pitassi, Rothblum, Yekhanin 2010, §4.
@@ -78,14 +86,16 @@ class HeavyFraction(Divisible[_HeavyState]):
     key: int = 0
     high: CroppedMean = field(init=False, repr=False, compare=False)
     low: CroppedMean = field(init=False, repr=False, compare=False)
+    beyond: CroppedMean | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon)
         checks.at_least(2, threshold=self.threshold)
         lower = self._lower()
+        exact = lower == self.threshold - 1
         high = CroppedMean(
             universe=self.universe,
-            epsilon=self.epsilon / 2,
+            epsilon=down(share(self.epsilon, 2 if exact else 3)),
             crop=self.threshold,
             sample=self.sample,
             releases=self.releases,
@@ -94,6 +104,9 @@ class HeavyFraction(Divisible[_HeavyState]):
         object.__setattr__(self, "universe", high.universe)
         object.__setattr__(self, "high", high)
         object.__setattr__(self, "low", replace(high, crop=lower))
+        # The same ratio above the threshold as below it: both bounds have the same noise.
+        beyond = None if exact else replace(high, crop=-(-(self.threshold**2) // lower))
+        object.__setattr__(self, "beyond", beyond)
 
     def _lower(self) -> int:
         """Return the crop of the lower mean."""
@@ -109,27 +122,24 @@ class HeavyFraction(Divisible[_HeavyState]):
         return lower
 
     @property
-    def _name(self) -> str:
-        if self.low.crop == self.threshold - 1:
-            return f"fraction with at least {self.threshold} appearances"
-        return (
-            f"fraction between those with at least {self.threshold} and those with more than {self.low.crop} "
-            "appearances"
-        )
+    def _means(self) -> tuple[CroppedMean, ...]:
+        """Return the cropped means, in the order of :func:`_parts`."""
+        return (self.low, self.high) if self.beyond is None else (self.low, self.high, self.beyond)
 
     def claim(self) -> Claim:
-        """Return the two halves composed; they are released together."""
-        return replace(sequential([self.high.claim(), self.low.claim()]), releases=self.releases)
+        """Return the equal parts composed; they are released together."""
+        return replace(sequential([mean.claim() for mean in self._means]), releases=self.releases)
 
     def layout(self) -> Mapping[str, FieldLayout]:
-        """Return two counters and two bits per sampled user."""
-        high, low = self.high.layout(), self.low.layout()
+        """Return a counter and a bit per sampled user for every cropped mean."""
+        highest, low = self._means[-1].layout(), self.low.layout()
+        rows = () if self.beyond is None else (2,)
         return {
-            "high_counters": high["counters"],
-            "high_bits": high["bits"],
+            "high_counters": replace(highest["counters"], shape=(*rows, self.cells)),
+            "high_bits": replace(highest["bits"], shape=(*rows, self.cells)),
             "low_counters": low["counters"],
             "low_bits": low["bits"],
-            "released": high["released"],
+            "released": low["released"],
         }
 
     @property
@@ -138,10 +148,15 @@ class HeavyFraction(Divisible[_HeavyState]):
         return self.high.cells
 
     def fresh(self, count: int, source: Source) -> _HeavyState:
-        """Return two fresh cropped means."""
-        high, low = self.high.fresh(count, source), self.low.fresh(count, source)
+        """Return fresh cropped means."""
+        low, *others = (mean.fresh(count, source) for mean in self._means)
+        counters, bits = [part.counters for part in others], [part.bits for part in others]
         return _HeavyState(
-            high_counters=high.counters, high_bits=high.bits, low_counters=low.counters, low_bits=low.bits, released=0
+            high_counters=counters[0] if self.beyond is None else _stacked(counters),
+            high_bits=bits[0] if self.beyond is None else _stacked(bits),
+            low_counters=low.counters,
+            low_bits=low.bits,
+            released=0,
         )
 
     def batch(self, ids: Any) -> PresenceBatch:
@@ -153,41 +168,99 @@ class HeavyFraction(Divisible[_HeavyState]):
         return self.high.touches(batch, scratch)
 
     def touch(self, state: _HeavyState, touches: Touches, source: Source) -> None:
-        """Take every arrival into both means."""
-        for mean, part in zip((self.high, self.low), _parts(state), strict=True):
+        """Take every arrival into all means."""
+        for mean, part in zip(self._means, _parts(state), strict=True):
             mean.touch(part, touches, source)
 
     def release(self, state: _HeavyState, source: Source) -> Estimate:
-        """Publish the two noisy numbers of ones, turned into a fraction."""
+        """Publish the noisy numbers of ones, turned into a fraction or its bracket."""
         state.released = spend_release(state.released, self.releases)
-        high, low = (
-            mean.release(part, source) for mean, part in zip((self.high, self.low), _parts(state), strict=True)
-        )
-        width = self.high.crop - self.low.crop
-        return Estimate.clipped(
-            (high.unbiased - low.unbiased) / width,
-            (0.0, 1.0),
-            standard_error=math.hypot(high.standard_error, low.standard_error) / width,
+        low, high, *beyond = (mean.release(part, source) for mean, part in zip(self._means, _parts(state), strict=True))
+        full = _Rise(self.low, low, self.high, high)
+        name = f"fraction with at least {self.threshold} appearances"
+        released = high.released + low.released
+        if self.beyond is None:
+            return Estimate.clipped(
+                full.value,
+                (0.0, 1.0),
+                standard_error=full.standard_error,
+                claim=self.claim(),
+                name=name,
+                released=released,
+                rule=lambda level: (full.value - full.reach(level), full.value + full.reach(level)),
+            )
+        begun = _Rise(self.high, high, self.beyond, beyond[0])
+        return Estimate(
+            value=math.nan,
+            standard_error=math.nan,
             claim=self.claim(),
-            name=self._name,
-            released=high.released + low.released,
+            name=name,
+            support=(0.0, 1.0),
+            released=released + beyond[0].released,
+            rule=lambda level: (begun.value - begun.reach(level), full.value + full.reach(level)),
         )
 
     def refresh(self, state: _HeavyState, source: Source) -> None:
         """Refuse, as CroppedMean does."""
-        self.high.refresh(_parts(state)[0], source)
+        self.high.refresh(_parts(state)[1], source)
 
     def error(self, *, beta: float) -> float:
-        """Return the error of what the answer is for, exceeded with probability at most ``beta``."""
+        """Return the error that is exceeded with probability at most ``beta``.
+
+        Of a bracket: how far either end lies beyond the mean share that it bounds.
+        """
         width = self.high.crop - self.low.crop
-        return (self.high.error(beta=beta / 2) + self.low.error(beta=beta / 2)) / width
+        exact = (self.high.error(beta=beta / 2) + self.low.error(beta=beta / 2)) / width
+        if self.beyond is None:
+            return exact
+        further = (self.beyond.error(beta=beta / 2) + self.high.error(beta=beta / 2)) / (
+            self.beyond.crop - self.high.crop
+        )
+        return max(exact, further)
 
 
-def _parts(state: _HeavyState) -> tuple[CroppedState, CroppedState]:
-    """Return the two means' states, sharing memory with ``state``; the outer count of releases is the one that
-    counts.
-    """
-    return (
-        CroppedState(counters=state.high_counters, bits=state.high_bits, released=0),
-        CroppedState(counters=state.low_counters, bits=state.low_bits, released=0),
-    )
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """The mean share that rises from 0 at one crop to 1 at the next: the difference of two released cropped means."""
+
+    lower: CroppedMean
+    low: Estimate
+    upper: CroppedMean
+    high: Estimate
+
+    @property
+    def _width(self) -> int:
+        return self.upper.crop - self.lower.crop
+
+    @property
+    def value(self) -> float:
+        return (self.high.unbiased - self.low.unbiased) / self._width
+
+    @property
+    def standard_error(self) -> float:
+        return math.hypot(self.high.standard_error, self.low.standard_error) / self._width
+
+    def reach(self, level: float) -> float:
+        """Return the deviation that is exceeded on either side with probability at most (1 - level)/2.
+
+        Both releases' Laplace noises are replaced by a single one of the same variance, whose tails are heavier.
+        """
+        noise = math.hypot(*(mean.release_error for mean in (self.lower, self.upper))) / self._width
+        normal = math.sqrt(max(self.standard_error**2 - noise**2, 0.0))
+        kappa = math.sqrt(2.0) / noise if noise else math.inf
+        return normal_laplace_quantile((1 - level) / 2, normal, kappa)
+
+
+def _stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return the arrays as rows of one, and overwrite them: nothing random outlives a step outside the state."""
+    rows = np.stack(arrays)
+    for array in arrays:
+        array.fill(0)
+    return rows
+
+
+def _parts(state: _HeavyState) -> list[CroppedState]:
+    """Return the means' states, sharing memory with ``state``; the outer count of releases is the one that counts."""
+    counters, bits = np.atleast_2d(state.high_counters), np.atleast_2d(state.high_bits)
+    high = [CroppedState(counters=row, bits=each, released=0) for row, each in zip(counters, bits, strict=True)]
+    return [CroppedState(counters=state.low_counters, bits=state.low_bits, released=0), *high]

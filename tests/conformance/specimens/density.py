@@ -105,6 +105,14 @@ def _cropped() -> list[Specimen]:
             canary=CANARY,
         ),
         Specimen(name="HeavyFraction", algorithm=heavy, batches=batches, bad=BAD_IDS, truth=0.25, canary=CANARY),
+        Specimen(
+            name="HeavyFraction, bracket",
+            algorithm=replace(heavy, slack=1.0),
+            batches=batches,
+            bad=BAD_IDS,
+            truth=0.25,
+            canary=CANARY,
+        ),
     ]
 
 
