@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from panstream.cli.app import app
 from panstream.cli.federate import _with_method
 from panstream.errors import InvalidParameter
-from panstream.federated.config import HolderConfig, RunConfig
+from panstream.federated import Federation, Holder
+from panstream.federated.config import METHODS, HolderConfig, RunConfig
 from panstream.federated.secure_sums import read_signing_key
 from panstream.networks import Domain, Records
 from panstream.networks.files import load, read_about
@@ -105,6 +106,36 @@ def test_mistakes_in_a_run_are_named(tmp_path: Path, change: tuple[str, str], co
     result = CliRunner().invoke(app, ["federate", str(config)])
     assert result.exit_code == 2
     assert re.search(complaint, result.stderr), result.stderr
+
+
+@pytest.fixture(scope="module")
+def hospitals() -> dict[str, Records]:
+    run = RunConfig.read(EXAMPLE)
+    domain = Domain.load(run.domain)
+    return {member.name: Records.load(member.data, domain) for member in run.members if member.data}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "pairs" else []) for name in METHODS]
+)
+def test_the_example_runs_with_every_method(hospitals: dict[str, Records], name: str) -> None:
+    """The hospitals are in this process, with the budgets of the example; none of them refuses."""
+    run = RunConfig.read(EXAMPLE)
+    holders = [
+        Holder(member.name, hospitals[member.name], epsilon=member.epsilon, delta=member.delta)
+        for member in run.members
+    ]
+    federation = Federation(Domain.load(run.domain), holders, minimum=3)
+    result = _with_method(run, name).method.run(federation)
+    assert result.claim.epsilon == 1.0
+    assert all(0.0 < holder.ledger.epsilon <= 1.0 + 1e-9 for holder in holders)
+
+
+def test_help_lists_the_methods() -> None:
+    shown = CliRunner().invoke(app, ["federate", "--help"]).stdout
+    text = " ".join(shown.split()).replace("- ", "-")  # lines also end at hyphens
+    assert f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}." in text
+    assert f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}" in EXAMPLE.read_text()
 
 
 def test_another_method_keeps_what_it_shares_with_the_configured_one(tmp_path: Path) -> None:

@@ -34,7 +34,13 @@ def federate(
     config: Annotated[Path, typer.Argument(help="Configuration of the run (TOML).")],
     out: Annotated[Path | None, typer.Option(help="Write the network here (JSON or BIF).")] = None,
     ledgers: Annotated[Path | None, typer.Option(help="Directory for the ledgers of holders started here.")] = None,
-    method: Annotated[str | None, typer.Option(help="Method to use instead of the configuration's.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Method to use instead of the configuration's: pairs, tree, gaussian-sums, independent, "
+            "noisy-statistics, majority-voting or noisy-model."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
 ) -> None:
     """Learn one network from the holders of CONFIG and show it, with what every holder spent.

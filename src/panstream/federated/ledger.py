@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from panstream import checks
 from panstream.errors import BudgetExhausted, InvalidParameter, StoreDamaged, StoreError
-from panstream.privacy.composition import zcdp_rho
 from panstream.privacy.holders import Loss
 
 _VERSION = 2
@@ -32,14 +31,13 @@ CREATE TABLE IF NOT EXISTS answers (
 CREATE TABLE IF NOT EXISTS openings (question TEXT PRIMARY KEY, secret BLOB, answer BLOB NOT NULL) WITHOUT ROWID;
 """
 _MOST_OPEN = 1000
-_ROUNDING = 1e-12
 
 
 class HolderLedger:
     """The ledger of one holder's table, with what the holder allows in total.
 
-    At ``delta = 0`` pure epsilons add up; otherwise rho does, see privacy.holders. ``path`` may be ":memory:" for
-    experiments.
+    At ``delta = 0`` pure epsilons add up; otherwise pure epsilons or rho, whichever stays within the budget, see
+    privacy.holders. ``path`` may be ":memory:" for experiments.
     """
 
     def __init__(
@@ -76,11 +74,6 @@ class HolderLedger:
         sums = "SELECT TOTAL(epsilon), TOTAL(rho), TOTAL(collusion_rho) FROM answers"
         epsilon, rho, collusion_rho = self._connection.execute(sums).fetchone()
         return Loss(epsilon=epsilon, rho=rho, collusion_rho=collusion_rho)
-
-    def _allows(self, loss: Loss) -> bool:
-        if self.delta == 0.0:
-            return loss.epsilon <= self.limit * (1.0 + _ROUNDING)
-        return loss.rho <= zcdp_rho(self.limit, self.delta) * (1.0 + _ROUNDING)
 
     @property
     def total(self) -> Loss:
@@ -122,7 +115,7 @@ class HolderLedger:
                 answer = bytes(stored[0])
             else:
                 after = self._sum() + loss
-                if not self._allows(after):
+                if not after.is_within(self.limit, self.delta):
                     raise BudgetExhausted(
                         f"the question would bring epsilon to {after.at(self.delta):.6g} "
                         f"of {self.limit:g} at delta={self.delta:g}"

@@ -2,9 +2,10 @@
 
 What one table or choice costs is in ``privacy.tables``; here it is added up.
 
-Two currencies. A holder whose budget has delta = 0 adds up pure epsilon. One with delta > 0 adds up rho of
-zero-concentrated privacy, whatever the questions are and however they depend on earlier answers (a filter: Whitehouse,
-Ramdas, Rogers, Wu 2023, Theorem 1), and turns the total into epsilon at its delta once.
+Two currencies. Pure epsilons add up, and so does rho of zero-concentrated privacy, whatever the questions are and
+however they depend on earlier answers (a filter: Whitehouse, Ramdas, Rogers, Wu 2023, Theorem 1). A holder whose budget
+has delta = 0 counts pure epsilon only. One with delta > 0 answers as long as one of the two totals, each over all of
+its answers, stays within the budget (docs/proofs/federated.md, Lemma 1).
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from fractions import Fraction
 from typing import Any
 
 from panstream.privacy.claim import Claim, Intrusions
-from panstream.privacy.composition import zcdp_epsilon
+from panstream.privacy.composition import zcdp_epsilon, zcdp_rho
 from panstream.privacy.rounding import total
 from panstream.privacy.tables import choice_rho
+
+_ROUNDING = 1e-12
 
 
 def record_claim(epsilon: float, delta: float, **rest: Any) -> Claim:
@@ -75,5 +78,11 @@ class Loss:
         return Loss(epsilon=self.epsilon, rho=total((self.rho, self.collusion_rho)))
 
     def at(self, delta: float) -> float:
-        """Return the epsilon that a holder reports: the pure total at delta = 0, the converted rho otherwise."""
-        return self.epsilon if delta == 0.0 else zcdp_epsilon(self.rho, delta)
+        """Return the epsilon that a holder reports: the pure total, or the converted rho where that is smaller."""
+        return self.epsilon if delta == 0.0 else min(self.epsilon, zcdp_epsilon(self.rho, delta))
+
+    def is_within(self, epsilon: float, delta: float) -> bool:
+        """Return whether one of the two totals is within a budget, but for rounding."""
+        if self.epsilon <= epsilon * (1.0 + _ROUNDING):
+            return True
+        return delta > 0.0 and self.rho <= zcdp_rho(epsilon, delta) * (1.0 + _ROUNDING)
