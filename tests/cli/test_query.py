@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pytest
+from click.testing import Result
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
@@ -32,9 +33,32 @@ def test_a_table_and_what_it_cost() -> None:
     assert first.exit_code == 0
     assert first.stdout.split()[:2] == ["estimate", "95%"]
     assert "visits.csv: text separated by a semicolon, with a header line: host string, n int (guessed" in first.stderr
-    assert "This answer: epsilon 1 for one user. So far: epsilon 1 for one user (visits.csv.ledger)." in first.stderr
+    spent = "So far: epsilon 1 for one user, counting all answers about visits.csv (visits.csv.ledger)."
+    assert f"This answer: epsilon 1 for one user. {spent}" in first.stderr
     none = RUNNER.invoke(app, ["query", SQL, "--epsilon=1", "--no-ledger"])
     assert "repeated answers add up unseen" in none.stderr
+
+
+def test_users_of_several_files_lose_what_all_of_them_were_charged(folder: Path) -> None:
+    (folder / "others.csv").write_text(ROWS)
+
+    def ask(files: str, *options: str) -> Result:
+        sql = f"SELECT COUNT(DISTINCT host) FROM '{files}'"
+        return RUNNER.invoke(app, ["query", sql, "--user=host", "--epsilon=1", *options])
+
+    assert ask("visits.csv", "--budget=2").exit_code == 0
+    assert ask("others.csv", "--budget=2").exit_code == 0
+    refused = ask("*.csv")
+    assert refused.exit_code == 3
+    assert "would make 3 of 2" in refused.stderr
+    allowed = ask("*.csv", "--budget=3")
+    assert (
+        "epsilon 2 for one event; epsilon 3 for one user, counting all answers about others.csv and visits.csv ("
+        in allowed.stderr
+    )
+    assert "So far: epsilon 4 for one user, counting all answers that spent records (spent)." in (
+        [ask("*.csv", "--ledger=spent") for _ in range(4)][-1].stderr
+    )
 
 
 def test_every_form_goes_to_standard_output(folder: Path) -> None:

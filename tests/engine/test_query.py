@@ -165,6 +165,27 @@ def test_a_glob_charges_every_file_and_does_not_read_ledgers(tmp_path: Path) -> 
         assert answer.ledger.total("event")[0] == spent
 
 
+def test_a_file_under_two_names_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    text()(tmp_path / "a.csv")
+    (tmp_path / "b.csv").hardlink_to(tmp_path / "a.csv")
+    for ledger in (True, False):
+        with pytest.raises(FeedError, match=r"a\.csv and b\.csv are one file"):
+            query(tmp_path, "SELECT COUNT(*) FROM x", epsilon=1.0, ledger=ledger)
+    assert not list(tmp_path.glob("*.ledger"))
+    query(tmp_path / "a.csv", "SELECT COUNT(*) FROM x", epsilon=1.0, budget=1.0)
+    with pytest.raises(BudgetExhausted, match="2 of 1"):
+        query(tmp_path / "b.csv", "SELECT COUNT(*) FROM x", epsilon=1.0)
+
+
+def test_a_directory_charges_its_data_and_nothing_else(tmp_path: Path, exact: None) -> None:
+    text()(tmp_path / "a.csv")
+    (tmp_path / "README").write_text("about the data")
+    query(tmp_path, "SELECT COUNT(*) FROM x", epsilon=1.0)
+    assert [path.name for path in tmp_path.glob("*.ledger")] == ["a.csv.ledger"]
+    (tmp_path / "README").unlink()
+    assert float(query(tmp_path, "SELECT COUNT(*) FROM x", epsilon=1.0, format="csv", ledger=False)) == 60
+
+
 def test_a_ledger_survives_a_crash_and_refuses_damage(tmp_path: Path) -> None:
     ask = functools.partial(query, TABLE, "SELECT COUNT(*) FROM x", epsilon=1.0, ledger=tmp_path / "spent")
     ask()

@@ -160,7 +160,7 @@ def _fit(
         for note in (*learned.notes, *_open_bins(declared)):
             typer.echo(f"note: {note}", err=True)
         typer.echo(f"\n{out} holds the model and may be published; the number of records is in it")
-        spent = f"{charged[0]} ({paths[0].name})" if charged else "not counted: repeated models add up unseen"
+        spent = f"{charged} ({paths[0].name})" if charged else "not counted: repeated models add up unseen"
         typer.echo(f"So far: {spent}.", err=True)
 
 

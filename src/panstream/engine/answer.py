@@ -14,6 +14,7 @@ from panstream.errors import InvalidParameter, NotSupported, needed
 from panstream.estimate import figure
 from panstream.privacy.claim import Claim
 from panstream.privacy.ledger import Ledger
+from panstream.store.ledger_file import Spent
 from panstream.store.releases import Release
 
 _FIGURES = ("estimate", "low", "high", "standard_error")
@@ -24,15 +25,16 @@ class Answer:
     """The private answers to one SELECT: a row for every group and period, each with its 95% interval.
 
     ``claims`` are what is promised, one per aggregate, and ``notes`` what lists of names promise; ``guessed`` says how
-    the input was read, which is public; and ``ledger`` is what all answers about it have cost so far, or None where
-    nobody keeps count.
+    the input was read, which is public; and ``ledger`` is what all answers that are ``covered`` have cost so far, or
+    None where nobody keeps count.
     """
 
     sql: str
     rows: tuple[dict[str, Any], ...]
     claims: tuple[Claim, ...]
     guessed: dict[str, Any]
-    ledger: Ledger | None = field(default=None, compare=False)
+    ledger: Spent | None = field(default=None, compare=False)
+    covered: str = field(default="", compare=False)
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -59,10 +61,10 @@ class Answer:
 
     @property
     def spent(self) -> str:
-        """Return in words what all answers that the ledger knows have cost, this one included."""
+        """Return in words what all answers that the ledgers know have cost, this one included, and which these are."""
         if self.ledger is None:
             return "not counted: repeated answers add up unseen"
-        return str(self.ledger)
+        return f"{self.ledger}, counting {self.covered}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -74,6 +76,7 @@ class Answer:
             "notes": list(self.notes),
             "guessed": self.guessed,
             "spent": totals,
+            "covered": self.covered,
         }
 
     def to_arrow(self) -> Any:

@@ -21,12 +21,13 @@ from panstream.engine.feeds.inputs import expand
 from panstream.engine.results import notes, shown
 from panstream.engine.run import drain, feed_of, is_paths
 from panstream.engine.select import Selector
-from panstream.errors import ConfigError, InvalidParameter, translated
+from panstream.errors import ConfigError, FeedError, InvalidParameter, translated
 from panstream.privacy.claim import loose
-from panstream.store.ledger_file import LEDGER, beside, charge
+from panstream.store.ledger_file import beside, charge
 
 _T = TypeVar("_T")
 _NAME = "answer"
+_NAMED = 3  # files that are named in a message
 _ANY_ORDER = 36_500 * 86_400.0  # seconds: windows stay open until the file has been read, so rows may be in any order
 _TRUTH = {"true": True, "false": False}
 _TIMES = ("timestamp", "date")
@@ -105,9 +106,35 @@ class Asked:
     def ledgers(self, ledger: str | Path | bool) -> list[Path]:
         """Return the files that the cost is written to."""
         if isinstance(ledger, bool):
-            files = expand([str(f) for f in self.files], format="csv") if ledger and self.files else []
-            return [beside(file.path) for file in files if file.path is not None and file.path.suffix != LEDGER]
+            return [beside(path) for path in self._paths()] if ledger else []
         return [Path(ledger)]
+
+    def _paths(self) -> list[Path]:
+        """Return the files that are read, standard input left out."""
+        if not self.files:
+            return []
+        inputs = expand([str(file) for file in self.files], format=self.guess.reading.get("format"))
+        return [file.path for file in inputs if file.path is not None]
+
+    def _check_read_once(self) -> None:
+        """Refuse a file under two names: each of its rows would count twice and be paid for once."""
+        seen: dict[tuple[int, int], Path] = {}
+        for path in self._paths():
+            status = path.stat()
+            other = seen.setdefault((status.st_dev, status.st_ino), path)
+            if other is not path:
+                raise FeedError(
+                    f"{other.name} and {path.name} are one file (links), so that its rows would count twice; "
+                    "leave one of them out"
+                )
+
+    def _covered(self, ledger: str | Path | bool) -> str:
+        """Return in words which answers the ledgers add up."""
+        if not isinstance(ledger, bool):
+            return f"all answers that {Path(ledger).name} records"
+        names = [path.name for path in self._paths()]
+        shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} other files"]
+        return f"all answers about {' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))}"
 
     def answer(
         self,
@@ -117,6 +144,7 @@ class Asked:
         tick: Callable[[int, float | None], None] | None = None,
     ) -> Answer:
         """Charge the question, read the input, and answer."""
+        self._check_read_once()
         paths = self.ledgers(ledger)
         if budget is not None and not paths:
             raise InvalidParameter("a budget needs a ledger: name a file for it")
@@ -138,8 +166,8 @@ class Asked:
             rows=tuple(rows),
             claims=tuple(claims.values()),
             guessed=self.guess.to_json(),
-            # of the file about which most was told
-            ledger=max(charged, key=lambda ledger: ledger.total("event")[0], default=None),
+            ledger=charged,
+            covered="" if charged is None else self._covered(ledger),
             notes=promised,
         )
 

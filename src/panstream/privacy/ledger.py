@@ -179,7 +179,7 @@ class Ledger:
         return len(self._entries)
 
     def __str__(self) -> str:
-        return "; ".join(f"{_loss(each)} for one {each.protects}" for each in self.totals())
+        return say_totals(self.totals())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; :meth:`from_json` reads them back."""
@@ -200,6 +200,11 @@ class Ledger:
         except (KeyError, TypeError, ValueError):
             raise InvalidBytes("this is not a ledger") from None
         return cls(limits, entries)
+
+
+def say_totals(totals: Iterable[Total]) -> str:
+    """Return totals in words."""
+    return "; ".join(f"{_loss(total)} for one {total.protects}" for total in totals)
 
 
 def _loss(found: Total) -> str:

@@ -85,7 +85,8 @@ def _listed(given: str, *, must_exist: bool) -> list[tuple[Path | None, str]]:
         return [(None, "standard input")]
     path = Path(given)
     if path.is_dir():
-        below = {file: file.relative_to(path) for file in sorted(path.rglob("*")) if file.is_file()}
+        files = [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix != LEDGER]
+        below = {file: file.relative_to(path) for file in files}
         hidden = (".", "_")
         return [(file, at.as_posix()) for file, at in below.items() if not any(p.startswith(hidden) for p in at.parts)]
     if glob.has_magic(given) and not path.exists():
