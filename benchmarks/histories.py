@@ -2,7 +2,8 @@
 
 A history has simulated disks (what was not synced is lost, reordered and torn; the disk refuses), a simulated clock and
 a simulated network, and processes that end at any moment. In the end nothing that was acknowledged is lost, nothing is
-counted twice, no answer was drawn twice, and states that were rolled back were refused.
+counted twice, no answer was drawn twice, and states that were rolled back were refused. The clock goes back by 3 s,
+12 s, an hour and a day: no window is answered again, none is skipped.
 
     python benchmarks/histories.py [histories] [first seed]
 
@@ -55,7 +56,7 @@ def main(histories: int, first: int) -> int:
     )
     print(f"{sum(lived.values()):,} histories in {time.monotonic() - begun:,.0f} s: {events['send']:,} batches sent,")
     print(f"{events['again']:,} sent again, {ends:,} ends of a process, {events['lost']:,} messages lost,")
-    print(f"{events['noticed']:,} states rolled back and noticed")
+    print(f"{events['noticed']:,} states rolled back and noticed, {events['set back']:,} clocks set back")
     for name, count in lived.items():
         verdict(f"{name}: lost, doubled or drawn twice, of {count:,}", f"{wrong[name]}", "0", not wrong[name])
     return int(bool(wrong))

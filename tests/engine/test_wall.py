@@ -1,14 +1,16 @@
-"""A clock that jumps ahead spends no answers."""
+"""A clock that jumps ahead spends no answers, and one that goes back repeats none."""
 
 import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.streams import config, question, rows
 from panstream.engine._clocks import _since_boot, _WatchedClock
 from panstream.engine.engine import Engine
+from panstream.engine.rows import QueryRows, Rows
 from panstream.engine.run import feed
 from panstream.errors import ClockJumped
 
@@ -136,3 +138,118 @@ def test_the_clock_that_nobody_sets_goes_on() -> None:
     assert _since_boot() >= before
     believed = _WatchedClock(lambda: 7.0, None, most_jump=1.0)
     assert (believed(), believed.jumped) == (7.0, False)
+
+
+BACK = (3.0, 12.0, 3600.0, DAY)
+BY_TEN = (
+    question("w", "SELECT COUNT(*) FROM s", window=10),
+    question("ticked", "SELECT COUNT(*) FROM s", window=10, every=5),
+    question("grouped", "SELECT region, COUNT(*) FROM s GROUP BY region", window=10, groups={"region": ["a", "b"]}),
+    question("t", "SELECT COUNT(*) FROM s", every=10, horizon=1000),
+)
+
+
+def batch(count: int) -> Rows:
+    found = rows([query["name"] for query in BY_TEN], count=count)
+    found.queries["grouped"] = QueryRows.all(count, groups=np.zeros(count, np.int64))
+    return found
+
+
+def slots(engine: Engine, name: str) -> list[tuple[str, str]]:
+    found = [release.record for release in engine.log.history(name)]
+    return [(record.get("window", [""])[0], record["until"]) for record in found]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("back", BACK)
+def test_a_clock_that_goes_back_opens_no_window_again(tmp_path: Path, back: float, restarted: bool) -> None:
+    """Every post drew another answer about a window that was over. No window is skipped and no row is lost either."""
+    machine = Machine()
+    machine.now = 1_000_000_000.0 + 9.0
+    engine = machine.open(*BY_TEN, directory=tmp_path)
+    try:
+        engine.apply(batch(3))
+        machine.wait(2.0)  # one second into the next window
+        engine.advance()
+        machine.now -= back
+        for _ in range(4):
+            if restarted:
+                engine.close()
+                engine = machine.open(*BY_TEN, directory=tmp_path)
+            engine.advance()
+            assert engine.apply(batch(1)).late.size == 0
+        assert [len(slots(engine, name)) for name in ("w", "ticked", "t")] == [1, 1, 1], "of the window before"
+        machine.now += back
+        for _ in range(6):
+            machine.wait(5.0)
+            engine.advance()
+        ends = [(f"2001-09-09T01:46:{at}Z", f"2001-09-09T01:4{end}Z") for at, end in ((40, "6:50"), (50, "7:00"))]
+        assert slots(engine, "w")[:2] == ends
+        for name in ("w", "ticked", "t", "grouped [region=a]"):
+            found = slots(engine, name)
+            assert found == sorted(set(found)), "every slot once, in order"
+        assert sum(answers(engine, "w")) == sum(answers(engine, "grouped [region=a]")) == 7
+        assert answers(engine, "w")[:3] == [3, 4, 0]
+        assert answers(engine, "t")[:3] == [3, 7, 7]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("back", BACK)
+def test_a_question_that_is_added_while_the_clock_is_back_answers_no_past_window(tmp_path: Path, back: float) -> None:
+    machine = Machine()
+    with machine.open(BY_TEN[0], directory=tmp_path):
+        machine.wait(1.0)
+    machine.now -= back
+    new = question("new", "SELECT COUNT(*) FROM s", window=10)
+    with machine.open(BY_TEN[0], new, directory=tmp_path) as engine:
+        engine.apply(rows(["w", "new"], count=1))
+        assert answers(engine, "new") == []
+
+
+@pytest.mark.parametrize("back", BACK)
+def test_a_clock_that_goes_back_does_not_put_off_commits(tmp_path: Path, back: float) -> None:
+    machine = Machine()
+    with machine.open(BY_TEN[0], directory=tmp_path, durability="interval", interval=1) as engine:
+        machine.now -= back
+        engine.apply(rows(["w"], count=1))
+        assert engine.durable
+
+
+def test_a_window_closed_by_the_end_of_input_is_answered_once(tmp_path: Path) -> None:
+    """Rows that come after it, in the same window, are late; the next window is neither skipped nor answered early."""
+    machine = Machine()
+    for _ in range(2):
+        with machine.open(BY_TEN[0], directory=tmp_path) as engine:
+            engine.apply(rows(["w"], count=3))
+            engine.advance()
+            engine.finish()
+            assert answers(engine, "w") == [3]
+        machine.wait(1.0)
+    machine.wait(10.0)
+    with machine.open(BY_TEN[0], directory=tmp_path) as engine:
+        assert engine.apply(rows(["w"], count=5)).late.size == 0
+        engine.finish()
+        assert answers(engine, "w") == [3, 5]
+
+
+def test_the_end_of_late_rows_skips_no_window() -> None:
+    with Machine().open(question("w", "SELECT COUNT(*) FROM s", window=10), time="at", ahead="any") as engine:
+        for times in ([5.0], [5.0], [5.0], [15.0]):
+            engine.apply(rows(["w"], count=1, times=times))
+            engine.finish()
+        assert answers(engine, "w") == [1, 1]
+        assert [start for start, _ in slots(engine, "w")] == ["1970-01-01T00:00:00Z", "1970-01-01T00:00:10Z"]
+
+
+def test_a_jump_after_the_end_of_input_draws_nothing(tmp_path: Path) -> None:
+    """Slots of different lengths end far apart: the time that the clock stands still at was between them."""
+    machine, daily = Machine(), question("d", "SELECT COUNT(*) FROM s", window="1 day")
+    with machine.open(TICKING, daily, directory=tmp_path) as engine:
+        engine.apply(rows(["t", "d"], count=3))
+        engine.finish()
+    machine.now += 30 * DAY
+    with machine.open(TICKING, daily, directory=tmp_path) as engine:
+        engine.advance()
+        assert engine.jumped
+        assert answers(engine, "t") == [3]

@@ -26,6 +26,8 @@ from simulated.disk import SimulatedDisk, Stopped
 
 ASKED = question("asked", "SELECT COUNT(*) FROM s", releases=40)
 TICKS = question("ticks", "SELECT COUNT(*) FROM s", every=10, horizon=500)
+WINDOWS = question("windows", "SELECT COUNT(*) FROM s", window=10)
+BACK = (3.0, 12.0, 3_600.0, 86_400.0)  # seconds by which the system's clock is set back
 PRODUCERS = ("p", "q")
 
 
@@ -52,6 +54,7 @@ class History:
         self.random = random.Random(seed)
         self.disk = SimulatedDisk(root, self.random.randrange)
         self.now = 1_000_000.0
+        self.passed = 0.0  # by the clock that nobody sets
         self.engine: Engine | None = None
         self.exact = seed % 2 == 0
         self.source = None if self.exact else SeededSource(seed)
@@ -59,6 +62,7 @@ class History:
         self.sent = dict.fromkeys(PRODUCERS, -1)  # the last number that was tried
         self.acknowledged = dict.fromkeys(PRODUCERS, -1)
         self.seen: dict[tuple[str, int], Any] = {}  # published values
+        self.answered: dict[str, int] = {}  # the number of the answer about each window, by its beginning
         self.told: list[str] = []
         self.backup: tuple[dict[Path, bytes], dict[str, int]] | None = None
 
@@ -72,12 +76,16 @@ class History:
         value = release.record["value"]
         if self.seen.setdefault((release.query, release.number), value) != value:
             self.wrong(f"answer {release.number} of {release.query} was drawn twice")
+        if "window" in release.record:
+            start = release.record["window"][0]
+            if self.answered.setdefault(start, release.number) != release.number or start < max(self.answered):
+                self.wrong(f"the window from {start} was over, and was answered again")
 
     def wrong(self, what: str) -> None:
         raise Wrong(f"seed {self.seed}: {what}; {', '.join(self.told)}")
 
     def settings(self) -> Config:
-        return config(ASKED, TICKS, directory=self.root / "state")
+        return config(ASKED, TICKS, WINDOWS, directory=self.root / "state")
 
     @functools.cached_property
     def config(self) -> Config:
@@ -88,7 +96,7 @@ class History:
 
     def options(self) -> dict[str, Any]:
         """Return what every kind of engine is opened with."""
-        world = {"clock": self.clock, "elapsed": lambda: self.now, "publish": self.publish}
+        world = {"clock": self.clock, "elapsed": lambda: self.passed, "publish": self.publish}
         return {"zero_noise": self.exact, "source": self.source, **world}
 
     def let_go(self) -> None:
@@ -124,7 +132,8 @@ class History:
         if self.random.random() < 0.6:
             self.disk.ending = self.random.choice(("kill", "power", "power", "refuse"))
             self.disk.fail_in, self.disk.refusals = self.random.randrange(40), self.random.choice((1, 1, 2, 3))
-        kind = self.random.choices(("send", "again", "ask", "wait", "reopen", "roll back"), (8, 2, 3, 4, 1, 1))[0]
+        kinds = {"send": 8, "again": 2, "ask": 3, "wait": 4, "reopen": 1, "roll back": 1, "set back": 2}
+        kind = self.random.choices(list(kinds), list(kinds.values()))[0]
         self.told.append(kind)
         self.disk.refused = False
         try:
@@ -167,7 +176,7 @@ class History:
 
     def _batch(self, producer: str, sequence: int) -> Rows:
         size = self.sizes.setdefault((producer, sequence), self.random.randrange(1, 9))
-        return rows(["asked", "ticks"], count=size, producer=producer, sequence=sequence)
+        return rows([query.name for query in self.config.queries], count=size, producer=producer, sequence=sequence)
 
     def _send(self) -> None:
         engine, producer = self._running(), self.random.choice(PRODUCERS)
@@ -190,8 +199,22 @@ class History:
         self._check_count(engine, release)
 
     def _wait(self) -> None:
-        self.now += self.random.choice((1.0, 4.0, 12.0, 25.0))
+        seconds = self.random.choice((1.0, 4.0, 12.0, 25.0))
+        self.now += seconds
+        self.passed += seconds
         self._running().advance()
+
+    def _set_back(self) -> None:
+        """The system's clock is set back, for a while: rows come, and the engine looks at the clock."""
+        seconds = self.random.choice(BACK)
+        self._running()
+        self.now -= seconds
+        try:
+            self._send()
+            self._running().advance()
+            self._send()
+        finally:
+            self.now += seconds
 
     def _reopen(self) -> None:
         if self.engine is not None:
@@ -223,7 +246,7 @@ class History:
         self.disk.put_back(current)
 
     def _published(self) -> dict[str, int]:
-        return {name: max((n for query, n in self.seen if query == name), default=0) for name in ("asked", "ticks")}
+        return {name: max((n for query, n in self.seen if query == name), default=0) for name, _ in self.seen}
 
     # What must be true.
 
@@ -250,8 +273,22 @@ class History:
                     engine.apply(self._batch(producer, sequence))
             engine.release("asked")  # which an earlier process may have drawn
             release = engine.release("asked")[0]
+            self._wait_for_windows(engine)
         except PanstreamError as error:
             self.wrong(f"the stream does not go on: {error}")
         else:
             if self.exact and round(release.record["value"]) != self._there(self.sent):
                 self.wrong(f"{release.record['value']} rows were counted in the end of {self._there(self.sent)}")
+            if self.exact and any(query.window is not None for query in self.config.queries):
+                self._check_windows(engine)
+
+    def _wait_for_windows(self, engine: Engine) -> None:
+        self.now += 10.0
+        self.passed += 10.0
+        engine.advance()
+
+    def _check_windows(self, engine: Engine) -> None:
+        """Every row is counted in one window: none of them was skipped."""
+        found = round(sum(release.record["value"] for release in engine.log.history("windows")))
+        if found != self._there(self.sent):
+            self.wrong(f"{found} rows were counted in windows of {self._there(self.sent)}")

@@ -23,6 +23,7 @@ from simulated.history import History, on
 
 ASKED = question("asked", "SELECT CROPPED_SUM(user, w, 50) FROM s", universe=2_000, releases=40)
 TICKS = question("ticks", "SELECT SUM(value) FROM s", lower=0, upper=1, every=10, horizon=500)
+WINDOWS = question("windows", "SELECT SUM(value) FROM s", lower=0, upper=1, window=10)
 SHARDS = 2
 
 
@@ -103,7 +104,7 @@ class Shards(History):
         self.lose_in: int | None = None
 
     def settings(self) -> Config:
-        return config(ASKED, TICKS, directory=self.root / "state")
+        return config(ASKED, TICKS, WINDOWS, directory=self.root / "state")
 
     def opened(self) -> Engine:
         return ClusterEngine(self.config, SimulatedLink(self), **self.options())
@@ -123,7 +124,8 @@ class Shards(History):
         size = self.sizes.setdefault((producer, sequence), self.random.randrange(1, 9))
         first = 1_000 * (producer == "q") + 10 * sequence
         ids, weights = np.arange(first, first + size), np.ones(size, np.int64)
-        chosen = {"asked": QueryRows.all(size, weights=weights), "ticks": QueryRows.all(size, values=np.ones(size))}
+        values = QueryRows.all(size, values=np.ones(size))
+        chosen = {"asked": QueryRows.all(size, weights=weights), "ticks": values, "windows": values}
         return Rows(count=size, queries=chosen, ids=ids, producer=producer, sequence=sequence)
 
     def _event(self) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from panstream.engine.engine import Engine
 from panstream.machines.backend import SharedBackend
-from simulated.history import History, Wrong
+from simulated import history
+from simulated.history import BACK, History, Wrong
 from simulated.shards import Shards
 from simulated.two_machines import TwoMachines
 
@@ -32,7 +33,7 @@ def test_nothing_is_lost_doubled_or_drawn_twice(kind: type[History], tmp_path: P
     told: list[str] = []
     for seed in range(KINDS[kind]):
         told += live(kind, seed, tmp_path).told
-    assert {"kill", "power", "refused", "noticed", "send", "again", "ask", "wait"} <= set(told)
+    assert {"kill", "power", "refused", "noticed", "send", "again", "ask", "wait", "set back"} <= set(told)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -102,3 +103,24 @@ def test_an_engine_that_publishes_before_it_commits_is_caught(tmp_path: Path, mo
     real = Engine.commit
     monkeypatch.setattr(Engine, "commit", hasty)
     caught(History, tmp_path, 200, "drawn twice|never be drawn twice|rolled back")
+
+
+@pytest.mark.parametrize("seconds", BACK)
+def test_an_engine_that_opens_windows_by_a_clock_that_went_back_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    def by_raw_clock(self: Engine, *, start: bool = False) -> None:
+        if start:
+            real(self, start=True)
+            return
+        now = self._clock()
+        for query in self._queries.values():
+            if query.schedule is not None:
+                query.reach(query.schedule.at(now), self._drawer(query))
+                query.open_at(query.schedule.at(now))
+        self._stream_clock.advance_to(now)
+
+    real = Engine._follow_clock
+    monkeypatch.setattr(history, "BACK", (seconds,))
+    monkeypatch.setattr(Engine, "_follow_clock", by_raw_clock)
+    caught(History, tmp_path, 60, "was over, and was answered again")

@@ -3,6 +3,7 @@ caught.
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ import pytest
 from panstream.engine.config import load_config
 from panstream.system_audit._inputs import Neighbour, generated, is_logged, neighbours
 from panstream.system_audit._plants import PLANTS
-from panstream.system_audit._product import Road
+from panstream.system_audit._product import BACK, Road
 from panstream.system_audit.audit import ROADS, SystemReport, audit_system, bundled, try_controls
 from panstream.system_audit.launcher import Zygote
 
+FULL = os.environ.get("PANSTREAM_FULL") == "1"
 NOW = 1_800_000_000.0
 CONFIGURATIONS = {path.stem: path for path in bundled()}
 
@@ -192,3 +194,19 @@ def test_the_command(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "no column" in refused.stderr
     assert json.dumps("undeclared")  # the shape of --json is checked by the long form in make soak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("back", BACK if FULL else BACK[:1])
+def test_a_clock_that_goes_back_shows_nothing_of_one_row(
+    zygote: Zygote, monkeypatch: pytest.MonkeyPatch, back: float
+) -> None:
+    """After the step back a neighbour sends a row less: it shows where windows that are over are opened again."""
+    monkeypatch.setattr("panstream.system_audit._product.BACK", (back,))
+    some = ("event removed", "event added") if FULL else ("event removed",)
+    roads = [ROADS[at] for at in ((3, 4, 5, 12) if FULL else (3,))]
+    report = audit_system(CONFIGURATIONS["arrivals"], zygote, roads=roads, choose=lambda each: each.name in some)
+    assert report.ok, said(report)
+    assert f"/v1/releases, clock set back by {back:g} s: size" in report.names
+    found = try_controls(zygote, only=("windows opened by a clock that went back",))
+    assert all(found.values()), found

@@ -51,8 +51,12 @@ class StreamClock:
         """Move on to the newest of the times."""
         known = times[np.isfinite(times)]
         if known.size:
-            newest = float(known.max())
-            self.newest = newest if self.newest is None else max(self.newest, newest)
+            self.advance_to(float(known.max()))
+
+    def advance_to(self, time: float) -> float:
+        """Move on to ``time``, unless it is in the past; return the stream's time."""
+        self.newest = time if self.newest is None else max(self.newest, time)
+        return self.newest
 
 
 @dataclass(slots=True)
@@ -91,7 +95,7 @@ class _WatchedClock:
     passed.
 
     An earlier process left off at ``last``: if it is later than ``until`` at the start, it stands still there.
-    Without ``elapsed`` the clock is believed. Going back is harmless: slots that are over stay over.
+    Without ``elapsed`` the clock is believed. It may go back: the stream's own time (:class:`StreamClock`) does not.
     """
 
     def __init__(
@@ -108,7 +112,8 @@ class _WatchedClock:
         self._told = clock() if last is None else last
         # How far the clock may be ahead of the one that nobody sets.
         self._allowed = (self._told + most_jump if last is None else until) - passed
-        self._furthest = -math.inf
+        # Up to ``last`` nothing is left to draw: a clock that was back at the start may be put right.
+        self._furthest = -math.inf if last is None else last - passed
         self.jumped = False
         self()
 
@@ -134,20 +139,18 @@ def watched(
     stream: StreamConfig,
     queries: Iterable[RunningQuery],
     *,
-    accept: bool,
+    last: float | None,
 ) -> _WatchedClock:
     """Return the clock of a stream, watched where answers are drawn by the time of arrival.
 
-    An earlier process left off where the slots end that are open; with ``accept`` the present time is believed all the
-    same.
+    ``last`` is the stream's time when an earlier process committed it; without it the present time is believed.
     """
     if elapsed is None and clock is time.time:
         elapsed = _since_boot
     if stream.time is not None:
         elapsed = None
     known = [query.schedule for query in queries if query.schedule is not None]
-    slots = [(each.step * each.length, each.length) for each in known if each.step is not None]
-    if accept or not slots:
+    ends = [(each.step + 1) * each.length for each in known if each.step is not None]
+    if last is None or not ends:
         return _WatchedClock(clock, elapsed, most_jump=stream.max_jump)
-    begin, end = max(start for start, _ in slots), min(start + length for start, length in slots)
-    return _WatchedClock(clock, elapsed, most_jump=stream.max_jump, last=(begin + end) / 2, until=end + stream.max_gap)
+    return _WatchedClock(clock, elapsed, most_jump=stream.max_jump, last=last, until=min(ends) + stream.max_gap)

@@ -86,7 +86,8 @@ class Engine:
             self.log = self._files.enter_context(open_log(config))
             self.spelling = self._files.enter_context(Spelling(self.log, self.plans, publish))
             self._kept = Kept.restore(config, self._store, self._queries, self.log)
-            self._wall = watched(clock, elapsed, config.stream, self._queries.values(), accept=accept_time)
+            last = None if accept_time else self._kept.newest
+            self._wall = watched(clock, elapsed, config.stream, self._queries.values(), last=last)
             self._clock: Callable[[], float] = self._wall  # stands still during a step of a live stream
             self._restored()
             self._publish_facts()
@@ -254,7 +255,7 @@ class Engine:
                 bad = query.unusable(rows, chosen)
                 skipped |= bad
                 if times is not None and marks is not None:
-                    late |= query.late(times, marks)
+                    late |= query.late(marks if rows.times is None else times, marks)
                 work += [(query, each) for each in query.prepare(rows, chosen, known & ~bad, marks)]
             if self.config.stream.on_bad_row == "stop" and skipped.any():
                 first = int(rows.numbers(skipped)[0])
@@ -284,19 +285,22 @@ class Engine:
                 self.commit(durable=durable)
 
     def _follow_clock(self, *, start: bool = False) -> None:
-        """Where the time of arrival counts, start clocks that stand still, and draw what is due by the others."""
+        """Where the time of arrival counts, start the schedules that stand still, or draw what is due by the others.
+
+        The stream's time never goes back, even if the system's clock does: a window that was closed would otherwise be
+        opened again, and the next row would draw another answer about it.
+        """
         if self.config.stream.time is not None:
             return
-        now = self._clock()
+        now = self._stream_clock.advance_to(self._clock())
         for query in self._queries.values():
-            if query.schedule is not None and (query.schedule.step is None) == start:
-                at = query.schedule.at(now)
-                if start:
-                    query.schedule.reach(at)
-                else:
-                    query.reach(at, self._drawer(query))
-                query.open_at(at)
-        self._stream_clock.reach(np.array([now]))
+            schedule = query.schedule
+            if schedule is None or (schedule.step is None) != start:
+                continue
+            step = schedule.at(now)
+            if schedule.step is None or step >= schedule.step:  # else ``finish`` has closed the slot already
+                query.reach(step, self._drawer(query))
+                query.open_at(step)
 
     def finish(self) -> None:
         """Close open slots and windows and answer what is asked at the end; once per stretch of input."""
@@ -372,7 +376,8 @@ class Engine:
     def _late(self) -> bool:
         """Return whether a commit is due; while time stands still, at every step."""
         at_once = self.config.durability == "batch" or self.jumped
-        return at_once or self._clock() - self._committed >= self.config.interval
+        # The clock may have been set back since: then a commit is due as well.
+        return at_once or abs(self._clock() - self._committed) >= self.config.interval
 
     def _drawer(self, query: RunningQuery) -> Callable[[Drawn], None]:
         stamp = stamp_of(self._clock())

@@ -283,8 +283,8 @@ class RunningQuery:
             if not self.finished:
                 self._draw(0, draw)
             return
-        if self.schedule.step is None:
-            return
+        if self.schedule.step is None or (self.windowed and not self.ticked):
+            return  # a window that has not begun stays as it is, for the next stretch of input
         open_step = self.schedule.step if newest is None else max(self.schedule.step, self.schedule.at(newest))
         self.reach(open_step + 1, draw)
         if self.ticked:

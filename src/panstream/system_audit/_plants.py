@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 _Change = TypeVar("_Change", bound=Callable[..., Any])
 
 PLANTS: dict[str, tuple[str, Callable[[], None]]] = {}
-"""By name: the road on which the leak shows (run, serve, cluster, beacon, follow), and what puts it in."""
+"""By name: the road on which the leak shows (run, serve, cluster, beacon, follow, arrival), and what puts it in."""
 
 _KEPT = "panstream.engine.kept:Kept"
 _hits = _rows = _beacons = 0
@@ -189,3 +189,16 @@ def _commits_of_followed_rows(take: Any, follower: Any, batch: Any, engine: Any)
     for _ in range(_hits - before):
         follower._call(lambda now: now.commit())
     return taken
+
+
+@_leak("windows opened by a clock that went back", "panstream.engine.engine:Engine", "_follow_clock", road="arrival")
+def _windows_opened_again(follow: Any, engine: Any, *, start: bool = False) -> None:
+    """Open windows by the clock even if they are over: the next row draws their answers."""
+    if start:
+        follow(engine, start=True)
+        return
+    now = engine._clock()
+    for query in engine._queries.values():
+        query.reach(query.schedule.at(now), engine._drawer(query))
+        query.open_at(query.schedule.at(now))
+    engine._stream_clock.advance_to(now)

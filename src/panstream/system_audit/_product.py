@@ -43,6 +43,8 @@ _ENDINGS = {"json": "jsonl", "beacon": "jsonl"}
 _VISITOR = re.compile(rb'"visitor": ([0-9]{1,5})\b')
 _ASKED = ("epsilon", "lower", "upper", "universe", "expected", "contributions", "delta", "longest", "window")
 _BY_CLOCK = (": commits", "meta: step", "field step")
+BACK = (3.0, 12.0, 3_600.0, 86_400.0)  # seconds by which the clock is set back, where the time of arrival counts
+_SHORTEST = 10.0  # seconds of a window that every one of them leaves
 _UNSTABLE = ("date",)  # header of a response that holds the time
 
 
@@ -89,10 +91,12 @@ class Product:
         """Set the time that every process sees, counted from the start."""
         self.zygote.set_clock(self.now + seconds)
 
-    def observe(self, road: Road, bodies: Sequence[bytes], *, batch_rows: int | None = None) -> Fields:
+    def observe(
+        self, road: Road, bodies: Sequence[bytes], *, after: bytes | None = None, batch_rows: int | None = None
+    ) -> Fields:
         """Send an input down a road, as one file or as several posts, and return all that can be seen.
 
-        ``batch_rows`` cuts files into small steps.
+        ``after`` is sent to a server whenever its clock was set back. ``batch_rows`` cuts files into small steps.
         """
         self._runs += 1
         place = self.directory / f"{self._runs:04}"
@@ -102,7 +106,7 @@ class Product:
             store["batch_rows"] = batch_rows
         (place / "audit.toml").write_text(_dump_toml({**self.config, "store": store}))
         if road.command in ("serve", "follow"):
-            return self._serve(place, road, bodies)
+            return self._serve(place, road, bodies, after)
         return (self._run if road.command == "run" else self._query)(place, road, bodies[0])
 
     def _run(self, place: Path, road: Road, data: bytes) -> Fields:
@@ -139,7 +143,7 @@ class Product:
                 found |= _observe_text(f"query {number}: {name}", _read(place / name))
         return {"exit code": "0", **found, **_observe_text("ledger", _read(place / f"{file}.ledger"))}
 
-    def _serve(self, place: Path, road: Road, bodies: Sequence[bytes]) -> Fields:
+    def _serve(self, place: Path, road: Road, bodies: Sequence[bytes], after: bytes | None) -> Fields:
         tokens = {
             name: create_token(place / "tokens", name, [scope])
             for name, scope in (("owner", "ingest"), ("other", "ingest"), ("reader", "read"))
@@ -157,13 +161,17 @@ class Product:
             empty = bodies[0].split(b"\n", 1)[0] + b"\n" if road.format == "csv" else b""
             other = {"Content-Type": "text/csv" if empty else "application/x-ndjson"}
             found |= _response("other sender, before", _ask(port, "POST", path, tokens["other"], empty, other))
-            for body in bodies:  # what the owner is told is the owner's own channel
+
+            def send(body: bytes) -> None:
                 if road.command == "follow":
                     self._append(file, body)
                 elif road.format == "beacon":
                     self._send_beacons(port, body)
-                else:
+                else:  # what the owner is told is the owner's own channel
                     _ask(port, "POST", path, tokens["owner"], body, {"Content-Type": media})
+
+            for body in bodies:
+                send(body)
             for _ in range(
                 _WAITED if road.format == "beacon" or road.command == "follow" else 0
             ):  # each is answered with a commit
@@ -174,6 +182,16 @@ class Product:
                 _ask(port, "POST", path, tokens["other"], empty, other)  # a step that has seen the time
                 for page in (*_PATHS, *self._counts):
                     found |= _response(f"{page}, look {step + 1}", _ask(port, "GET", page, tokens["reader"]))
+            later = (self.now + 86_400.0) // _SHORTEST * _SHORTEST + 1.0 - self.now  # a second into a window
+            for back in BACK if after is not None else ():
+                for seconds in (later, later - back):
+                    self._move_clock(seconds)
+                    _ask(port, "POST", path, tokens["other"], empty, other)
+                assert after is not None
+                send(after)
+                _ask(port, "POST", path, tokens["other"], empty, other)
+                look = _ask(port, "GET", "/v1/releases", tokens["reader"])
+                found |= _response(f"/v1/releases, clock set back by {back:g} s", look)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)

@@ -36,7 +36,14 @@ ROADS = (
 
 QUICK = (ROADS[0], ROADS[2], ROADS[8])
 
-_CONTROLLED = {"run": 0, "serve": 3, "cluster": 7, "beacon": 11, "follow": 12}  # roads on which leaks are planted
+_CONTROLLED = {
+    "run": 0,
+    "serve": 3,
+    "cluster": 7,
+    "beacon": 11,
+    "follow": 12,
+    "arrival": 3,
+}  # roads on which leaks are planted
 _STEP = 5  # rows of a step, where files are cut into steps
 
 _TELLING = ("section: unknown", "event removed", "visitor: no number")
@@ -122,7 +129,8 @@ def audit_system(
                     # Where a file has a row more, rows fall into other steps: the number of its rows is public.
                     step = None if neighbour.length else _STEP
                     for each in [neighbour] if step in originals else [original, neighbour]:
-                        after = product.observe(road, _bodies(columns, each, road), batch_rows=step)
+                        arrived = None if config.stream.time is not None else _last_post(columns, each, road)
+                        after = product.observe(road, _bodies(columns, each, road), after=arrived, batch_rows=step)
                         before = originals.setdefault(step, after)
                         if before["exit code"] != "0" and not plants:
                             raise PanstreamError(f"{road} does not work on the rows to audit with: {_last(before)}")
@@ -142,7 +150,7 @@ def try_controls(zygote: Zygote, *, full: bool = True, only: tuple[str, ...] = (
     found: dict[str, str] = {}
     for name, (kind, _) in PLANTS.items():
         if (full or kind == "run") and (not only or name in only):
-            path = configurations["site" if kind == "beacon" else "visitors"]
+            path = configurations[{"beacon": "site", "arrival": "arrivals"}.get(kind, "visitors")]
             roads = [ROADS[_CONTROLLED[kind]]]
             report = audit_system(path, zygote, roads=roads, plants=[name], choose=lambda each: each.name in _TELLING)
             found[name] = report.undeclared[0].field if report.undeclared else ""
@@ -166,6 +174,15 @@ def _bodies(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> lis
     if road.command == "follow" and road.format == "csv":  # the file has its header already
         last = last.partition(b"\n")[2]
     return [first, last]
+
+
+def _last_post(columns: Mapping[str, str], neighbour: Neighbour, road: Road) -> bytes:
+    """Return the last row, or no row where the neighbour has a row less: whether one came must not show."""
+    if neighbour.length >= 0:
+        return _bodies(columns, replace(neighbour, line=None), road)[-1]
+    if road.format == "csv" and road.command == "serve":
+        return ",".join(columns).encode() + b"\n"
+    return Neighbour(name="no row", rows=()).encode(columns, "arrow") if road.format == "arrow" else b""
 
 
 def _compare(report: SystemReport, road: Road, neighbour: Neighbour, before: Fields, after: Fields) -> None:
