@@ -1,8 +1,9 @@
 """A network of patients, learned from a stream by a machine that keeps no patient.
 
 A clinic registers patients as they come and forgets each at once: all that stays are noisy tables of every attribute
-and of every pair, which would tell a thief of the machine almost nothing about any one patient, whenever she comes. At
-the end of every quarter the tables are published, and a network is learned from them. Run it:
+and of every pair. One copy of the machine's memory, at any time, and everything that is published are together
+(epsilon, delta)-differentially private for one record; several records of one patient add up. At the end of every
+quarter the tables are published, and a network is learned from them. Run it:
 
     python examples/streaming_network.py
 """

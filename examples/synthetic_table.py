@@ -1,4 +1,4 @@
-"""A synthetic copy of a census table that says almost nothing about any one person.
+"""A synthetic copy of a census table in which every row of the original is protected.
 
 Learns a tree network from 8,000 real rows at epsilon = 1, delta = 1e-9, and writes as many synthetic rows. Run it:
 

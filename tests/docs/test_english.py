@@ -11,6 +11,7 @@ TEXTS = [
     *(ROOT / "docs").rglob("*.md"),
     ROOT / "mkdocs.yml",
     *(ROOT / "src").rglob("*.py"),
+    *(ROOT / "examples").rglob("*.py"),
 ]
 INSTEAD = {
     r"is there already": "already exists",
@@ -28,6 +29,7 @@ INSTEAD = {
     r"whom a row belongs to": "identifies the person each row is about",
     r"[Rr]ead nothing anew": "do not re-read the file",
     r"what belongs into": "what belongs in",
+    r"(next to|almost|nearly|practically) nothing\s+about": "what is protected, and that repeated rows add up",
     r"^## (Do|Understand|Move)$": "Guides, Concepts, Migrate",
 }
 

@@ -34,7 +34,7 @@ _USERS = 100_000
 _SOME, _MANY = 1_000, 1_000_000  # answers, where there is no last one
 _BETA = 0.05
 _FEW = 10.0  # a count within this many / epsilon is as good as it gets, whatever it is
-_PART = 0.25  # of the range or the population: an interval over half of it says next to nothing
+_PART = 0.25  # of the range or the population: an interval over half of it is of no use
 
 
 def expected_errors(plan: QueryPlan) -> list[tuple[str, float]]:
