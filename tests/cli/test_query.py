@@ -61,6 +61,19 @@ def test_users_of_several_files_lose_what_all_of_them_were_charged(folder: Path)
     )
 
 
+def test_groups_share_epsilon_and_rows_of_users_are_warned_of() -> None:
+    sql = "SELECT n, COUNT(DISTINCT host) FROM 'visits.csv' GROUP BY n"
+    shared = RUNNER.invoke(app, ["query", sql, "--user=host", "--epsilon=1", "--groups=n=1,2,3,4", "--budget=1"])
+    assert shared.exit_code == 0
+    assert "This answer: epsilon 1 for one user, 0.25 in each of 4 groups." in shared.stderr
+    rows = RUNNER.invoke(app, ["query", SQL, "--user=host", "--epsilon=1", "--no-ledger"])
+    assert "warning: one row is protected, not all rows of one host" in rows.stderr
+    for form in ("--csv", "--markdown"):
+        bounded = RUNNER.invoke(app, ["query", SQL, "--user=host", "--contributions=10", "--epsilon=1", "--no-ledger", form])
+        assert "warning" not in bounded.stderr
+        assert "note: counting at most 10 rows per user" in bounded.stderr
+
+
 def test_every_form_goes_to_standard_output(folder: Path) -> None:
     command = ["query", SQL, "--epsilon=1", "--ledger=spent"]
     assert RUNNER.invoke(app, [*command, "--markdown"]).stdout.startswith("| estimate |")

@@ -4,7 +4,9 @@ import functools
 import gzip
 import json
 import lzma
+import warnings
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from engine.streams import COUNT, DISTINCT, config
 from panstream.engine import query as module
 from panstream.engine.engine import Engine
 from panstream.engine.feeds.guessing import guess
+from panstream.engine.plan import plan_all
 from panstream.engine.query import Asked, query
 from panstream.engine.results import answers
 from panstream.engine.run import feed
@@ -205,6 +208,51 @@ def test_several_aggregates_cost_what_they_cost_together() -> None:
     answer = query(TABLE, "SELECT COUNT(*), AVG(price) FROM x", epsilon=1.0, lower=0, upper=10)
     assert answer.cost == "epsilon 1 for one event"
     assert len(answer) == 2
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("keys", [2, 3, 7])
+@pytest.mark.parametrize("aggregates", ["COUNT(DISTINCT host)", "COUNT(*)", "COUNT(*), COUNT(DISTINCT host)"])
+def test_epsilon_is_the_total_of_all_groups(epsilon: float, keys: int, aggregates: str) -> None:
+    """One user can be in every group, so the sum of what the groups draw from is compared, in exact arithmetic."""
+    sql = f"SELECT bytes, {aggregates} FROM x GROUP BY bytes"
+    asked = Asked(
+        TABLE, sql, epsilon=epsilon, user="host", settings={"groups": {"bytes": list(range(keys))}, "contributions": 4}
+    )
+    drawn = [Fraction(part.epsilon) for part in asked.config.queries for _ in range(keys)]
+    assert Fraction(epsilon) * (1 - Fraction(1, 2**50)) <= sum(drawn) <= Fraction(epsilon)
+    ledger = panstream.Ledger(entries=[(plan.config.name, plan.claim) for plan in plan_all(asked.config)])
+    assert ledger.total("user")[0] <= epsilon
+
+
+def test_the_share_of_every_group_is_told() -> None:
+    sql = "SELECT bytes, COUNT(DISTINCT host) FROM x GROUP BY bytes"
+    answer = query(TABLE, sql, epsilon=1.0, user="host", groups={"bytes": [1, 2, 3, 4]})
+    assert answer.cost == "epsilon 1 for one user, 0.25 in each of 4 groups"
+    assert answer.to_dict()["shares"] == "0.25 in each of 4 groups"
+    few = query(TABLE, sql, epsilon=1.0, user="host", groups={"bytes": [1, 2, 3, 4]}, groups_per_user=2)
+    assert few.cost == "epsilon 1 for one user, 0.5 in each of 2 groups"
+    rows = query(TABLE, "SELECT ok, COUNT(*) FROM x GROUP BY ok", epsilon=1.0, groups={"ok": [True, False]})
+    assert rows.cost == "epsilon 1 for one event"  # a row is in one group, so that each has all of it
+
+
+def test_a_user_without_a_bound_on_her_rows_is_warned_of() -> None:
+    ask = functools.partial(query, TABLE, "SELECT COUNT(*) FROM x", epsilon=1.0)
+    with pytest.warns(UserWarning, match="one row is protected, not all rows of one host"):
+        assert ask(user="host").notes == ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ask()
+        query(TABLE, "SELECT COUNT(DISTINCT host) FROM x", epsilon=1.0, user="host")
+        bounded = ask(user="host", contributions=2)
+    assert bounded.notes[0].startswith("counting at most 2 rows per user, in each batch of up to 200,000 rows")
+    assert str(bounded).splitlines()[-1].startswith("Counting at most 2 rows per user, in each batch")
+
+
+def test_rows_beyond_the_bound_are_left_out_as_the_label_says(exact: None) -> None:
+    table = pa.table({"host": ["a"] * 400_001 + ["b"]})
+    answer = query(table, "SELECT COUNT(*) FROM x", epsilon=1.0, user="host", contributions=10)
+    assert float(answer) == 10 + 10 + 1 + 1  # in three batches
 
 
 def test_an_answer_goes_wherever_people_want_it() -> None:

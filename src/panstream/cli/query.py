@@ -24,9 +24,11 @@ def query(
     sql: Annotated[
         str, typer.Argument(metavar="SQL", help="One SELECT; FROM names a file, a glob, a directory or '-', in quotes.")
     ],
-    epsilon: Annotated[float, typer.Option(help="Privacy cost of the answer; 1 is common, less is safer.")],
+    epsilon: Annotated[
+        float, typer.Option(help="Privacy cost of the whole answer, all groups together; 1 is common, less is safer.")
+    ],
     user: Annotated[
-        str | None, typer.Option(help="Column that identifies the person; without it, rows are protected.")
+        str | None, typer.Option(help="Column that identifies the person; without it, single rows are protected.")
     ] = None,
     lower: Annotated[float | None, typer.Option(help="Lowest value, known without looking at the data.")] = None,
     upper: Annotated[float | None, typer.Option(help="Highest value, known without looking at the data.")] = None,
@@ -35,7 +37,9 @@ def query(
     ] = None,
     universe: Annotated[int | None, typer.Option(help="Number of possible users; ids are 0, 1, 2, ...")] = None,
     expected: Annotated[int | None, typer.Option(help="Roughly how many users, for a better estimate.")] = None,
-    contributions: Annotated[int | None, typer.Option(help="Most rows per user, to protect them together.")] = None,
+    contributions: Annotated[
+        int | None, typer.Option(help="Most rows per user that count, to protect them together.")
+    ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Slack for names that nobody listed, such as 1e-6: more of them are found.")
     ] = None,
@@ -69,7 +73,6 @@ def query(
         harden()
     with outcome(), INTERRUPTS.caught():
         from panstream.engine.query import Asked, source_of
-        from panstream.privacy.claim import loose
 
         if sum((as_csv, as_json, as_markdown, str(parquet) == "-")) > 1:
             raise InvalidParameter("give one of --csv, --json, --markdown and --parquet -")
@@ -98,7 +101,7 @@ def query(
             settings=settings,
         )
         typer.echo(f"{name}: {asked.guess} (guessed; rows that do not fit are left out)", err=True)
-        if warning := loose(epsilon):
+        for warning in asked.warnings():
             typer.echo(f"warning: {warning}", err=True)
         where = False if no_ledger else ledger or True
         with progress_bar("reading", "{task.percentage:>3.0f}%") as bar:
@@ -107,6 +110,9 @@ def query(
                 ledger=where, budget=budget, tick=lambda rows, share: bar.update(task, completed=share or 0.0)
             )
         _show(answer, as_csv, as_json, as_markdown, parquet)
+        if as_csv or as_markdown or str(parquet) == "-":  # a table and JSON have them
+            for note in answer.notes:
+                typer.echo(f"note: {note}", err=True)
         paths = ", ".join(path.name for path in asked.ledgers(where)[:3])
         typer.echo(f"This answer: {answer.cost}. So far: {answer.spent}{f' ({paths})' if paths else ''}.", err=True)
 

@@ -24,7 +24,8 @@ _FIGURES = ("estimate", "low", "high", "standard_error")
 class Answer:
     """The private answers to one SELECT: a row for every group and period, each with its 95% interval.
 
-    ``claims`` are what is promised, one per aggregate, and ``notes`` what lists of names promise; ``guessed`` says how
+    ``claims`` are what is promised, one per aggregate; ``shares`` says what each group has of epsilon, where one user
+    can be in several; ``notes`` are what lists of names promise and what is left out of a count; ``guessed`` says how
     the input was read, which is public; and ``ledger`` is what all answers that are ``covered`` have cost so far, or
     None where nobody keeps count.
     """
@@ -36,6 +37,7 @@ class Answer:
     ledger: Spent | None = field(default=None, compare=False)
     covered: str = field(default="", compare=False)
     notes: tuple[str, ...] = ()
+    shares: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -57,7 +59,8 @@ class Answer:
     @property
     def cost(self) -> str:
         """Return what this answer costs, in words."""
-        return str(Ledger(entries=[(str(number), claim) for number, claim in enumerate(self.claims)]))
+        losses = str(Ledger(entries=[(str(number), claim) for number, claim in enumerate(self.claims)]))
+        return f"{losses}, {self.shares}" if self.shares else losses
 
     @property
     def spent(self) -> str:
@@ -74,6 +77,7 @@ class Answer:
             "answers": [dict(row) for row in self.rows],
             "claims": [claim.to_json() for claim in self.claims],
             "notes": list(self.notes),
+            "shares": self.shares,
             "guessed": self.guessed,
             "spent": totals,
             "covered": self.covered,

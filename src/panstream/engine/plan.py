@@ -25,7 +25,7 @@ from panstream.engine.intake import public_facts
 from panstream.engine.names import open_names
 from panstream.errors import BudgetExhausted, ConfigError, InvalidParameter, NotBounded, OverBudget, translated
 from panstream.estimate import Estimate
-from panstream.privacy.claim import Claim, Place
+from panstream.privacy.claim import Claim, Place, Unit
 from panstream.privacy.composition import repeated
 from panstream.privacy.ledger import Ledger
 from panstream.sharing.statistic import SharedStatistic
@@ -97,6 +97,11 @@ class QueryPlan:
     def answer(self, output: Output, own: Estimate, read: Callable[[Any], Estimate]) -> Estimate:
         """Return one answer: ``own`` is the state's, ``read`` gives others that are made of the same numbers."""
         return answer(output.formula, lambda what: own if what is None else read(what), output.name)
+
+    @property
+    def groups_touched(self) -> int:
+        """Return in how many groups one protected unit can be; the claim adds up over them."""
+        return _groups_touched(self.claim.unit, self.config, len(self.groups))
 
     def most_bytes(self, lateness: float, windows: int | None = None) -> int:
         """Return the size of all states at their largest, from public parameters, without starting one."""
@@ -231,9 +236,14 @@ def plan_query(query: QueryConfig, stream: StreamConfig, places: tuple[Place, ..
     )
 
 
+def _groups_touched(unit: Unit, query: QueryConfig, groups: int) -> int:
+    """Return in how many groups one unit can be: an event is in one."""
+    return 1 if unit == "event" else min(query.groups_per_user or groups, groups)
+
+
 def _claim(base: Claim, query: QueryConfig, groups: int, places: tuple[Place, ...], public: tuple[str, ...]) -> Claim:
     """Return the claim of all groups and, for windows, of one window."""
-    touched = 1 if base.unit == "event" else min(query.groups_per_user or groups, groups)
+    touched = _groups_touched(base.unit, query, groups)
     notes = [base.note] if base.note else []
     event_epsilon = base.event_epsilon
     if touched > 1:

@@ -6,6 +6,7 @@ counts; what is known of values, groups and people is said by whoever asks, or n
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +15,17 @@ from typing import Any, TypeVar
 
 from panstream.engine._sql import table_read
 from panstream.engine.answer import Answer, answer_row
-from panstream.engine.config import Config, read_config
+from panstream.engine.config import Config, QueryConfig, StreamConfig, read_config
 from panstream.engine.engine import Engine
 from panstream.engine.feeds.guessing import Guess, guess, guess_table
 from panstream.engine.feeds.inputs import expand
+from panstream.engine.plan import QueryPlan, plan_all, plan_query
 from panstream.engine.results import notes, shown
-from panstream.engine.run import drain, feed_of, is_paths
+from panstream.engine.run import ROWS_OF_FILES, drain, feed_of, is_paths
 from panstream.engine.select import Selector
 from panstream.errors import ConfigError, FeedError, InvalidParameter, translated
 from panstream.privacy.claim import loose
+from panstream.privacy.rounding import down, share, total
 from panstream.store.ledger_file import beside, charge
 
 _T = TypeVar("_T")
@@ -52,8 +55,11 @@ def query(
         source: a file, a glob, a directory or "-" for standard input (CSV, TSV, JSON lines, Parquet, Arrow, compressed
             or not), or a table of pandas, polars, Arrow or DuckDB. Its format and columns are guessed from its first
             rows, and are public.
-        sql: one SELECT; FROM may call the source anything. epsilon: the privacy cost of the answer.
-        user: the column that identifies the person each row is about; without it, single rows are protected.
+        sql: one SELECT; FROM may call the source anything. epsilon: the privacy cost of the whole answer, with all of
+            its aggregates and groups: where one user can be in several groups, it is divided over them.
+        user: the column that identifies the person each row is about; without it, single rows are protected. With it,
+            counts, sums and means still protect single rows, with a warning, unless ``contributions`` is given, the
+            most rows of one user.
         ledger: where the cost is added up: a file next to each file that is read (True, ``visits.csv.ledger``), another
             one that you name, or none (False). Tables and standard input have none unless you name one.
         budget: refuse what would cost more in total; the ledger remembers it.
@@ -72,7 +78,7 @@ def query(
     """
     given = [str(source)] if isinstance(source, str | Path) else source
     asked = Asked(given, sql, epsilon=epsilon, user=user, format=format, types=types, time=time, settings=settings)
-    if text := loose(epsilon):
+    for text in asked.warnings():
         warnings.warn(text, stacklevel=2)
     return asked.answer(ledger=ledger, budget=budget)
 
@@ -101,7 +107,28 @@ class Asked:
         else:
             self._source, self.guess = guess_table(source)
         self.guess = _with_types(self.guess, types or {})
-        self.config = _config(sql, self.guess.columns, user, time, {"epsilon": epsilon, **(settings or {})})
+        self._epsilon = epsilon
+        self._declared = _config(sql, self.guess.columns, user, time, {"epsilon": epsilon, **(settings or {})})
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The configuration, with epsilon and delta divided over the groups that one user can be in."""
+        declared = self._declared
+        queries = _told(lambda: tuple(_divided(query, declared.stream) for query in declared.queries))
+        return replace(declared, queries=queries)
+
+    def warnings(self) -> list[str]:
+        """Return what whoever asks should know before the answer is paid for."""
+        found = loose(self._epsilon)
+        texts = [] if found is None else [found]
+        stream = self.config.stream
+        plans = _told(lambda: plan_all(self.config))
+        if stream.user is not None and any(plan.claim.unit == "event" and plan.config.unit is None for plan in plans):
+            texts.append(
+                f"one row is protected, not all rows of one {stream.user}: nothing says how many there are; give "
+                "contributions (--contributions), the most rows of one of them"
+            )
+        return texts
 
     def ledgers(self, ledger: str | Path | bool) -> list[Path]:
         """Return the files that the cost is written to."""
@@ -160,7 +187,11 @@ class Asked:
             engine.finish()
             several = len(self.config.statements[0].view.shown) > 1
             rows = [answer_row(release, name if several else None) for name, release in shown(engine)]
-            promised = tuple(note for _, note in notes(engine))
+            promised = (
+                *_contribution_labels(engine.plans, None if "pipe" in self.guess.reading else ROWS_OF_FILES),
+                *(note for _, note in notes(engine)),
+            )
+            shares = _shares(engine.plans)
         return Answer(
             sql=self.sql,
             rows=tuple(rows),
@@ -169,6 +200,7 @@ class Asked:
             ledger=charged,
             covered="" if charged is None else self._covered(ledger),
             notes=promised,
+            shares=shares,
         )
 
 
@@ -203,6 +235,40 @@ def _config(
         asked["groups"] = {name: _keys(keys, columns.get(name)) for name, keys in groups.items()}
     config = _told(lambda: read_config({"stream": stream, "query": [asked]}))
     return replace(config, stream=replace(config.stream, guessed=True))
+
+
+def _divided(query: QueryConfig, stream: StreamConfig) -> QueryConfig:
+    """Return the query with the share of each group as its epsilon and delta: all of them cost what was declared."""
+    groups = plan_query(query, stream, ("memory",)).groups_touched
+    return replace(query, epsilon=down(share(query.epsilon, groups)), delta=down(share(query.delta, groups)))
+
+
+def _shares(plans: Sequence[QueryPlan]) -> str:
+    """Return in words what each group has of the epsilon, where one user can be in several."""
+    by_groups: dict[int, list[float]] = {}
+    for plan in plans:
+        by_groups.setdefault(plan.groups_touched, []).append(plan.config.epsilon)
+    several = {groups: epsilons for groups, epsilons in by_groups.items() if groups > 1}
+    return "; ".join(f"{total(epsilons):.6g} in each of {groups} groups" for groups, epsilons in several.items())
+
+
+def _contribution_labels(plans: Sequence[QueryPlan], batch_rows: int | None) -> list[str]:
+    """Return what a bound on the rows of one user does to the answers."""
+    labels: dict[str, None] = {}
+    batch = "batch" if batch_rows is None else f"batch of up to {batch_rows:,} rows"
+    for plan in plans:
+        rows = plan.config.contributions
+        if rows is None or plan.config.parsed.aggregate.of_users:
+            continue
+        if plan.config.names is not None:
+            labels[f"a user with more than {rows:,} rows is counted with all of them, and loses more"] = None
+            continue
+        per = "user" + (" and group" if len(plan.groups) > 1 else "") + (" and window" if plan.config.window else "")
+        labels[
+            f"counting at most {rows:,} rows per {per}, in each {batch} that is read: rows beyond are missing from the "
+            "answer, and a user with more rows in several batches loses more"
+        ] = None
+    return list(labels)
 
 
 def _keys(keys: Any, kind: str | None) -> Any:

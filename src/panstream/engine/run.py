@@ -25,7 +25,7 @@ from panstream.errors import ClockJumped
 from panstream.interrupts import INTERRUPTS
 
 _REMEMBERED = 1000  # row numbers kept for the report to the sender
-_ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
+ROWS_OF_FILES = 200_000  # of a micro-batch: they need not wait for each other as those of a pipe do
 _NO_TIME = "the time is missing or cannot be read"
 _PULSE = 1.0  # seconds between looks at the clock while nothing comes
 _POLL = 0.050  # seconds that a live feed waits for rows at most before it lets the clock be looked at
@@ -61,10 +61,10 @@ def feed_of(
     """
     schema = RowSchema.of(config.stream, needed_columns(config))
     if not is_paths(inputs):
-        return TableFeed(inputs, schema, name=None, batch_rows=config.batch_rows or _ROWS_OF_FILES)
+        return TableFeed(inputs, schema, name=None, batch_rows=config.batch_rows or ROWS_OF_FILES)
     settings: dict[str, Any] = {"batch_time": config.batch_time}
     whole = not follow and all(given != "-" and "://" not in given for given in inputs)
-    rows = config.batch_rows or (_ROWS_OF_FILES if whole else None)
+    rows = config.batch_rows or (ROWS_OF_FILES if whole else None)
     if rows is not None:
         settings["batch_rows"] = rows
     if whole:
