@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from panstream.engine.config import Config, QueryConfig, StreamConfig
+from panstream.engine.config import Config, QueryConfig
 from panstream.engine.intake import Intake
 from panstream.engine.producers import Producers
 from panstream.engine.running import RunningQuery
@@ -59,7 +59,7 @@ class Kept:
     intakes: list[Intake] = field(default_factory=list)  # how rows have come in so far
     parked: dict[str, Any] = field(default_factory=dict)  # queries that the configuration no longer names
     parked_states: dict[str, bytes] = field(default_factory=dict)
-    stream_config: StreamConfig | None = None
+    config: Config | None = None
     begun: tuple[str, int, float | None] | None = (
         None  # of a cluster: producer, number and next time of a batch cut short
     )
@@ -85,12 +85,12 @@ class Kept:
             if label.startswith("state/") and label.split("/", 3)[3] in kept.parked:
                 kept.parked_states[label] = data
         for name, query in queries.items():
-            _restore_query(query, config.stream, stored.get(name), parts or {})
+            _restore_query(query, config, stored.get(name), parts or {})
             _check_not_behind(query, log)
             charge = name if query.starts == 1 else f"{name} (start {query.starts})"
             if charge not in {name for name, _ in kept.ledger}:
                 kept.ledger.charge(charge, query.plan.claim)
-        kept.stream_config = config.stream
+        kept.config = config
         return kept
 
     @classmethod
@@ -142,7 +142,6 @@ class Kept:
 
     def parts(self, queries: Mapping[str, RunningQuery], drawn: Sequence[Release]) -> dict[str, bytes]:
         """Return everything as the named parts of one commit."""
-        assert self.stream_config is not None
         meta = {
             "format": _FORMAT,
             "stream": self.stream,
@@ -167,10 +166,10 @@ class Kept:
         return parts
 
     def _query_meta(self, query: RunningQuery) -> dict[str, Any]:
-        assert self.stream_config is not None
+        assert self.config is not None
         name = query.plan.config.name
         if name not in self._declarations:
-            self._declarations[name] = _declared(query.plan.config, self.stream_config)
+            self._declarations[name] = _declared(query.plan.config, self.config)
         return {
             "declared": self._declarations[name],
             "algorithm": type(query.plan.algorithm).__name__,
@@ -196,21 +195,24 @@ def _with_windows(entries: Iterable[Charge], queries: Mapping[str, Any]) -> Iter
 
 
 def _restore_query(
-    query: RunningQuery, stream: StreamConfig, meta: dict[str, Any] | None, parts: Mapping[str, bytes]
+    query: RunningQuery, config: Config, meta: dict[str, Any] | None, parts: Mapping[str, bytes]
 ) -> None:
     if meta is None:
         query.start()
         return
     name = query.plan.config.name
-    now = _declared(query.plan.config, stream)
+    now = _declared(query.plan.config, config)
     declared = {"hash": "siphash", **meta["declared"]}  # which earlier releases did not write down
     for key, value in declared.items():
-        if now.get(key) != value:
+        # Without a stored state the query starts afresh, under whatever the claim now depends on.
+        if now.get(key) != value and (meta["kept"] or key not in _CLAIMED):
             raise _changed(name, key)
     if not meta["kept"]:
         query.before, query.starts = meta["before"] + meta["made"], meta["starts"] + 1
         query.start()
         return
+    if meta["claim"]["epsilon"] == "inf" and query.plan.claim.is_private:
+        raise _changed(name, "a setting or a source of noise that gave it no privacy")
     for label, data in parts.items():
         if label.startswith("state/") and label.split("/", 3)[3] == name:
             window, group = map(int, label.split("/", 3)[1:3])
@@ -236,18 +238,31 @@ def _check_not_behind(query: RunningQuery, log: ReleaseLog) -> None:
             )
 
 
-def _declared(query: QueryConfig, stream: StreamConfig) -> dict[str, Any]:
-    """Return all that the meaning of a query's state depends on, as JSON holds it."""
+# Settings of the whole stream that claims depend on, by the keys under which they are stored: what a state was ever
+# exposed to stays true of it, whatever the configuration says later.
+_CLAIMED: dict[str, Callable[[Config], Any]] = {
+    "[stream] on_bad_row": lambda config: config.stream.on_bad_row,
+    "[store] durability": lambda config: config.durability,
+    "[store] step": lambda config: "none" if config.step == 0 else "by the clock",
+    "guessed columns": lambda config: config.stream.guessed,
+}
+
+
+def _declared(query: QueryConfig, config: Config) -> dict[str, Any]:
+    """Return all that the meaning of a query's state and its claim depend on, as JSON holds it."""
+    stream = config.stream
     values = {each.name: getattr(query, each.name) for each in fields(query) if each.name not in ("parsed", "name")}
     about = {"user": stream.user, "weight": stream.weight, "time": stream.time, "lateness": stream.lateness}
+    claimed = {key: read(config) for key, read in _CLAIMED.items()}
     types = {column: stream.columns[column] for column in sorted(query.parsed.columns)}
     means = {"meaning": dict(query.parsed.meaning)} if query.parsed.meaning else {}
-    plain: dict[str, Any] = json.loads(json.dumps({**values, **about, "columns": types, **means}, default=str))
+    every = {**values, **about, **claimed, "columns": types, **means}
+    plain: dict[str, Any] = json.loads(json.dumps(every, default=str))
     return plain
 
 
 def _changed(name: str, what: str) -> ConfigError:
     return ConfigError(
-        f"[[query]] {name}: {what} was changed while its state is stored; give the changed query a new name, which "
-        "starts afresh and is charged on top"
+        f"[[query]] {name}: {what} was changed while its state is stored; change it back, or give the query a new "
+        "name, which starts afresh and is charged on top"
     )
