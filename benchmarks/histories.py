@@ -7,8 +7,9 @@ counted twice, no answer was drawn twice, and states that were rolled back were 
 
     python benchmarks/histories.py [histories] [first seed]
 
-Of ten histories six are of one process, two of two machines and two of a cluster. A history that goes wrong is printed
-with its seed: ``python benchmarks/histories.py 1 SEED`` replays it.
+Of ten histories six are of one process, in one of them with batches that overtake each other, two of two machines and
+two of a cluster. A history that goes wrong is printed with its seed: ``python benchmarks/histories.py 1 SEED`` replays
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 from verdicts import verdict
 
-MIX = ["one process"] * 6 + ["two machines"] * 2 + ["cluster"] * 2
+MIX = ["one process"] * 5 + ["reordered batches"] + ["two machines"] * 2 + ["cluster"] * 2
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # the log of answers is a real file
 
 
@@ -31,10 +32,11 @@ def kinds() -> dict[str, Any]:
     """Return the kinds of histories by name; the tests' files are found instead of those here of the same names."""
     sys.path[0] = str(Path(__file__).parents[1] / "tests")
     from simulated.history import History
+    from simulated.reordered import Reordered
     from simulated.shards import Shards
     from simulated.two_machines import TwoMachines
 
-    return {"one process": History, "two machines": TwoMachines, "cluster": Shards}
+    return {"one process": History, "reordered batches": Reordered, "two machines": TwoMachines, "cluster": Shards}
 
 
 def main(histories: int, first: int) -> int:

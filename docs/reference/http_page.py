@@ -22,7 +22,7 @@ A short conversation:
 
 ```text
 $ curl -X POST http://127.0.0.1:8080/v1/producers/site-1
-{"name":"site-1","id":"site-1@91f0c2a45be7d386","last":6}
+{"name":"site-1","id":"site-1@91f0c2a45be7d386","last":6,"in_flight":32}
 $ curl --data-binary @events.csv -H 'Content-Type: text/csv' \\
     -H 'Panstream-Producer: site-1@91f0c2a45be7d386' -H 'Panstream-Sequence: 7' \\
     http://127.0.0.1:8080/v1/streams/clinic/events

@@ -1,8 +1,8 @@
 """Sending events to a panstream server, and reading what it publishes.
 
 Rows are collected into batches, each batch is sent as Arrow by one of a few connections ("lanes"), and a batch that was
-not answered is sent again under the same number, so that it counts once. A lane has one batch under way at a time, and
-is a producer of its own, which the server knows by the token and its name.
+not answered is sent again under the same number, so that it counts once. A lane has one batch under way at a time. All
+lanes together are one producer, whose batches the server applies in the order in which they were cut.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from panstream import checks
-from panstream.client_wire import COMPRESSIONS, Lane, Patience, Wire, as_batches, encode
+from panstream.client_sequence import Batch, BatchSequence
+from panstream.client_wire import COMPRESSIONS, LINES, Patience, Wire, as_batches, encode
 from panstream.errors import BatchUncertain, InvalidParameter, PanstreamError, RequestRefused
 from panstream.randomness.entropy import random_id
 
 _ARROW = "application/vnd.apache.arrow.stream"
-_LINES = "application/x-ndjson"
 _AHEAD = 8  # batches that may wait for their turn when they go by the clock
 
 
@@ -48,11 +48,19 @@ class Sent:
         self.repeated += not answer["new"]
 
 
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """A connection, and the batch that it delivers."""
+
+    wire: Wire
+    batch: Batch | None = None
+
+
 class Client:
     """Sends events to a server and reads its answers.
 
-    A client with the name of an earlier one takes over from it: it continues counting where that one stopped, and
-    whatever that one still has in flight is refused.
+    Rows are counted in the order in which they are sent. A client with the name of an earlier one takes over from it:
+    it continues counting where that one stopped, and whatever that one still has in flight is refused.
 
     ::
 
@@ -66,7 +74,8 @@ class Client:
         token: what ``panstream token`` printed; needed unless the server listens on loopback only.
         producer: a name for this sender, never for a person: the server stores it, and how many batches it sent.
             Without one, a random name is used and given up when the client is closed.
-        batch_rows: rows per batch. lanes: how many batches may be in flight at a time.
+        batch_rows: rows per batch. lanes: how many batches may be in flight at a time; more than the server's
+            ``in_flight``, 32 by default, are of no use.
         pace: send one batch every ``pace`` seconds, empty if there are no rows, so that the number of batches says
             nothing about rows. At most ``batch_rows`` rows go at a time; the others, and ``flush``, wait their turn.
         compression: None, "gzip" or "zstd". ca_file: certificates to trust, PEM.
@@ -95,10 +104,11 @@ class Client:
             raise InvalidParameter(f"compression must be one of {', '.join(map(str, COMPRESSIONS))}")
         self._rows, self._compression, self._pace = batch_rows, compression, pace
         self._control = Wire(url, token, ca_file, patience or Patience())
-        self._passing = producer is None  # whether its producers end with it
+        self._passing = producer is None  # whether its producer ends with it
         name = producer or f"client-{random_id(8).hex()}"
-        self._lanes = [Lane(f"{name}.{n}", stream, self._control.another()) for n in range(lanes)]
-        self._free: deque[Lane] = deque(self._lanes)
+        self._sequence = BatchSequence(name, stream, self._control.another())
+        self._lanes = [_Lane(self._control.another()) for _ in range(lanes)]
+        self._free: deque[_Lane] = deque(self._lanes)
         self._freed = threading.Condition()
         self._pool = ThreadPoolExecutor(lanes, "panstream-lane")
         self._pending: list[Any] = []
@@ -123,13 +133,12 @@ class Client:
 
     # Sending.
 
-    def open(self) -> list[int]:
-        """Open the producers now, before anything is sent; return the number of the last batch the server has of each
-        lane.
+    def open(self) -> int:
+        """Open the producer now, before anything is sent; return the number of the last batch the server has of it.
 
-        A sender with one lane that numbers its batches 1, 2, ... learns from it where an earlier one stopped.
+        A sender learns from it where an earlier one of its name stopped: batches are numbered 1, 2, ...
         """
-        return [lane.open() for lane in self._lanes]
+        return self._sequence.open()
 
     def send(self, rows: Any) -> None:
         """Take rows; full batches go on their way. Waits while every lane is busy; raises if an earlier batch failed.
@@ -173,17 +182,18 @@ class Client:
         elif self._pending:
             self._dispatch()
         wait(list(self._under_way))
-        for lane in [lane for lane in self._lanes if lane.stuck]:
-            self._send(lane)
+        self._send_again()
         self._check()
         return self.sent
 
     def close(self) -> None:
-        """Close connections, and producers that have no name of their own. What was not flushed is lost."""
+        """Close connections, and the producer if it has no name of its own. What was not flushed is lost."""
         self._closed.set()
+        self._sequence.stop()
         self._pool.shutdown(cancel_futures=True)
         for lane in self._lanes:
-            lane.close(forget=self._passing)
+            lane.wire.close()
+        self._sequence.close(forget=self._passing)
         self._control.close()
         self._pending.clear()
 
@@ -209,7 +219,7 @@ class Client:
         except BaseException:
             self._give_back(lane)
             raise
-        headers = {"Content-Type": _LINES if body is None else _ARROW}
+        headers = {"Content-Type": LINES if body is None else _ARROW}
         if self._compression is not None and body is not None:
             headers["Content-Encoding"] = self._compression
         self._start(lane, b"" if body is None else body, headers)
@@ -246,7 +256,7 @@ class Client:
             self._failure = failure or self._failure
             self._freed.notify_all()
 
-    def _free_lane(self) -> Lane:
+    def _free_lane(self) -> _Lane:
         """Return a lane; wait while all of them are busy, raise if they are stuck."""
         with self._freed:
             self._freed.wait_for(lambda: self._free or self._failure is not None)
@@ -256,23 +266,35 @@ class Client:
                 raise failure
             return self._free.popleft()
 
-    def _give_back(self, lane: Lane) -> None:
+    def _give_back(self, lane: _Lane) -> None:
         with self._freed:
-            lane.unload()
+            lane.batch = None
             self._free.append(lane)
             self._freed.notify_all()
 
-    def _start(self, lane: Lane, body: Any, headers: dict[str, str]) -> None:
-        lane.load(body, headers)
+    def _start(self, lane: _Lane, body: Any, headers: dict[str, str]) -> None:
+        lane.batch = self._sequence.add(body, headers)
+        self._submit(lane)
+
+    def _submit(self, lane: _Lane) -> None:
         future = self._pool.submit(self._send, lane)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
 
-    def _send(self, lane: Lane) -> None:
+    def _send_again(self) -> None:
+        """Send all batches that were not answered, and wait for them; together, since each waits for those before."""
+        stuck = [(lane, lane.batch) for lane in self._lanes if lane.batch is not None and lane.batch.stuck]
+        for _, batch in stuck:
+            batch.stuck = False
+        for lane, _ in stuck:
+            self._submit(lane)
+        wait(list(self._under_way))
+
+    def _send(self, lane: _Lane) -> None:
         failure: PanstreamError | None = None
-        lane.stuck = False
+        assert lane.batch is not None
         try:
-            answer = lane.deliver()
+            answer = self._sequence.deliver(lane.batch, lane.wire)
         except PanstreamError as error:
             failure = error
         with self._freed:
@@ -282,9 +304,9 @@ class Client:
                 self._refusals.append(failure)
                 self.sent.uncertain += isinstance(failure, BatchUncertain)
             else:
-                self._failure, lane.stuck = failure, True
+                self._failure = failure
             self._freed.notify_all()
-        if not lane.stuck:
+        if failure is None or isinstance(failure, RequestRefused):
             self._give_back(lane)
 
     def _check(self) -> None:

@@ -41,8 +41,8 @@ class AsyncClient:
         finally:
             await asyncio.to_thread(self._client.close)
 
-    async def open(self) -> list[int]:
-        """Open the producers now; return the number of the last batch that the server has of each lane."""
+    async def open(self) -> int:
+        """Open the producer now; return the number of the last batch that the server has of it."""
         return await self._ask(self._client.open)
 
     async def send(self, rows: Any) -> None:

@@ -92,6 +92,27 @@ def test_a_query_over_the_declared_budget_ends_with_3(tmp_path: Path) -> None:
     assert RUNNER.invoke(app_module.app, ["check", str(config)]).exit_code == 3
 
 
+@pytest.mark.parametrize(
+    ("stream", "query", "warned"),
+    [
+        ('time = "at"', 'window = "1 hour"', True),
+        ('time = "at"\nlateness = "5 minutes"', 'window = "1 hour"', False),
+        ('time = "at"', 'every = "1 hour"\nhorizon = 9', False),
+        ("", 'window = "1 hour"', False),
+    ],
+    ids=["strict", "lateness", "ticks", "arrival"],
+)
+def test_windows_by_event_time_without_lateness_are_warned_about(
+    stream: str, query: str, warned: bool, tmp_path: Path
+) -> None:
+    config = tmp_path / "windows.toml"
+    columns = f'[stream]\nname = "s"\ncolumns = {{ at = "timestamp" }}\n{stream}\n'
+    config.write_text(f'{columns}[[query]]\nname = "q"\nsql = "SELECT COUNT(*) FROM s"\nepsilon = 1.0\n{query}\n')
+    checked = RUNNER.invoke(app_module.app, ["check", str(config)])
+    assert checked.exit_code == 0
+    assert ("[stream] lateness is 0" in checked.stderr) is warned
+
+
 def test_help_needs_no_compiler() -> None:
     script = (
         "import sys; sys.argv = ['panstream', '--help']\n"

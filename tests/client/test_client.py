@@ -7,6 +7,7 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from panstream.client_wire import Patience
 from panstream.errors import BatchUncertain, InvalidBatch, InvalidParameter, RequestRefused, ServerUnreachable
 from panstream.federated.certificates import Authority
 from server.server_live import Live, csv, lines, served, write_config
+from server.test_ordering import TIMED, timed
 
 QUICK = Patience(tries=4, sleep=lambda seconds: None)
 
@@ -128,6 +130,7 @@ class Flaky(BaseHTTPRequestHandler):
     taken: list[tuple[str, str]]
     calls: list[str]
     last = 100
+    in_flight = 32
     new = True
 
     def do_POST(self) -> None:
@@ -151,7 +154,7 @@ class Flaky(BaseHTTPRequestHandler):
     def _producer(self) -> dict[str, Any]:
         self.calls.append(f"{self.command} {self.path}")
         name = self.path.rpartition("/")[2]
-        return {"name": name, "id": f"{name}@{len(self.calls)}", "last": self.last}
+        return {"name": name, "id": f"{name}@{len(self.calls)}", "last": self.last, "in_flight": self.in_flight}
 
     def _reply(self, status: int, said: dict[str, Any]) -> None:
         body = json.dumps(said).encode()
@@ -186,8 +189,8 @@ def test_the_same_sequence_again_until_answered(flaky: tuple[str, type[Flaky]]) 
         sender.flush()
         sender.send(COLUMNS)
         sender.flush()
-    assert handler.taken == [("gate.0@1", "101")] * 4 + [("gate.0@1", "102")]
-    assert handler.calls == ["POST /v1/producers/gate.0"]
+    assert handler.taken == [("gate@1", "101")] * 4 + [("gate@1", "102")]
+    assert handler.calls == ["POST /v1/producers/gate"]
 
 
 def test_what_was_not_answered_is_kept_for_the_next_flush(flaky: tuple[str, type[Flaky]]) -> None:
@@ -209,23 +212,23 @@ def test_a_named_producer_goes_on_where_it_stopped(live: Live) -> None:
         crashed.send(COLUMNS)
         assert crashed.flush().rows == 3
         with client(live, lanes=1, producer="gate") as successor:
-            assert successor.open() == [1]
+            assert successor.open() == 1
             successor.send(COLUMNS)
             assert (successor.flush().rows, successor.sent.repeated) == (3, 0)
-            stale = live.post(lines(7), Panstream_Producer=crashed._lanes[0]._id, Panstream_Sequence="3")
+            stale = live.post(lines(7), Panstream_Producer=crashed._sequence._id, Panstream_Sequence="3")
             assert stale.code == "unknown_producer"
-    assert live.get("/v1/producers/gate.0").json["last"] == 2
+    assert live.get("/v1/producers/gate").json["last"] == 2
     assert live.rows() - before == 6
 
 
-def test_clients_have_producers_of_their_own_and_give_them_up(live: Live) -> None:
+def test_each_client_has_a_producer_of_its_own_and_gives_it_up(live: Live) -> None:
     before = {each["name"] for each in live.get("/v1/producers").json["producers"]}
     with client(live, lanes=2) as one, client(live, lanes=2) as two:
         for sender in (one, two):
             sender.open()
             sender.send(COLUMNS)
             assert sender.flush().rows == 3
-        assert len(live.get("/v1/producers").json["producers"]) == len(before) + 4
+        assert len(live.get("/v1/producers").json["producers"]) == len(before) + 2
     assert {each["name"] for each in live.get("/v1/producers").json["producers"]} == before
 
 
@@ -254,7 +257,7 @@ def test_a_producer_that_the_server_does_not_know_is_opened_again(flaky: tuple[s
     with panstream.Client(url, stream="s", lanes=1, producer="gate", patience=QUICK) as sender:
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
-    assert handler.taken == [("gate.0@1", "101"), ("gate.0@2", "101")]
+    assert handler.taken == [("gate@1", "101"), ("gate@2", "101")]
 
 
 def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: tuple[str, type[Flaky]]) -> None:
@@ -268,7 +271,7 @@ def test_a_batch_of_unknown_fate_is_not_sent_again(flaky: tuple[str, type[Flaky]
         assert (sender.sent.rows, sender.sent.uncertain) == (0, 1)
         sender.send(COLUMNS)
         assert sender.flush().rows == 3
-    assert handler.taken == [("gate.0@1", "101")] * 2 + [("gate.0@2", "101")]
+    assert handler.taken == [("gate@1", "101")] * 2 + [("gate@2", "101")]
 
 
 def test_the_number_of_batches_at_a_pace_says_nothing_about_rows(live: Live) -> None:
@@ -279,7 +282,7 @@ def test_the_number_of_batches_at_a_pace_says_nothing_about_rows(live: Live) -> 
             for _ in range(5):
                 sender._tick()
             assert sender.flush().rows == rows
-            counts[rows] = live.get(f"/v1/producers/paced-{rows}.0").json["last"]
+            counts[rows] = live.get(f"/v1/producers/paced-{rows}").json["last"]
             with pytest.raises(InvalidParameter, match="pace"):
                 sender.send_body(b"", "text/csv")
     assert counts == {0: 5, 1: 5, 25: 5}
@@ -319,7 +322,7 @@ def test_rows_wait_for_a_pace(flaky: tuple[str, type[Flaky]]) -> None:
         sender._failure = ServerUnreachable("still")
         sender._tick()
         assert sender._pending_rows == 3
-        sender._send(sender._lanes[0])
+        sender._send_again()
         sender._failure = None
         sender._tick()
         assert sender.flush().rows == 6
@@ -389,6 +392,48 @@ def test_the_command_fails_if_no_row_can_be_used_and_tells_every_refusal(live: L
             with pytest.raises(RequestRefused):
                 sender.flush()
         assert sender.flush().batches == 0
+
+
+def test_late_rows_are_told_to_whoever_sent_them(tmp_path: Path) -> None:
+    """Standard error is no terminal here; what was late is told all the same, and the exit code says so."""
+    with served(write_config(tmp_path, TIMED)) as server:
+        send = ["send", f"http://{server.host}:{server.port}", "visits"]
+        good = CliRunner().invoke(app, send, input=timed(60) + timed(120))
+        assert (good.exit_code, good.stderr) == (0, "Sent; saved to disk on the server.\n")
+        late = CliRunner().invoke(app, send, input=timed(30) + timed(180))
+        assert late.exit_code == 1
+        assert "error: 5 rows were late and left out of their window" in late.stderr
+        assert "lateness" in late.stderr
+
+
+@pytest.mark.slow
+def test_rows_in_time_order_are_never_late(tmp_path: Path) -> None:
+    """Every batch has a minute of its own; large and small ones alternate, and are parsed by different threads."""
+    with served(write_config(tmp_path, TIMED)) as server:
+        with panstream.Client(f"http://{server.host}:{server.port}", stream="visits", lanes=8) as sender:
+            for minute in range(1, 61):
+                sender.send_body(timed(60 * minute, 30_000 if minute % 2 else 3), "application/x-ndjson")
+            sent = sender.flush()
+        assert (sent.batches, sent.late, sent.skipped) == (60, 0, 0)
+        values = [round(each["value"]) for each in server.get("/v1/releases").json["releases"]]
+        assert values == [30_000 if minute % 2 else 3 for minute in range(1, 60)]
+
+
+def test_a_refused_batch_holds_up_none_behind_it(live: Live) -> None:
+    """An empty batch takes its number, so that the server waits for nothing."""
+    before, refused = live.rows(), 0
+    with client(live, lanes=4, producer="mixed") as sender:
+        calls = [partial(sender.send_body, b"nonsense" if n % 5 == 2 else csv(3), "text/csv") for n in range(12)]
+        for call in [*calls, sender.flush]:
+            while True:
+                try:
+                    call()
+                    break
+                except RequestRefused:
+                    refused += 1
+        assert (refused, sender.sent.batches, sender.sent.rows) == (2, 10, 30)
+    assert live.get("/v1/producers/mixed").json["last"] == 12
+    assert live.rows() - before == 30
 
 
 def test_an_untrusted_certificate_is_told_at_once(tmp_path: Path) -> None:

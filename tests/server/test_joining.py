@@ -102,6 +102,7 @@ def taken(directory: Path, text: str, posts: list[Post], *, together: bool) -> t
 
 def some_posts(seed: int) -> list[Post]:
     chance, posts = random.Random(seed), []
+    lasts: dict[str | None, int] = {}
     for number in range(14):
         rows = chance.randrange(0, 9)
         kind = chance.choice(["arrow", "arrow", "json"])
@@ -112,10 +113,13 @@ def some_posts(seed: int) -> list[Post]:
             odd = ['{"user": 1\n', '{"user": "u", "region": "north"}\n', '{"region": "north", "amount": 1}\n']
             texts = [chance.choice(odd) if chance.random() < 0.3 else text for text in texts]
             data = "".join(texts).encode()
-        if chance.random() < 0.1:
-            data = b"nonsense" * 5 if kind == "arrow" else data
+        refused = kind == "arrow" and chance.random() < 0.1
         producer = chance.choice([None, "a", "b", f"p{number}"])
-        posts.append((data, kind, producer, chance.randrange(1, 4)))
+        last = lasts.get(producer, 0)
+        sequence = chance.randrange(1, last + 2)
+        if kind == "arrow" and not refused:  # batches of text get producers of their own
+            lasts[producer] = max(last, sequence)
+        posts.append((b"nonsense" * 5 if refused else data, kind, producer, sequence))
     return posts
 
 

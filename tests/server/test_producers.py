@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from panstream.engine.engine import Engine
-from panstream.engine.producers import ROUND, WINDOW, Sender
+from panstream.engine.producers import ROUND, Sender
 from panstream.engine.rows import Rows
 from panstream.engine.select import Selector
 from panstream.errors import ProducerRefused
@@ -33,12 +33,19 @@ def test_nobody_can_silence_another_tokens_producer(tmp_path: Path) -> None:
         for kind in (LINES, ARROW):
             assert sent(server, mine, 2**62, kind=kind, **other) == "unknown_producer"
             assert sent(server, mine, 2**62, kind=kind, **one) == "sequence_gap"
-            assert sent(server, mine, 1 + WINDOW + 1, kind=kind, **one) == "sequence_gap"
+            assert sent(server, mine, 1 + Limits().window + 1, kind=kind, **one) == "sequence_gap"
         theirs = server.opened("gate", **other)  # the same name, another producer
         assert sent(server, theirs, 1, **other) is True
         assert sent(server, mine, 2, **one) is True
-        assert server.get("/v1/producers", **one).json == {"producers": [{"name": "gate", "id": mine, "last": 2}]}
-        assert server.get("/v1/producers/gate", **other).json == {"name": "gate", "id": theirs, "last": 1}
+        assert server.get("/v1/producers", **one).json == {
+            "producers": [{"name": "gate", "id": mine, "last": 2, "in_flight": 32}]
+        }
+        assert server.get("/v1/producers/gate", **other).json == {
+            "name": "gate",
+            "id": theirs,
+            "last": 1,
+            "in_flight": 32,
+        }
         assert server.ask("DELETE", "/v1/producers/gate", **other).json["last"] == 1
         assert server.get("/v1/producers/gate", **other).code == "not_found"
         assert sent(server, mine, 3, **one) is True
@@ -86,7 +93,7 @@ def test_unused_producers_are_retired_by_the_clock(tmp_path: Path) -> None:
         idle, busy = (Sender("t", engine.producers.open("t", name, 9).id) for name in ("idle", "busy"))
 
         def take(sender: Sender, number: int) -> bool:
-            place = engine.place(sender, number)
+            place = engine.place(sender)
             rows = pa.RecordBatch.from_pydict({"user": ["a"], "region": ["north"], "amount": [1.0]})
             selected = select(Rows(columns=rows))
             return engine.apply(replace(selected, producer=place, sequence=number)).new

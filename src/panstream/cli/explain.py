@@ -74,7 +74,7 @@ def check(
         names = ", ".join(plan.config.name for plan in found.plans)
         count = "1 query" if len(found.plans) == 1 else f"{len(found.plans)} queries"
         typer.echo(f"{config.name} is valid: stream {loaded.stream.name}, {count} ({names})")
-        for text in found.uncertain():
+        for text in [*found.uncertain(), *found.strict_windows()]:
             typer.echo(f"warning: {text}", err=True)
         if rows and _report(loaded, rows, format):
             raise typer.Exit(1)

@@ -39,12 +39,14 @@ def send(
             help="Name of this sender, never of a person; random by default. Replaces an open one of this name."
         ),
     ] = None,
-    lanes: Annotated[int, typer.Option(min=1, max=64, help="Batches in flight at a time.")] = 16,
+    lanes: Annotated[
+        int, typer.Option(min=1, max=64, help="Batches in flight at a time; the server may allow fewer.")
+    ] = 16,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM.")] = None,
 ) -> None:
-    """Send events to a server and wait until they are saved there.
+    """Send events to a server and wait until they are saved there, in their order.
 
-    Exit code 1 if a batch was refused, or if no row could be used.
+    Exit code 1 if a batch was refused, if rows came too late for their window, or if no row could be used.
     """
     with outcome():
         from panstream.client import Client
@@ -80,8 +82,15 @@ def _report(sent: Sent, refused: Counter[str]) -> None:
     typer.echo("; saved to disk on the server." if sent.batches or not watched else ".", err=True)
     if watched and sent.repeated:
         typer.echo(f"{sent.repeated:,} of the batches had arrived before, and were counted once.", err=True)
-    if watched and (sent.skipped or sent.late):
-        typer.echo(f"{sent.skipped:,} rows were skipped as bad, {sent.late:,} were late.", err=True)
+    if watched and sent.skipped:
+        typer.echo(f"{sent.skipped:,} rows were skipped as bad.", err=True)
+    if sent.late:
+        rows = "1 row was" if sent.late == 1 else f"{sent.late:,} rows were"
+        typer.echo(
+            f"error: {rows} late and left out of their window: send rows in the order of their time, or declare "
+            "[stream] lateness",
+            err=True,
+        )
     for reason, times in refused.items():
         typer.echo(f"error: {times:,} batch{'' if times == 1 else 'es'} refused: {reason}", err=True)
     useless = sent.rows > 0 and sent.skipped >= sent.rows
@@ -91,7 +100,7 @@ def _report(sent: Sent, refused: Counter[str]) -> None:
             "panstream check CONFIG --rows FILE says what is wrong with each",
             err=True,
         )
-    if refused or useless:
+    if refused or useless or sent.late:
         raise typer.Exit(1)
 
 

@@ -180,9 +180,9 @@ class Engine:
         """Return who may send batches over the network."""
         return self._kept.producers
 
-    def place(self, sender: Sender, sequence: int) -> str:
-        """Return under which name batches of a sender are applied; refuse those out of order or of unknown senders."""
-        return self._kept.producers.place(sender, sequence, self._kept.seen)
+    def place(self, sender: Sender) -> str:
+        """Return under which name batches of a sender are applied; refuse unknown senders."""
+        return self._kept.producers.place(sender)
 
     def close_producer(self, token: str, name: str) -> None:
         """Forget a producer: its batches are refused from now on."""

@@ -116,6 +116,16 @@ class _Explained:
         found = [(plan.config.name, text) for plan in self.plans for text in (doubt(plan), loose(plan.config.epsilon))]
         return [f"[[query]] {name}: {text}" for name, text in found if text is not None]
 
+    def strict_windows(self) -> list[str]:
+        """Return a warning if windows by event time close with the first row of a later one."""
+        stream = self.config.stream
+        if stream.time is None or stream.lateness or all(plan.config.window is None for plan in self.plans):
+            return []
+        return [
+            "[stream] lateness is 0: a row that comes after one of a later window is left out of its own; unless rows "
+            'come in the order of their times, declare how late they may be, as lateness = "5 minutes"'
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
@@ -142,7 +152,7 @@ class _Explained:
             "totals": self.totals(),
             "step": self.step,
             "intakes": self.intakes(),
-            "warnings": [*self.warnings(), *self.uncertain()],
+            "warnings": [*self.warnings(), *self.uncertain(), *self.strict_windows()],
         }
 
     def text(self) -> str:
@@ -177,7 +187,9 @@ class _Explained:
         lines += [f"  {intake:<13} {'; '.join(facts) or 'nothing'}" for intake, facts in self.intakes().items()]
         when = f"every {say_duration(self.step)}, whether or not any arrived" if self.step else ""
         lines.append(f"  live rows are stored {when or 'as they arrive, batch by batch'}")
-        lines += [line for warning in self.warnings() for line in ("", f"warning: {warning}")]
+        lines.append("  rows in flight are not covered, nor batches over HTTP that wait for an earlier one meanwhile")
+        warnings = [*self.warnings(), *self.strict_windows()]
+        lines += [line for warning in warnings for line in ("", f"warning: {warning}")]
         return "\n".join(lines)
 
 

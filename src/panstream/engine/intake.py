@@ -32,6 +32,7 @@ _WRITTEN = 8 << 20  # bytes a second that an idle server writes at most, as the 
 _OFFSETS = (
     "from a copy of memory: how many messages each Kafka partition has had, and the last 512 bytes sent with gzip"
 )
+_IN_FLIGHT = "rows in flight are not covered: over HTTP also those of a batch that waits for an earlier one"
 _NUMBERED = "the number of batches of each producer that numbers them, and whether one came in this seven-day round"
 
 
@@ -72,12 +73,15 @@ def public_facts(
 def with_facts(
     plans: Sequence[QueryPlan], stream: StreamConfig, intakes: Collection[Intake], *, by_clock: bool
 ) -> tuple[QueryPlan, ...]:
-    """Return plans whose claims name what the intakes make public, besides what they name already."""
+    """Return plans whose claims name what the intakes make public and what waits in memory, besides what they say."""
     found = []
     for plan in plans:
         facts = public_facts(stream, plan.config, intakes, by_clock=by_clock)
         new = [fact for fact in facts if fact not in plan.claim.public]
-        found.append(replace(plan, claim=plan.claim.with_public(*new)))
+        claim = plan.claim.with_public(*new)
+        if "http" in intakes and _IN_FLIGHT not in claim.note:
+            claim = replace(claim, note="; ".join(filter(None, [claim.note, _IN_FLIGHT])))
+        found.append(replace(plan, claim=claim))
     return tuple(found)
 
 

@@ -1,6 +1,7 @@
-"""Who sends batches, and what is accepted of them: a batch counts once, or it is refused.
+"""Who sends batches, and what is accepted of them: a batch counts once, in the order of its number, or is refused.
 
-A producer is opened under a token, and is known by both. Each opening hands out a new id, which its batches must carry,
+The batches of a producer are numbered 1, 2, 3, ... and applied in this order, over whatever connections they come. A
+producer is opened under a token, and is known by both. Each opening hands out a new id, which its batches must carry,
 and makes the one before it invalid: what a crashed sender left under way cannot arrive behind the back of its
 successor. A producer that was closed, or retired because nothing came of it, is forgotten, so that nobody can tell any
 more what was counted of it: batches under its old ids are refused.
@@ -9,7 +10,6 @@ more what was counted of it: batches under its old ids are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -18,7 +18,6 @@ from panstream.randomness.entropy import random_id
 
 NAME_PATTERN = r"^[A-Za-z0-9._:-]{1,64}$"
 ID_PATTERN = r"^[A-Za-z0-9._:-]{1,64}@[0-9a-f]{16}$"
-WINDOW = 1_000  # how far a batch's number may lie above the last one that was counted
 ROUND = 7  # days: whoever sent nothing between the end of one round and the end of the next is retired
 
 _NAME = re.compile(NAME_PATTERN)
@@ -77,26 +76,17 @@ class Producers:
         """Return the producers that are open under a token."""
         return [each for _, each in sorted(self._tokens.get(token, {}).items())]
 
-    def place(self, sender: Sender, sequence: int, seen: Mapping[str, int]) -> str:
-        """Return the place of the producer that a batch comes from; refuse unknown ones, and a batch out of order.
-
-        A batch must be the next one after what was ``seen`` of its place, or nearly, or an earlier one.
-        """
-        found = self._tokens.get(sender.token, {}).get(sender.id.rpartition("@")[0])
-        if found is None or found.id != sender.id:
+    def place(self, sender: Sender) -> str:
+        """Return the place of the producer that a batch comes from; refuse those that are not open."""
+        producer = self._tokens.get(sender.token, {}).get(sender.id.rpartition("@")[0])
+        if producer is None or producer.id != sender.id:
             raise ProducerRefused(
                 "this producer was closed, retired or reopened, or never opened under this token; whether earlier "
                 "batches were counted is unknown, and this one was not: open it again",
                 code="unknown_producer",
             )
-        found.active = True
-        last = max(0, seen.get(found.place, 0))
-        if not 1 <= sequence <= last + WINDOW:
-            raise ProducerRefused(
-                f"the next batch of this producer has number {last + 1}, and may have up to {last + WINDOW}",
-                code="sequence_gap",
-            )
-        return found.place
+        producer.active = True
+        return producer.place
 
     def close(self, token: str, name: str) -> str:
         """Forget a producer, and return its place, which is to be forgotten too."""

@@ -124,13 +124,13 @@ class _Calls:
         token = request.state.token
 
         def opened(engine: Engine) -> list[dict[str, Any]]:
-            return [_producer(engine, token, each.name) for each in engine.producers.all_of(token)]
+            return [self._producer(engine, token, each.name) for each in engine.producers.all_of(token)]
 
         return _json({"producers": await self._worker.call(opened)})
 
     async def producer(self, request: Request) -> Response:
         token, name = request.state.token, request.path_params["name"]
-        return _json(await self._worker.call(lambda engine: _producer(engine, token, name)))
+        return _json(await self._worker.call(lambda engine: self._producer(engine, token, name)))
 
     async def open_producer(self, request: Request) -> Response:
         token, name, most = request.state.token, request.path_params["name"], self._gate.limits.producers
@@ -138,7 +138,7 @@ class _Calls:
 
         def opened(engine: Any) -> dict[str, Any]:
             engine.producers.open(token, name, most)
-            return _producer(engine, token, name)
+            return self._producer(engine, token, name)
 
         return _json(await self._worker.call(opened, durable=True))
 
@@ -146,11 +146,17 @@ class _Calls:
         token, name = request.state.token, request.path_params["name"]
 
         def closed(engine: Any) -> dict[str, Any]:
-            last = _producer(engine, token, name)
+            last = self._producer(engine, token, name)
             engine.close_producer(token, name)
             return last
 
         return _json(await self._worker.call(closed, durable=True))
+
+    def _producer(self, engine: Engine, token: str, name: str) -> dict[str, Any]:
+        """Return how far a producer came, and how many batches it may have in flight."""
+        producer = engine.producers.find(token, name)
+        last = max(0, engine.last_sequence(producer.place))
+        return {"name": producer.name, "id": producer.id, "last": last, "in_flight": self._gate.limits.window}
 
     async def queries(self, request: Request) -> Response:
         return _json(await self._worker.call(_queries))
@@ -259,12 +265,6 @@ async def _is_confirmed(request: Request, seconds: float) -> bool:
     if not isinstance(found, dict) or set(found) != {"confirm"} or not isinstance(found["confirm"], bool):
         raise Refusal("bad_request", 'the body must be {"confirm": true} or {"confirm": false}')
     return bool(found["confirm"])
-
-
-def _producer(engine: Engine, token: str, name: str) -> dict[str, Any]:
-    """Return how far a producer came."""
-    found = engine.producers.find(token, name)
-    return {"name": found.name, "id": found.id, "last": max(0, engine.last_sequence(found.place))}
 
 
 def _queries(engine: Engine) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Applier:
     def apply(self, jobs: Sequence[Job], before: Sequence[Job]) -> None:
         """Apply some bodies, in order; ``before`` are those applied since the last commit.
 
+        A body of a producer whose batch before it was not applied is left as it is, without a result or a refusal.
         Whatever is wrong with one of them, the others are applied: if the engine broke half-way through it, all are
         applied again, one by one, to the engine as it was last stored, which is why bodies are kept until then.
         """
@@ -73,6 +74,7 @@ class Applier:
                 if self.engine.broken:
                     break
             else:
+                give_up(job for job in jobs if job.result is None)  # they follow one whose rows were overwritten
                 return
         self.failed = True
         give_up(jobs)
@@ -90,9 +92,10 @@ class Applier:
         fresh: Work = []
         for job, batch in work:
             place, sequence = self._place(job), job.sequence
-            if job.refusal is not None:
+            last = sequence - 1 if place is None else new.get(place, self._last(place))
+            if job.refusal is not None or sequence > last + 1:
                 continue
-            if place is not None and (self.engine.seen(place, sequence) or new.get(place, -1) >= sequence):
+            if sequence <= last:
                 job.result = Outcome(applied=Applied(new=False), rows=len(batch))
             else:
                 fresh.append((job, batch))
@@ -117,15 +120,19 @@ class Applier:
     def _place(self, job: Job) -> str | None:
         """Return how the engine calls a job's sender, None if it has none; refuses the job if it is not known."""
         try:
-            return None if job.sender is None else self.engine.place(job.sender, job.sequence)
+            return None if job.sender is None else self.engine.place(job.sender)
         except ProducerRefused as error:
             job.refusal = Refusal(error.code, str(error))
         return None
 
+    def _last(self, place: str) -> int:
+        """Return the number of the last batch that was applied of a producer, 0 before the first."""
+        return max(0, self.engine.last_sequence(place))
+
     def _alone(self, job: Job, batch: Rows) -> None:
         try:
             place = self._place(job)
-            if job.refusal is None:
+            if job.refusal is None and (place is None or job.sequence <= self._last(place) + 1):
                 rows = self._select(batch)
                 rows.producer, rows.sequence = place, job.sequence
                 job.result = Outcome(applied=self.engine.apply(rows, commit=False), rows=len(batch))

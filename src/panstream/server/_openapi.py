@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from panstream import __version__
-from panstream.engine.producers import ID_PATTERN, NAME_PATTERN, ROUND, WINDOW
+from panstream.engine.producers import ID_PATTERN, NAME_PATTERN, ROUND
 from panstream.server._jobs import MAX_SEQUENCE
 from panstream.server._refusals import CODES
 from panstream.server._schemas import SCHEMAS
+from panstream.server.access import Limits
 
 
 def describe() -> dict[str, Any]:
@@ -196,15 +197,20 @@ def _events() -> dict[str, Any]:
                 "Panstream-Producer",
                 {**word, "pattern": ID_PATTERN},
                 "The id returned when the producer was opened. A batch of a producer counts once, however often it is "
-                "sent. A producer must not have two requests in flight. Without it, a batch counts each time.",
+                "sent, and batches are applied in the order of their numbers, over whatever connections they come. "
+                "Without it, a batch counts each time, in no particular order.",
             ),
             _parameter(
                 "header",
                 "Panstream-Sequence",
                 {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE},
-                "Grows from batch to batch of a producer, starting above the `last` returned when it was opened: the "
-                f"next number, or at most {WINDOW:,} above the last one that was counted. A batch whose number is not "
-                "higher was counted before, and `new` is false. Given together with the producer or not at all.",
+                "The producer's batches are numbered 1, 2, 3, ...; the next one has the number after the `last` "
+                "returned when it was opened. A batch with that number or a lower one was counted before, and `new` "
+                "is false. A refused batch was not counted: its number is still to be used, be it for an empty body. "
+                "Up to `in_flight` batches may be sent without waiting for an answer. One that comes before an "
+                f"earlier one waits for it, up to {Limits().order_time:g} seconds, and is then refused "
+                "(`sequence_gap`); so is one whose number is too high. Send it again after the one that is missing. "
+                "Given together with the producer or not at all.",
             ),
             _parameter(
                 "header", "Content-Encoding", {"enum": ["identity", "gzip", "zstd"]}, "How the body is compressed."

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-from panstream.engine.producers import WINDOW
-
 CODES = {
     "bad_request": (400, "The request cannot be understood, or could be understood in two ways."),
     "bad_body": (400, "The body does not hold rows of the declared columns, or is not compressed as it says."),
@@ -17,7 +15,7 @@ CODES = {
     "conflict": (409, "The query answers by its schedule, not when asked."),
     "budget_exhausted": (409, "All releases that were paid for have been made."),
     "unknown_producer": (409, "The producer is not open under this token, or was reopened; nothing was counted."),
-    "sequence_gap": (409, f"The batch's number is more than {WINDOW:,} above the last one; nothing was counted."),
+    "sequence_gap": (409, "An earlier batch of the producer is missing; this one was not counted. Send both again."),
     "too_many_producers": (409, "Too many producers are open under this token: close some."),
     "too_large": (413, "The body, as sent or decompressed, or its number of rows is over the limit."),
     "unsupported_media_type": (415, "Content-Type or Content-Encoding is not supported."),

@@ -162,6 +162,7 @@ SCHEMAS: dict[str, Any] = {
             "name": _TEXT,
             "id": {**_TEXT, "description": "What batches carry as Panstream-Producer; another one after each opening."},
             "last": {**_WHOLE, "description": "Number of the last batch that was counted; 0 before the first."},
+            "in_flight": {**_WHOLE, "description": "How many batches may be sent without waiting for an answer."},
         },
         text="A producer that is open under the token that asks.",
     ),

@@ -23,6 +23,7 @@ from panstream.engine.views import View
 from panstream.errors import needed
 from panstream.server._refusals import Refusal, to_json
 from panstream.server._worker import Worker
+from panstream.server.access import Limits
 from panstream.store.releases import Release
 
 _WAITING = 1_000  # events that a slow listener may be behind before it is dropped
@@ -41,12 +42,13 @@ class Service:
         open_engine: Callable[[Callable[[Release], None]], Engine],
         *,
         ended: Callable[[], None] = lambda: None,
+        limits: Limits | None = None,
     ) -> None:
         self.config = config
         self.listeners = _Listeners()
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.worker = Worker(lambda: open_engine(self._published), ended=ended)
+        self.worker = Worker(lambda: open_engine(self._published), ended=ended, limits=limits)
 
     def start(self) -> None:
         """Begin; call it from the event loop."""
@@ -57,6 +59,7 @@ class Service:
         """Take nothing new, and end the streams of events."""
         self.stopping = True
         self.listeners.close()
+        self.worker.begin_stop()
 
     async def stop(self) -> None:
         """Commit and close."""

@@ -22,7 +22,9 @@ from panstream.engine.rows import RowSchema
 from panstream.errors import PanstreamError
 from panstream.server._applying import Applier
 from panstream.server._jobs import Job, Outcome, Parsers, Stage, give_up
+from panstream.server._ordering import ReorderBuffer
 from panstream.server._refusals import Refusal
+from panstream.server.access import Limits
 
 _PULSE = 1.0  # seconds between looks at the clock
 _GROUP = 256  # batches that share a commit at most
@@ -35,10 +37,13 @@ class Worker:
     """Runs an engine. Everything that touches it goes through here, one after the other.
 
     ``start`` opens the engine, and opens it again from the store after a step failed half-way. ``ended`` is called on
-    the event loop if the engine's thread or a parser's ends before it should.
+    the event loop if the engine's thread or a parser's ends before it should. ``limits`` say which batches may wait
+    for an earlier one.
     """
 
-    def __init__(self, start: Callable[[], Engine], *, ended: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, start: Callable[[], Engine], *, ended: Callable[[], None] = lambda: None, limits: Limits | None = None
+    ) -> None:
         self._start, self._ended = start, ended
         engine = self._opened()
         self._applier = Applier(engine, self._reopen)
@@ -53,6 +58,7 @@ class Worker:
         self._lock = threading.Lock()
         self.dead = False
         self._held: list[Job] = []  # applied, and not yet durable
+        self._order = ReorderBuffer(limits or Limits())
         self._looked = time.monotonic()
         self._pace = Pace(engine.step_length) if engine.by_clock else None
 
@@ -76,6 +82,10 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._parsers.start()
         self._thread.start()
+
+    def begin_stop(self) -> None:
+        """Refuse batches that wait for an earlier one, which is not received any more; from any thread."""
+        self._jobs.put(Job(call=lambda engine: self._order.stop(), stage=Stage.READY))
 
     async def stop(self) -> None:
         """Finish what waits, commit, and close the engine."""
@@ -138,6 +148,8 @@ class Worker:
         try:
             while not self._ending:
                 step()
+            self._order.stop()
+            self._apply([])
             self._guard(self.engine.commit)
             self._guard(self.engine.publish_names)
         except BaseException:
@@ -153,10 +165,10 @@ class Worker:
         """Apply what comes until the step is over, then commit, whatever has come."""
         assert self._pace is not None
         while not self._ending and (wait := self._pace.remaining()) > 0:
-            if (job := self._next(wait)) is not None:
-                bodies, calls = self._waiting(job)
-                self._apply(bodies)
-                self._do(calls)
+            job = self._next(min(wait, self._order.seconds_left))
+            bodies, calls = self._waiting(job)
+            self._apply(bodies)
+            self._do(calls)
         if self._applier.failed:
             self._applier.open_again()
         self._commit(lambda durable: self.engine.step(durable=durable))
@@ -168,6 +180,7 @@ class Worker:
         if self._applier.failed:
             self._applier.open_again()
         calls: list[Job] = []
+        self._apply([])
         while job is not None:
             bodies, some = self._waiting(job)
             calls += some
@@ -182,11 +195,11 @@ class Worker:
             self._looked = time.monotonic()
             self._guard(self.engine.advance)
 
-    def _waiting(self, job: Job) -> tuple[list[Job], list[Job]]:
+    def _waiting(self, job: Job | None) -> tuple[list[Job], list[Job]]:
         """Return a job and what waits behind it, as far as it is applied as one: bodies and calls."""
         bodies: list[Job] = []
         calls: list[Job] = []
-        found: Job | None = job
+        found = job
         while found is not None:
             (calls if found.body is None else bodies).append(found)
             found = self._next(0.0) if len(bodies) < _JOINED else None
@@ -204,9 +217,11 @@ class Worker:
         return job
 
     def _apply(self, jobs: list[Job]) -> None:
-        """Apply bodies, which wait for the commit; those that are refused do not wait."""
-        self._applier.apply(jobs, self._held)
-        self._held += jobs
+        """Apply bodies whose turn it is, which wait for the commit; those that are refused do not wait."""
+        while ready := self._order.arrange(jobs, self.engine):
+            self._applier.apply(ready, self._held)
+            jobs = [job for job in ready if job.refusal is None and job.result is None]  # behind one that was refused
+            self._held += [job for job in ready if job.refusal is not None or job.result is not None]
         self._answer([job for job in self._held if job.refusal is not None])
         self._held = [job for job in self._held if job.refusal is None]
         if sum(job.body.reserved for job in self._held if job.body is not None) > _KEPT:

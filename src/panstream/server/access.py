@@ -165,6 +165,19 @@ class Limits:
     body_time: float = 30.0
     body_rate: float = 32_768.0  # bytes a second of a body, after its first seconds
     producers: int = 1_000  # of one token, open at a time
+    out_of_order: int = 32  # batches that a producer may have in flight; fewer wait for an earlier one, of one token
+    order_time: float = 20.0  # that a batch waits for an earlier one of its producer
+
+    @property
+    def window(self) -> int:
+        """Return how many batches a producer may have in flight.
+
+        Those that wait for a missing one take up at most half of the token's requests: it can always be received.
+
+        >>> Limits().window, Limits(at_once=8).window, Limits(at_once=1).window
+        (32, 4, 1)
+        """
+        return max(1, min(self.out_of_order, self.at_once // 2))
 
     def patience(self, received: int) -> float:
         """Return how long a body may take of which so many bytes have come.

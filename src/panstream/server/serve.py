@@ -205,7 +205,7 @@ def make_server(
     _check_tls(settings)
     listening = _listen(settings)
     try:
-        service = Service(config, open_engine, ended=lambda: server.stop())
+        service = Service(config, open_engine, ended=lambda: server.stop(), limits=settings.limits)
         server = _Server(service, access, settings, listening, started)
     except BaseException:
         listening.close()
